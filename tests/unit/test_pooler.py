@@ -17,7 +17,7 @@ from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.plan import Pooler, PoolMode, PoolPlan
 from pgpaces.servers import pooler
-from pgpaces.servers.pooler import SPARE, PoolerProgram, Setting
+from pgpaces.servers.pooler import SPARE, PoolerProgram, PoolSpec
 from pgpaces.servers.record import ServerRecord
 
 
@@ -26,9 +26,9 @@ def server(name: str, folder: str = "/srv") -> ServerRecord:
     return ServerRecord(name, "18.1", 18, Path("/b"), where / "run", 5432, where, 1, 1, stays=False)
 
 
-def setting(plan: PoolPlan, standbys: int = 0, version: str = "1.18.0", **more: Any) -> Setting:
+def setting(plan: PoolPlan, standbys: int = 0, version: str = "1.18.0", **more: Any) -> PoolSpec:
     servers = (server("pg18"), *(server(f"pg18-standby{n + 1}") for n in range(standbys)))
-    made = Setting(
+    made = PoolSpec(
         plan,
         PoolerProgram(Path("/p"), version),
         7,
@@ -190,12 +190,12 @@ def test_a_run_and_an_experiment_with_a_pooler_that_is_not_here_begin_nothing(
     assert not store.exists()
 
 
-def test_a_program_that_does_not_say_its_version_is_refused(
+def test_a_program_that_does_not_print_its_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "pgbouncer"
     program.write_text("#!/bin/sh\necho something else\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with pytest.raises(ServerError, match="does not say its version: something else"):
+    with pytest.raises(ServerError, match="does not print its version: something else"):
         pooler.find("pgbouncer")

@@ -96,7 +96,7 @@ def test_a_version_is_told_from_a_folder(text: str, is_one: bool) -> None:
         ("15.18", 15, Source.DEBIAN, "pg15"),
         ("15.18", 15, Source.MAVEN, "pg15-maven"),
         ("9.6.24", 9, Source.MAVEN, "pg9.6-maven"),
-        ("19beta1", 19, Source.GIVEN, "pg19"),
+        ("19beta1", 19, Source.EXPLICIT, "pg19"),
     ],
 )
 def test_a_server_is_called_after_its_version_and_its_package(
@@ -118,7 +118,7 @@ def fake(folder: Path, says: str = "postgres (PostgreSQL) 16.4") -> Path:
 def test_a_path_names_a_prefix_its_programs_or_a_program(tmp_path: Path, given: str) -> None:
     folder = fake(tmp_path / "pg" / "bin")
     found = binaries.find(str(tmp_path / "pg" / given))
-    assert found == Installation(folder, "16.4", 16, Source.GIVEN)
+    assert found == Installation(folder, "16.4", 16, Source.EXPLICIT)
 
 
 def test_a_path_without_programs_is_refused(tmp_path: Path) -> None:

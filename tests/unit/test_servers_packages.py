@@ -257,7 +257,7 @@ def test_a_setting_that_is_nearly_one_is_misspelled(
 ) -> None:
     (tmp_path / "postgres").write_text(PROGRAM)
     (tmp_path / "postgres").chmod(0o755)
-    found = Installation(tmp_path, "15.18", 15, Source.GIVEN)
+    found = Installation(tmp_path, "15.18", 15, Source.EXPLICIT)
     assert [one for _, one in describe.misspelled(found, [name])] == near
     assert list(describe.misspelled(replace(found, bin=tmp_path / "none"), [name])) == []
 

@@ -69,7 +69,7 @@ def test_a_file_is_a_profile(tmp_path: Path) -> None:
         ("shared_buffers = '1GB'", "has shared_buffers"),
         ("[settings]\nwork_mem = [1]", "sets work_mem to"),
         ("[settings]\n'a b' = 1", "sets a b to"),
-        ("settings = 1", "is none"),
+        ("settings = 1", "is not a profile"),
         ("[settings", "cannot be read"),
     ],
 )

@@ -1,7 +1,7 @@
-"""Who may connect to a managed server, and how: the private socket, and TCP with a password.
+"""Client authentication of a managed server: the private socket, and TCP with a password.
 
-The socket needs no password because only its owner can enter its folder. TCP is an extra that
-has to be asked for, and always has one: fresh at every start, kept in a file of ours alone.
+The socket needs no password because only its owner can enter its folder. TCP is optional and
+always has a password: a new one at every start, in a file that only its owner can read.
 Standbys stream over the same socket. Starts no server.
 """
 
@@ -27,7 +27,7 @@ SCRAM_SINCE = 10
 
 
 class Listen(Struct, frozen=True):
-    """TCP beside the socket: an address of this machine, and a port or None for a free one."""
+    """TCP, with the socket: an address of this machine, and a port or None for a free one."""
 
     host: str = "127.0.0.1"
     port: int | None = None
@@ -40,7 +40,7 @@ class Listen(Struct, frozen=True):
 
 
 def choose_port(listen: Listen | None) -> int:
-    """The port asked for, a free one of that address, or PostgreSQL's own for a socket alone."""
+    """The requested port, a free one of that address, or 5432 for a socket alone."""
     if listen is None:
         return DEFAULT_PORT
     if listen.port is not None:
@@ -61,7 +61,7 @@ def choose_port(listen: Listen | None) -> int:
 
 
 def write_rules(path: Path, major: int) -> None:
-    """Write pg_hba.conf where the server's user can read it."""
+    """Write a pg_hba.conf that the server's user can read."""
     path.write_text(RULES.format(method=_method(major)))
     path.chmod(0o644)
 
@@ -71,7 +71,7 @@ def _method(major: int) -> str:
 
 
 def set_password(record: ServerRecord) -> None:
-    """Give the superuser a fresh password; the server is sent its verifier only."""
+    """Give the superuser a new password; only its verifier is sent to the server."""
     import psycopg
     from psycopg import sql
     from psycopg.conninfo import conninfo_to_dict

@@ -1,7 +1,7 @@
 """Which PostgreSQL programs are on this machine.
 
-Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, pg_config and what
-packages.py has fetched, and reports each installation once. Starts no server, downloads nothing,
+Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, pg_config and the
+cache of packages.py, and lists each installation once. Starts no server, downloads nothing,
 and knows nothing of data directories.
 """
 
@@ -34,7 +34,7 @@ class Source(StrEnum):
     HOMEBREW = "homebrew"
     PATH = "path"
     PG_CONFIG = "pg_config"
-    GIVEN = "given"
+    EXPLICIT = "given"
     PYPI = "pypi"
     MAVEN = "maven"
 
@@ -59,17 +59,17 @@ class Installation(Struct, frozen=True):
     source: Source
 
     def program(self, name: str) -> Path:
-        """Where one of its programs would be."""
+        """The path of one of its programs, which may be absent."""
         return self.bin / name
 
     @property
     def series(self) -> str:
-        """What its data directories are of: "15", and "9.6" of the old numbers."""
+        """The version in its PG_VERSION files: "15"; before 10 such as "9.6"."""
         return ".".join(self.version.split(".")[:2]) if self.major < 10 else str(self.major)
 
     @property
     def server_name(self) -> str:
-        """How its server is called that has no name: "pg15"; of a package "pg15-maven"."""
+        """The default name of its server: "pg15"; of a package "pg15-maven"."""
         return f"pg{self.series}-{self.source}" if self.source in PACKAGES else f"pg{self.series}"
 
     def __str__(self) -> str:
@@ -77,39 +77,49 @@ class Installation(Struct, frozen=True):
 
 
 def parse_version(line: str) -> tuple[str, int] | None:
-    """("15.18", 15) out of what `postgres --version` prints; None if it is not that."""
+    """("15.18", 15) from the output of `postgres --version`; None for other texts."""
     match = _VERSION.search(line)
     return (match[1], int(match[2])) if match else None
 
 
 def installations() -> list[Installation]:
-    """Every installation found here, the embedded package first, each once."""
-    found: dict[Path, Installation] = {}
+    """Every installation on this machine, the embedded package first, each once."""
+    by_program: dict[Path, Installation] = {}
     for source, folder in _candidates():
         program = (folder / "postgres").resolve()
-        if program in found or not _is_complete(folder):
+        if program in by_program or not _is_complete(folder):
             continue
         try:
-            found[program] = inspect(folder, source)
+            by_program[program] = inspect(folder, source)
         except ServerError:
             continue  # of another architecture, or without its libraries
-    return list(found.values())
+    return list(by_program.values())
 
 
 def server_environment() -> dict[str, str]:
-    """Our environment without what would change a program of PostgreSQL, or is no business of its:
-
-    PG* variables, a password among them, and the locale.
-    """
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PG", "LC_", "LANG"))
-    }
-    return kept | {"LC_ALL": "C"}
+    """The environment without PG* variables, a password among them, and with locale C."""
+    inherited = {n: v for n, v in os.environ.items() if not n.startswith(("PG", "LC_", "LANG"))}
+    return inherited | {"LC_ALL": "C"}
 
 
-def inspect(folder: Path, source: Source = Source.GIVEN) -> Installation:
+def output_of(*argv: str | Path, timeout_s: float = VERSION_TIMEOUT_S) -> str:
+    """The standard output of a program; empty where it cannot be run or takes too long."""
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=server_environment(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def inspect(folder: Path, source: Source = Source.EXPLICIT) -> Installation:
     """The installation whose programs are in `folder`; ServerError if they do not run."""
     program = folder / "postgres"
     try:
@@ -125,60 +135,58 @@ def inspect(folder: Path, source: Source = Source.GIVEN) -> Installation:
         raise ServerError(f"{program} cannot be run: {error}", _CHOOSE) from error
     parsed = parse_version(done.stdout)
     if parsed is None:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        reason = said[0] if said else f"it ended with status {done.returncode}"
-        raise ServerError(f"{program} does not tell its version: {reason}", _CHOOSE)
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        reason = lines[0] if lines else f"it ended with status {done.returncode}"
+        raise ServerError(f"{program} does not print its version: {reason}", _CHOOSE)
     return Installation(folder, *parsed, source)
 
 
 def find(version: str | None = None) -> Installation:
-    """The installation asked for, of those that are here.
+    """The requested installation, of those on this machine.
 
-    None is the embedded package; "15" the newest 15 that is here, "15.18" exactly that, where a
-    fetched one comes after all that are installed; "debian:15" one of that source, "package:15" a
-    fetched one; anything else a path to a folder of programs or to the prefix above it.
-    ServerError names what is here.
+    None is the embedded package; "15" the newest 15, "15.18" exactly that version, fetched ones
+    only where none is installed; "debian:15" one of that source, "package:15" a fetched one;
+    anything else a path to a folder of programs or to the prefix above it.
+    ServerError lists the installations.
     """
     if version is None:
         return _embedded()
     if not is_version(version):
         return _at(Path(version).expanduser())
-    among = installations()
-    if (found := newest(version, among)) is None:
-        raise ServerError(f"no PostgreSQL {version} is here; found: {_listed(among)}", _CHOOSE)
-    return found
+    candidates = installations()
+    if (match := newest(version, candidates)) is None:
+        raise ServerError(f"no PostgreSQL {version} is here; found: {_listed(candidates)}", _CHOOSE)
+    return match
 
 
 def is_version(text: str) -> bool:
-    """Whether it names a version, alone or of a source, and not a folder."""
+    """Whether the text is a version, with or without a source, and not a folder."""
     source, _, version = text.rpartition(":")
     return bool(_NAMED.fullmatch(version)) and (not source or sources(text) != ())
 
 
 def sources(version: str) -> tuple[Source, ...]:
-    """Where the version asked for may come from: "maven:15", "package:15", "15" from everywhere."""
-    named = version.rpartition(":")[0]
-    if not named:
-        return tuple(Source)
-    if named == ANY_PACKAGE:
+    """Where a version may come from: "maven:15", "package:15", "15" from everywhere."""
+    name = version.rpartition(":")[0]
+    if name == ANY_PACKAGE:
         return PACKAGES
-    return tuple(source for source in Source if source == named)
+    return tuple(source for source in Source if name in ("", source))
 
 
-def newest(version: str, among: list[Installation]) -> Installation | None:
-    """The newest installation of a version or major; the first of equals, fetched ones last."""
+def newest(version: str, candidates: list[Installation]) -> Installation | None:
+    """The newest candidate of a version or major; the first of equals, fetched ones last."""
     allowed, number = sources(version), version.rpartition(":")[2]
-    wanted = number.split(".")
-    among = [i for i in among if i.source in allowed]
-    matches = [i for i in among if i.version.split(".")[: len(wanted)] == wanted]
-    matches = matches or [i for i in among if number == str(i.major)]
+    parts = number.split(".")
+    candidates = [i for i in candidates if i.source in allowed]
+    matches = [i for i in candidates if i.version.split(".")[: len(parts)] == parts]
+    matches = matches or [i for i in candidates if number == str(i.major)]
     return max(
         matches, key=lambda i: (i.source not in PACKAGES, version_key(i.version)), default=None
     )
 
 
 def version_key(version: str) -> tuple[int, int, tuple[int, ...]]:
-    """Orders versions of one major as they were released: 19devel, 19beta1, 19rc1, 19.0, 19.1."""
+    """A sort key of versions in order of release: 19devel, 19beta1, 19rc1, 19.0, 19.1."""
     numbers = tuple(int(n) for n in re.findall(r"\d+", version))
     stage = re.search(r"devel|alpha|beta|rc", version)
     stages = ("devel", "alpha", "beta", "rc")
@@ -213,8 +221,8 @@ def _at(path: Path) -> Installation:
     )
 
 
-def _listed(found: list[Installation]) -> str:
-    return ", ".join(map(str, found)) or "none"
+def _listed(candidates: list[Installation]) -> str:
+    return ", ".join(map(str, candidates)) or "none"
 
 
 def _is_complete(folder: Path) -> bool:
@@ -222,7 +230,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _package_bin() -> Path | None:
-    spec = importlib.util.find_spec(PACKAGE)  # finds it without importing it
+    spec = importlib.util.find_spec(PACKAGE)  # without importing it
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
@@ -237,37 +245,21 @@ def _candidates() -> Iterator[tuple[Source, Path]]:
     for folder in map(Path, os.get_exec_path()):
         yield Source.PATH, (folder / "postgres").resolve().parent
         yield Source.PATH, folder
-    if (folder_named := _pg_config_bin()) is not None:
-        yield Source.PG_CONFIG, folder_named
+    program = shutil.which("pg_config")
+    if program and (bindir := output_of(program, "--bindir").strip()):
+        yield Source.PG_CONFIG, Path(bindir)
     for source in PACKAGES:
         yield from ((source, match) for match in sorted(packages_home().glob(f"{source}-*/bin")))
 
 
 def source_of(folder: Path) -> Source:
-    """Where a folder of programs comes from; a copy of the embedded package's is still of it."""
+    """The source of a folder of programs; EMBEDDED also for copies of the embedded package."""
     if folder.parts[-3:] == (PACKAGE, "pginstall", "bin"):
         return Source.EMBEDDED
-    wanted = folder.resolve()
-    return next((s for s, path in _candidates() if path.resolve() == wanted), Source.GIVEN)
+    folder = folder.resolve()
+    return next((s for s, path in _candidates() if path.resolve() == folder), Source.EXPLICIT)
 
 
 def packages_home() -> Path:
-    """Where fetched packages are, each in a folder SOURCE-VERSION that is complete."""
+    """The cache of fetched packages, each complete in a folder SOURCE-VERSION."""
     return home() / "cache" / "postgresql"
-
-
-def _pg_config_bin() -> Path | None:
-    if (program := shutil.which("pg_config")) is None:
-        return None
-    try:
-        done = subprocess.run(
-            [program, "--bindir"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT_S,
-            env=server_environment(),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return Path(done.stdout.strip()) if done.returncode == 0 and done.stdout.strip() else None

@@ -1,39 +1,27 @@
-"""Which settings the programs of a PostgreSQL know, without a server: `postgres --describe-config`.
+"""The settings of a PostgreSQL installation, without a server: `postgres --describe-config`.
 
-It lists what may stand in a configuration file. Settings for developers are not in it, and those of
-extensions neither, so that one which is not listed may still exist.
+It lists what a configuration file may contain, without developer settings and settings of
+extensions. So a setting that is not listed may still exist.
 """
 
 from __future__ import annotations
 
 import difflib
-import subprocess
 from collections.abc import Iterable, Iterator
 
-from pgpaces.servers.binaries import VERSION_TIMEOUT_S, Installation, server_environment
+from pgpaces.servers.binaries import Installation, output_of
 
 
-def settings(found: Installation) -> frozenset[str]:
-    """Their names; empty where the programs do not tell."""
-    try:
-        done = subprocess.run(
-            [found.program("postgres"), "--describe-config"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_TIMEOUT_S,
-            env=server_environment(),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return frozenset()
-    return frozenset(line.partition("\t")[0] for line in done.stdout.splitlines() if "\t" in line)
+def settings(installation: Installation) -> frozenset[str]:
+    """Their names; empty where the program cannot list them."""
+    lines = output_of(installation.program("postgres"), "--describe-config").splitlines()
+    return frozenset(line.partition("\t")[0] for line in lines if "\t" in line)
 
 
-def misspelled(found: Installation, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names that it does not list, each with one that it does and that is nearly the same."""
-    known = {name.lower(): name for name in settings(found)}
+def misspelled(installation: Installation, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names that are not listed, each with the listed name that is most like it."""
+    listed = {name.lower(): name for name in settings(installation)}
     for name in names:
-        if name.lower() not in known and "." not in name:
-            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.85)
-            yield from ((name, known[one]) for one in near)
+        if name.lower() not in listed and "." not in name:
+            near = difflib.get_close_matches(name.lower(), listed, n=1, cutoff=0.85)
+            yield from ((name, listed[match]) for match in near)

@@ -1,7 +1,7 @@
-"""Servers of our own: started on a private socket, found again, stopped. Never left behind.
+"""Managed servers: started on a private socket, listed, stopped. No crash leaves one running.
 
-`start` gives a running server. One that does not stay ends with us, whatever ends us; one that
-stays goes on until `stop`. Its data directory persists, so prepared data is used again. Knows
+`start` returns a running server. One that does not stay ends with pgpaces, however that ends; one
+that stays runs until `stop`. Its data directory persists, so prepared data is used again. Knows
 nothing of what runs on the server; versions, profiles, TLS and standbys come as the values of a
 ServerSpec.
 """
@@ -38,25 +38,25 @@ from pgpaces.servers.os_user import (
     os_user_for,
     reachable,
 )
+from pgpaces.servers.postmaster import Postmaster, SupervisorOrder
 from pgpaces.servers.record import ServerRecord, Transport, as_values
 
-CLAIM_S = 0.1  # how often another pgpaces is looked at while we wait for it
-ENDING_S = 20.0  # how long a server of a pgpaces that was killed may take to end
-STARTING_S = 90.0  # how long another pgpaces may take to start one that stays
+CLAIM_S = 0.1  # interval of checks of the lock while another pgpaces has it
+ENDING_S = 20.0  # for the server of a killed pgpaces to end
+STARTING_S = 90.0  # for another pgpaces to start a server that stays
 STEPS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 8.0), (signal.SIGKILL, 5.0))
-OURS = ("unix_socket_directories", "listen_addresses", "port", "hba_file", "data_directory")
+RESERVED = ("unix_socket_directories", "listen_addresses", "port", "hba_file", "data_directory")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 
 
 class ServerSpec(Struct, frozen=True):
-    """What server is wanted. An empty name is its version: pg15; listen None is the socket only.
+    """Specification of a server. The default name is its version: pg15; listen None: socket only.
 
-    With tls, TCP is by TLS, which needs listen. standby_of: it is a standby of this managed server,
-    made anew at every start; its data goes with it.
-
-    `data_dir` is a folder on the disk that is to hold the data; ours is made inside it. Settings
-    go to the server's command line, so nothing of them remains after it stops.
+    tls: TCP requires TLS; it needs listen. standby_of: the managed server of which this is a
+    standby, made anew at every start; its data is removed with it. data_dir: a folder on the disk
+    for the data; a subfolder is made in it. Settings go to the server's command line, so nothing
+    of them remains after it stops.
     """
 
     installation: Installation
@@ -79,27 +79,29 @@ class ServerSpec(Struct, frozen=True):
             raise PlanError("TLS is for TCP: a socket has none", "listen on an address as well")
         for setting in self.settings:
             if not _SETTING.fullmatch(setting):
-                raise PlanError(f"{setting!r} is no name of a setting", "settings are NAME=VALUE")
-            if setting.lower() in (*OURS, *tls.OURS):
                 raise PlanError(
-                    f"the setting {setting} is pgpaces' own",
+                    f"{setting!r} is not a name of a setting", "settings are NAME=VALUE"
+                )
+            if setting.lower() in (*RESERVED, *tls.RESERVED):
+                raise PlanError(
+                    f"the setting {setting} is reserved for pgpaces",
                     "choose the address with listen, the disk with data_dir, TLS with tls",
                 )
 
 
 class Server(ServerRecord, frozen=True, kw_only=True):
-    """A running server. As a context manager it ends one that does not stay, and leaves others.
+    """A running server. As a context manager it ends a server that does not stay.
 
-    Keep it as long as the server is needed: one that does not stay ends when its Server goes.
+    Keep it as long as you need the server: without `stays`, the server ends with this object.
     """
 
     folder: ServerFolder
-    held: postmaster.Postmaster | None = None
+    postmaster: Postmaster | None = None
 
     def stop(self) -> None:
-        """End the server, also one that stays; nothing happens if it has ended already."""
-        if self.held is not None:
-            self.held.stop()
+        """End the server, also one that stays; no effect if it has ended already."""
+        if self.postmaster is not None:
+            self.postmaster.stop()
         _end(self.folder, self)
 
     def __enter__(self) -> "Server":
@@ -118,10 +120,10 @@ class Server(ServerRecord, frozen=True, kw_only=True):
 def start(
     spec: ServerSpec, *, stay: bool = False, on_progress: Callable[[str], None] | None = None
 ) -> Server:
-    """A running server that accepts connections; one of that name that stays is given as it is.
+    """A running server that accepts connections; one of that name that stays is used as it is.
 
-    Raises ServerError: PostgreSQL refuses (with its own line), another pgpaces holds the server,
-    or the one that runs is not the one that was asked for.
+    Raises ServerError: PostgreSQL does not start (with its message), another pgpaces has the
+    server, or the running one differs from the specification.
     """
     say = on_progress or (lambda _: None)
     folder = server_folder(spec.name)
@@ -142,25 +144,25 @@ def start(
 
 
 def running() -> list[Server]:
-    """All servers of this user's that run now, those that stay and those of other runs."""
-    found = ((folder, folder.running()) for folder in server_folders())
-    return [Server(**as_values(record), folder=folder) for folder, record in found if record]
+    """All running servers of this user, those that stay and those of other runs."""
+    records = ((folder, folder.running()) for folder in server_folders())
+    return [Server(**as_values(record), folder=folder) for folder, record in records if record]
 
 
 def stop(name: str) -> None:
-    """End the server of that name; ServerError if none runs, or if it is a living run's."""
+    """End the server of that name; ServerError if none runs, or if another run uses it."""
     folder = server_folder(name)
     record = folder.running() if folder.path.is_dir() else None
     if record is None:
         names = ", ".join(server.name for server in running()) or "none"
         raise ServerError(f"no server {name!r} runs; running: {names}", "pgpaces server list")
     if not record.stays and record.owner_pid != os.getpid() and _is_alive(record.owner_pid):
-        raise _held_by_another(record)
+        raise _in_use(record)
     _end(folder, record)
 
 
 class _Terms(Struct, frozen=True):
-    """How a start goes: under which lock, whether the server stays, whom to tell."""
+    """The lock under which a server starts, whether it stays, and who hears of progress."""
 
     lock: int
     stay: bool
@@ -177,7 +179,7 @@ def _claim(
         if record is not None and record.stays and folder.running():
             return record
         if record is not None and not record.stays and _is_alive(record.owner_pid):
-            raise _held_by_another(record)
+            raise _in_use(record)
         if deadline is None:
             say(f"waiting for the server {spec.name} of another pgpaces")
             is_starting = record is not None and record.stays and record.pid == 0
@@ -185,26 +187,26 @@ def _claim(
         if time.monotonic() > deadline:
             raise ServerError(
                 f"another pgpaces neither starts nor ends the server {spec.name} in {folder.path}",
-                f"wait, or `pgpaces server stop {spec.name}`, or use --name for one of your own",
+                f"wait, or `pgpaces server stop {spec.name}`, or use --name for another server",
             )
     return lock
 
 
 def _adopt(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> Server:
-    """The staying server, if it is what was asked for."""
-    asked: dict[str, tuple[object, object]] = {
+    """The server that stays, if it is as the specification wants it. Raises ServerError."""
+    pairs: dict[str, tuple[object, object]] = {
         "version": (record.version, spec.installation.version),
         "settings": (dict(record.settings), dict(spec.settings)),
         "data": (record.data_dir, folder.data_home(spec.data_dir) / "data"),
     }
     if spec.listen is not None:
         port = spec.listen.port or record.port
-        asked["TLS"] = (record.certificate is not None, spec.tls)
-        asked["TCP"] = ((record.tcp_host, record.port), (spec.listen.host, port))
-    for what, (found, wanted) in asked.items():
-        if found != wanted:
+        pairs["TLS"] = (record.certificate is not None, spec.tls)
+        pairs["TCP"] = ((record.tcp_host, record.port), (spec.listen.host, port))
+    for what, (actual, expected) in pairs.items():
+        if actual != expected:
             raise ServerError(
-                f"the server {spec.name} that runs has other {what}: {found}, not {wanted}",
+                f"the server {spec.name} that runs has other {what}: {actual}, not {expected}",
                 f"`pgpaces server stop {spec.name}` first, or use --name for another server",
             )
     return Server(**as_values(record), folder=folder)
@@ -244,7 +246,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         if record.certificate is not None:
             tls.make_certificate(folder.path, record.host(Transport.TCP), os_user)
         if spec.standby_of is not None:
-            _copy(installation, spec.standby_of, record, (os_user, terms))
+            _copy(installation, spec.standby_of, record, os_user, terms)
         else:
             _prepare(installation, data_dir, os_user, terms)
         return _launch(record, folder, os_user, terms)
@@ -254,7 +256,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
 
 
 def _password_file(spec: ServerSpec, folder: ServerFolder) -> Path | None:
-    """Where the password for TCP is; a standby's roles, and so its password, are the primary's."""
+    """The file with the password for TCP; a standby has the roles and passwords of its primary."""
     if spec.listen is None:
         return None
     return folder.password_file if spec.standby_of is None else spec.standby_of.password_file
@@ -263,15 +265,15 @@ def _password_file(spec: ServerSpec, folder: ServerFolder) -> Path | None:
 def _prepare(
     installation: Installation, data_dir: Path, os_user: OsUser | None, terms: _Terms
 ) -> None:
-    """Make the data directory, or see that it is of this version."""
+    """Make the data directory, or check that it is of this version."""
     try:
-        made_by = (data_dir / "PG_VERSION").read_text().strip()
+        version = (data_dir / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
         return postmaster.initialize(installation, data_dir, os_user, terms.lock)
-    if made_by != installation.series:
+    if version != installation.series:
         raise ServerError(
-            f"the data in {data_dir} was made by PostgreSQL {made_by}, "
+            f"the data in {data_dir} was made by PostgreSQL {version}, "
             f"and {installation.version} cannot use it",
             "use --name for a server of its own, or `pgpaces server clean` the old one",
         )
@@ -280,20 +282,20 @@ def _prepare(
 
 def _copy(
     installation: Installation,
-    origin: ServerRecord,
+    primary: ServerRecord,
     record: ServerRecord,
-    terms: tuple[OsUser | None, _Terms],
+    os_user: OsUser | None,
+    terms: _Terms,
 ) -> None:
-    """Make the data of a standby; nothing of an earlier one is used again."""
-    os_user, own = terms
-    own.say(f"making the standby {record.name} in {record.data_dir}")
-    where = f"{origin.dsn()} application_name={record.name.removeprefix(f'{origin.name}-')}"
+    """Make the data of a standby; data of an earlier one is not reused."""
+    terms.say(f"making the standby {record.name} in {record.data_dir}")
+    dsn = f"{primary.dsn()} application_name={record.name.removeprefix(f'{primary.name}-')}"
     program = reachable(_with_backup(installation), os_user, home() / "cache")
-    postmaster.copy(program, where, record.data_dir, os_user, own.lock)
+    postmaster.copy(program, dsn, record.data_dir, os_user, terms.lock)
 
 
 def _with_backup(installation: Installation) -> Installation:
-    """Programs with pg_basebackup: those of some packages come without, and a newer one does it."""
+    """Programs with pg_basebackup, which some packages lack; that of a newer version will do."""
     for each in (installation, *installations()):
         if each.major >= installation.major and each.program("pg_basebackup").is_file():
             return each
@@ -306,54 +308,54 @@ def _with_backup(installation: Installation) -> Installation:
 def _launch(
     record: ServerRecord, folder: ServerFolder, os_user: OsUser | None, terms: _Terms
 ) -> Server:
-    """Start the programs and wait; the server ends again if anything goes wrong."""
+    """Start the server and wait until it is ready; end it if anything fails."""
     write_rules(folder.access, record.major)
     folder.rotate_log()
-    order = postmaster.SupervisorOrder(
+    order = SupervisorOrder(
         argv=_command(record, folder),
         os_user=os_user,
         lock=terms.lock,
         stays=terms.stay,
-        files=folder.passing,
+        files=folder.runtime_files,
         folder=record.socket_dir,
     )
-    held = postmaster.Postmaster(order, folder.log)
+    process = Postmaster(order, folder.log)
     try:
-        held.wait_ready(record.data_dir, f"the server {record.name}", terms.say)
-        record = replace(record, pid=held.pid)
+        process.wait_ready(record.data_dir, f"the server {record.name}", terms.say)
+        record = replace(record, pid=process.pid)
         if record.password_file == folder.password_file:
             set_password(record)
         folder.write(record)
         if terms.stay:
-            held.leave()
+            process.leave()
     except BaseException:
-        held.end()
+        process.end()
         raise
-    return Server(**as_values(record), folder=folder, held=None if terms.stay else held)
+    return Server(**as_values(record), folder=folder, postmaster=None if terms.stay else process)
 
 
 def _command(record: ServerRecord, folder: ServerFolder) -> tuple[str, ...]:
-    """The postmaster's command line; the user's settings first, so that ours hold."""
-    ours = {
+    """The postmaster's command line; reserved settings come last and so take effect."""
+    reserved = {
         "unix_socket_directories": str(record.socket_dir),
         "listen_addresses": record.tcp_host or "",
         "port": str(record.port),
         "hba_file": str(folder.access),
     }
-    given = dict(record.settings)
+    settings = dict(record.settings)
     if record.certificate is not None:
-        encrypted = tls.settings(record.major, folder.path)
-        given = encrypted | given
-        ours |= {name: encrypted[name] for name in tls.OURS}
-    settings = [f"{name}={value}" for name, value in {**given, **ours}.items()]
-    options = [word for setting in settings for word in ("-c", setting)]
+        encryption = tls.settings(record.major, folder.path)
+        settings = encryption | settings
+        reserved |= {name: encryption[name] for name in tls.RESERVED}
+    pairs = [f"{name}={value}" for name, value in {**settings, **reserved}.items()]
+    options = [word for pair in pairs for word in ("-c", pair)]
     return (str(record.bin / "postgres"), "-D", str(record.data_dir), *options)
 
 
 def _end(folder: ServerFolder, record: ServerRecord) -> None:
-    """End a server that nobody supervises any more, and remove what it leaves.
+    """End a server without a supervisor, and remove its files.
 
-    The record says whose the folder is: without it the server has ended in good order.
+    A folder without this record belongs to no server or to a later one: nothing is left to do.
     """
     for number, wait_s in STEPS:
         current = folder.read()
@@ -385,10 +387,9 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _held_by_another(record: ServerRecord) -> ServerError:
+def _in_use(record: ServerRecord) -> ServerError:
     return ServerError(
         f"the server {record.name} belongs to another run of pgpaces (process "
         f"{record.owner_pid}) and ends with it",
-        "wait for that run, or use a server of your own: "
-        f"`pgpaces server start --name {record.name}-2`",
+        f"wait for that run, or use another server: `pgpaces server start --name {record.name}-2`",
     )

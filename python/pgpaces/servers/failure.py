@@ -1,4 +1,4 @@
-"""What PostgreSQL wrote when it refused to start, as one sentence and what to do about it.
+"""PostgreSQL's startup errors as one sentence and a hint.
 
 Pure: text in, ServerError out. Knows nothing of processes, folders and users.
 """
@@ -13,7 +13,7 @@ LINES_SHOWN = 5
 
 
 class Cause(Struct, frozen=True):
-    """A line that PostgreSQL writes, and the way out; {1}, {2} are the pattern's groups."""
+    """A line that PostgreSQL writes, and a hint; {1}, {2} are the pattern's groups."""
 
     pattern: re.Pattern[str]
     hint: str
@@ -23,7 +23,7 @@ def _cause(pattern: str, hint: str) -> Cause:
     return Cause(re.compile(pattern), hint)
 
 
-# The first that matches anywhere in the output wins, so causes stand before their consequences.
+# The first that matches anywhere in the output wins, so causes precede their consequences.
 CAUSES = (
     _cause(
         r"No space left on device|Disk quota exceeded",
@@ -80,12 +80,10 @@ CAUSES = (
     ),
     _cause(
         r"has wrong ownership",
-        "the data belongs to another user: run pgpaces as that user, or use --name for a server "
-        "of your own",
+        "the data belongs to another user: run pgpaces as that user, or use --name for another "
+        "server",
     ),
-    _cause(
-        r"has invalid permissions", "somebody changed the data folder's permissions: chmod 0700"
-    ),
+    _cause(r"has invalid permissions", "the data folder's permissions have changed: chmod 0700 it"),
     _cause(
         r"database files are incompatible with server",
         "the data was made by another version or build: use --name for a server of its own",
@@ -113,9 +111,9 @@ _REASON = re.compile(r"\bLOG: +could not |\bDETAIL: |\bHINT: +(?:Available|Valid
 
 
 def refusal(what: str, output: str, log: str | None = None) -> ServerError:
-    """ServerError saying what did not work, with PostgreSQL's own line and the way out.
+    """ServerError with what failed, PostgreSQL's own line and a hint.
 
-    `output` is all that the program wrote; `log` names the file that has it, for the hint.
+    what: the subject of the message. output: the program's whole output. log: the file with it.
     """
     hints = [hint] if (hint := way_out(output)) else []
     if log:
@@ -124,7 +122,7 @@ def refusal(what: str, output: str, log: str | None = None) -> ServerError:
 
 
 def way_out(output: str) -> str | None:
-    """What to do about it, if it is a known cause."""
+    """The hint for an output with one of the CAUSES."""
     for cause in CAUSES:
         if match := cause.pattern.search(output):
             return cause.hint.format(match[0], *match.groups())
@@ -132,21 +130,21 @@ def way_out(output: str) -> str | None:
 
 
 def reason(output: str) -> str:
-    """The fatal line, with the line that explains it; the last lines where there is none."""
+    """The fatal line with the line that explains it; without a fatal line the last lines."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     fatal = next((line for line in lines if _FATAL.search(line)), None)
     if fatal is None:
         return last_lines(output)
-    why = next((f" ({_bare(line)})" for line in lines if _REASON.search(line)), "")
-    return _bare(fatal) + why
+    detail = next((f" ({_bare(line)})" for line in lines if _REASON.search(line)), "")
+    return _bare(fatal) + detail
 
 
 def last_lines(output: str, count: int = LINES_SHOWN) -> str:
-    """The last lines of a log in one."""
+    """The last lines of a log, joined into one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return " | ".join(lines[-count:]) or "it wrote nothing"
 
 
 def _bare(line: str) -> str:
-    """A line of the log without time and process, and without its double space."""
+    """A line of the log without time, process and double space."""
     return _PREFIX.sub("", line).replace(":  ", ": ", 1)

@@ -1,11 +1,11 @@
-"""Where a managed server lives on disk, and who may use that folder now.
+"""A managed server's folder on disk, and the lock on it.
 
     HOME/servers/NAME/   data/ run/ log log.1 lock server.json pg_hba.conf pgpass
     HOME/cache/          copies of programs
     DIR/pgpaces-NAME/    data/ pgpaces.json      where --data-dir DIR chose the disk
 
-The lock is held by every process of a running server (they inherit it), so it says that one
-runs, whoever died and whatever pid was given again. Starts and stops nothing.
+Every process of a running server inherits the lock and so holds it. It shows that the server
+runs even if pgpaces died or a pid was reused. Starts and stops nothing.
 """
 
 import fcntl
@@ -45,12 +45,12 @@ class ServerFolder(Struct, frozen=True):
 
     @property
     def log(self) -> Path:
-        """What the server wrote since its last start; `log.1` is the start before."""
+        """The server's log since its last start; `log.1` is that of the start before."""
         return self.path / "log"
 
     @property
     def access(self) -> Path:
-        """Who may connect: pg_hba.conf, outside the data directory."""
+        """The pg_hba.conf, outside the data directory."""
         return self.path / "pg_hba.conf"
 
     @property
@@ -60,17 +60,17 @@ class ServerFolder(Struct, frozen=True):
 
     @property
     def record_file(self) -> Path:
-        """What is known of the server while it runs."""
+        """The record of the server, as long as it runs."""
         return self.path / "server.json"
 
     @property
-    def passing(self) -> tuple[Path, ...]:
-        """What only a running server has."""
+    def runtime_files(self) -> tuple[Path, ...]:
+        """The files that exist only while the server runs."""
         keys = (self.path / tls.CERTIFICATE, self.path / tls.KEY)
         return (self.record_file, self.password_file, *keys)
 
     def data_home(self, chosen: Path | None) -> Path:
-        """The folder that holds data/: this one, or one of ours on the chosen disk."""
+        """The folder with data/: this one, or pgpaces-NAME on the chosen disk."""
         return chosen.absolute() / f"pgpaces-{self.name}" if chosen else self.path
 
     def read(self) -> ServerRecord | None:
@@ -81,13 +81,13 @@ class ServerFolder(Struct, frozen=True):
             return None
 
     def write(self, record: ServerRecord) -> None:
-        """Replace the record at once."""
+        """Replace the record atomically."""
         fresh = self.record_file.with_suffix(".new")
         fresh.write_text(to_json(record))
         fresh.replace(self.record_file)
 
     def running(self) -> ServerRecord | None:
-        """The record of the server that runs and is ready; None if there is none."""
+        """The record of the server if it runs and is ready; else None."""
         record = self.read()
         if record is None or not is_ready(record.data_dir, record.pid):
             return None
@@ -97,10 +97,10 @@ class ServerFolder(Struct, frozen=True):
         os.close(lock)
         return None
 
-    def lock(self, patience_s: float = 0.0) -> int | None:
-        """A descriptor that holds the folder's lock; None if a server holds it all that time."""
+    def lock(self, timeout_s: float = 0.0) -> int | None:
+        """A descriptor that holds the folder's lock; None if others hold it until the timeout."""
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,13 +115,13 @@ class ServerFolder(Struct, frozen=True):
             time.sleep(POLL_S)
 
     def forget(self, record: ServerRecord) -> None:
-        """Remove what only a running server has. The lock must be held."""
-        for path in self.passing:
+        """Remove the files of a running server. The caller must hold the lock."""
+        for path in self.runtime_files:
             path.unlink(missing_ok=True)
         shutil.rmtree(record.socket_dir, ignore_errors=True)
 
     def rotate_log(self) -> None:
-        """Begin an empty log that only we can read, and keep the one before."""
+        """Begin an empty log that only its owner can read, and keep the one before."""
         if self.log.exists():
             self.log.replace(self.path / "log.1")
         os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -139,13 +139,13 @@ def server_folders() -> Iterator[ServerFolder]:
 
 
 def postmaster_pid(data_dir: Path) -> int | None:
-    """The process that PostgreSQL itself says runs on the data; None where none does."""
+    """The process id in postmaster.pid; None without one."""
     lines = _postmaster_lines(data_dir)
     return int(lines[0]) if lines and lines[0].isdecimal() else None
 
 
 def is_ready(data_dir: Path, pid: int) -> bool:
-    """Whether the postmaster `pid` accepts connections: what pg_ctl looks at, too."""
+    """Whether the postmaster `pid` accepts connections, by the file that pg_ctl reads, too."""
     lines = _postmaster_lines(data_dir)
     if pid == 0 or len(lines) < STATUS_LINE or lines[0] != str(pid):
         return False
@@ -155,7 +155,7 @@ def is_ready(data_dir: Path, pid: int) -> bool:
 
 
 def _is_old(data_dir: Path) -> bool:
-    """Whether it is of a version that writes no status: 9.6."""
+    """Whether the data is of a version that writes no status: 9.6."""
     try:
         return (data_dir / "PG_VERSION").read_text().startswith("9.")
     except OSError:
@@ -163,12 +163,12 @@ def _is_old(data_dir: Path) -> bool:
 
 
 def _answers(lines: list[str]) -> bool:
-    """Whether the server of these lines of postmaster.pid takes connections on its socket."""
+    """Whether the server of these lines of postmaster.pid accepts connections on its socket."""
     from psycopg import pq
     from psycopg.conninfo import make_conninfo
 
-    where = make_conninfo(host=lines[4], port=lines[3], user="postgres", dbname="postgres")
-    return pq.PGconn.ping(where.encode()) == pq.Ping.OK
+    dsn = make_conninfo(host=lines[4], port=lines[3], user="postgres", dbname="postgres")
+    return pq.PGconn.ping(dsn.encode()) == pq.Ping.OK
 
 
 def _postmaster_lines(data_dir: Path) -> list[str]:
@@ -179,9 +179,9 @@ def _postmaster_lines(data_dir: Path) -> list[str]:
 
 
 def make_data_home(folder: ServerFolder, chosen: Path | None) -> Path:
-    """The folder that holds data/, made and marked as ours where the user chose the disk.
+    """The folder with data/; on a disk that the user chose it is made and gets a marker.
 
-    ServerError where the chosen folder does not exist, or ours would be somebody else's.
+    ServerError where the chosen folder does not exist, or the subfolder has other files.
     """
     path = folder.data_home(chosen)
     if chosen is None:
@@ -215,6 +215,6 @@ def make_socket_folder(folder: ServerFolder, port: int, os_user: OsUser | None) 
 
 
 def fits_socket(directory: Path, port: int) -> bool:
-    """Whether a socket there can be named: sun_path is short, libpq splits hosts at commas."""
+    """Whether a socket's path fits: sun_path is short, and libpq splits hosts at commas."""
     socket_path = os.fsencode(directory / f".s.PGSQL.{port}")
     return len(socket_path) <= SOCKET_PATH_BYTES_MAX and b"," not in socket_path

@@ -1,17 +1,16 @@
-"""Which libraries of the system a program needs and does not find, and who has them.
+"""Shared libraries that a program needs and the system lacks, and the packages with them.
 
-Asks ldd, which runs the program's loader and not the program. Knows nothing of packages.
+Runs ldd, which starts the program's loader and not the program. Downloads nothing.
 """
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from pgpaces.servers.binaries import server_environment
+from pgpaces.servers.binaries import output_of
 
-# By the beginning of the library's name: Debian 12's package; Ubuntu's differ by a suffix at most.
+# Prefix of the library's name: package of Debian 12; Ubuntu's differ by a suffix at most.
 DEBIAN = {
     "libxml2.": "libxml2",
     "libssl.so.3": "libssl3",
@@ -36,49 +35,37 @@ _MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 
 
 def missing(programs: Iterable[Path]) -> list[str]:
-    """Names of libraries that these programs do not find; none where there is no ldd."""
-    found: dict[str, None] = {}
-    for program in programs:
-        found |= dict.fromkeys(_MISSING.findall(_ldd(program)))
-    return sorted(found)
+    """Names of the libraries that these programs lack; none where there is no ldd."""
+    return sorted({name for program in programs for name in _MISSING.findall(_ldd(program))})
 
 
 def needs(program: Path, library: str) -> bool | None:
-    """Whether a program is linked with a library such as "libssl"; None where ldd cannot say."""
-    said = _ldd(program)
-    if "=>" not in said:
+    """Whether a program is linked with a library such as "libssl"; None where ldd fails."""
+    output = _ldd(program)
+    if "=>" not in output:
         return None
-    return re.search(rf"^\s*{re.escape(library)}[.-]", said, re.MULTILINE) is not None
+    return re.search(rf"^\s*{re.escape(library)}[.-]", output, re.MULTILINE) is not None
 
 
 def has_jit(prefix: Path) -> bool:
-    """Whether an installation can compile queries: it has the library that does."""
+    """Whether an installation has the library that compiles queries."""
     folders = ("lib", "lib/postgresql", "lib64", "lib64/postgresql")
     return any(any((prefix / folder).glob("llvmjit.*")) for folder in folders)
 
 
 def packages_of(libraries: Iterable[str]) -> list[str]:
-    """Debian's packages that have them, as far as they are known."""
-    found: dict[str, None] = {}
-    for library in libraries:
-        names = (package for start, package in DEBIAN.items() if library.startswith(start))
-        found |= dict.fromkeys(names)
-    return list(found)
+    """Debian's packages with these libraries, as far as the table has them."""
+    names = (
+        package
+        for library in libraries
+        for prefix, package in DEBIAN.items()
+        if library.startswith(prefix)
+    )
+    return list(dict.fromkeys(names))
 
 
 def _ldd(program: Path) -> str:
     ldd = shutil.which("ldd")
     if ldd is None or not program.is_file():
         return ""
-    try:
-        done = subprocess.run(
-            [ldd, str(program)],
-            capture_output=True,
-            text=True,
-            timeout=_LDD_TIMEOUT_S,
-            env=server_environment(),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
+    return output_of(ldd, program, timeout_s=_LDD_TIMEOUT_S)

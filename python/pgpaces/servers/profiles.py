@@ -1,10 +1,10 @@
-"""Profiles: settings with a name, in TOML files. Shipped ones, the user's, and how they differ.
+"""Profiles: named settings, in TOML files. Shipped ones, the user's, and how they differ.
 
-    about = "What it is for."
+    about = "Its purpose."
     [settings]
     shared_buffers = "1GB"
 
-Knows nothing of servers; what a server has is given to it as values.
+Knows nothing of servers; the settings of a server come as values.
 """
 
 import difflib
@@ -21,7 +21,7 @@ from pgpaces.errors import PlanError
 from pgpaces.home import home, is_there
 
 SHIPPED = Path(__file__).with_name("profiles")
-JIT_SINCE = 11  # before, no server knows the setting
+JIT_SINCE = 11  # older servers do not have the setting
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 _QUANTITY = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)")
 _UNITS: Mapping[str, tuple[str, Fraction]] = {
@@ -42,7 +42,7 @@ _SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off"
 
 
 class Profile(Struct, frozen=True):
-    """Settings with a name."""
+    """Named settings."""
 
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -68,35 +68,36 @@ def find(name: str) -> Profile:
 
 def names() -> list[str]:
     """The shipped profiles and those of the user, by name."""
-    found = {path.stem for folder in (_own(), SHIPPED) for path in folder.glob("*.toml")}
-    return sorted(found)
+    folders = (_user_folder(), SHIPPED)
+    return sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
 
 
 def ready_made(name: str) -> Mapping[str, str] | None:
-    """The settings of `find`; None where there is no such profile."""
+    """The settings of a profile; None where there is no such profile."""
     return None if _path(name) is None else find(name).settings
 
 
 def read(path: Path) -> Profile:
-    """The profile in a file. Raises PlanError for what is none."""
+    """The profile in a file. Raises PlanError."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise PlanError(f"the profile {path} cannot be read: {error}") from error
-    about, settings = found.pop("about", ""), found.pop("settings", {})
-    if found:
+    about, settings = document.pop("about", ""), document.pop("settings", {})
+    if document:
         raise PlanError(
-            f"the profile {path} has {', '.join(found)}", "it has `about` and a table [settings]"
+            f"the profile {path} has {', '.join(document)}",
+            "a profile has `about` and a table [settings]",
         )
     if not isinstance(about, str) or not isinstance(settings, dict):
-        raise PlanError(f"the profile {path} is none", "`about` is a text, [settings] a table")
+        raise PlanError(f"{path} is not a profile", "`about` is a text, [settings] a table")
     return Profile(path.stem, dict(_settings(settings, path, "")), about)
 
 
-def _settings(found: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[str, str]]:
-    """Names and texts; TOML makes a table of `auto_explain.log_analyze`."""
+def _settings(table: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[str, str]]:
+    """Names and values as texts; TOML turns `auto_explain.log_analyze` into a table."""
     settings = []
-    for key, value in found.items():
+    for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict):
             settings += _settings(value, path, f"{name}.")
@@ -115,25 +116,25 @@ def _settings(found: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[s
 def fitting(
     settings: Mapping[str, str], major: int, has_jit: bool, say: Callable[[str], None]
 ) -> dict[str, str]:
-    """The settings that a server can be given. `jit = off` fits every one, whatever it is built of.
+    """The settings that fit a server: one that does not know `jit` gets none of `jit = off`.
 
     has_jit: whether the build can compile queries at all.
     """
-    kept = dict(settings)
+    fitting = dict(settings)
     for name, value in settings.items():
         if name.lower() == "jit" and _SWITCHES.get(value.lower()) == "off" and not has_jit:
             say("jit = off changes nothing: this build of PostgreSQL never compiles queries")
             if major < JIT_SINCE:
-                del kept[name]
-    return kept
+                del fitting[name]
+    return fitting
 
 
 def differing(
     left: Mapping[str, str], right: Mapping[str, str]
 ) -> list[tuple[str, str | None, str | None]]:
-    """What differs: name, value on the left, on the right; None where that side says nothing.
+    """Settings that differ: name, left value, right value; None for an absent one.
 
-    "1GB" and "1024MB" are the same, as are "on" and "true".
+    "1GB" and "1024MB" are equal, as are "on" and "true".
     """
     left, right = ({n.lower(): v for n, v in side.items()} for side in (left, right))
     rows = []
@@ -145,7 +146,7 @@ def differing(
 
 
 def canonical(value: str) -> tuple[str, Fraction | str]:
-    """A value of a setting, so that equal ones compare equal: its kind and its size."""
+    """The kind and size of a value of a setting; those of equal values compare equal."""
     text = value.strip()
     match = _QUANTITY.fullmatch(text)
     if match and match[2] in _UNITS:
@@ -154,18 +155,18 @@ def canonical(value: str) -> tuple[str, Fraction | str]:
     return "text", _SWITCHES.get(text.lower(), text)
 
 
-def _own() -> Path:
+def _user_folder() -> Path:
     return home() / "profiles"
 
 
 def _path(name: str) -> Path | None:
-    """The file that a name means."""
+    """The file of a profile, by name or path."""
     if name.endswith(".toml"):
         path = Path(name).expanduser()
         return path if is_there(path, Path.is_file) else None
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
         return None
-    # What has no settings at all is called so everywhere, whatever files there are.
-    folders = (SHIPPED,) if name == "default" else (_own(), SHIPPED)
+    # "default" means no settings everywhere, whatever files there are.
+    folders = (SHIPPED,) if name == "default" else (_user_folder(), SHIPPED)
     candidates = (folder / f"{name}.toml" for folder in folders)
     return next((path for path in candidates if is_there(path, Path.is_file)), None)

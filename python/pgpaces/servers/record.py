@@ -1,8 +1,8 @@
-"""What is known of one managed server: its name, version, processes and address.
+"""The record of one managed server: its name, version, processes and address.
 
-The record is kept in the server's folder as JSON, so that another pgpaces finds the server,
-and it gives the address in the two forms everything else understands: a conninfo string and
-the PG* variables. Never holds a password: TCP names a password file. Starts and stops nothing.
+It is a JSON file in the server's folder, by which another pgpaces finds the server. It gives the
+address in two forms: a conninfo string and the PG* variables. Never holds a password: TCP names a
+password file. Starts and stops nothing.
 """
 
 import json
@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 class Transport(StrEnum):
-    """The way to a server."""
+    """How clients reach a server."""
 
     SOCKET = "socket"
     TCP = "tcp"
@@ -57,7 +57,7 @@ class ServerRecord(Struct, frozen=True):
     def environment(
         self, dbname: str = "postgres", transport: Transport = Transport.SOCKET
     ) -> dict[str, str]:
-        """The address as the PG* variables that psql, pgbench and every libpq program read."""
+        """The address as PG* variables, which every libpq program reads."""
         variables = {
             "PGHOST": self.host(transport),
             "PGPORT": str(self.port),
@@ -72,20 +72,20 @@ class ServerRecord(Struct, frozen=True):
 
     @property
     def password(self) -> str | None:
-        """What TCP asks for, read from the password file; None for a server without TCP."""
+        """The password for TCP, from the password file; None for a server without TCP."""
         if self.password_file is None:
             return None
         return self.password_file.read_text().strip().rpartition(":")[2]
 
     def _tcp_words(self) -> dict[str, str]:
-        """How TCP is used: verified in full with TLS, and without it never tried."""
+        """Keywords of TCP: full verification with TLS, or TLS disabled."""
         words = {"passfile": str(self.password_file)}
         if self.certificate is None:
             return words | {"sslmode": "disable"}
         return words | {"sslmode": "verify-full", "sslrootcert": str(self.certificate)}
 
     def host(self, transport: Transport) -> str:
-        """What clients on this machine connect to; ValueError for TCP where there is none."""
+        """The host for clients on this machine; ValueError for TCP if the server has none."""
         if transport is Transport.SOCKET:
             return str(self.socket_dir)
         if self.tcp_host is None:
@@ -96,7 +96,7 @@ class ServerRecord(Struct, frozen=True):
 
 
 def quoted(value: str) -> str:
-    """A value of a conninfo string, in quotes where libpq needs them."""
+    """A value of a conninfo string, quoted where libpq needs it."""
     if value and not any(c.isspace() or c in "'\\" for c in value):
         return value
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -109,7 +109,7 @@ def to_json(record: ServerRecord) -> str:
 
 
 def from_json(text: str) -> ServerRecord | None:
-    """The record in a file's text; None where it is torn, or of another format."""
+    """The record in a file's text; None for an incomplete one or another format."""
     try:
         values: dict[str, Any] = json.loads(text)
         if values.pop("format") != FORMAT:
@@ -122,5 +122,5 @@ def from_json(text: str) -> ServerRecord | None:
 
 
 def as_values(record: ServerRecord) -> dict[str, Any]:
-    """The fields of a record by name, without what a subclass adds."""
+    """The fields of a record by name, without those of subclasses."""
     return {name: getattr(record, name) for name in ServerRecord.__struct_fields__}

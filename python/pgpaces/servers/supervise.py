@@ -1,18 +1,17 @@
-"""A program of its own: the parent of one postmaster or pooler, which ends it when pgpaces ends.
+"""A separate program: the parent of one postmaster or pooler, which ends it when pgpaces ends.
 
-Run as `python -I -S supervise.py` in a session of its own, so that neither Ctrl-C nor the
+Run as `python -I -S supervise.py` in its own session, so that neither Ctrl-C nor the
 death of pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces holds:
 
     first line   the order, as JSON: argv, uid, gid, lock_fd, stays, files, folder,
                  ending
-    "leave"      go, and leave the server running: it is one that stays
-    "stop"       end the server politely: everything is checkpointed first
-    end of file  pgpaces is gone, by whatever death: end the server within seconds
+    "leave"      exit, and leave the server running: it stays
+    "stop"       end the server cleanly, with a checkpoint
+    end of file  pgpaces has ended, for whatever reason: end the server within seconds
 
-Its standard output says "pid N" once, and "exit N" when the postmaster has ended; its standard
-error is the server's log. Standard library only, nothing of ours: it must start in
-milliseconds, and from a folder that only root can read. Knows nothing of data directories,
-versions and settings.
+Its standard output is "pid N" once, and "exit N" when the postmaster has ended; its standard
+error is the server's log. Imports only the standard library: it must start in milliseconds, and
+from a folder that only root can read. Knows nothing of data directories, versions and settings.
 """
 
 import contextlib
@@ -27,8 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-POLITE_S = 60.0  # for the checkpoint of a fast shutdown, while pgpaces is there and waits
-FAST_S = 3.0  # for the same when nobody waits any more
+CLEAN_S = 60.0  # for the checkpoint of a fast shutdown, while pgpaces waits
+FAST_S = 3.0  # for the same after the end of pgpaces
 IMMEDIATE_S = 8.0  # the postmaster kills its children itself 5 s after SIGQUIT
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -43,13 +42,13 @@ def read_line(descriptor: int) -> bytes:
 
 
 def say(words: str) -> None:
-    """Tell pgpaces, if it is still there."""
+    """Send a line to pgpaces, if it still runs."""
     with contextlib.suppress(OSError):
         os.write(1, f"{words}\n".encode())
 
 
 def end_with_us(ending: int) -> Callable[[], object] | None:
-    """A preexec function that lets the postmaster end when this program is killed (Linux)."""
+    """A preexec function that ends the postmaster when this program is killed (Linux)."""
     if sys.platform != "linux":
         return None
     try:
@@ -62,7 +61,7 @@ def end_with_us(ending: int) -> Callable[[], object] | None:
 
 
 def launch(order: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Start the postmaster; it inherits the lock, which so is held as long as it lives."""
+    """Start the postmaster; it inherits the lock and holds it as long as it runs."""
     os_user: dict[str, Any] = {}
     if order["uid"] is not None:
         os_user = {"user": order["uid"], "group": order["gid"], "extra_groups": []}
@@ -78,7 +77,7 @@ def launch(order: dict[str, Any]) -> subprocess.Popen[bytes]:
 
 
 def listen_to_signals() -> int:
-    """A descriptor that becomes readable with the number of each signal that arrives."""
+    """A descriptor from which the number of each arriving signal can be read."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -88,7 +87,7 @@ def listen_to_signals() -> int:
 
 
 def next_word(process: subprocess.Popen[bytes], signals: int, timeout_s: float | None) -> str:
-    """What happens next: "ended", "leave", "stop", "gone", or "late" after the timeout."""
+    """The next event: "ended", "leave", "stop", "gone" (end of file), or "late" (timeout)."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while process.poll() is None:
         wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -103,7 +102,7 @@ def next_word(process: subprocess.Popen[bytes], signals: int, timeout_s: float |
 
 
 def end(process: subprocess.Popen[bytes], ending: int) -> None:
-    """Fast, then immediate, then by force; the postmaster is reaped in every case."""
+    """End it fast, then immediately, then by SIGKILL; reap it in every case."""
     for number, wait_s in ((ending, FAST_S), (signal.SIGQUIT, IMMEDIATE_S)):
         process.send_signal(number)
         try:
@@ -116,7 +115,7 @@ def end(process: subprocess.Popen[bytes], ending: int) -> None:
 
 
 def clean(order: dict[str, Any]) -> None:
-    """Remove what only a running server has: its record, its password, its sockets."""
+    """Remove the files of a running server: its record, its password, its sockets."""
     with contextlib.suppress(OSError):
         for entry in Path(order["folder"]).iterdir():
             entry.unlink()
@@ -127,7 +126,7 @@ def clean(order: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Start, wait for a word, act on it."""
+    """Start the server, wait for the next event, act on it."""
     signals = listen_to_signals()
     order = json.loads(read_line(0) or b"null")
     if order is None:
@@ -139,7 +138,7 @@ def main() -> int:
         return 0
     if word == "stop":
         process.send_signal(order["ending"])
-        next_word(process, signals, POLITE_S)
+        next_word(process, signals, CLEAN_S)
     if process.poll() is None:
         end(process, order["ending"])
     clean(order)

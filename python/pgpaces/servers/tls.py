@@ -1,7 +1,7 @@
 """TLS of managed servers: a certificate made at each start, and which builds can use one.
 
-The certificate is its own authority, so clients verify it in full (`verify-full`). Knows nothing
-of who connects.
+The certificate is self-signed, so clients can verify it in full (`verify-full`). Knows nothing
+of clients.
 """
 
 import ipaddress
@@ -16,21 +16,21 @@ from pgpaces.servers.os_user import OsUser, give
 
 CERTIFICATE = "tls.crt"
 KEY = "tls.key"
-OURS = ("ssl", "ssl_cert_file", "ssl_key_file")
+RESERVED = ("ssl", "ssl_cert_file", "ssl_key_file")
 DAYS = 3650
 MINIMUM = "TLSv1.2"
-MINIMUM_SINCE = 12  # older servers take TLS 1.0 too, and cannot be told otherwise
+MINIMUM_SINCE = 12  # older servers accept TLS 1.0 too, and have no setting against it
 
 
 def has_tls(installation: Installation) -> bool:
-    """Whether the build has TLS, as far as that can be told without starting it."""
+    """Whether the build has TLS, as far as its libraries show it."""
     if installation.source is Source.EMBEDDED:
         return False
     return libraries.needs(installation.program("postgres"), "libssl") is not False
 
 
 def check(installation: Installation) -> None:
-    """Raises PlanError for a build without TLS, naming those that have it."""
+    """Raises PlanError for a build without TLS, naming builds with it."""
     if has_tls(installation):
         return
     major = installation.series
@@ -42,22 +42,22 @@ def check(installation: Installation) -> None:
 
 
 def settings(major: int, folder: Path) -> dict[str, str]:
-    """What a server is started with to offer TLS; a minimum that is asked for goes before ours."""
-    ours = {
+    """The settings of a server with TLS; the user may set another minimum version."""
+    values = {
         "ssl": "on",
         "ssl_cert_file": str(folder / CERTIFICATE),
         "ssl_key_file": str(folder / KEY),
     }
     if major >= MINIMUM_SINCE:
-        ours["ssl_min_protocol_version"] = MINIMUM
-    return ours
+        values["ssl_min_protocol_version"] = MINIMUM
+    return values
 
 
 def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
-    """A fresh certificate for `host` and this machine's loopback, its key for the server alone.
+    """A new certificate for `host` and the loopback addresses; only the server can read its key.
 
-    An elliptic key (P-256), as public authorities give them: an RSA key would make connecting
-    slower. Raises ServerError where there is no openssl.
+    The key is on the curve P-256, as public authorities issue them: with an RSA key, connecting
+    would be slower. Raises ServerError where there is no openssl.
     """
     certificate, key = folder / CERTIFICATE, folder / KEY
     for path in (certificate, key):
@@ -82,20 +82,19 @@ def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
             "install it (on Debian: apt-get install openssl), or leave out --tls",
         ) from error
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise ServerError(f"openssl made no certificate: {said[-1] if said else 'it says nothing'}")
+        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        raise ServerError(f"openssl made no certificate: {reason}")
     certificate.chmod(0o644)
     give(key, os_user)
     return certificate
 
 
 def _names(host: str) -> str:
-    """Who the certificate is for, as OpenSSL writes it."""
-    # No localhost: psql before 15 knows addresses from the subject alone, and that only where no
-    # name of a host is here.
-    loopback = {"IP:127.0.0.1": None, "IP:::1": None}
+    """The subject alternative names, in the syntax of OpenSSL."""
+    # No localhost: psql before 15 matches addresses with the subject only, and only where there is
+    # no DNS name.
     try:
-        named = {f"IP:{ipaddress.ip_address(host)}": None}
+        name = f"IP:{ipaddress.ip_address(host)}"
     except ValueError:
-        named = {f"DNS:{host}": None}
-    return ",".join(named | loopback)
+        name = f"DNS:{host}"
+    return ",".join(dict.fromkeys((name, "IP:127.0.0.1", "IP:::1")))

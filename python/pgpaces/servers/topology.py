@@ -1,8 +1,8 @@
-"""Several managed servers that belong together: a primary and its standbys.
+"""The standbys of a managed primary server.
 
-A standby is a copy of the primary that streams from it, made anew whenever it is wanted: so it
-never has to be told whether an old one can still follow, and nothing of it remains. Knows nothing
-of loads.
+A standby is a copy of the primary that streams from it. It is made for each use and removed
+afterwards, so pgpaces never has to check whether an old one can still follow. Knows nothing of
+loads.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from pgpaces.servers import binaries, embedded
 from pgpaces.servers.access import Listen
 from pgpaces.servers.folder import ServerFolder
 
-# Its own defaults let nothing stream.
+# Before 10, the defaults do not allow streaming.
 _OLD = {"wal_level": "replica", "max_wal_senders": "10", "hot_standby": "on"}
 _OLD_BELOW = 10
 _SLOT_SINCE = 13
-# One of these is in every copy of a primary, also in one that is not complete.
+# Every copy of a primary has one of these, also an incomplete one.
 _OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
 _LEVELS = ("replica", "logical", "hot_standby", "archive")
 
 
 def settings_for(settings: Mapping[str, str], major: int) -> dict[str, str]:
-    """Those of a primary with standbys. Raises PlanError where they let nothing stream."""
-    found = {**(_OLD if major < _OLD_BELOW else {}), **settings}
-    if found.get("wal_level", "replica") not in _LEVELS:
+    """The settings of a primary with standbys. Raises PlanError if they prevent streaming."""
+    effective = {**(_OLD if major < _OLD_BELOW else {}), **settings}
+    if effective.get("wal_level", "replica") not in _LEVELS:
         raise PlanError(
-            f"wal_level = {found['wal_level']} writes too little for a standby",
+            f"wal_level = {effective['wal_level']} writes too little for a standby",
             "leave it at replica, or run without standbys",
         )
-    if found.get("max_wal_senders") == "0":
+    if effective.get("max_wal_senders") == "0":
         raise PlanError("max_wal_senders = 0 lets no standby stream", "leave it at its default")
-    return found
+    return effective
 
 
 @contextlib.contextmanager
 def standbys(
     primary: embedded.Server, count: int, data_dir: Path | None, say: Callable[[str], None]
 ) -> Iterator[tuple[embedded.Server, ...]]:
-    """So many standbys of a managed server that runs, as long as this lasts.
+    """`count` running standbys of a managed server. Raises ServerError.
 
-    data_dir: the folder that the user chose for data, if one was. Raises ServerError.
+    data_dir: the folder that the user chose for data, if any.
     """
     installation = binaries.inspect(primary.bin)
     settings = settings_for(primary.settings, primary.major)
     if primary.major >= _SLOT_SINCE:
-        # What a standby still needs is kept as long as it streams, and not a moment longer.
+        # Retains the WAL that a standby needs as long as it streams, and no longer.
         settings |= {"wal_receiver_create_temp_slot": "on"}
     with contextlib.ExitStack() as stack:
-        found = []
+        servers = []
         for number in range(1, count + 1):
             spec = embedded.ServerSpec(
                 installation,
@@ -67,18 +67,18 @@ def standbys(
                 tls=primary.certificate is not None,
                 standby_of=primary,
             )
-            found.append(stack.enter_context(_standby(spec, say)))
-        yield tuple(found)
+            servers.append(stack.enter_context(_standby(spec, say)))
+        yield tuple(servers)
 
 
 def remove_lost(primary: str, data_dir: Path | None) -> None:
-    """Removes what a pgpaces that was killed left of standbys: each is as large as the data.
+    """Removes the standbys that a killed pgpaces left: each is as large as the data.
 
-    primary: the name of their server. Those that run, which hold a lock, are left alone, and so is
-    a server that only has such a name.
+    primary: the name of their server. Running ones, which hold a lock, stay, and so does a server
+    that is no standby but has such a name.
     """
     for path in sorted((home() / "servers").glob(f"{glob.escape(primary)}-standby*")):
-        with contextlib.suppress(OSError):  # it is none of ours then
+        with contextlib.suppress(OSError):  # then pgpaces does not own it
             _remove_lost(ServerFolder(path), data_dir)
 
 
@@ -87,8 +87,8 @@ def _remove_lost(folder: ServerFolder, data_dir: Path | None) -> None:
     if lock is None:
         return
     try:
-        for own in dict.fromkeys((folder.path, folder.data_home(data_dir))):
-            data = own / "data"
+        for home_dir in {folder.path, folder.data_home(data_dir)}:
+            data = home_dir / "data"
             if any((data / name).exists() for name in _OF_COPIES):
                 _remove(data, folder)
     finally:
@@ -96,7 +96,7 @@ def _remove_lost(folder: ServerFolder, data_dir: Path | None) -> None:
 
 
 def _remove(data: Path, folder: ServerFolder) -> None:
-    """Removes a standby's data; on a disk that the user chose, the folder around it as well."""
+    """Removes a standby's data; on a disk that the user chose, with the folder around it."""
     shutil.rmtree(data if data.parent == folder.path else data.parent, ignore_errors=True)
 
 
