@@ -18,7 +18,7 @@ from pgpaces.answers.costs import Economy
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import (
-    BesideSummary,
+    BackgroundSummary,
     ScriptSummary,
     StatementSummary,
     Summary,
@@ -101,9 +101,9 @@ class Result(Answer, frozen=True):
         return self.summary.scripts
 
     @property
-    def beside(self) -> tuple[BesideSummary, ...]:
+    def beside(self) -> tuple[BackgroundSummary, ...]:
         """Each workload that ran at the same time: its counts, missed, rate and latency."""
-        return self.summary.beside
+        return self.summary.background
 
     @property
     def statements(self) -> tuple[StatementSummary, ...]:

@@ -297,7 +297,7 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
     outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
     reads = watcher.read_since("r")
     assert min(reads.values()) > 0, "the application reads at the primary, the report elsewhere"
-    (report,) = outcome.summary.beside
+    (report,) = outcome.summary.background
     assert (report.name, report.counts.due, report.counts.missed) == (
         "report",
         report.counts.on_time,

@@ -324,7 +324,7 @@ OUTCOME = st.tuples(SOME, SOME, SOME, SOME, SOME)
 def test_what_is_its_own_and_what_ran_beside_it_are_all(seconds: list[Any]) -> None:
     made = laned(seconds)
     found = summarize(made)
-    parts = [found.counts, *(each.counts for each in found.beside)]
+    parts = [found.counts, *(each.counts for each in found.background)]
     for name in ("due", "on_time", "late", "skipped", "failed", "unfinished"):
         assert sum(getattr(part, name) for part in parts) == sum(
             t.due
@@ -350,7 +350,7 @@ def test_each_has_an_answer_of_its_own_with_its_own_limit_and_policy() -> None:
     assert reporting.startswith("reporting on standby1, standby2: 12.5% missed")
     assert reporting.endswith("of 32 due, limit 1s")
     assert idle == "idle on primary: nothing was due"
-    latency = {each.name: each.latency.estimate("p50") for each in found.beside}
+    latency = {each.name: each.latency.estimate("p50") for each in found.background}
     assert latency["reporting"] is not None
     assert latency["reporting"].value == pytest.approx(500, rel=0.01)
     own = found.latency.estimate("p50")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.replication import behind, findings
+from pgpaces.answers.replication import findings, replay_lags
 from pgpaces.observe.replication import named, rows, samples
 from pgpaces.result import Sample
 
@@ -75,16 +75,16 @@ def test_how_far_behind_each_was_is_told() -> None:
     delays = [Sample(n, "replication", "standby1 replay_delay", 0.001 * n, "s") for n in (1, 3)]
     [told, other] = findings([*lagging([1000.0, 3000.0]), *delays, *lagging([0.0], "b")], range(4))
     assert told.text == (
-        "standby1 was 2 kB behind on average, 3 kB at most, and 2 ms on average, 3 ms at most"
+        "standby1 lagged 2 kB on average, 3 kB at most, and 2 ms on average, 3 ms at most"
     )
-    assert other.text == "b was 0 B behind on average, 0 B at most"
+    assert other.text == "b lagged 0 B on average, 0 B at most"
     assert {told.severity, other.severity} == {"info"}
 
 
 def test_a_lag_that_grows_is_named_with_both_ends() -> None:
     [(severity, text)] = said(lagging([second * 3.4 * MB for second in range(100)]), 100)
     assert severity == "warning"
-    assert text == "standby1 fell behind: 15.3 MB at the start, 321 MB at the end"
+    assert text == "the lag of standby1 grew: 15.3 MB at the start, 321 MB at the end"
 
 
 @pytest.mark.parametrize(
@@ -158,6 +158,6 @@ POSITIONS = st.dictionaries(st.integers(-5, 50), st.integers(0, 2**60), max_size
 def test_how_far_behind_is_known_of_seconds_that_both_have(
     primary: dict[int, int], standby: dict[int, int]
 ) -> None:
-    found = list(behind(primary, standby))
+    found = list(replay_lags(primary, standby))
     assert {s.second for s in found} == primary.keys() & standby.keys()
     assert all(s.value == float(max(0, primary[s.second] - standby[s.second])) for s in found)

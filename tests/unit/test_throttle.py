@@ -99,7 +99,7 @@ def test_credits_that_run_out_are_said_as_a_sentence() -> None:
 def test_one_that_still_falls_at_the_end_has_no_sustained_figure() -> None:
     succeeded = chance(4).poisson(ramp(600, 240, 600, 100, 41))
     [text] = named(findings(samples(cpu_steal=ramp(600, 240, 600, 0, 58)), load(succeeded)))
-    assert "what is sustained is not known" in text
+    assert "the sustained rate is unknown" in text
     assert "sustained is 4" not in text
 
 
@@ -254,7 +254,7 @@ def test_a_quota_that_is_known_not_to_have_changed_is_met_by_the_load(
     )
     [found] = not_info(findings(tracks, load([10] * 120, latency)))
     assert found.severity == "warning"
-    assert "this is what the quota holds" in found.text
+    assert "the quota is the limit" in found.text
 
 
 @pytest.mark.parametrize("amounts", [[0.8] * 75 + [0.4] * 45, [None] * 75 + [0.4] * 45])
@@ -330,7 +330,7 @@ def test_bits_of_a_board_count_now_and_are_told_since_boot() -> None:
     before = samples(pi_throttled=[0] * 60, pi_throttled_since_boot=[5] * 60)
     found = findings(before, load([10] * 60))
     assert [f.severity for f in found] == ["info"]
-    assert "since it was started" in found[0].text
+    assert "since boot, but not in this trial" in found[0].text
     between = samples(pi_throttled=[0] * 60, pi_throttled_since_boot=[1] * 30 + [5] * 30)
     [missed] = not_info(findings(between, load([10] * 60)))
     assert missed.severity == "invalid"

@@ -1,8 +1,8 @@
 """The accumulator of a trial: intervals in, one after the other; counts and times out.
 
-An interval is taken in and let go: what stays for each due second and script is a row of integers,
-and histograms stay merged for blocks of seconds. A day of two scripts is some tens of MB. Blocks
-let the warm-up be cut afterwards. Knows no statistics.
+It does not keep intervals. Of each due second and script it keeps a row of integers, and of blocks
+of seconds merged histograms: a day of two scripts takes some tens of MB. Blocks allow the warm-up
+to be cut afterwards. Knows no statistics.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
 _TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
 _STATEMENT = ("failed", "retries", "count", "times")
 _INTERVAL = ("ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered")
-# Seconds in a block, doubled whenever there would be more blocks than this: so a cut is exact to
-# 4 s in ten minutes, which is less than MSER-5's own step, and always to a hundredth of the trial.
+# Seconds in a block, doubled whenever there would be more blocks than the maximum. So a cut is
+# exact to 4 s in ten minutes, less than a step of MSER-5, and always to a hundredth of the trial.
 _BLOCK_S = 1
 _BLOCKS_MAX = 200
-# So many distributions lie beside each other before they are merged.
+# Distributions of a block that are kept apart before they are merged.
 _LOOSE_MAX = 16
 
 
@@ -78,7 +78,7 @@ class _Blocks:
                 parts[:] = [merge(parts)]
 
     def fold(self) -> None:
-        """Two blocks become one."""
+        """Merges blocks by twos."""
         before, self._parts = self._parts, {}
         for block, parts in before.items():
             self.add(block // 2, merge(parts))
@@ -91,7 +91,7 @@ class _Blocks:
 
 
 def _added(parts: Sequence[_Rows], since: int) -> Numbers:
-    """The rows of all of them from second `since` on, second by second."""
+    """The sums of these rows by second, from second `since` on."""
     import numpy as np
 
     first = max(since, min(rows.first for rows in parts))
@@ -99,17 +99,17 @@ def _added(parts: Sequence[_Rows], since: int) -> Numbers:
         (max(0, rows.first - first), rows.table()[max(0, first - rows.first) :]) for rows in parts
     ]
     length = max(at + len(table) for at, table in tables)
-    found = np.zeros((length, len(parts[0].names)), dtype=np.int64)
+    sums = np.zeros((length, len(parts[0].names)), dtype=np.int64)
     for at, table in tables:
-        found[at : at + len(table)] += table
-    return found
+        sums[at : at + len(table)] += table
+    return sums
 
 
 class ScriptSeconds(Struct, frozen=True):
-    """The seconds of one script, or of several added up: `rows` from second `first` on.
+    """The seconds of one script, or the sum of several: `rows` from second `first` on.
 
-    Columns: due, the five outcomes, retried, retries, count (of those with times), and the sums of
-    latency, lag and service in ns.
+    Columns: due, the five outcomes, retried, retries, count (of transactions with times), and the
+    sums of latency, lag and service in ns.
     """
 
     first: int
@@ -121,7 +121,7 @@ class ScriptSeconds(Struct, frozen=True):
         return column
 
     def between(self, start: int, end: int) -> ScriptSeconds:
-        """The seconds from `start` until before `end` and no others, empty where none is known."""
+        """The seconds from `start` until before `end`, zero where there is no row."""
         import numpy as np
 
         rows = np.zeros((max(0, end - start), len(_TALLY)), dtype=np.int64)
@@ -132,21 +132,21 @@ class ScriptSeconds(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The second behind the last."""
+        """The second after the last."""
         return self.first + len(self.rows)
 
     @property
     def counts(self) -> Counts:
-        """The sums."""
+        """The sums over all seconds."""
         return Counts(*(int(self.column(name).sum()) for name in ("due", *_OUTCOMES)))
 
 
 class Outages(Struct, frozen=True):
-    """What became of connections that were lost, over the whole trial, its warm-up included.
+    """Lost connections over the whole trial, its warm-up included.
 
-    count: clients that got theirs back. longest_s: of these, and of those that were not back at
-    the end. some_down_s, all_down_s: for how long in all one client at least was without a
-    connection, and all of them were. down: clients without one at the end.
+    count: losses after which a client got a connection again. longest_s: the longest outage, also
+    of clients without a connection at the end. some_down_s, all_down_s: the total time in which at
+    least one client, or all of them, had no connection. down: clients without one at the end.
     """
 
     count: int = 0
@@ -156,7 +156,7 @@ class Outages(Struct, frozen=True):
     down: int = 0
 
     def then(self, interval: Interval) -> Outages:
-        """With what another second, later than all before it, says."""
+        """The outages including those of the next second."""
         return Outages(
             self.count + interval.outages,
             max(self.longest_s, interval.outage_ns_max / 1e9),
@@ -167,7 +167,7 @@ class Outages(Struct, frozen=True):
 
 
 class Accumulator:
-    """What summarize needs of a trial's intervals, and no more. Feed it in order."""
+    """The sums of a trial's intervals that `summarize` needs. Add intervals in order."""
 
     def __init__(self) -> None:
         self._scripts: dict[int, _Rows] = {}
@@ -194,7 +194,7 @@ class Accumulator:
         return accumulator
 
     def add(self, interval: Interval) -> None:
-        """Takes in what became known in one second."""
+        """Adds the events of one second."""
         self.connects += interval.connects
         self.disconnects += interval.disconnects
         self.in_flight_ns += interval.in_flight_ns
@@ -227,17 +227,17 @@ class Accumulator:
         times = (tally.latency, tally.lag, tally.service)
         self.service_ns_max = max(self.service_ns_max, tally.service.max_ns)
         self.latency_ns_max = max(self.latency_ns_max, tally.latency.max_ns)
-        known = (tally.due, tally.on_time, tally.late, tally.skipped, failed, tally.unfinished)
+        outcomes = (tally.on_time, tally.late, tally.skipped, failed, tally.unfinished)
         sums = (tally.latency.count, *(t.sum_ns for t in times))
         rows = self._scripts.setdefault(tally.script, _Rows(_TALLY))
-        rows.add(tally.due_second, (*known, tally.retried, tally.retries, *sums))
+        rows.add(tally.due_second, (tally.due, *outcomes, tally.retried, tally.retries, *sums))
         for state, count in tally.failed.items():
             rows = self._failures.setdefault((tally.script, state), _Rows(("count",)))
             rows.add(tally.due_second, (count,))
         if tally.due_second >= 0:
             block = self._block(tally.due_second)
-            for kind, found in zip(KINDS, times, strict=True):
-                self._times.setdefault((tally.script, kind), _Blocks()).add(block, found)
+            for kind, part in zip(KINDS, times, strict=True):
+                self._times.setdefault((tally.script, kind), _Blocks()).add(block, part)
 
     def _add_statement(self, second: int, tally: StatementTally) -> None:
         key = (tally.script, tally.command)
@@ -246,7 +246,7 @@ class Accumulator:
         blocks.add(self._block(second), tally.times)
 
     def _block(self, second: int) -> int:
-        """The block of a second; makes blocks larger where there would be too many."""
+        """The block of a second. Makes blocks larger where there would be too many."""
         while second // self._block_s >= _BLOCKS_MAX:
             self._block_s *= 2
             for blocks in (*self._times.values(), *(b for _, b in self._statements.values())):
@@ -254,14 +254,14 @@ class Accumulator:
         return second // self._block_s
 
     def whole(self, second: int) -> int:
-        """The first second from `second` on with which a block begins: where a cut can be."""
+        """The first second from `second` on at which a block begins, and a cut can be."""
         return -(-second // self._block_s) * self._block_s
 
     def ledgers(self, trial: Trial) -> dict[int, ScriptSeconds]:
-        """The seconds of each script, once they add up. Raises StoreError where they do not.
+        """The seconds of each script. Raises StoreError where outcomes do not add up to due.
 
-        What an interrupted trial left pending is unfinished; what a running one has not ended yet
-        is left out.
+        Transactions that an interrupted trial left pending are unfinished; those that a running
+        trial has not ended yet are left out.
         """
         return {
             script: ScriptSeconds(rows.first, _settled(rows, script, trial.id, trial.state))
@@ -270,40 +270,43 @@ class Accumulator:
 
     @property
     def block_s(self) -> int:
-        """The seconds of a block."""
+        """Seconds in a block."""
         return self._block_s
 
     def parts(self, kind: str, block: int, scripts: Iterable[int]) -> list[Times]:
-        """Distributions that together are the times of these scripts of those due in a block."""
-        found = (self._times.get((script, kind)) for script in scripts)
-        return [part for blocks in found if blocks is not None for part in blocks.at(block)]
+        """Distributions that together are the times of these scripts' transactions due in a block.
+
+        Blocks count from second 0.
+        """
+        every = (self._times.get((script, kind)) for script in scripts)
+        return [part for blocks in every if blocks is not None for part in blocks.at(block)]
 
     def times_of(self, kind: str, block: int, scripts: Iterable[int]) -> Times:
-        """The distribution of the times of these scripts of those due in a block, from 0."""
+        """The distribution of the `parts` of a block."""
         return merge(self.parts(kind, block, scripts))
 
     def times(self, kind: str, script: int, since: int) -> Times:
-        """The distribution of a script's times of those due from second `since` on."""
+        """The distribution of the times of a script's transactions due from `since` on."""
         blocks = self._times.get((script, kind))
         return Times() if blocks is None else blocks.since(since // self._block_s)
 
     def failures(self, since: int, scripts: Container[int]) -> dict[str, int]:
-        """How many of these scripts due from second `since` on failed, by SQLSTATE."""
-        found: dict[str, int] = {}
+        """Failed transactions of these scripts due from second `since` on, by SQLSTATE."""
+        counts: dict[str, int] = {}
         for (script, state), rows in self._failures.items():
             if script in scripts and (
                 count := int(rows.table()[max(0, since - rows.first) :].sum())
             ):
-                found[state] = found.get(state, 0) + count
-        return found
+                counts[state] = counts.get(state, 0) + count
+        return counts
 
     def statements(
         self, since: int, same: Mapping[tuple[int, int], int]
     ) -> Iterable[tuple[int, int, Numbers, Times]]:
-        """Script, command, seconds and times of each command, of those that ended from `since` on.
+        """Script, command, seconds and times of each command, by executions ended from `since` on.
 
-        The columns of the seconds are failed, retries, count, sum in ns. same: the command that
-        stands for another one of its script too.
+        The columns of the seconds are failed, retries, count, sum in ns. same: for a command, the
+        command of its script under which it is counted.
         """
         groups: dict[tuple[int, int], list[tuple[_Rows, _Blocks]]] = {}
         for (script, command), each in sorted(self._statements.items()):
@@ -313,12 +316,12 @@ class Accumulator:
             yield script, command, _added([rows for rows, _ in parts], since), times
 
     def dispatch(self) -> tuple[Times, Numbers, Numbers]:
-        """Lag of those whose client was idle when they were due: all, and counts and sums in ns."""
+        """Lag of transactions whose client was idle when due; counts and sums (ns) by second."""
         table = self._intervals.table()
         return self._dispatch.since(0), table[:, 1], table[:, 2]
 
     def cpu_shares(self, seconds: float) -> list[float]:
-        """Each thread's share of a CPU in so many seconds; what comes behind is mostly waiting."""
+        """Each thread's share of a CPU in the first `seconds`; after them threads mostly wait."""
         within = {s: cpu for s, cpu in self._cpu_ns.items() if s < seconds}
         ended, first = self._intervals.table()[:, 0], self._intervals.first
         covered_ns = sum(int(ended[s - first]) - s * 1_000_000_000 for s in within)
@@ -327,46 +330,43 @@ class Accumulator:
         return [ns / covered_ns for ns in spent] if covered_ns > 0 else []
 
     def silences(self) -> list[tuple[float, float]]:
-        """Stretches of seconds in which something was in flight and nothing ended: from, to, in s.
+        """Start and end (s) of each time in which transactions were in flight and none ended.
 
-        Of the measured part and of what came behind it.
+        In the measured part and after it.
         """
         table, first = self._intervals.table(), self._intervals.first
-        found: list[tuple[float, float]] = []
+        silences: list[tuple[float, float]] = []
         for second, (_, _, _, in_flight_ns, answered) in enumerate(table.tolist(), first):
             if answered or not in_flight_ns:
                 continue
-            start = found.pop()[0] if found and found[-1][1] == second else second
-            # The last one may be no whole second.
+            start = silences.pop()[0] if silences and silences[-1][1] == second else second
+            # The last second may be a partial one.
             last = second == first + len(table) - 1
-            found.append((start, self.ended_ns / 1e9 if last else second + 1))
-        return found
+            silences.append((start, self.ended_ns / 1e9 if last else second + 1))
+        return silences
 
     def succeeded(self, start: int, end: int, scripts: Iterable[int]) -> Numbers:
-        """How many of these scripts succeeded a second, from `start` until before `end`.
-
-        Whenever they were due.
-        """
+        """Successes of these scripts by second of their end, from `start` until before `end`."""
         import numpy as np
 
-        found = np.zeros(max(0, end - start), dtype=np.int64)
+        counts = np.zeros(max(0, end - start), dtype=np.int64)
         for rows in filter(None, map(self._succeeded.get, scripts)):
             table, first = rows.table()[:, 0], rows.first
             low, high = max(start, first), min(end, first + len(table))
             if low < high:
-                found[low - start : high - start] += table[low - first : high - first]
-        return found
+                counts[low - start : high - start] += table[low - first : high - first]
+        return counts
 
 
 def own_scripts(trial: Trial) -> range:
-    """The numbers of a trial's own scripts; those of workloads beside it come behind them."""
+    """The numbers of a trial's own scripts; those of background workloads follow them."""
     components = trial.plan.components
-    beside = sum(len(component.scripts) for component in components if component.of)
-    return range(len(trial.workload.scripts) - beside)
+    background = sum(len(component.scripts) for component in components if component.of)
+    return range(len(trial.workload.scripts) - background)
 
 
 def by_functions(trial: Trial) -> bool:
-    """Whether all of its load are users in Python: then what others call threads are processes."""
+    """Whether users in Python make all of the load: then its threads are processes."""
     scripts = trial.workload.scripts
     return bool(scripts) and all(script.kind == "users" for script in scripts)
 
@@ -375,18 +375,17 @@ def together(ledgers: Iterable[ScriptSeconds]) -> ScriptSeconds:
     """The sum of several ledgers."""
     import numpy as np
 
-    found = [ledger for ledger in ledgers if len(ledger.rows)]
-    if not found:
-        return ScriptSeconds(0, np.zeros((0, len(_TALLY)), dtype=np.int64))
-    start, end = min(ledger.first for ledger in found), max(ledger.end for ledger in found)
+    nonempty = [ledger for ledger in ledgers if len(ledger.rows)]
+    start = min((ledger.first for ledger in nonempty), default=0)
+    end = max((ledger.end for ledger in nonempty), default=0)
     rows = np.zeros((end - start, len(_TALLY)), dtype=np.int64)
-    for ledger in found:
+    for ledger in nonempty:
         rows += ledger.between(start, end).rows
     return ScriptSeconds(start, rows)
 
 
 def _settled(rows: _Rows, script: int, trial_id: str, state: State) -> Numbers:
-    """The table of a script in which due is the sum of the outcomes, in every second."""
+    """The table of a script, with due equal to the sum of the outcomes in every second."""
     table = rows.table()
     due, outcomes = _TALLY.index("due"), [_TALLY.index(name) for name in _OUTCOMES]
     pending = table[:, due] - table[:, outcomes].sum(axis=1)

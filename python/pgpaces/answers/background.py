@@ -1,4 +1,4 @@
-"""What ran beside the trial's own workload, cell by cell: as the trials of a cell say together."""
+"""Background workloads, cell by cell: estimates over the trials of each cell."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from pgpaces.answers import across
 from pgpaces.answers.cells import Row, board
-from pgpaces.answers.summary import BesideSummary
+from pgpaces.answers.summary import BackgroundSummary
 from pgpaces.result import Estimate
 
 
-class BesideRow(Struct, frozen=True):
-    """One workload beside another in one cell. missed: from 0 to 1 of what was due; times in ms."""
+class BackgroundRow(Struct, frozen=True):
+    """One background workload in one cell. missed: share of due, 0 to 1; times in ms."""
 
     row: Row
     name: str
@@ -25,31 +25,33 @@ class BesideRow(Struct, frozen=True):
     p99: Estimate | None
 
 
-def beside_of(rows: Iterable[Row]) -> tuple[BesideRow, ...]:
-    """Every such workload in every cell, workload by workload."""
-    found: dict[str, list[BesideRow]] = {}
+def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
+    """Every background workload in every cell, workload by workload."""
+    by_name: dict[str, list[BackgroundRow]] = {}
     for row in rows:
-        parts: dict[str, dict[str, list[BesideSummary]]] = {}
+        parts: dict[str, dict[str, list[BackgroundSummary]]] = {}
         for digest in row.trials:
-            for each in digest.summary.beside:
+            for each in digest.summary.background:
                 machines = parts.setdefault(each.name, {})
                 machines.setdefault(board(digest), []).append(each)
         for name, machines in parts.items():
-            found.setdefault(name, []).append(_together(row, name, list(machines.values())))
-    return tuple(each for part in found.values() for each in part)
+            by_name.setdefault(name, []).append(_combined(row, name, list(machines.values())))
+    return tuple(each for part in by_name.values() for each in part)
 
 
-def _together(row: Row, name: str, machines: Sequence[Sequence[BesideSummary]]) -> BesideRow:
+def _combined(
+    row: Row, name: str, machines: Sequence[Sequence[BackgroundSummary]]
+) -> BackgroundRow:
     every = [each for part in machines for each in part]
     due = sum(each.counts.due for each in every)
     within = sum(each.phi * each.counts.due for each in every) / due if due else 1.0
 
-    def times(of: str) -> Estimate | None:
+    def time(of: str) -> Estimate | None:
         return across.together(
             [[e for each in part if (e := each.latency.estimate(of))] for part in machines]
         )
 
-    return BesideRow(
+    return BackgroundRow(
         row,
         name,
         due,
@@ -57,7 +59,7 @@ def _together(row: Row, name: str, machines: Sequence[Sequence[BesideSummary]]) 
             [[(e.counts.missed, e.counts.due) for e in part] for part in machines], within
         ),
         across.together([[each.rate for each in part] for part in machines]),
-        times("mean"),
-        times("p95"),
-        times("p99"),
+        time("mean"),
+        time("p95"),
+        time("p99"),
     )

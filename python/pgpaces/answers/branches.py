@@ -1,6 +1,6 @@
-"""Statements of a script that are one: the same but for a constant, in the branches of an `\\if`.
+"""Statements that count as one: equal except for constants, in the branches of an `\\if`.
 
-That is how scripts have one text of several. Commands in, places out; knows nothing of times.
+Scripts write variants of one statement so. Commands in, places out; knows nothing of times.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from msgspec import Struct, field
 from pgpaces.facts import CommandFacts
 
 Commands = Sequence[CommandFacts]
-# What the engine keeps of a statement: of its first line, so many characters.
-_KEPT = 127
+# The engine keeps this many characters of the first line of a statement.
+_CHARACTERS_MAX = 127
 _CONSTANT = re.compile(
     r"\bE'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\bNULL\b|(?<![:\w.])\d+(?:\.\d+)?\b",
     re.IGNORECASE | re.DOTALL,
@@ -36,11 +36,11 @@ class _Choice(Struct):
 
 
 def alike(commands: Commands, script: str) -> tuple[Alike, ...]:
-    """What is one statement: of each `\\if` that has one in every branch that has any.
+    """The like statements of each `\\if` whose branches have at most one statement each.
 
-    script: its text, which has the whole of what commands have the beginning of.
+    script: its text; commands have only the beginning of each statement.
     """
-    found, open_, whole = [], list[_Choice](), _whole(commands, script)
+    groups, open_, whole = [], list[_Choice](), _whole(commands, script)
     for place, command in enumerate(commands):
         word = "" if command.is_sql else command.text.split(maxsplit=1)[0]
         if word == "\\if":
@@ -51,12 +51,12 @@ def alike(commands: Commands, script: str) -> tuple[Alike, ...]:
             inner = [places for places in open_.pop().branches if places]
             texts = [whole[places[0]] for places in inner if len(places) == 1]
             if len(texts) == len(inner) > 1 and (text := _common(texts)):
-                found.append(Alike(tuple(places[0] for places in inner), text))
+                groups.append(Alike(tuple(places[0] for places in inner), text))
             if open_:
                 open_[-1].branches[-1].extend(each for places in inner for each in places)
         elif command.is_sql and open_:
             open_[-1].branches[-1].append(place)
-    return tuple(found)
+    return tuple(groups)
 
 
 def _whole(commands: Commands, script: str) -> list[str]:
@@ -72,11 +72,11 @@ def _whole(commands: Commands, script: str) -> list[str]:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """The beginning of all, with `?` for constants that differ; nothing if they are not alike."""
+    """The first line of all, with `?` for constants that differ; empty if they are not alike."""
     if len({tuple(_CONSTANT.split(text)) for text in texts}) > 1:
         return ""
     constants = list(zip(*(_CONSTANT.findall(text) for text in texts), strict=True))
     parts = _CONSTANT.split(texts[0])
     shown = [each[0] if len(set(each)) == 1 else "?" for each in constants]
     text = "".join(part + then for part, then in zip(parts, [*shown, ""], strict=True))
-    return text.strip().removesuffix(";").partition("\n")[0].rstrip()[:_KEPT]
+    return text.strip().removesuffix(";").partition("\n")[0].rstrip()[:_CHARACTERS_MAX]

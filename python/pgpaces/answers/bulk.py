@@ -1,6 +1,6 @@
-"""What a command did, beside how long it took: rows, input, WAL, by the second, row and byte.
+"""Figures of a command in addition to its time: rows, input, WAL; per second, row and byte.
 
-Of one trial, from its counts and from what was found beside it; of cells see cells.py. Pure.
+For one trial, from its counts and findings; for cells see cells.py. Pure.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 SOURCE = "bulk"
 ROWS, INPUT, WAL = "rows", "input", "WAL"
-BEFORE, BEHIND, CPU, SHARED = "size before", "size behind", "CPU", "others wrote"
+# Names of stored findings.
+BEFORE, AFTER = (f"size {when}" for when in ("before", "behind"))
+CPU, SHARED = "CPU", "others wrote"
 RUNS, SPENT, BROKEN = "executions", "time of executions", "executions without a good end"
-# What no SQLSTATE looks like.
+# How executions fail; no SQLSTATE matches.
 _ENDS = re.compile(r"exit \d+|signal \d+|timeout")
 _UNITS = {
     ROWS: "rows",
     INPUT: "B",
     WAL: "B",
     BEFORE: "B",
-    BEHIND: "B",
+    AFTER: "B",
     CPU: "s",
     SHARED: "",
     RUNS: "",
@@ -40,14 +42,14 @@ _UNITS = {
 
 
 class Bulk(Struct, frozen=True):
-    """The executions of a command in a trial, and what they did together.
+    """The executions of a command in a trial, and their totals.
 
-    label: what it is called. main: it is what the trial is about, and not beside it. seconds: of
-    one that succeeded; median_s, longest_s: of these. failures: how others ended: `exit 1`,
-    `signal 9`, `timeout`. runs, spent_s: of executions with a good end, also those of the warm-up,
-    which are in the numbers that follow. rows, wal_bytes: of all executions; None where not known.
-    input_bytes: of one. cpu_s: of the program, not of the server. shared: others wrote to the
-    server meanwhile, and are in its numbers. broken: some had no good end, and are in them too.
+    label: its name. main: it is the trial's own workload, not a background one. seconds: of one
+    successful execution; median_s, longest_s: of these. failures: how others ended: `exit 1`,
+    `signal 9`, `timeout`. runs, spent_s: of successful executions, also those of the warm-up, which
+    are in the numbers that follow. rows, wal_bytes: of all executions; None where unknown.
+    input_bytes: of one. cpu_s: of the program, not of the server. shared: other sessions wrote to
+    the server at the time, and are in its numbers. broken: failed executions are in them, too.
     """
 
     label: str
@@ -63,14 +65,14 @@ class Bulk(Struct, frozen=True):
     input_bytes: float | None = None
     wal_bytes: float | None = None
     before_bytes: float | None = None
-    behind_bytes: float | None = None
+    after_bytes: float | None = None
     cpu_s: float | None = None
     shared: bool = False
     broken: bool = False
 
     @property
     def done(self) -> int:
-        """How many succeeded, within a latency limit or not."""
+        """Number of successful executions, within a latency limit or not."""
         return self.counts.on_time + self.counts.late
 
     @property
@@ -79,18 +81,18 @@ class Bulk(Struct, frozen=True):
         return self.done == self.counts.due > 0
 
     @property
-    def told(self) -> bool:
-        """Whether its numbers are of executions with a good end; others cannot be told apart."""
+    def clean(self) -> bool:
+        """Whether its numbers are of successful executions alone; others cannot be separated."""
         return self.whole and not self.broken
 
     @property
     def input_total(self) -> float | None:
-        """What all executions with a good end read together, bytes."""
+        """Bytes that all successful executions read."""
         return self.input_bytes and self.input_bytes * self.runs
 
 
 def _over(top: str, bottom: str, factor: float = 1.0) -> Callable[[Bulk], float | None]:
-    """The quotient of two of its numbers; None where one is not known, or the lower one is 0."""
+    """The quotient of two fields; None where one is unknown, or the denominator is 0."""
 
     def quotient(bulk: Bulk) -> float | None:
         above, below = getattr(bulk, top), getattr(bulk, bottom)
@@ -99,7 +101,7 @@ def _over(top: str, bottom: str, factor: float = 1.0) -> Callable[[Bulk], float 
     return quotient
 
 
-# Numbers of a trial all of whose executions succeeded. They compare inputs of different sizes.
+# Numbers of a trial in which all executions succeeded. They compare inputs of different sizes.
 NUMBERS: Mapping[str, Callable[[Bulk], float | None]] = {
     "rows_s": _over("rows", "spent_s"),
     "input_s": _over("input_total", "spent_s"),
@@ -112,101 +114,101 @@ NAMES = ("seconds", *NUMBERS)
 
 
 def number(bulk: Bulk, name: str) -> Estimate | None:
-    """One of NAMES: those by the second, row and byte have no interval in one trial alone."""
+    """One of NAMES. Those per second, row and byte have no interval in a single trial."""
     if name == "seconds":
         return bulk.seconds
-    value = NUMBERS[name](bulk) if bulk.told or (name == "input_s" and bulk.whole) else None
+    value = NUMBERS[name](bulk) if bulk.clean or (name == "input_s" and bulk.whole) else None
     return None if value is None else Estimate.alone(value, bulk.runs)
 
 
 def as_json(bulk: Bulk) -> dict[str, Any]:
-    """It as plain values: seconds, bytes, and the numbers by the second, row and byte."""
+    """The figures as plain values: seconds, bytes, and the numbers per second, row and byte."""
     seconds = bulk.seconds
-    known = seconds is not None and seconds.estimable
+    bounds = seconds if seconds is not None and seconds.estimable else None
     return {
         "label": bulk.label,
         "executions": bulk.counts.due,
         "succeeded": bulk.done,
         "seconds": seconds and seconds.value,
-        "seconds_low": seconds.low if seconds and known else None,
-        "seconds_high": seconds.high if seconds and known else None,
-        **{
-            name: getattr(bulk, name)
-            for name in ("median_s", "longest_s", "rows", "input_bytes", "wal_bytes")
-        },
-        **{name: getattr(bulk, name) for name in ("before_bytes", "behind_bytes", "cpu_s")},
+        "seconds_low": bounds and bounds.low,
+        "seconds_high": bounds and bounds.high,
+        "median_s": bulk.median_s,
+        "longest_s": bulk.longest_s,
+        "rows": bulk.rows,
+        "input_bytes": bulk.input_bytes,
+        "wal_bytes": bulk.wal_bytes,
+        "before_bytes": bulk.before_bytes,
+        "behind_bytes": bulk.after_bytes,
+        "cpu_s": bulk.cpu_s,
         "shared": bulk.shared,
         **{name: each and each.value for name in NUMBERS for each in (number(bulk, name),)},
     }
 
 
 def findings(values: Mapping[str, float | None]) -> Iterator[Finding]:
-    """What was seen beside a command, as it is kept with a trial; nothing of what is not known."""
+    """Measured values of a command as findings of its trial, without unknown ones."""
     for name, value in values.items():
         if value is not None:
             yield Finding(SOURCE, "info", name, float(value), _UNITS[name])
 
 
 def is_command(script: ScriptFacts) -> bool:
-    """Whether what a record says of a script is of a command."""
+    """Whether a script is a command."""
     return script.kind == "command"
 
 
 def about_command(trial: Trial) -> bool:
-    """Whether a trial is about a command: few executions, of which none resembles the next."""
+    """Whether a trial is about a command: few executions, each unlike the others."""
     scripts = trial.workload.scripts
     return any(is_command(script) for script in scripts[:1])
 
 
 def alone(trial: Trial) -> bool:
-    """Whether it is about nothing but a command."""
+    """Whether a trial consists of one command alone."""
     return about_command(trial) and len(trial.workload.scripts) == 1
 
 
 def of(trial: Trial, summary: Summary) -> Bulk | None:
-    """What the command of a trial did; of several the first one's, its own before those beside it.
+    """The figures of the first command of a trial; None without one.
 
-    None where it has none.
+    Its own workload precedes background workloads.
     """
     scripts = trial.workload.scripts
     at = next((n for n, script in enumerate(scripts) if is_command(script)), None)
     if at is None or at >= len(summary.scripts):
         return None
-    found = summary.scripts[at]
-    spread, due = found.latency, found.counts.due
-    median = spread.p50.value if spread.p50 and spread.count == due else None
-    seen = {f.text: f.value for f in trial.findings if f.source == SOURCE}
+    counts, spread = summary.scripts[at].counts, summary.scripts[at].latency
+    median = spread.p50.value if spread.p50 and spread.count == counts.due else None
+    values = {f.text: f.value for f in trial.findings if f.source == SOURCE}
     seconds = _seconds(spread.count, spread.mean, spread.stddev)
-    runs = seen.get(RUNS) or 0.0
     return Bulk(
         label=scripts[at].name,
         main=at == 0,
-        counts=found.counts,
+        counts=counts,
         failures=tuple(sorted(state for state in summary.failures if _ENDS.fullmatch(state))),
         seconds=seconds,
         median_s=median / 1e3 if median is not None and math.isfinite(median) else None,
         longest_s=None if spread.max is None else spread.max / 1e3,
-        runs=round(runs) or spread.count,
-        spent_s=seen.get(SPENT) or (seconds.value * spread.count if seconds else 0.0),
-        rows=seen.get(ROWS),
-        input_bytes=seen.get(INPUT),
-        wal_bytes=seen.get(WAL),
-        before_bytes=seen.get(BEFORE),
-        behind_bytes=seen.get(BEHIND),
-        cpu_s=seen.get(CPU),
-        shared=SHARED in seen,
-        broken=bool(seen.get(BROKEN)),
+        runs=round(values.get(RUNS) or 0.0) or spread.count,
+        spent_s=values.get(SPENT) or (seconds.value * spread.count if seconds else 0.0),
+        rows=values.get(ROWS),
+        input_bytes=values.get(INPUT),
+        wal_bytes=values.get(WAL),
+        before_bytes=values.get(BEFORE),
+        after_bytes=values.get(AFTER),
+        cpu_s=values.get(CPU),
+        shared=SHARED in values,
+        broken=bool(values.get(BROKEN)),
     )
 
 
 def _seconds(count: int, mean_ms: Estimate | None, stddev_ms: float | None) -> Estimate | None:
-    """The mean of so many executions, with Student's t over them; each is one value."""
+    """The mean time of `count` executions, with Student's t; each execution is one value."""
     if not count or mean_ms is None:
         return None
     value = mean_ms.value / 1e3
     if count < 2 or stddev_ms is None:
         return Estimate.alone(value, count)
-    # Of the standard deviation of those that were seen that of those that might be.
-    error = stddev_ms / 1e3 / math.sqrt(count - 1)
-    half = students(count) * error
+    # n - 1, because stddev_ms is that of the sample itself.
+    half = students(count) * (stddev_ms / 1e3 / math.sqrt(count - 1))
     return Estimate(value, max(0.0, value - half), value + half, count)

@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from pgpaces.result import Finding
 
-# So much, in points of a percentage, may the ratio rise from the first tenth to the last.
+# The acceptable rise of the ratio from the first tenth to the last, in percentage points.
 RISE_MAX = 2.0
 _SOURCE = "cache"
 _WARMED = "warm-up cache"
 
 
 class Blocks(Struct, frozen=True):
-    """Blocks that one second of a trial found in the server's cache, and that it read."""
+    """Blocks of one second of a trial: hits in the server's cache, and reads."""
 
     second: int
     hit: int
@@ -23,13 +23,13 @@ class Blocks(Struct, frozen=True):
 
 
 def ratio(seconds: Sequence[Blocks]) -> float | None:
-    """The share of blocks found in the cache, percent; None where none was asked for."""
+    """The share of blocks found in the cache, percent; None without any access."""
     hit, read = sum(s.hit for s in seconds), sum(s.read for s in seconds)
     return 100 * hit / (hit + read) if hit + read else None
 
 
 def warmed(seconds: Sequence[Blocks]) -> Finding | None:
-    """The ratio that the warm-up reached, in the last tenth of its time; None where it has none."""
+    """The ratio in the last tenth of the warm-up; None without blocks in it."""
     before = sorted((s for s in seconds if s.second < 0), key=lambda s: s.second)
     if not before:
         return None
@@ -43,7 +43,7 @@ def warmed(seconds: Sequence[Blocks]) -> Finding | None:
 def finding(seconds: Sequence[Blocks]) -> Finding | None:
     """The ratio of the measured part, with a warning where it still rose; None without blocks.
 
-    It is compared between the first and the last tenth of the time, where both have blocks.
+    The first and the last tenth of the time are compared, where both have blocks.
     """
     measured = sorted((s for s in seconds if s.second >= 0), key=lambda s: s.second)
     share = ratio(measured)

@@ -1,6 +1,6 @@
-"""The cells of an experiment as rows of a table: what the trials of each say together.
+"""The cells of an experiment as rows of a table: estimates over the trials of each cell.
 
-Pure: digests in, rows out. Which way the numbers point is said in crossing.py.
+Pure: digests in, rows out.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from pgpaces.answers import across, bulk
 from pgpaces.answers.digest import Digest
@@ -21,12 +22,11 @@ _WINDOW_S = 10
 
 
 class Row(Struct, frozen=True):
-    """A cell and what its trials say together. Shares from 0 to 1 of what was due, times in ms.
+    """A cell and the estimates of its trials. Shares from 0 to 1 of due, times in ms.
 
-    trials: those that the numbers are of. left_out: finished ones that are not valid, where valid
-    ones exist, and those without an end, where others have one; superseded: earlier attempts.
-    sound: the numbers are of finished, valid trials. They are None where there is nothing. bulk:
-    what commands did, by the names in bulk.py.
+    trials: those that are evaluated. left_out: invalid ones where valid ones exist, and unfinished
+    ones where finished ones exist; superseded: earlier attempts. sound: the trials are finished and
+    valid. Estimates are None without data. bulk: estimates of commands, by the names in bulk.py.
     """
 
     cell: Cell
@@ -51,17 +51,17 @@ class Row(Struct, frozen=True):
     bulk: Mapping[str, Estimate] = field(default_factory=dict)
 
     def estimate(self, name: str) -> Estimate | None:
-        """One of its numbers, by name."""
+        """An estimate by name."""
         if name in bulk.NAMES:
             return self.bulk.get(name)
-        found: Estimate | None = getattr(self, name.replace("p99.9", "p999"))
-        return found
+        estimate: Estimate | None = getattr(self, name.replace("p99.9", "p999"))
+        return estimate
 
     @property
     def every(self) -> tuple[Digest, ...]:
-        """Its trials as they were run, also those that do not count."""
-        found = (*self.trials, *self.left_out, *self.superseded)
-        return tuple(sorted(found, key=lambda digest: digest.trial.started_at))
+        """All trials of the cell by start, also those that are not evaluated."""
+        trials = (*self.trials, *self.left_out, *self.superseded)
+        return tuple(sorted(trials, key=lambda digest: digest.trial.started_at))
 
 
 def board(digest: Digest) -> str:
@@ -71,7 +71,7 @@ def board(digest: Digest) -> str:
 
 
 def sound(digest: Digest) -> bool:
-    """Whether it came to its end and is valid."""
+    """Whether a trial is finished and valid."""
     return digest.trial.state == "finished" and digest.summary.validity.state == "valid"
 
 
@@ -88,25 +88,23 @@ def of_kind(cell: Cell, kinds: Mapping[str, str]) -> Cell:
 def rows(
     cells: Iterable[Cell], digests: Iterable[Digest], kinds: Mapping[str, str] | None = None
 ) -> tuple[Row, ...]:
-    """A row for each cell, in their order, also where nothing was run yet.
+    """A row for each cell, in their order, also for cells without trials.
 
-    kinds: the kind of each target that has one: targets of a kind are replicates of one cell.
+    kinds: the kind of each target that has one. Targets of a kind are replicates of one cell.
     """
-    known = kinds or {}
-    made: dict[str, tuple[Cell, list[Digest]]] = {}
-    shown = {}
+    groups: dict[str, tuple[Cell, list[Digest]]] = {}
+    of_cell = {}
     for cell in cells:
-        merged = of_kind(cell, known)
-        made.setdefault(merged.key, (merged, []))
-        shown[cell.key] = merged.key
+        merged = of_kind(cell, kinds or {})
+        of_cell[cell.key] = groups.setdefault(merged.key, (merged, []))[1]
     for digest in digests:
-        if digest.trial.place and digest.trial.place.cell in shown:
-            made[shown[digest.trial.place.cell]][1].append(digest)
-    return tuple(row(cell, found) for cell, found in made.values())
+        if digest.trial.place and digest.trial.place.cell in of_cell:
+            of_cell[digest.trial.place.cell].append(digest)
+    return tuple(row(*group) for group in groups.values())
 
 
 def row(cell: Cell, digests: Sequence[Digest]) -> Row:
-    """What the trials of a cell say. Of a block's attempts the newest finished one counts."""
+    """The row of a cell by its trials. Of a block's attempts the newest finished one counts."""
     newest, superseded = _newest(digests)
     good = tuple(digest for digest in newest if sound(digest))
     ended = good or tuple(digest for digest in newest if digest.trial.state == "finished")
@@ -133,7 +131,7 @@ def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]
         attempt = place.attempt if place else 1
         return digest.trial.state == "finished", attempt, digest.trial.started_at
 
-    newest = [max(found, key=rank) for found in blocks.values()]
+    newest = [max(attempts, key=rank) for attempts in blocks.values()]
     chosen = {id(digest) for digest in newest}
     newest.sort(key=lambda digest: digest.trial.started_at)
     return newest, tuple(digest for digest in digests if id(digest) not in chosen)
@@ -144,39 +142,36 @@ def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
         read: Callable[[Digest], Estimate | None], *, bounded: bool = True
     ) -> Estimate | None:
         parts = [[read(digest) for digest in trials] for trials in machines]
-        known = [[e for e in part if e is not None] for part in parts]
-        return across.together(known, bounded=bounded)
+        estimates = [[e for e in part if e is not None] for part in parts]
+        return across.together(estimates, bounded=bounded)
 
     def stddev(digest: Digest) -> Estimate | None:
         latency = digest.summary.latency
         return None if latency.stddev is None else Estimate.alone(latency.stddev, latency.count)
 
-    def did(digest: Digest, name: str) -> Estimate | None:
-        found = bulk.of(digest.trial, digest.summary)
-        return None if found is None else bulk.number(found, name)
+    def of_command(digest: Digest, name: str) -> Estimate | None:
+        command = bulk.of(digest.trial, digest.summary)
+        return None if command is None else bulk.number(command, name)
 
-    done = {name: combined(lambda d, n=name: did(d, n), bounded=False) for name in bulk.NAMES}  # type: ignore[misc]
+    commands = {
+        name: combined(lambda d, n=name: of_command(d, n), bounded=False)  # type: ignore[misc]
+        for name in bulk.NAMES
+    }
     times = {name: combined(lambda d, n=name: d.summary.latency.estimate(n)) for name in TIMES}  # type: ignore[misc]
-    return Row(
-        base.cell,
-        base.trials,
-        base.left_out,
-        base.superseded,
-        base.sound,
+    return replace(
+        base,
         counts=_sum(digest.summary.counts for digest in base.trials),
         **{name: _share(name, machines) for name in SHARES},
         rate=combined(lambda digest: digest.summary.rate),
         stddev=combined(stddev, bounded=False),
         lag_p99=combined(lambda digest: digest.summary.lag.p99),
-        bulk={name: found for name, found in done.items() if found is not None},
-        **{name.replace(".", ""): found for name, found in times.items()},
+        bulk={name: estimate for name, estimate in commands.items() if estimate is not None},
+        **{name.replace(".", ""): estimate for name, estimate in times.items()},
     )
 
 
 def _sum(every: Iterable[Counts]) -> Counts:
-    names = ("due", "on_time", "late", "skipped", "failed", "unfinished")
-    found = list(every)
-    return Counts(*(sum(getattr(counts, name) for counts in found) for name in names))
+    return Counts(*map(sum, zip(*(astuple(counts) for counts in every), strict=True)))
 
 
 def trial_share(digest: Digest, name: str) -> Estimate | None:
@@ -187,17 +182,17 @@ def trial_share(digest: Digest, name: str) -> Estimate | None:
 
 def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
     hits = [
-        [(getattr(d.summary.counts, name), d.summary.counts.due) for d in found]
-        for found in machines
+        [(getattr(d.summary.counts, name), d.summary.counts.due) for d in trials]
+        for trials in machines
     ]
-    every = [digest for found in machines for digest in found]
+    every = [digest for trials in machines for digest in trials]
     due = sum(digest.summary.counts.due for digest in every)
     weighted = sum(_within(digest, name) * digest.summary.counts.due for digest in every)
     return across.share(hits, weighted / due if due else 1.0)
 
 
 def _within(digest: Digest, name: str) -> float:
-    """The dispersion of a share over windows of 10 s or more of its trial."""
+    """The dispersion of a share over windows of at least _WINDOW_S of its trial."""
     if name == "missed" or not digest.series:
         return digest.summary.phi
     if not getattr(digest.summary.counts, name):

@@ -1,13 +1,13 @@
-"""What lists, charts and comparisons need of a trial, in a few KB: so a thousand are read at once.
+"""What lists, charts and comparisons need of a trial, in a few KB, to read a thousand at once.
 
-A digest follows from the trial and is stored when it ends; VERSION says which rules it follows, so
-that one of older rules is made anew from the trial's seconds.
+A digest is computed from the trial and stored when the trial ends. VERSION is the version of the
+rules; a digest of older rules is computed again from the trial's seconds.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,8 +21,8 @@ from pgpaces.result import Counts, Sample, Trial
 from pgpaces.times import Times, merge, values_at_ranks
 
 VERSION = 5
-# What charts show first, by source and the ends of its name. Of sources that would have dozens
-# there is no more than these. Their other samples stay in the store.
+# Tracks that charts show first, by source and by start and end of the name. Sources with dozens of
+# tracks (_WIDE) show only these; their other samples stay in the store.
 _FIRST = (
     ("host", "cpu_busy"),
     ("host", "cpu_steal"),
@@ -48,16 +48,16 @@ _WIDE = frozenset(
     ("host", "io", "tuples", "transactions", "sessions", "replication", "slots", "conflicts",
      "background_writer", "wal")
 )  # fmt: skip
-# Wait events that are told apart; what the others sum up to is one more.
+# Wait events with tracks of their own; one more track has the sum of the others.
 WAITS_MAX = 6
-# Shares of the curve: to 99.99 % in eighths of a decade of what is left, as its axis shows it.
+# Shares of the curve: to 99.99 % in eighths of a decade of the remaining share, as on its axis.
 SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 
 
 class Bucket(Struct, frozen=True):
     """Some seconds of a trial, by due time. start_s: from the start of the measured part.
 
-    Times are of what succeeded, in ms; None where nothing did. lag_p99_ms: of sent - due.
+    Times are those of successes in ms; None without any. lag_p99_ms: of sent - due.
     """
 
     start_s: int
@@ -72,7 +72,7 @@ class Bucket(Struct, frozen=True):
 
 
 class Track(Struct, frozen=True):
-    """What a sensor read, as a mean for each bucket; None where it read nothing."""
+    """The samples of a sensor, as a mean for each bucket; None without samples."""
 
     source: str
     name: str
@@ -81,11 +81,11 @@ class Track(Struct, frozen=True):
 
 
 class Digest(Struct, frozen=True):
-    """A trial without its seconds and samples, its answer, and what charts show of it.
+    """A trial without its seconds and samples, its answer, and the data of its charts.
 
-    series: the measured part from its start, also what the summary leaves out as warm-up.
-    latency, lag: pairs of a share of what was due (see SHARES) and the time within which it was
-    answered, ms; None where that share was not answered at all.
+    series: the measured part from its start, with the warm-up that the summary leaves out.
+    latency, lag: pairs of a share of due transactions (see SHARES) and the time in ms within which
+    they were answered; None where that share was not answered at all.
     """
 
     trial: Trial
@@ -126,7 +126,7 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
         counts = every.between(block * length, (block + 1) * length).counts
         times, lag = (accumulator.times_of(kind, block, scripts) for kind in ("latency", "lag"))
         mean = times.mean_ns
-        p50, p95, p99 = _quantiles(times, (0.5, 0.95, 0.99))
+        p50, p95, p99 = _quantiles(times, (0.5, 0.95, 0.99), times.count)
         yield Bucket(
             start_s=block * length,
             seconds=length,
@@ -136,25 +136,21 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
             p95_ms=p95,
             p99_ms=p99,
             max_ms=times.max_ns / 1e6 if times.count else None,
-            lag_p99_ms=_quantiles(lag, (0.99,))[0],
+            lag_p99_ms=_quantiles(lag, (0.99,), lag.count)[0],
         )
 
 
-def _quantiles(times: Times, shares: Iterable[float]) -> list[float | None]:
-    """Of what succeeded, ms."""
-    ranks = [quantile_rank(share, times.count) for share in shares]
-    found = values_at_ranks(times, ranks) if times.count else [None] * len(ranks)
-    return [None if ns is None else ns / 1e6 for ns in found]
+def _quantiles(times: Times, shares: Iterable[float], count: int) -> list[float | None]:
+    """Quantiles of `count` transactions of which those with times are the fastest, ms."""
+    ranks = [quantile_rank(share, count) for share in shares]
+    values_ns = values_at_ranks(times, ranks) if times.count else [None] * len(ranks)
+    return [None if ns is None else ns / 1e6 for ns in values_ns]
 
 
 def _curve(times: Times, due: int) -> tuple[tuple[float, float | None], ...]:
     if due == 0 or not times.shaped:
         return ()
-    ranks = [quantile_rank(share, due) for share in SHARES]
-    found = values_at_ranks(times, ranks) if times.count else [None] * len(ranks)
-    return tuple(
-        (share, None if ns is None else ns / 1e6) for share, ns in zip(SHARES, found, strict=True)
-    )
+    return tuple(zip(SHARES, _quantiles(times, SHARES, due), strict=True))
 
 
 def _tracks(samples: Iterable[Sample], series: tuple[Bucket, ...]) -> Iterable[Track]:
@@ -162,56 +158,50 @@ def _tracks(samples: Iterable[Sample], series: tuple[Bucket, ...]) -> Iterable[T
     if not series:
         return
     length = series[0].seconds
-    samples = _few_waits(samples)
-    found: dict[tuple[str, str, str], list[list[float]]] = {}
-    for sample in samples:
+    tracks: dict[tuple[str, str, str], list[list[float]]] = {}
+    for sample in _few_waits(list(samples)):
         if 0 <= sample.second < length * len(series):
             key = (sample.source, sample.name, sample.unit)
-            values = found.setdefault(key, [[] for _ in series])
+            values = tracks.setdefault(key, [[] for _ in series])
             values[sample.second // length].append(sample.value)
-    for source, name, unit in sorted(found, key=_rank):
-        if _kind(source) in _WIDE and _rank((source, name, unit)) == len(_FIRST):
+    for key in sorted(tracks, key=_rank):
+        if _kind(key[0]) in _WIDE and _rank(key) == len(_FIRST):
             continue
-        values = found[source, name, unit]
-        means = tuple(float(f"{sum(part) / len(part):.5g}") if part else None for part in values)
-        yield Track(source, name, unit, means)
+        parts = tracks[key]
+        means = tuple(float(f"{sum(part) / len(part):.5g}") if part else None for part in parts)
+        yield Track(*key, means)
 
 
 def _kind(source: str) -> str:
-    """A source without the node that it was read on."""
+    """A source without its node."""
     return source.rpartition("/")[2]
 
 
-def _few_waits(samples: Iterable[Sample]) -> list[Sample]:
-    """The samples with those wait events alone that most sessions were in, of each server."""
-    every = list(samples)
+def _few_waits(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """The samples, with the WAITS_MAX most frequent wait events of each server and their rest."""
     sums: dict[tuple[str, str], float] = defaultdict(float)
-    for sample in every:
+    for sample in samples:
         if _kind(sample.source) == waits.SOURCE and sample.second >= 0:
             sums[sample.source, sample.name] += sample.value
-    kept: set[tuple[str, str]] = set()
+    frequent: set[tuple[str, str]] = set()
     for source in {source for source, _ in sums}:
         own = [pair for pair in sums if pair[0] == source and pair[1] != waits.OTHER]
         own.sort(key=lambda pair: -sums[pair])
-        kept |= {pair for pair in own[:WAITS_MAX] if sums[pair]}
-    found: list[Sample] = []
+        frequent |= {pair for pair in own[:WAITS_MAX] if sums[pair]}
     rest: dict[tuple[int, str], float] = defaultdict(float)
-    for sample in every:
-        if _kind(sample.source) != waits.SOURCE or (sample.source, sample.name) in kept:
-            found.append(sample)
+    for sample in samples:
+        if _kind(sample.source) != waits.SOURCE or (sample.source, sample.name) in frequent:
+            yield sample
         else:
             rest[sample.second, sample.source] += sample.value
     used = {source for (_, source), value in rest.items() if value}
-    found += [
-        Sample(second, source, waits.OTHER, value, "sessions")
-        for (second, source), value in rest.items()
-        if source in used
-    ]
-    return found
+    for (second, source), value in rest.items():
+        if source in used:
+            yield Sample(second, source, waits.OTHER, value, "sessions")
 
 
 def _rank(track: tuple[str, str, str]) -> int:
-    """Its place among what is shown; those that nobody ranked are last, as they came."""
+    """The place of a track among those shown; tracks that are not in _FIRST keep their order."""
     source, name, _ = track
     for place, (of, start, *end) in enumerate(_FIRST):
         if _kind(source) == of and name.startswith(start) and name.endswith("".join(end)):

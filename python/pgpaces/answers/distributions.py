@@ -19,16 +19,16 @@ fisher_above = _engine.fisher_above
 
 
 def student_cdf(freedom: float, t: float) -> float:
-    """P(T <= t) of Student's distribution; of an infinite t, too."""
+    """P(T <= t) of Student's distribution; t may be infinite."""
     return float(t > 0) if math.isinf(t) else _engine.student_cdf(freedom, t)
 
 
-@lru_cache(1024)  # asked for again and again with the same few
+@lru_cache(1024)  # called often with few different arguments
 def student_quantile(freedom: float, p: float) -> float:
     """The t with P(T <= t) = p; the normal quantile for infinite degrees of freedom."""
     return _NORMAL.inv_cdf(p) if math.isinf(freedom) else _engine.student_quantile(freedom, p)
 
 
 def binomial_cdf(k: float, n: float, p: float) -> float:
-    """P(B <= k) of n events, each with probability p; 0 for k < 0. Beta between whole numbers."""
+    """P(B <= k) of n events, each with probability p; 0 for k < 0. Beta between integers."""
     return _engine.binomial_cdf(k, n, p)

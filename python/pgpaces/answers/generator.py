@@ -1,7 +1,6 @@
 """The generator's check of itself: was it late, was it busy, do its numbers add up?
 
-What its lateness means is weighed: a trial is generator-limited only where that could change what
-the trial says.
+A trial is generator-limited only where the generator's lateness could change its answer.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
 _CPU_LIMIT = 0.9
 _LITTLE = 0.02
-# So often in a transaction it may be late: when it sends, and when it hears of the end.
+# It may be late twice in a transaction: when it sends, and when it reads the end.
 _TIMES_LATE = 2
 _QUANTILES = (0.9, 0.99, 0.999, 1.0)
-# Clients were the bottleneck where more than this share found none idle, and its lateness a part
-# of that where it took more than that share of their time.
-_QUEUED, _HELD = 0.1, 0.05
+# Clients were the bottleneck where more than the first share of transactions found none idle. The
+# generator's lateness contributed where it took more than the second share of the clients' time.
+_QUEUED, _DELAYED = 0.1, 0.05
 _CAUTION = "latencies may be overstated, and are not understated"
 
 
 class Generator(Struct, frozen=True):
-    """What the generator says of itself.
+    """The generator's check of itself in one trial.
 
     cpu: share of the busiest thread over the trial, 0 to 1. dispatch_p99: lag of transactions
-    whose client was idle when they were due, ms. little: what was due and not done, integrated over
-    the trial, over the sum of what every transaction waited, from schedule and outcomes apart; 1 is
-    exact; None in a closed load. little_service: in flight x time over the sum of service times.
-    late: it sent late itself (p99 above max(1 ms, 1% of the limit)). due, missed: of the trial's
-    own workload, from the start of the measured part on. excused: how much of `missed` its lag can
-    explain at most; 0 if it was not late, None if unknown: it had no CPU left, or the load waits
-    for itself. limited: it had no CPU left (over 0.9), or was late and the verdict could be another
-    without what is excused.
+    whose client was idle when they were due, ms. little: transactions due and not done, integrated
+    over the trial, divided by the sum of all waiting times, from schedule and outcomes separately;
+    1 is exact; None in a closed load. little_service: in flight x time over the sum of service
+    times. late: it sent late (p99 above max(1 ms, 1% of the limit)). due, missed: transactions of
+    the trial's own workload, from the start of the measured part on. excused: the most of `missed`
+    that its lag can explain; 0 if it was not late, None if unknown: it had no CPU left, or the load
+    is closed. limited: it had no CPU left (over 0.9), or it was late and the verdict could differ
+    without the excused transactions.
     """
 
     cpu: float
@@ -62,16 +61,16 @@ class Generator(Struct, frozen=True):
 
     @property
     def adds_up(self) -> bool:
-        """Whether Little's law holds within 2%, both times; true where it cannot be told."""
-        told = (share for share in (self.little, self.little_service) if share is not None)
-        return all(abs(share - 1) <= _LITTLE for share in told)
+        """Whether Little's law holds within 2% in both forms; true where it cannot be checked."""
+        shares = (share for share in (self.little, self.little_service) if share is not None)
+        return all(abs(share - 1) <= _LITTLE for share in shares)
 
 
 class GeneratorWork(Struct, frozen=True):
-    """What a generator did in a trial that lasted `seconds`.
+    """The load of a generator in a trial of `seconds`.
 
-    every: all that was due, warm-up included; own: of the trial's own workload alone. phi: the
-    dispersion of what missed in that.
+    every: all transactions, warm-up included; own: those of the trial's own workload. phi: the
+    dispersion of its missed share.
     """
 
     every: ScriptSeconds
@@ -87,8 +86,8 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
     times, counts, sums_ns = accumulator.dispatch()
     p99 = spread_of(times, times.count, counts, sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
-    # Only where every transaction that began is in the sum of service times.
-    told = service_ns and not (sums.failed or sums.unfinished or trial.plan.imported)
+    # Exact only where every transaction that began is in the sum of service times.
+    complete = service_ns and not (sums.failed or sums.unfinished or trial.plan.imported)
     late = p99 is not None and p99.value > _floor_ms(trial)
     busy, excused = cpu > _CPU_LIMIT, None
     measured = own.between(0, max(0, own.end)).counts
@@ -100,7 +99,7 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
         cpu=cpu,
         dispatch_p99=p99,
         little=accumulator.pending_ns / accumulator.waited_ns if accumulator.waited_ns else None,
-        little_service=accumulator.in_flight_ns / service_ns if told else None,
+        little_service=accumulator.in_flight_ns / service_ns if complete else None,
         limited=excused is None or _decides(trial, measured, excused, load.phi),
         excused=excused,
         late=late,
@@ -110,29 +109,29 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
 
 
 def _decides(trial: Trial, counts: Counts, excused: int, phi: float) -> bool:
-    """Whether the trial could say something else without what is excused.
+    """Whether the verdict of the trial could differ without the excused transactions.
 
-    It fails its goal, or its share lies above what is allowed, and without that it does not. What
-    is within the goal stays there. Without a latency limit there is no goal.
+    True where the missed share, or its lower bound, is above the allowed one and would not be
+    without them. Without a latency limit there is no goal.
     """
-    seen, spared = (proportion(counts.missed - n, counts.due, phi) for n in (0, excused))
-    if seen is None or spared is None or not any(_limits(trial)):
+    missed, spared = (proportion(counts.missed - n, counts.due, phi) for n in (0, excused))
+    if missed is None or spared is None or not any(_limits(trial)):
         return False
     allowed = goal.allowed(trial)
-    return seen.value > allowed >= spared.value or seen.low > allowed >= spared.low
+    return missed.value > allowed >= spared.value or missed.low > allowed >= spared.low
 
 
 def _excused(trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: Times) -> int:
-    """Of what missed, all that the generator's own lateness explains at the most.
+    """The most missed transactions that the generator's own lateness can explain.
 
-    With l the quantile q of the dispatch lag, all but 1 - q of what was due was sent late by no
-    more than l. Of these, one that was late itself would have been on time without it only if its
-    service took no longer than the limit and l (the end may have been heard late), and all of it no
-    longer than the limit and 2 l. One that was skipped found no client: each one sent held its
-    client for 2 l longer at the most, which is time for 2 l n / mean service others. So
-    late within these + skipped up to that + (1 - q) due is a bound for each q; the least counts.
+    With l the quantile q of the dispatch lag, all but 1 - q of the due transactions were sent late
+    by no more than l. Of these, a late one would have been on time without l only if its service
+    took no longer than the limit + l (the end may have been read late), and its latency was no
+    longer than the limit + 2 l. A skipped one found no client: each transaction occupied its client
+    for at most 2 l longer, which is time for 2 l n / mean service others. So
+    late within these + skipped up to that + (1 - q) due is a bound for each q; the least is used.
 
-    Where clients were the bottleneck lateness adds up from one to the next: see `_queued`.
+    Where clients were the bottleneck, lateness accumulates over transactions: see `_queued`.
     """
     counts = load.own.between(0, max(0, load.own.end)).counts
     most = counts.late + counts.skipped
@@ -144,7 +143,7 @@ def _excused(trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: 
     service = merge(times[n, "service"] for n in scripts)
     limits = {n: ns for n, ns in zip(scripts, _limits(trial), strict=False) if ns}
     late_anyhow = _queued(trial, load, service, lags)
-    found = [most]
+    bounds = [most]
     for q in _QUANTILES:
         lag_ns = _at(lags, math.ceil(q * lags.count))
 
@@ -159,21 +158,21 @@ def _excused(trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: 
             room = math.ceil(_TIMES_LATE * lag_ns * service.count / service.mean_ns)
         out = max(out, beyond("service", 1))
         rest = math.ceil((1 - q) * counts.due)
-        found.append(max(0, counts.late - out) + min(counts.skipped, room) + rest)
-    return min(found)
+        bounds.append(max(0, counts.late - out) + min(counts.skipped, room) + rest)
+    return min(bounds)
 
 
 def _queued(trial: Trial, load: GeneratorWork, service: Times, lags: Times) -> float | None:
-    """The share of what was due that is late without the generator, where that held clients up.
+    """The share of due transactions that is late without the generator, where it delayed clients.
 
-    None where it did not: they were idle when most fell due, or lost next to no time by it. Else
-    transactions queue for clients, and the time that each was held for by 2 l delays all behind
-    it. Of a fluid queue with rho = due x mean service / (clients x time), 1 - limit / ((rho - 1)
-    time) is late; below 1 nothing needs to be.
+    None where it did not: clients were idle when most transactions fell due, or lost next to no
+    time. Otherwise transactions queue for clients, and a delay of 2 l in one delays all after it.
+    In a fluid queue with rho = due x mean service / (clients x time), the share 1 - limit /
+    ((rho - 1) time) is late; for rho below 1 none need be.
     """
     lag_ns, service_ns = lags.mean_ns or 0.0, service.mean_ns or 0.0
     waited = service.count - lags.count
-    if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _HELD * service_ns:
+    if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _DELAYED * service_ns:
         return None
     clients = max(1, trial.plan.own_clients)
     span_ns, limit_ns = load.seconds * 1e9, max(_limits(trial))
@@ -184,13 +183,13 @@ def _queued(trial: Trial, load: GeneratorWork, service: Times, lags: Times) -> f
 
 
 def _at(times: Times, rank: int) -> float:
-    """The time of a rank, ns; infinite where it is not known."""
-    found = values_at_ranks(times, (rank,))[0]
-    return math.inf if found is None else float(found)
+    """The time of a rank, ns; infinite where it is unknown."""
+    value_ns = values_at_ranks(times, (rank,))[0]
+    return math.inf if value_ns is None else float(value_ns)
 
 
 def _above(times: Times, bound_ns: float) -> int:
-    """How many of these times are longer, to 3 significant digits."""
+    """The number of times above a bound, compared to 3 significant digits."""
     longer = times.count - counts_at_most((times,), (int(min(bound_ns, times.max_ns)),))[0]
     return longer if bound_ns < times.max_ns else 0
 
@@ -204,10 +203,10 @@ def _limits(trial: Trial) -> list[int]:
 
 
 def _floor_ms(trial: Trial) -> float:
-    """A p99 of dispatch lags above this is too late.
+    """The greatest acceptable p99 of dispatch lags.
 
-    A closed load waits for itself, so there it is nothing; but functions that wait so long for a
-    CPU are no users.
+    It is infinite in a closed load, where users wait for the generator, except for functions: users
+    that wait that long for a CPU do not behave as users.
     """
     if _closed(trial):
         return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
@@ -218,15 +217,15 @@ def _floor_ms(trial: Trial) -> float:
 
 
 def _closed(trial: Trial) -> bool:
-    """Whether nothing is due by a schedule."""
+    """Whether no load has a schedule."""
     loads: tuple[PlanFacts | ComponentFacts, ...] = (trial.plan, *trial.plan.components)
     return {load.model for load in loads} == {"closed"}
 
 
 def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
-    """What is to be said of it: no CPU left, late, or a wrong sum.
+    """Findings about the generator: no CPU left, late, or a wrong sum.
 
-    Not valid is what could change the answer; the rest is a caution, with its size.
+    A finding that could change the answer makes the trial invalid; others are warnings.
     """
     yield from _limited(trial, generator)
     if not generator.adds_up:
@@ -252,8 +251,8 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
     elif generator.late and generator.dispatch_p99:
         lag = generator.dispatch_p99
         few = quantile_ranks(QUANTILES["p99"], lag.n) is None
-        seen = f", of only {lag.n} transactions" if few else ""
-        size = f"p99 dispatch lag {lag.value:.3g} ms, over {_floor_ms(trial):g} ms{seen}"
+        sample = f", of only {lag.n} transactions" if few else ""
+        size = f"p99 dispatch lag {lag.value:.3g} ms, over {_floor_ms(trial):g} ms{sample}"
         if not generator.limited:
             text = f"the generator was late itself ({size}){_weight(trial, generator)}: {_CAUTION}"
         elif generator.excused is None:
@@ -268,7 +267,7 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
 
 
 def _weight(trial: Trial, generator: Generator) -> str:
-    """What a lateness explains that decides nothing."""
+    """The missed transactions that a lateness explains where it does not decide the verdict."""
     if not generator.missed:
         return ""
     if not generator.excused:
@@ -278,7 +277,7 @@ def _weight(trial: Trial, generator: Generator) -> str:
 
 
 def _open(trial: Trial, generator: Generator) -> str:
-    """What a lateness leaves open."""
+    """The missed share between all and none of the excused transactions."""
     excused, missed, due = generator.excused or 0, generator.missed, generator.due
     least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
     return (

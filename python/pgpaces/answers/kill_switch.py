@@ -2,12 +2,12 @@
 
 Two measures, each a median of samples against its median before the load:
 
-- *age*: how long the statements of other sessions that are being executed have been so. It grows
-  with locks, with I/O, with all that a statement waits for. Short statements are seldom seen.
-- *probe*: how long the query took that found this out. It grows with what every short statement
-  feels: CPU, scheduling, the way to the server.
+- *age*: how long statements of other sessions have been executing. It grows with locks, I/O and
+  everything else that a statement waits for. Samples seldom catch short statements.
+- *probe*: the duration of the query that reads these ages. It grows with all that slows short
+  statements down: CPU, scheduling, the network.
 
-Medians, because one slow sample, or one report among many sessions, is everyday life.
+Medians, because a single slow sample, or one report among many sessions, is normal.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from statistics import median
 from msgspec import Struct
 
 BASELINE = 5  # samples before the load, one a second
-WINDOW = 5  # samples that a verdict looks back on; the larger half of them decides
+WINDOW = 5  # last samples that a verdict uses; a majority of them decides
 SILENCE_S = 5.0
-# Shorter times count as this: a factor of microseconds is nobody's trouble.
+# Shorter times count as this: microseconds may grow by any factor without harm.
 FLOOR_MS = 5.0
+_SUBJECTS = {
+    "age_ms": "other sessions' statements",
+    "probe_ms": "a small query of another session",
+}
 
 
 class KillSwitchSample(Struct, frozen=True):
-    """One look at the server: how long it took, and the median age of others' statements.
+    """One sample of the server: its duration, and the median age of other sessions' statements.
 
-    age_ms: 0 where no other session was executing anything.
+    age_ms: 0 where no other session was executing a statement.
     """
 
     probe_ms: float
@@ -35,7 +39,7 @@ class KillSwitchSample(Struct, frozen=True):
 
 
 class Before(Struct, frozen=True):
-    """What was usual before the load."""
+    """The medians before the load."""
 
     probe_ms: float
     age_ms: float
@@ -53,27 +57,21 @@ class Before(Struct, frozen=True):
 
 
 def verdict(
-    factor: float, before: Before, seen: Sequence[KillSwitchSample], silent_s: float = 0.0
+    factor: float, before: Before, samples: Sequence[KillSwitchSample], silent_s: float = 0.0
 ) -> str | None:
-    """Why the load must stop, as a sentence; None as long as it may go on.
+    """The reason why the load must stop, as a sentence; None as long as it may continue.
 
-    factor: how much slower is too slow. seen: samples under load, in order; it takes WINDOW of
-    them, or so many that the larger half of WINDOW is too slow already. silent_s: how long the
-    server has owed an answer.
+    factor: the slowdown that is too much. samples: samples under load, in order; a majority of
+    WINDOW must be too slow, even if there are not WINDOW of them yet. silent_s: time since a query
+    that the server has not answered yet.
     """
     if silent_s >= SILENCE_S:
         return f"the server has not answered a small query for {silent_s:.0f} s"
-    window = seen[-WINDOW:]
-    ages = ("other sessions' statements took", [s.age_ms for s in window], before.age_ms)
-    probes = (
-        "a small query of another session took",
-        [s.probe_ms for s in window],
-        before.probe_ms,
-    )
-    for what, times, usual in (ages, probes):
-        # Samples that are still to come count as quick: stopping needs evidence.
+    for measure, subject in _SUBJECTS.items():
+        times = [getattr(sample, measure) for sample in samples[-WINDOW:]]
+        # Samples that are missing yet count as quick: stopping needs evidence.
         now = median([*times, *[0.0] * (WINDOW - len(times))])
-        times_as_long = now / max(usual, FLOOR_MS)
-        if times_as_long > factor:
-            return f"{what} {times_as_long:.1f} x as long as before"
+        ratio = now / max(getattr(before, measure), FLOOR_MS)
+        if ratio > factor:
+            return f"{subject} took {ratio:.1f} x as long as before"
     return None

@@ -1,7 +1,7 @@
 """Whether a trial measured anything: transactions that succeeded, answers that arrived. Pure.
 
-A run none of whose transactions succeeded is no measurement, and a server that stopped answering
-tells nothing of what it holds while it answers.
+A run in which no transaction succeeded is no measurement. A server that stopped answering shows
+nothing of its capacity while it answers.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
     from pgpaces.answers.summary import Summary
 
-# What a sensor reads in every second in which its server answers it.
+# The sample that a sensor yields in every second in which its server answers.
 _SOURCE, _ALIVE = "sessions", "connected"
 _NO_STANDBYS = ("primary", "pool", "")
 _SILENCE_S = 5.0
 _NOTHING = "no transaction succeeded"
-# What logs of pgbench call a failure of which they say no more.
-_UNTOLD = "failed"
-# So many times as long as an answer took before: who still waits for one waits in vain.
+# The word of pgbench's logs for a failure without details.
+_NO_DETAILS = "failed"
+# A client waits in vain once it waits this many times the longest time of an answer so far.
 _TIMES_USUAL = 3
 
 
 class LoadPart(Struct, frozen=True):
-    """What became of a part of a load: a script, or a background workload.
+    """The outcomes of a part of a load: a script, or a background workload.
 
-    error: what its first failure said, see `first_error`.
+    error: the message of its first failure, see `first_error`.
     """
 
     name: str
@@ -41,14 +41,14 @@ class LoadPart(Struct, frozen=True):
 
 
 def succeeded(counts: Counts) -> int:
-    """How many succeeded, on time or late."""
+    """Number of successful transactions, on time or late."""
     return counts.on_time + counts.late
 
 
 def first_error(failures: Iterable[str], messages: Mapping[str, str]) -> str:
-    """SQLSTATE and text of the first failure of which there is one; empty without failures.
+    """SQLSTATE and message of the first failure that has a message; empty without failures.
 
-    failures: SQLSTATEs. messages: of each SQLSTATE, in the order in which they were seen.
+    failures: SQLSTATEs. messages: by SQLSTATE, in order of occurrence.
     """
     states = set(failures)
     order = [state for state in messages if state in states] or sorted(states)
@@ -56,27 +56,27 @@ def first_error(failures: Iterable[str], messages: Mapping[str, str]) -> str:
         return ""
     state, text = order[0], " ".join(messages.get(order[0], "").split())
     if not text:
-        return "" if state == _UNTOLD else state
-    # An exception of Python is called twice: by its state, and in its text.
+        return "" if state == _NO_DETAILS else state
+    # The message of a Python exception already begins with its name, which is its state.
     return text if text.startswith(f"{state}:") else f"{state}: {text}"
 
 
 def nothing(counts: Counts, error: str = "") -> str:
-    """Why a load measured nothing, in a sentence; empty where something succeeded."""
+    """A sentence why a load measured nothing; empty where a transaction succeeded."""
     due = counts.due
     if succeeded(counts):
         return ""
     if not due:
         return "nothing was due"
-    found = {"failed": counts.failed, "skipped": counts.skipped, "unfinished": counts.unfinished}
-    listed = ", ".join(f"{count} {name}" for name, count in found.items() if count)
+    outcomes = {name: getattr(counts, name) for name in ("failed", "skipped", "unfinished")}
+    listed = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count)
     if counts.failed:
-        said = f"; the first error: {error}" if error else ""
+        reason = f"; the first error: {error}" if error else ""
     elif counts.unfinished:
-        said = "; no answer arrived to any of them"
+        reason = "; no answer arrived to any of them"
     else:
-        said = "; no client was free within the limit"
-    return f"{_NOTHING}: {listed} of {due} due{said}"
+        reason = "; no client was free within the limit"
+    return f"{_NOTHING}: {listed} of {due} due{reason}"
 
 
 def advice(counts: Counts) -> str:
@@ -95,30 +95,28 @@ def advice(counts: Counts) -> str:
 
 def no_measurement(summary: Summary) -> tuple[str, str] | None:
     """Why a trial is no measurement, and what to do about it; None where it is one."""
-    counts = summary.counts
-    error = first_error(summary.failures, summary.messages)
-    text = nothing(counts, error)
-    return (text, advice(counts)) if text else None
+    text = nothing(summary.counts, first_error(summary.failures, summary.messages))
+    return (text, advice(summary.counts)) if text else None
 
 
 def no_trial(summaries: Iterable[Summary]) -> tuple[str, str] | None:
     """Why several trials are no measurement, by the first of them; None where one of them is."""
-    found = [no_measurement(summary) for summary in summaries]
-    first = found[0] if found else None
-    if first is None or None in found:
+    reasons = [no_measurement(summary) for summary in summaries]
+    first = reasons[0] if reasons else None
+    if first is None or None in reasons:
         return None
     why, what = first
-    if len(found) > 1:
-        why = f"{_NOTHING} in {len(found)} trials; in the first {why.removeprefix(f'{_NOTHING}: ')}"
+    if (n := len(reasons)) > 1:
+        why = f"{_NOTHING} in {n} trials; in the first {why.removeprefix(f'{_NOTHING}: ')}"
     return why, what
 
 
 class Silence(Struct, frozen=True):
     """A time in which transactions were in flight and none ended, in s of the measured part.
 
-    last: until the trial's end. elsewhere: the server answered another session in that time; None:
-    none asked. usual_s: the longest time that anything took to be answered, or nothing ended,
-    before the last one.
+    last: it lasted until the trial's end. elsewhere: the server answered another session in that
+    time; None where no other session sent a query. usual_s: the longest service time of the trial,
+    or the longest silence before the last one.
     """
 
     start_s: float
@@ -134,27 +132,27 @@ class Silence(Struct, frozen=True):
 
 
 def silences(trial: Trial, accumulator: Accumulator, own: ScriptSeconds) -> Silences:
-    """Those of a trial. accumulator: its intervals. own: the seconds of its own workload."""
+    """The silences of a trial. accumulator: its intervals. own: seconds of its own workload."""
     return Silences(_times(trial, accumulator), _unanswered(trial, accumulator, own))
 
 
 def _times(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
-    found = accumulator.silences()
+    spans = accumulator.silences()
     standbys = {component.node for component in trial.plan.own} - {*_NO_STANDBYS}
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
     alive = {s.second for s in trial.samples if s.source in sources and s.name == _ALIVE}
-    usual_s = max([accumulator.service_ns_max / 1e9, *(end - start for start, end in found[:-1])])
+    usual_s = max([accumulator.service_ns_max / 1e9, *(end - start for start, end in spans[:-1])])
 
-    def made(start: float, end: float) -> Silence:
-        # What was asked for before the end and answered behind it belongs to the last second.
+    def silence(start: float, end: float) -> Silence:
+        # A query sent before the end and answered after it belongs to the last second.
         elsewhere = any(start <= second < end - 1 for second in alive) if alive else None
         return Silence(start, end, end == accumulator.ended_ns / 1e9, elsewhere, usual_s)
 
-    return tuple(made(start, end) for start, end in found)
+    return tuple(silence(*span) for span in spans)
 
 
 class Silences(Struct, frozen=True):
-    """Who waited in vain: all, in these times; or some, while others were answered."""
+    """Clients that waited in vain: all, in these times; or some, while others were answered."""
 
     times: tuple[Silence, ...] = ()
     waiting: Unanswered | None = None
@@ -163,8 +161,8 @@ class Silences(Struct, frozen=True):
 class Unanswered(Struct, frozen=True):
     """Transactions that wait in vain while others are answered.
 
-    count: of the load's own. seconds: since the first of them was due, to the trial's end. usual_s:
-    the longest time that anything took, from when it was due.
+    count: transactions of the trial's own workload. seconds: from the due time of the first of them
+    to the trial's end. usual_s: the longest latency of the trial.
     """
 
     count: int
@@ -173,7 +171,7 @@ class Unanswered(Struct, frozen=True):
 
 
 def _unanswered(trial: Trial, accumulator: Accumulator, own: ScriptSeconds) -> Unanswered | None:
-    """Those of a trial; none where nobody was answered, or others waited about as long."""
+    """Unanswered transactions; None where no other was answered, or others waited about as long."""
     left, ended_s = own.column("unfinished"), accumulator.ended_ns / 1e9
     usual_s = accumulator.latency_ns_max / 1e9
     since = ended_s - max(_SILENCE_S, _TIMES_USUAL * usual_s)
@@ -191,9 +189,9 @@ def findings(
     background: Iterable[LoadPart] = (),
     silent: Silences | None = None,
 ) -> Iterator[Finding]:
-    """What is to be said of a trial whose own workload has these counts and this first error.
+    """Findings about a trial whose own workload has these counts and this first error.
 
-    parts: its scripts. background: workloads that ran at the same time.
+    parts: its scripts. background: its background workloads.
     """
     if text := nothing(counts, error):
         yield Finding("outcome", "invalid", text)
@@ -201,19 +199,15 @@ def findings(
         for part in parts:
             if part.counts.due and (text := nothing(part.counts, part.error)):
                 yield Finding("outcome", "warning", f"{part.name}: {text}")
-        yield from _of_silences(silent, counts.unfinished) if silent else ()
+        if silent:  # A silence of the whole server explains single clients that wait.
+            yield from list(_silent(silent.times, counts.unfinished)) or _waiting(silent.waiting)
     for part in background:
         if part.counts.due and (text := nothing(part.counts, part.error)):
             yield Finding("outcome", "invalid", f"background workload {part.name}: {text}")
 
 
-def _of_silences(silent: Silences, unfinished: int) -> Iterable[Finding]:
-    """What all of them waited for says enough."""
-    return tuple(_silent(silent.times, unfinished)) or _waiting(silent.waiting)
-
-
 def _waiting(waiting: Unanswered | None) -> Iterator[Finding]:
-    """Of single clients that get no answer: the others hide them in every figure but one."""
+    """Single clients that get no answer: all figures but one average them away."""
     if waiting is None:
         return
     count, verb = waiting.count, "has" if waiting.count == 1 else "have"
@@ -225,10 +219,10 @@ def _waiting(waiting: Unanswered | None) -> Iterator[Finding]:
 
 
 def _silent(silent: Iterable[Silence], unfinished: int) -> Iterator[Finding]:
-    """Of a server that stopped answering all that asked.
+    """A server that stopped answering all clients.
 
-    What is answered late was answered: there it is a warning, and only where another session waited
-    as well. One that never came back is an outage. A statement that takes long is neither.
+    Where it answered late, that is a warning, and only if another session had no answer either. A
+    server that did not answer again is an outage. A statement that takes long is neither.
     """
     for each in silent:
         if each.seconds < _SILENCE_S:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -10,32 +11,32 @@ from pgpaces.answers.cells import Row
 from pgpaces.result import Explained
 
 
-class SeenPlan(Struct, frozen=True):
-    """A plan of a statement in a cell: in how many of its trials, and one of them in full."""
+class CellPlan(Struct, frozen=True):
+    """A plan of a statement in a cell: one example, and the number of trials that had it."""
 
     row: Row
     plan: Explained
     trials: int
 
 
-class PlanOf(Struct, frozen=True):
-    """A statement and the plans it had. shapes: different ones, the most frequent first."""
+class StatementPlans(Struct, frozen=True):
+    """A statement and its plans, cell by cell."""
 
     script: str
     line: int
     text: str
-    seen: tuple[SeenPlan, ...]
+    plans: tuple[CellPlan, ...]
 
     @property
     def shapes(self) -> tuple[str, ...]:
-        """The shapes of its plans, each once."""
-        counts: dict[str, int] = {}
-        for each in self.seen:
-            counts[each.plan.shape] = counts.get(each.plan.shape, 0) + each.trials
-        return tuple(sorted(counts, key=lambda shape: -counts[shape]))
+        """The shapes of its plans, the most frequent first."""
+        counts: Counter[str] = Counter()
+        for each in self.plans:
+            counts[each.plan.shape] += each.trials
+        return tuple(shape for shape, _ in counts.most_common())
 
     def letter(self, shape: str) -> str:
-        """A, B, ...: what the page calls a shape."""
+        """The name of a shape on the page: A, B, ..., Z, AA."""
         at, name = self.shapes.index(shape), ""
         while True:
             name = chr(ord("A") + at % 26) + name
@@ -44,21 +45,20 @@ class PlanOf(Struct, frozen=True):
                 return name
 
 
-def plans_of(rows: Iterable[Row]) -> tuple[PlanOf, ...]:
+def plans_of(rows: Iterable[Row]) -> tuple[StatementPlans, ...]:
     """The plans of every statement, cell by cell.
 
-    Plans are of one cell's trials the same where shape, workers and spilling are.
+    Plans of a cell's trials are equal if their shapes, workers and spilling are; the last one is
+    the example.
     """
-    found: dict[tuple[str, int, str], dict[object, SeenPlan]] = {}
+    statements: dict[tuple[str, int, str], dict[object, CellPlan]] = {}
     for row in rows:
         for digest in row.trials:
-            scripts = digest.trial.workload.scripts
             for plan in digest.trial.explained:
-                about = scripts[plan.script]
-                command = about.commands[plan.command]
-                kind = (plan.shape, plan.workers_launched, plan.spilled_bytes > 0)
-                seen = found.setdefault((about.name, command.line, command.text), {})
-                key = (row.cell.key, kind)
-                before = seen.get(key)
-                seen[key] = SeenPlan(row, plan, before.trials + 1 if before else 1)
-    return tuple(PlanOf(*key, tuple(seen.values())) for key, seen in found.items())
+                script = digest.trial.workload.scripts[plan.script]
+                command = script.commands[plan.command]
+                plans = statements.setdefault((script.name, command.line, command.text), {})
+                key = (row.cell.key, plan.shape, plan.workers_launched, plan.spilled_bytes > 0)
+                before = plans.get(key)
+                plans[key] = CellPlan(row, plan, before.trials + 1 if before else 1)
+    return tuple(StatementPlans(*key, tuple(each.values())) for key, each in statements.items())

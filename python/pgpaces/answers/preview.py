@@ -1,4 +1,4 @@
-"""What an experiment will take, before it is run: time, disk, money."""
+"""Estimates of an experiment before it is run: time, disk, money."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from pgpaces.plan import TrialPlan
 
-# What a trial takes beside its load: connecting, looking at the data, storing its answer; for one
-# that writes also a copy of the data. Seconds: at least, likely, at most.
+# Seconds of a trial around its load: connecting, examining the data, storing its answer; and for
+# one that writes, copying the data. At least, likely, at most.
 _AROUND_S = (0.3, 1.0, 3.0)
 _COPY_S = (0.2, 1.5, 15.0)
-# Stored of a trial, and of each second: samples and sums; of each script and each SQL command of
-# it their times, as histograms, which grow with how many there are. Measured with SQLite, 30 s of
-# three shipped workloads, from 1 transaction a second to a closed load: within a factor of 1.4.
+# Stored bytes of a trial; of each second, with samples and sums; of the times of each script and
+# SQL command, as histograms, which grow with their counts. Measured with SQLite, 30 s of three
+# shipped workloads, from 1 transaction a second to a closed load: within a factor of 1.4.
 _TRIAL_BYTES, _SECOND_BYTES = 35_000, 1_700
 _TIMES_BYTES, _TIMES_ROOT_BYTES, _TIMES_MAX_BYTES = 200, 60, 2_800
 
 
 class Span(Struct, frozen=True):
-    """A duration in seconds: likely, and between what and what."""
+    """A duration in seconds: the likely value, and its bounds."""
 
     value: float
     low: float
     high: float
 
     def __add__(self, other: Span) -> Span:
-        """One after the other."""
+        """The duration of both, one after the other."""
         return Span(self.value + other.value, self.low + other.low, self.high + other.high)
 
 
 class Step(Struct, frozen=True):
-    """One trial that is to be run.
+    """One trial of an experiment.
 
-    commands: how many SQL commands each script has. writes: it gets a copy of its data. data: what
-    that is known by on its machine; data_bytes: what it took in earlier trials, if that is known.
+    commands: number of SQL commands of each script. writes: it gets a copy of its data. data: a key
+    of the data on its machine; data_bytes: its size in earlier trials; None if unknown.
     """
 
     plan: TrialPlan
@@ -49,7 +49,7 @@ class Step(Struct, frozen=True):
     data_bytes: int | None = None
 
     def span(self) -> Span | None:
-        """How long it takes; None where its load ends by count."""
+        """Its duration; None where its load ends by count."""
         if self.plan.duration_ns is None:
             return None
         load_s = (self.plan.duration_ns + self.plan.warmup) / 1e9
@@ -61,26 +61,26 @@ class Step(Struct, frozen=True):
         )
 
     def stored_bytes(self) -> float:
-        """What the store grows by."""
+        """The bytes by which the store grows."""
         seconds = ((self.plan.duration_ns or 0) + self.plan.warmup) / 1e9
         rate = self.plan.load.rate
         times = _TIMES_MAX_BYTES * 1.0
         if rate is not None and self.commands:
             each = _TIMES_BYTES + _TIMES_ROOT_BYTES * math.sqrt(rate / len(self.commands))
             times = min(times, each)
-        # Of a script three times are kept: from its due time, until it was sent, from then on.
-        kept = sum(3 + commands for commands in self.commands)
-        return _TRIAL_BYTES + seconds * (_SECOND_BYTES + kept * times)
+        # A script has three histograms: latency, lag and service time.
+        histograms = sum(3 + commands for commands in self.commands)
+        return _TRIAL_BYTES + seconds * (_SECOND_BYTES + histograms * times)
 
 
 class Preview(Struct, frozen=True):
-    """What is left of an experiment to be run.
+    """The remaining trials of an experiment.
 
-    trials: at most, trials_least at least, where each is chosen by those before it. seconds: until
-    its end, machines at the same time; None where loads end by count. machines: trials of each.
-    store_bytes: what the store grows by. cost: by currency, of the machines that have a price.
-    data_bytes: what the data takes, copy_bytes: what the copies of it take that are there at a
-    time, one on each machine; None where no earlier trial tells. data_known: of all.
+    trials: at most; trials_least: at least, where each is chosen by those before it. seconds: until
+    its end, with machines in parallel; None where loads end by count. machines: trials of each.
+    store_bytes: growth of the store. cost: by currency, of the machines that have a price.
+    data_bytes: size of the data; copy_bytes: size of the copies that exist at a time, one on each
+    machine; None if no earlier trial has sizes. data_known: whether the sizes of all data are.
     """
 
     cells: int
@@ -96,7 +96,7 @@ class Preview(Struct, frozen=True):
 
 
 def machine_span(steps: Sequence[Step]) -> Span | None:
-    """How long a machine is busy, one trial after the other; None where that is not known."""
+    """The time of a machine for its trials; None where one of them ends by count."""
     total = Span(0.0, 0.0, 0.0)
     for step in steps:
         span = step.span()
@@ -107,16 +107,15 @@ def machine_span(steps: Sequence[Step]) -> Span | None:
 
 
 def _data(machines: Iterable[Sequence[Step]]) -> tuple[int | None, int | None, bool]:
-    """The bytes of the data and of its copies, and whether nothing is missing in them."""
+    """The bytes of the data and of its copies, and whether they include all data."""
     data = copies = 0
     some, every = False, True
     for steps in machines:
-        known = {step.data: step.data_bytes for step in steps if step.data_bytes is not None}
-        copied = [step.data_bytes or 0 for step in steps if step.writes]
-        data += sum(known.values())
-        copies += max(copied, default=0)
-        some = some or bool(known)
-        every = every and all(step.data in known for step in steps)
+        sizes = {step.data: step.data_bytes for step in steps if step.data_bytes is not None}
+        data += sum(sizes.values())
+        copies += max((step.data_bytes or 0 for step in steps if step.writes), default=0)
+        some = some or bool(sizes)
+        every = every and all(step.data in sizes for step in steps)
     return (data, copies, every) if some else (None, None, False)
 
 
@@ -127,20 +126,20 @@ def preview(
 ) -> Preview:
     """The preview. machines: their trials. prices: an hour of a machine, and its currency."""
     spans = {name: machine_span(steps) for name, steps in machines.items()}
-    known = [span for span in spans.values() if span is not None]
+    bounded = [span for span in spans.values() if span is not None]
     cost: dict[str, float] = {}
     for name, (price, currency) in prices.items():
         if (span := spans.get(name)) is not None:
             cost[currency] = cost.get(currency, 0.0) + price * span.value / 3600
-    steps = [step for found in machines.values() for step in found]
-    every = bool(known) and len(known) == len(spans)
+    steps = [step for each in machines.values() for step in each]
+    every = bool(bounded) and len(bounded) == len(spans)
     data_bytes, copy_bytes, data_known = _data(machines.values())
     return Preview(
         cells=cells,
         trials=len(steps),
         trials_least=len(steps),
-        seconds=max(known, key=lambda span: span.value) if every else None,
-        machines={name: len(found) for name, found in machines.items()},
+        seconds=max(bounded, key=lambda span: span.value) if every else None,
+        machines={name: len(each) for name, each in machines.items()},
         store_bytes=sum(step.stored_bytes() for step in steps),
         cost=cost,
         data_bytes=data_bytes,
@@ -150,9 +149,9 @@ def preview(
 
 
 def between(least: Preview, most: Preview) -> Preview:
-    """Where nobody knows how many trials it takes: that of the most, its time and price half way.
+    """The preview of an unknown number of trials: time and price halfway between both previews.
 
-    The disk is what the most take: who has room for those has room.
+    The disk is that of the most trials, so that there is enough room in any case.
     """
     span = None
     if least.seconds is not None and most.seconds is not None:

@@ -1,4 +1,4 @@
-"""The statements of scripts, cell by cell: their times, as the trials of a cell say together."""
+"""The statements of scripts, cell by cell: estimates of their times over the trials of a cell."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StatementRow(Struct, frozen=True):
 
 def statements_of(rows: Iterable[Row]) -> tuple[StatementRow, ...]:
     """Every statement in every cell, statement by statement in the order of the scripts."""
-    found: dict[tuple[str, int, str], list[StatementRow]] = {}
+    by_statement: dict[tuple[str, int, str], list[StatementRow]] = {}
     for row in rows:
         parts: dict[tuple[str, int, str], dict[str, list[StatementSummary]]] = {}
         for digest in row.trials:
@@ -41,11 +41,11 @@ def statements_of(rows: Iterable[Row]) -> tuple[StatementRow, ...]:
                 machines = parts.setdefault((each.script, each.line, each.text), {})
                 machines.setdefault(board(digest), []).append(each)
         for key, machines in parts.items():
-            found.setdefault(key, []).append(_together(row, list(machines.values())))
-    return tuple(each for part in found.values() for each in part)
+            by_statement.setdefault(key, []).append(_combined(row, list(machines.values())))
+    return tuple(each for part in by_statement.values() for each in part)
 
 
-def _together(row: Row, machines: Sequence[Sequence[StatementSummary]]) -> StatementRow:
+def _combined(row: Row, machines: Sequence[Sequence[StatementSummary]]) -> StatementRow:
     every = [each for part in machines for each in part]
 
     def combined(name: str) -> Estimate | None:

@@ -1,6 +1,6 @@
-"""What one trial says: counts, the share that missed, times, per script and statement.
+"""The answer of one trial: counts, missed share, times; by script and by statement.
 
-Every number has its interval. The warm-up is cut here, by due time; the store keeps what was cut.
+Every number has its interval. The warm-up is cut here, by due time; the store keeps it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pgpaces.answers import outcome, stats, steady, validity
 from pgpaces.answers.accumulator import (
@@ -45,9 +45,9 @@ class ScriptSummary(Struct, frozen=True):
 
 
 class StatementSummary(Struct, frozen=True):
-    """One SQL command of a script: its times, in milliseconds, failures and retries.
+    """One SQL command of a script: its times in ms, failures and retries.
 
-    Those in branches of one `\\if` that differ in constants alone are one, at the first's line.
+    Commands in branches of one `\\if` that differ only in constants are one, at the first's line.
     """
 
     script: str
@@ -58,8 +58,8 @@ class StatementSummary(Struct, frozen=True):
     times: Spread
 
 
-class BesideSummary(Struct, frozen=True):
-    """A workload that ran beside the trial's own. phi: dispersion of what missed."""
+class BackgroundSummary(Struct, frozen=True):
+    """A background workload. phi: dispersion of the missed share."""
 
     name: str
     counts: Counts
@@ -70,12 +70,12 @@ class BesideSummary(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """The answer of one trial: of its own workload; each one beside it has an answer of its own.
+    """The answer of one trial about its own workload; background workloads have their own answers.
 
-    scripts, statements, generator, validity and connections are of all of them.
-    seconds: how long the part lasted that it is about. cut_s: so much before it, behind the minimum
-    of the warm-up, is left out. phi: dispersion of what missed. retried: transactions that were
-    tried more than once. retries: their tries behind the first.
+    scripts, statements, generator, validity and connections cover all workloads.
+    seconds: length of the part that is evaluated. cut_s: seconds left out before that part and
+    after the minimum warm-up. phi: dispersion of the missed share. retried: transactions that were
+    tried more than once. retries: their tries after the first.
     """
 
     counts: Counts
@@ -100,11 +100,11 @@ class Summary(Struct, frozen=True):
     connects: int
     disconnects: int
     outages: Outages
-    beside: tuple[BesideSummary, ...] = ()
+    background: tuple[BackgroundSummary, ...] = field(name="beside", default=())
 
 
 class _Part(Struct, frozen=True):
-    """The part of a trial that its answer is about: `start` to `end`, in seconds of due time."""
+    """The part of a trial that is evaluated: `start` to `end`, in seconds of due time."""
 
     trial: Trial
     accumulator: Accumulator
@@ -113,18 +113,18 @@ class _Part(Struct, frozen=True):
     end: float
 
     def seconds(self, ledger: ScriptSeconds) -> ScriptSeconds:
-        """Those of this part."""
+        """The seconds of a ledger in this part."""
         return ledger.between(self.start, max(ledger.end, math.ceil(self.end)))
 
     def times(self, kind: str, script: int) -> Times:
         return self.accumulator.times(kind, script, self.start)
 
     def planned(self, count: int, scripts: Sequence[int]) -> NDArray[Any] | None:
-        """The rate that was planned for each second; None of a constant one."""
+        """The planned rate of each second; None for a constant rate."""
         return planned_rates(self.trial, scripts, self.start, count)
 
     def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Blocks:
-        """What was due in each block of seconds of these scripts, and its times."""
+        """Due transactions of these scripts in each block of seconds, and their times."""
         import numpy as np
 
         size, due = self.accumulator.block_s, seconds.column("due")
@@ -143,8 +143,8 @@ def summarize(
 ) -> Summary:
     """The answer of one trial. Raises StoreError where its counts do not add up.
 
-    accumulator: its intervals, where they were not kept; else it is made from those of the trial.
-    cut_off: a warm-up that outlasted the minimum is left out, as in every answer that is shown.
+    accumulator: the trial's intervals, if the trial does not contain them. cut_off: leave out a
+    warm-up that outlasted the minimum, as every answer does that is shown.
     """
     accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
     scripts = accumulator.ledgers(trial)
@@ -154,20 +154,21 @@ def summarize(
     own = every if len(numbers) == len(trial.workload.scripts) else _of(scripts, numbers)
     cut = _cut(trial, accumulator, own) if cut_off else Cut()
     part = _Part(trial, accumulator, scripts, cut.seconds, end)
-    kept = part.seconds(own)
-    total = kept.counts
-    flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(kept))
-    found = {kind: _spread(part, kept, kind, numbers) for kind in KINDS}
-    spreads = {kind: spread for kind, (spread, _) in found.items()}
-    missed, phi = _missed(part, kept, numbers, found["latency"][1])
+    measured = part.seconds(own)
+    total = measured.counts
+    flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(measured))
+    spreads, tails = {}, {}
+    for kind in KINDS:
+        spreads[kind], tails[kind] = _spread(part, measured, kind, numbers)
+    missed, phi = _missed(part, measured, numbers, tails["latency"])
     generator = examine(trial, accumulator, GeneratorWork(every, own, end, phi))
     return Summary(
         counts=total,
         missed=missed,
         validity=validity.judge(trial, _evidence(part, total, generator, cut, flatness)),
         phi=phi,
-        retried=int(kept.column("retried").sum()),
-        retries=int(kept.column("retries").sum()),
+        retried=int(measured.column("retried").sum()),
+        retries=int(measured.column("retries").sum()),
         failures=accumulator.failures(part.start, numbers),
         messages=dict(accumulator.messages),
         seconds=max(0.0, end - part.start),
@@ -181,7 +182,7 @@ def summarize(
         connects=accumulator.connects,
         disconnects=accumulator.disconnects,
         outages=accumulator.outages,
-        beside=tuple(_beside(part)),
+        background=tuple(_background(part)),
         **spreads,
     )
 
@@ -189,14 +190,15 @@ def summarize(
 def _evidence(
     part: _Part, total: Counts, generator: Generator, cut: Cut, flatness: Flatness | None
 ) -> Evidence:
-    accumulator, numbers = part.accumulator, own_scripts(part.trial)
+    accumulator, own = part.accumulator, own_scripts(part.trial)
     scripts = part.trial.workload.scripts
 
-    def error(those: Sequence[int]) -> str:
-        return outcome.first_error(accumulator.failures(part.start, those), accumulator.messages)
+    def error(numbers: Sequence[int]) -> str:
+        return outcome.first_error(accumulator.failures(part.start, numbers), accumulator.messages)
 
-    def made(name: str, those: Sequence[int]) -> outcome.LoadPart:
-        return outcome.LoadPart(name, part.seconds(_of(part.scripts, those)).counts, error(those))
+    def load_part(name: str, numbers: Sequence[int]) -> outcome.LoadPart:
+        counts = part.seconds(_of(part.scripts, numbers)).counts
+        return outcome.LoadPart(name, counts, error(numbers))
 
     return Evidence(
         total,
@@ -204,10 +206,10 @@ def _evidence(
         cut,
         flatness,
         accumulator.outages.all_down_s,
-        error=error(numbers),
-        scripts=tuple(made(scripts[n].name, (n,)) for n in numbers),
-        background=tuple(made(name, those) for name, those in _background(part.trial).items()),
-        silences=outcome.silences(part.trial, accumulator, _of(part.scripts, numbers)),
+        error=error(own),
+        scripts=tuple(load_part(scripts[n].name, (n,)) for n in own),
+        background=tuple(load_part(*each) for each in _background_scripts(part.trial).items()),
+        silences=outcome.silences(part.trial, accumulator, _of(part.scripts, own)),
     )
 
 
@@ -215,17 +217,17 @@ def _of(scripts: Mapping[int, ScriptSeconds], numbers: Iterable[int]) -> ScriptS
     return together(scripts[number] for number in numbers if number in scripts)
 
 
-def _beside(part: _Part) -> Iterable[BesideSummary]:
-    """Each workload beside the trial's own, in the same part of it."""
-    for name, found in _background(part.trial).items():
-        own = part.seconds(_of(part.scripts, found))
-        total, (latency, tails) = own.counts, _spread(part, own, "latency", found)
-        missed, phi = _missed(part, own, found, tails)
-        yield BesideSummary(name, total, missed, phi, _rate(part, total, found), latency)
+def _background(part: _Part) -> Iterable[BackgroundSummary]:
+    """Each background workload, in the part of the trial that is evaluated."""
+    for name, numbers in _background_scripts(part.trial).items():
+        own = part.seconds(_of(part.scripts, numbers))
+        total, (latency, tails) = own.counts, _spread(part, own, "latency", numbers)
+        missed, phi = _missed(part, own, numbers, tails)
+        yield BackgroundSummary(name, total, missed, phi, _rate(part, total, numbers), latency)
 
 
-def _background(trial: Trial) -> dict[str, list[int]]:
-    """The numbers of the scripts of each workload beside the trial's own, by its name."""
+def _background_scripts(trial: Trial) -> dict[str, list[int]]:
+    """The numbers of the scripts of each background workload, by its name."""
     numbers: dict[str, list[int]] = {}
     first = 0
     for component in trial.plan.components:
@@ -238,7 +240,7 @@ def _background(trial: Trial) -> dict[str, list[int]]:
 
 
 def _end(trial: Trial, every: ScriptSeconds) -> float:
-    """How long the measured part lasted; whole seconds where the process died in it."""
+    """Length of the measured part; in whole seconds where the process died in it."""
     if trial.measured_ns is not None:
         return trial.measured_ns / 1e9
     busy = every.column("due").nonzero()[0]
@@ -246,41 +248,41 @@ def _end(trial: Trial, every: ScriptSeconds) -> float:
 
 
 def _latency_ms(ledger: ScriptSeconds) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The due seconds in which something succeeded, and the mean latency of each in ms."""
+    """The due seconds with successful transactions, and the mean latency of each in ms."""
     count = ledger.column("count")
     busy = count.nonzero()[0]
     return ledger.first + busy, ledger.column("latency")[busy] / count[busy] / 1e6
 
 
 def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
-    """The warm-up behind its minimum, which ran before second 0.
+    """The part of the warm-up after its minimum, which ran before second 0.
 
-    The whole series counts, from the start of the minimum on. It is cut only where that is a
-    trial of a given length: one that ends by count has so many transactions to tell of. A load
-    whose rate changes has no latency to settle at, and a command is timed from its start.
+    The search for its end covers the whole series, also that minimum. Not cut are trials that end
+    by count, which report exactly that number of transactions; loads whose rate changes, which
+    have no latency to settle at; and commands, which are timed from their start.
     """
     counted = trial.plan.transactions is not None
     if counted or validity.changes(trial) or about_command(trial):
         return Cut()
     at, latency_ms = _latency_ms(every)
-    found = steady.warm_up(latency_ms)
-    if found is None or found.too_short:
-        return Cut(points=len(at), too_short=found is not None)
-    seconds = accumulator.whole(max(0, int(at[found.points])))
+    warm_up = steady.warm_up(latency_ms)
+    if warm_up is None or warm_up.too_short:
+        return Cut(points=len(at), too_short=warm_up is not None)
+    seconds = accumulator.whole(max(0, int(at[warm_up.points])))
     return Cut(seconds, len(at), left_out=every.between(0, seconds).counts)
 
 
 def _missed(
     part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], tails: Tails
 ) -> tuple[Estimate | None, float]:
-    """The share of these seconds that missed, and the dispersion that its interval stands for."""
+    """The missed share of these seconds, and the dispersion that its interval accounts for."""
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
         return None, 1.0
     prior = tails.prior(total.missed / total.due)
     planned = part.planned(len(due), scripts)
-    found = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned)
-    return stats.share(total.missed, total.due, found), found.phi
+    clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned)
+    return stats.share(total.missed, total.due, clusters), clusters.phi
 
 
 def _spread(
@@ -294,28 +296,28 @@ def _spread(
 
 
 def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
-    """Transactions of these scripts that succeeded a second, of those that ended before the end.
+    """Successful transactions of these scripts per second, by the time at which they ended.
 
-    What is served in the grace period behind the end is counted, but is no throughput; what was due
-    before the cut and is served behind it is. A trial of less than a second, or one that ends by
-    count, has no such period: there it is all that succeeded over the time that it took.
+    Transactions that end in the grace period are counted, but are no throughput; those that were
+    due before the cut and end after it are. For a trial of less than a second or one that ends by
+    count, which has no grace period: all successes over the time that it took.
     """
     succeeded, seconds = total.on_time + total.late, part.end - part.start
-    by_second = part.trial.plan.by_second  # not so where a report was imported
+    by_second = part.trial.plan.by_second  # false for an imported report
     ended = part.accumulator.succeeded(part.start, int(part.end), scripts)
     planned = part.planned(len(ended), scripts)
-    found = stats.rate(ended, planned) if by_second else None
-    if found is not None and part.trial.plan.transactions is None:
-        return found
+    rate = stats.rate(ended, planned) if by_second else None
+    if rate is not None and part.trial.plan.transactions is None:
+        return rate
     value = succeeded / seconds if seconds > 0 else 0.0
-    if found is None or not found.estimable:
+    if rate is None or not rate.estimable:
         return Estimate.alone(value, succeeded)
-    half = found.high - found.value
+    half = rate.high - rate.value
     return Estimate(value, max(0.0, value - half), value + half, succeeded)
 
 
 def _scripts(part: _Part, latency: Spread, missed: Estimate | None) -> Iterable[ScriptSummary]:
-    """Each script; latency, missed: of all of them, which is that of a single one."""
+    """Each script. latency, missed: of all scripts, used as they are where there is only one."""
     nothing, scripts = together(()), part.trial.workload.scripts
     for number, script in enumerate(scripts):
         own = part.seconds(part.scripts.get(number, nothing))
@@ -326,22 +328,19 @@ def _scripts(part: _Part, latency: Spread, missed: Estimate | None) -> Iterable[
 
 
 def _statements(part: _Part) -> Iterable[StatementSummary]:
-    """Statements that ended in the part that counts; branches of one are one."""
+    """Statements by executions that ended in the evaluated part; like branches are merged."""
     scripts = part.trial.workload.scripts
-    found = [
-        (n, each) for n, about in enumerate(scripts) for each in alike(about.commands, about.text)
-    ]
-    same = {(n, place): each.places[0] for n, each in found for place in each.places}
-    texts = {(n, each.places[0]): each.text for n, each in found}
-    for script, command, seconds, times in part.accumulator.statements(part.start, same):
-        about = scripts[script]
-        told = about.commands[command]
-        text = texts.get((script, command), told.text)
+    merged = [(n, each) for n, s in enumerate(scripts) for each in alike(s.commands, s.text)]
+    same = {(n, place): each.places[0] for n, each in merged for place in each.places}
+    texts = {(n, each.places[0]): each.text for n, each in merged}
+    for number, place, seconds, times in part.accumulator.statements(part.start, same):
+        script = scripts[number]
+        command = script.commands[place]
         failed, retries, counts, sums_ns = seconds.T
         yield StatementSummary(
-            about.name,
-            told.line,
-            text,
+            script.name,
+            command.line,
+            texts.get((number, place), command.text),
             failed=int(failed.sum()),
             retries=int(retries.sum()),
             times=spread_of(times, times.count, counts, sums_ns),
@@ -349,9 +348,9 @@ def _statements(part: _Part) -> Iterable[StatementSummary]:
 
 
 def as_json(summary: Summary) -> dict[str, Any]:
-    """The summary as plain values for machines: times in ms, shares from 0 to 1.
+    """The summary as values for JSON: times in ms, shares from 0 to 1.
 
-    An estimate says whether its interval is estimable; apart from that, null is above every value.
+    An estimate has the key `estimable`, for its interval. Otherwise null is above every value.
     """
     values: dict[str, Any] = plain(summary)
     values["counts"]["missed"] = summary.counts.missed

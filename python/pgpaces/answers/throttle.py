@@ -1,9 +1,9 @@
 """Whether the machine was slowed down while it was measured: samples of it in, findings out. Pure.
 
-Two looks. What a sensor says by itself, against a limit: steal, throttling, heat, failing disks.
-And what the load tells together with it: where throughput fell, or latency rose, while one of them
-grew, that is named with its minute, and what held before and after are told apart. Knows nothing of
-where samples come from.
+Two checks. The first compares a sensor with a limit: steal, throttling, heat, failing disks. The
+second joins sensors with the load: where throughput fell, or latency rose, while a sensor grew, the
+finding gives the sensor, the minute, and the levels before and after. Knows nothing of where
+samples come from.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SOURCE = "host"
 STEAL_WARNING, STEAL_INVALID = 1.0, 5.0
 FREQUENCY_MIN = 0.95
-# From so many seconds on a change can be told from noise.
+# Length from which a change can be distinguished from noise.
 SECONDS_MIN = 15
 _POINTS_MAX = 120
 # By simulation: Poisson and normal noise reach it in 0.5 % of series of 20 to 600 s, noise with an
@@ -44,7 +44,7 @@ _CULPRIT_MIN = 5.0
 _LIFTED_MIN = 50.0
 _WINDOW_S = 60
 _QUOTA_SAME = 1.01
-# So near, as a share of the trial, two moments are taken for one, if not within 5 s.
+# Two moments count as one within this share of the trial, or within _EDGE_S.
 _NEAR = 0.05
 _EDGE_S = 5
 _STEP_S = 10
@@ -54,10 +54,10 @@ Track = Mapping[int, float]
 
 
 class Pace(Struct, frozen=True):
-    """What the load did in each second of the measured part.
+    """The load in each second of the measured part.
 
-    succeeded: transactions. latency_ms: mean of those that were due in it; NaN where none was.
-    steady: the rate is not meant to change.
+    succeeded: transactions. latency_ms: mean of the transactions due in it; NaN without any.
+    steady: the planned rate is constant.
     """
 
     succeeded: Numbers
@@ -66,7 +66,7 @@ class Pace(Struct, frozen=True):
 
 
 def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
-    """The first so many seconds of a trial. accumulator: its intervals."""
+    """The pace of the first `seconds` of a trial. accumulator: its intervals."""
     import numpy as np
 
     ledger = together(accumulator.ledgers(trial).values()).between(0, seconds)
@@ -80,7 +80,7 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
 class LevelShift(Struct, frozen=True):
     """From one level to another: `before` until `start_s`, `after` from `end_s` on.
 
-    explained: the share of the series' variance that this takes away.
+    explained: the share of the series' variance that the shift explains.
     """
 
     start_s: float
@@ -94,16 +94,16 @@ def change(values: Numbers) -> LevelShift | None:
     """The one change of level, sudden or gradual, that explains a series best; None for noise.
 
     x(t) = a until t0, b from t1 on, a straight line between: least squares over all t0 <= t1. It
-    counts where it takes away 30 times the variance of what is left, which is widened for
-    neighbours that resemble each other (see `stats.inefficiency`). Values by second, none missing;
-    more than 120 are averaged.
+    counts where it explains 30 times the residual variance, which is widened for autocorrelation
+    (see `stats.inefficiency`). values: by second, none missing; a series of more than 120 is
+    averaged to at most 120 points.
     """
     import numpy as np
 
     if len(values) < SECONDS_MIN:
         return None
     x, size = _points(values)
-    start, end, centred, spread = _ways(len(x), size)
+    start, end, centred, spread = _ramps(len(x), size)
     best = int(np.argmax((centred @ (x - x.mean())) ** 2 / spread))
     levels = _levels(x, centred[best], _GAIN_MIN)
     begins, ends = int(start[best]), int(end[best])
@@ -112,10 +112,10 @@ def change(values: Numbers) -> LevelShift | None:
 
 
 @lru_cache(1)  # for series of one length, of which a trial has many
-def _ways(n: int, size: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Every way from one level to another among n points of so many seconds: from, to, way, spread.
+def _ramps(n: int, size: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Every ramp among n points of `size` seconds: its start, end, values and sum of squares.
 
-    A way goes from 0 to 1, less its mean, a row each.
+    The values of a ramp, a row, go from 0 to 1, less their mean.
     """
     import numpy as np
 
@@ -124,27 +124,27 @@ def _ways(n: int, size: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     start, end = start[fits], end[fits]
     # A change within a point is a step at its start.
     length = np.where(end - start == 1, 1e-9, end - start)
-    way = np.clip((np.arange(n) + 0.5 - start[:, None]) / length[:, None], 0.0, 1.0)
-    way -= way.mean(axis=1, keepdims=True)
-    return start, end, way, np.maximum((way * way).sum(axis=1), 1e-9)
+    ramp = np.clip((np.arange(n) + 0.5 - start[:, None]) / length[:, None], 0.0, 1.0)
+    ramp -= ramp.mean(axis=1, keepdims=True)
+    return start, end, ramp, np.maximum((ramp * ramp).sum(axis=1), 1e-9)
 
 
 def change_with(values: Numbers, other: LevelShift) -> LevelShift | None:
-    """The change of a series that goes with one that is known; as `change`, but that its time is
+    """The change of a series at the time of another one, as by `change`.
 
-    not looked for, so that 12 times the variance is enough (1 in 1000 of noise).
+    Its time is not searched, so 12 times the residual variance is enough (1 in 1000 of noise).
     """
     import numpy as np
 
     x, size = _points(values)
     length = max((other.end_s - other.start_s) / size, 1e-9)
-    way = np.clip((np.arange(len(x)) + 0.5 - other.start_s / size) / length, 0.0, 1.0)
-    levels = _levels(x, way, _GAIN_WITH_MIN)
+    ramp = np.clip((np.arange(len(x)) + 0.5 - other.start_s / size) / length, 0.0, 1.0)
+    levels = _levels(x, ramp, _GAIN_WITH_MIN)
     return levels and LevelShift(other.start_s, other.end_s, *levels)
 
 
 def _points(values: Numbers) -> tuple[Numbers, int]:
-    """A series as means of so many seconds each."""
+    """A series as at most _POINTS_MAX means, and the seconds of each mean."""
     import numpy as np
 
     size = math.ceil(len(values) / _POINTS_MAX)
@@ -152,14 +152,14 @@ def _points(values: Numbers) -> tuple[Numbers, int]:
     return np.asarray(values[: n * size], dtype=float).reshape(n, size).mean(axis=1), size
 
 
-def _levels(x: Numbers, way: Numbers, gain_min: float) -> tuple[float, float, float] | None:
-    """Where a series goes from and to along a way from 0 to 1, and what share of its variance that
+def _levels(x: Numbers, ramp: Numbers, gain_min: float) -> tuple[float, float, float] | None:
+    """The levels of a series before and after a ramp, and the share of variance explained.
 
-    explains; None if it may be noise.
+    None if the change may be noise.
     """
     import numpy as np
 
-    centred = way - way.mean()
+    centred = ramp - ramp.mean()
     spread = float((centred * centred).sum())
     if spread <= 0:
         return None
@@ -173,10 +173,10 @@ def _levels(x: Numbers, way: Numbers, gain_min: float) -> tuple[float, float, fl
 
 
 class _Culprit(Struct, frozen=True):
-    """What may have slowed the machine down. amount: percent, more is worse."""
+    """A possible cause of a slower machine. amount: percent, more is worse. text: of an amount."""
 
-    amount: Mapping[int, float]
-    say: Callable[[float], str]
+    amount: Track
+    text: Callable[[float], str]
 
 
 class _Host(Struct, frozen=True):
@@ -186,16 +186,16 @@ class _Host(Struct, frozen=True):
     tracks: Mapping[str, Track] = field(default_factory=dict)
 
     def get(self, name: str) -> Track:
-        """Empty where it was not read."""
+        """The samples of a name, empty where it was not read."""
         return self.tracks.get(name, {})
 
     def starting(self, prefix: str) -> dict[str, Track]:
-        """Those whose names start so, by the rest of the name."""
+        """Samples whose names start with a prefix, by the rest of the name."""
         return {n.removeprefix(prefix): t for n, t in self.tracks.items() if n.startswith(prefix)}
 
 
 def findings(samples: Iterable[Sample], pace: Pace) -> list[Finding]:
-    """What is to be said of the machine: what slowed it down, then what it did."""
+    """Findings about the machine: causes that slowed it down, then its activity."""
     tracks: dict[str, dict[int, float]] = {}
     seconds = len(pace.succeeded)
     for sample in samples:
@@ -212,7 +212,7 @@ def findings(samples: Iterable[Sample], pace: Pace) -> list[Finding]:
         *_heat(host),
         *_pi(host),
         *_errors(host.get("io_errors")),
-        *_did(host),
+        *_activity(host),
     ]
 
 
@@ -228,42 +228,44 @@ def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
     if not pace.steady or host.seconds < SECONDS_MIN:
         return
     culprits = [c for c in _culprits(host) if max(c.amount.values(), default=0) >= _CULPRIT_MIN]
-    onsets = [change(_filled(culprit.amount, host.seconds)) for culprit in culprits]
-    blamed = list(zip(culprits, onsets, strict=True))
-    for found in _changes(pace.succeeded, onsets) if culprits else ():
-        said = _named(blamed, found, host.seconds)
-        if said is not None and found.after < (1 - _FALL_MIN) * found.before:
-            yield _fell(found, said, host.seconds)
-            return
-    known = np.flatnonzero(np.isfinite(pace.latency_ms) & (pace.latency_ms > 0))
-    if len(known) < SECONDS_MIN or not culprits:
+    if not culprits:
         return
-    every = np.interp(np.arange(host.seconds), known, np.log(pace.latency_ms[known]))
-    for found in _changes(every, onsets):
-        said = _named(blamed, found, host.seconds)
-        if said is not None and found.after > found.before + math.log1p(_RISE_MIN):
-            yield _rose(found, said)
+    onsets = [change(_filled(culprit.amount, host.seconds)) for culprit in culprits]
+    candidates = list(zip(culprits, onsets, strict=True))
+    for shift in _changes(pace.succeeded, onsets):
+        cause = _cause(candidates, shift, host.seconds)
+        if cause is not None and shift.after < (1 - _FALL_MIN) * shift.before:
+            yield _fell(shift, cause, host.seconds)
+            return
+    finite = np.flatnonzero(np.isfinite(pace.latency_ms) & (pace.latency_ms > 0))
+    if len(finite) < SECONDS_MIN:
+        return
+    log_latency = np.interp(np.arange(host.seconds), finite, np.log(pace.latency_ms[finite]))
+    for shift in _changes(log_latency, onsets):
+        cause = _cause(candidates, shift, host.seconds)
+        if cause is not None and shift.after > shift.before + math.log1p(_RISE_MIN):
+            yield _rose(shift, cause)
             return
 
 
 def _changes(values: Numbers, onsets: Iterable[LevelShift | None]) -> Iterator[LevelShift]:
-    """The change of a series, and those of it that go with a culprit's.
+    """The best change of a series, and its changes at the onsets of culprits.
 
-    Those come first that explain nearly as much: a culprit tells its time more sharply than a load
-    that other things disturb as well.
+    First come those at onsets that explain nearly as much as the best: a culprit shows the time of
+    the change more sharply than a load, which other things disturb as well.
     """
     free = change(values)
     with_onset = [change_with(values, onset) for onset in onsets if onset is not None]
-    bound = [found for found in with_onset if found is not None]
+    bound = [shift for shift in with_onset if shift is not None]
     enough = _AS_GOOD * free.explained if free is not None else 0.0
-    yield from (found for found in bound if found.explained >= enough)
+    yield from (shift for shift in bound if shift.explained >= enough)
     if free is not None:
         yield free
-    yield from (found for found in bound if found.explained < enough)
+    yield from (shift for shift in bound if shift.explained < enough)
 
 
 def _culprits(host: _Host) -> list[_Culprit]:
-    """Those that were seen, the surest first."""
+    """The possible causes, the most certain first."""
     clock = host.get("cpu_frequency")
     start = _mean(clock, 0, max(_EDGE_S, host.seconds / 10)) or 0.0
     lost = {s: 100 * (1 - mhz / start) for s, mhz in clock.items()} if start > 0 else {}
@@ -280,70 +282,67 @@ def _culprits(host: _Host) -> list[_Culprit]:
     ]
 
 
-def _named(
-    blamed: Iterable[tuple[_Culprit, LevelShift | None]], found: LevelShift, seconds: int
+def _cause(
+    candidates: Iterable[tuple[_Culprit, LevelShift | None]], shift: LevelShift, seconds: int
 ) -> str | None:
-    """The first culprit that rose with a change, in words. blamed: with the change of each."""
+    """The first culprit that rose with a shift, as a text. candidates: each with its own shift."""
     near_s = max(_EDGE_S, _NEAR * seconds)
-    for culprit, onset in blamed:
-        # One that rose at another time did something else, or nothing.
+    for culprit, onset in candidates:
+        # A culprit that rose at another time is not the cause.
         if onset is not None and (
-            onset.start_s > found.end_s + near_s or onset.end_s < found.start_s - near_s
+            onset.start_s > shift.end_s + near_s or onset.end_s < shift.start_s - near_s
         ):
             continue
-        behind = min(found.end_s, seconds - _EDGE_S)
-        after = _mean(culprit.amount, behind, behind + _WINDOW_S)
-        before = _mean(culprit.amount, found.start_s - _WINDOW_S, found.start_s)
-        # One that was there from the start had no time to rise.
-        if found.start_s < _EDGE_S or before is None:
+        end_s = min(shift.end_s, seconds - _EDGE_S)
+        after = _mean(culprit.amount, end_s, end_s + _WINDOW_S)
+        before = _mean(culprit.amount, shift.start_s - _WINDOW_S, shift.start_s)
+        # A culprit that was present from the start had no time to rise.
+        if shift.start_s < _EDGE_S or before is None:
             before = 0.0
         if after is not None and after - before >= _CULPRIT_MIN:
-            return culprit.say(after)
+            return culprit.text(after)
     return None
 
 
-def _fell(found: LevelShift, said: str, seconds: int) -> Finding:
+def _fell(shift: LevelShift, cause: str, seconds: int) -> Finding:
     text = (
-        f"CPU credits or throttling: throughput fell from {found.before:.3g}/s to"
-        f" {found.after:.3g}/s {_when(found)} while {said}"
+        f"CPU credits or throttling: throughput fell from {shift.before:.3g}/s to"
+        f" {shift.after:.3g}/s {_when(shift)} while {cause}"
     )
-    if found.start_s >= _EDGE_S:
-        text += f"; burst capacity holds for about {duration(found.start_s)}"
-    if (
-        found.end_s > seconds - max(_STEP_S, _NEAR * seconds)
-        and found.end_s - found.start_s > _STEP_S
-    ):
-        text += "; it still fell at the end, so what is sustained is not known: run longer"
+    if shift.start_s >= _EDGE_S:
+        text += f"; burst capacity holds for about {duration(shift.start_s)}"
+    until_end = shift.end_s > seconds - max(_STEP_S, _NEAR * seconds)
+    if until_end and shift.end_s - shift.start_s > _STEP_S:
+        text += "; it still fell at the end, so the sustained rate is unknown: run longer"
     else:
-        text += f"; sustained is {found.after:.3g}/s, burst {found.before:.3g}/s"
-    return Finding(SOURCE, "invalid", text, found.after, "/s")
+        text += f"; sustained is {shift.after:.3g}/s, burst {shift.before:.3g}/s"
+    return Finding(SOURCE, "invalid", text, shift.after, "/s")
 
 
-def _rose(found: LevelShift, said: str) -> Finding:
-    before_ms, after_ms = math.exp(found.before), math.exp(found.after)
+def _rose(shift: LevelShift, cause: str) -> Finding:
+    before_ms, after_ms = math.exp(shift.before), math.exp(shift.after)
     text = (
         f"CPU credits or throttling: latency rose from {before_ms:.3g} to {after_ms:.3g} ms"
-        f" {_when(found)} while {said}"
+        f" {_when(shift)} while {cause}"
     )
-    if found.start_s >= _EDGE_S:
-        text += f"; the lower one holds for about {duration(found.start_s)}"
+    if shift.start_s >= _EDGE_S:
+        text += f"; the lower one holds for about {duration(shift.start_s)}"
     return Finding(SOURCE, "invalid", text, after_ms, "ms")
 
 
-def _when(found: LevelShift) -> str:
-    """How long it took, and from when on."""
-    took_s = found.end_s - found.start_s
-    at = f"{_minute(found.start_s)}"
+def _when(shift: LevelShift) -> str:
+    """The length and the start of a shift."""
+    took_s, at = shift.end_s - shift.start_s, moment(shift.start_s)
     return f"over {duration(took_s)}, from {at} on," if took_s > _STEP_S else f"at {at}"
 
 
-def _minute(second: float) -> str:
-    """A moment of a trial, with the minute as people count it."""
+def moment(second: float) -> str:
+    """A time of a trial, with its minute counted from 1."""
     return f"{duration(second)} (minute {int(second // 60) + 1})"
 
 
 def duration(seconds: float) -> str:
-    """A length of time: exact where it is short."""
+    """A duration: exact where it is short."""
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"
@@ -365,18 +364,19 @@ def _steal(track: Track) -> Iterator[Finding]:
 
 
 def _same_quota(host: _Host) -> bool:
-    """Whether the server had the same quota all the time: then it is the load that met it."""
+    """Whether the server's quota was constant: then it ran out because of the load."""
     amounts = host.get("cgroup_quota")
-    seen = host.get("cgroup_throttled_share").keys() <= amounts.keys()
-    return bool(amounts) and seen and max(amounts.values()) <= _QUOTA_SAME * min(amounts.values())
+    complete = host.get("cgroup_throttled_share").keys() <= amounts.keys()
+    least, most = min(amounts.values(), default=0), max(amounts.values(), default=0)
+    return bool(amounts) and complete and most <= _QUOTA_SAME * least
 
 
 def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
-    """nr_throttled: a quota that was there all the time is the machine, and holds it back alike.
+    """nr_throttled: a quota that is present all the time is a property of the machine.
 
-    One that came or went changed the machine while it was measured. steady: the rate is not meant
-    to change; of one that is, what the quota holds back changes with it. A quota whose amount was
-    read and did not change runs out whenever the load is more than it holds.
+    A quota that came or went changed the machine while it was measured. steady: the planned rate is
+    constant; under a rate that changes, throttling changes too. A quota whose amount was read and
+    did not change runs out whenever the load exceeds it.
     """
     steady = steady and not _same_quota(host)
     counts, shares = host.get("cgroup_throttled"), host.get("cgroup_throttled_share")
@@ -390,46 +390,46 @@ def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
     turn = change(_filled(shares, host.seconds)) if shares else None
     if steady and rest >= _CULPRIT_MIN and first < rest / 2:
         at = turn.start_s if turn is not None and turn.after > turn.before else hit[0]
-        text += f", not from the start but from {_minute(at)} on: it changed while we measured"
+        text += f", not from the start but from {moment(at)} on: it changed during the trial"
         yield Finding(SOURCE, "invalid", text, share, "%")
     elif steady and turn is not None and turn.before - turn.after >= _LIFTED_MIN:
-        text += f", but hardly from {_minute(turn.start_s)} on: it changed while we measured"
+        text += f", but hardly from {moment(turn.start_s)} on: it changed during the trial"
         yield Finding(SOURCE, "invalid", text, share, "%")
     else:
-        text += f" ({share:.1f} % of its periods): this is what the quota holds, not the machine"
+        text += f" ({share:.1f} % of its periods): the quota is the limit, not the machine"
         yield Finding(SOURCE, "warning", text, share, "%")
 
 
 def _filled(track: Track, seconds: int) -> Numbers:
-    """Every second of a track; in a gap, what lies between its neighbours."""
+    """Every second of a track; gaps are interpolated."""
     import numpy as np
 
-    known = sorted(track)
-    return np.interp(np.arange(seconds), known, [track[second] for second in known])
+    sampled = sorted(track)
+    return np.interp(np.arange(seconds), sampled, [track[second] for second in sampled])
 
 
 def _frequency(host: _Host) -> Iterator[Finding]:
-    """Below 95 % of its start for a tenth of the time, although there was as much to do.
+    """Below 95 % of its start for a tenth of the time, although the CPU was as busy.
 
-    By means of 10 s: one that is read now and then jumps, and one of an idle CPU says nothing.
+    By means of 10 s: a single reading jumps, and the frequency of an idle CPU means nothing.
     """
     clock, busy = host.get("cpu_frequency"), host.get("cpu_busy")
     starts = range(0, host.seconds - _STEP_S + 1, _STEP_S)
     parts = [(s, _mean(clock, s, s + _STEP_S), _mean(busy, s, s + _STEP_S)) for s in starts]
-    known = [(s, mhz, work) for s, mhz, work in parts if mhz is not None and work is not None]
-    if len(known) < 2:
+    steps = [(s, mhz, work) for s, mhz, work in parts if mhz is not None and work is not None]
+    if len(steps) < 2:
         return
-    _, start_mhz, start_work = known[0]
+    _, start_mhz, start_work = steps[0]
     low = [
         (second, mhz)
-        for second, mhz, work in known[1:]
+        for second, mhz, work in steps[1:]
         if mhz < FREQUENCY_MIN * start_mhz and work >= 0.9 * start_work
     ]
-    if low and 10 * len(low) >= len(known):
+    if low and 10 * len(low) >= len(steps):
         least = min(mhz for _, mhz in low)
         text = (
             f"the CPU's frequency fell from {start_mhz:.0f} to {least:.0f} MHz, from"
-            f" {_minute(low[0][0])} on, with as much to do: results hold for this length only"
+            f" {moment(low[0][0])} on, with as much to do: results hold for this length only"
         )
         yield Finding(SOURCE, "warning", text, least, "MHz")
 
@@ -440,7 +440,7 @@ def _heat(host: _Host) -> Iterator[Finding]:
         if over:
             hottest = max(host.get(f"temperature_{zone}").values(), default=math.nan)
             text = (
-                f"too hot: {zone} reached its trip point at {_minute(over[0])}, at most"
+                f"too hot: {zone} reached its trip point at {moment(over[0])}, at most"
                 f" {hottest:.0f} °C; the kernel slows the machine down there"
             )
             yield Finding(SOURCE, "invalid", text, hottest, "°C")
@@ -449,17 +449,17 @@ def _heat(host: _Host) -> Iterator[Finding]:
 def _pi(host: _Host) -> Iterator[Finding]:
     now, since = host.get("pi_throttled"), host.get("pi_throttled_since_boot")
     hit = sorted(second for second, bits in now.items() if int(bits))
-    # A bit that came between two looks is known by what has been since the start.
+    # The bits since boot show also one that was set between two samples.
     new = max(map(int, since.values()), default=0) & ~int(since[min(since)] if since else 0)
     during = new
     for second in hit:
         during |= int(now[second])
     if during:
-        at = f", first at {_minute(hit[0])}" if hit else ""
+        at = f", first at {moment(hit[0])}" if hit else ""
         text = f"the board slowed itself down: {_bits(during)}{at}, {len(hit)} of {len(now)} s"
         yield Finding(SOURCE, "invalid", text, during, "bits")
     elif since and (bits := int(since[max(since)])):
-        text = f"since it was started, but not in this trial, the board had: {_bits(bits)}"
+        text = f"since boot, but not in this trial, the board had: {_bits(bits)}"
         yield Finding(SOURCE, "info", text, bits, "bits")
 
 
@@ -470,12 +470,12 @@ def _bits(bits: int) -> str:
 def _errors(track: Track) -> Iterator[Finding]:
     if (count := sum(track.values())) > 0:
         at = min(second for second, errors in track.items() if errors > 0)
-        text = f"{count:.0f} I/O errors of disks or file systems, the first at {_minute(at)}"
+        text = f"{count:.0f} I/O errors of disks or file systems, the first at {moment(at)}"
         yield Finding(SOURCE, "invalid", text, count)
 
 
-def _did(host: _Host) -> Iterator[Finding]:
-    """What the machine did, in a sentence."""
+def _activity(host: _Host) -> Iterator[Finding]:
+    """The activity of the machine, in a sentence."""
     parts = [
         _listed("", host, {"cpu_busy": "CPU {:.0f} % busy", "cpu_iowait": "{:.0f} % waiting"}),
         *(_disk(host, name) for name in _disks(host)),
@@ -491,16 +491,14 @@ def _did(host: _Host) -> Iterator[Finding]:
     ]
     heat = [max(track.values()) for track in host.starting("temperature_").values()]
     parts.append(f"at most {max(heat):.0f} °C" if heat else "")
-    if said := "; ".join(part for part in parts if part):
-        yield Finding(SOURCE, "info", f"the machine: {said}", _mean(host.get("cpu_busy")), "%")
+    if text := "; ".join(part for part in parts if part):
+        yield Finding(SOURCE, "info", f"the machine: {text}", _mean(host.get("cpu_busy")), "%")
 
 
 def _disks(host: _Host) -> list[str]:
-    """Names of the disks that had something to do, the busiest first."""
-    found = {n[:-5]: _mean(t) or 0 for n, t in host.starting("disk_").items() if n[-5:] == "_busy"}
-    return sorted((name for name, busy in found.items() if busy >= 0.5), key=lambda n: -found[n])[
-        :3
-    ]
+    """Names of the three busiest disks, of those that were busy, the busiest first."""
+    busy = {n[:-5]: _mean(t) or 0 for n, t in host.starting("disk_").items() if n[-5:] == "_busy"}
+    return sorted((name for name in busy if busy[name] >= 0.5), key=lambda name: -busy[name])[:3]
 
 
 def _disk(host: _Host, name: str) -> str:
@@ -511,5 +509,5 @@ def _disk(host: _Host, name: str) -> str:
 
 def _listed(prefix: str, host: _Host, words: Mapping[str, str]) -> str:
     means = ((text, _mean(host.get(name))) for name, text in words.items())
-    found = [text.format(mean) for text, mean in means if mean is not None]
-    return prefix + ", ".join(found) if found else ""
+    texts = [text.format(mean) for text, mean in means if mean is not None]
+    return prefix + ", ".join(texts) if texts else ""

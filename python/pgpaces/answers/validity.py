@@ -1,4 +1,4 @@
-"""Is a trial valid, and if not, why not? Findings in, a judgement out. Nothing is dropped by it."""
+"""Is a trial valid, and if not, why not? Findings in, a judgment out. It drops nothing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _OF_ANSWERS = ("generator", "warm-up", "flatness")
 _CHANGING = Finding(
     "flatness",
     "info",
-    "the rate changes over the trial, and the latency with it: whether that was steady, and warm at"
-    " the start, was not looked at",
+    "the rate changes over the trial, and the latency with it: whether the latency was steady, and"
+    " warm at the start, was not checked",
 )
 
 
 class Validity(Struct, frozen=True):
-    """Whether a trial is valid, and everything that was found, the heaviest first."""
+    """Whether a trial is valid, and all findings, the most severe first."""
 
     state: Literal["valid", "invalid"]
     findings: tuple[Finding, ...] = ()
@@ -39,15 +39,15 @@ class Validity(Struct, frozen=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to know before one believes its numbers."""
+        """What to know before trusting its numbers."""
         return tuple(f.text for f in self.findings if f.severity == "warning")
 
 
 class Cut(Struct, frozen=True):
-    """What was left out behind the minimum of the warm-up.
+    """The part of the warm-up after its minimum, which is left out.
 
-    seconds: so many. points: seconds with a latency that were looked at; None where the trial ended
-    by count. too_short: half of them or more would have to go. left_out: what was due in `seconds`.
+    seconds: its length. points: seconds with a latency that were examined; None where the trial
+    ended by count. too_short: at least half of them would be cut. left_out: counts of `seconds`.
     """
 
     seconds: int = 0
@@ -57,10 +57,10 @@ class Cut(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True):
-    """What the numbers of a trial tell of their own worth.
+    """The numbers of a trial that its validity depends on.
 
-    counts: of its own workload. all_down_s: for how long nobody had a connection. error: what the
-    first failure said; scripts, background: the same of each; see outcome.py.
+    counts: of its own workload. all_down_s: time in which no client had a connection. error: the
+    message of the first failure; scripts, background: their outcomes, see outcome.py.
     """
 
     counts: Counts
@@ -75,11 +75,11 @@ class Evidence(Struct, frozen=True):
 
 
 def judge(trial: Trial, evidence: Evidence) -> Validity:
-    """The judgement of a trial: invalid if one finding says so.
+    """The validity of a trial: invalid if one of its findings is.
 
-    Sensors and the pipeline have put theirs into the trial; the others come from the evidence.
+    Findings of sensors and of the run are in the trial; the others follow from the evidence.
     """
-    found = [
+    findings = [
         *generator.findings(trial, evidence.generator),
         *_steadiness(trial, evidence),
         *_run(trial),
@@ -88,21 +88,20 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
         *trial.findings,
     ]
     if not outcome.succeeded(evidence.counts):
-        # What nothing was measured by was late, warm or steady for nobody.
-        found = [each for each in found if each.source not in _OF_ANSWERS]
-    found.sort(key=_weight)
-    invalid = any(finding.severity == "invalid" for finding in found)
-    return Validity("invalid" if invalid else "valid", tuple(found))
+        findings = [each for each in findings if each.source not in _OF_ANSWERS]
+    findings.sort(key=_weight)
+    invalid = any(finding.severity == "invalid" for finding in findings)
+    return Validity("invalid" if invalid else "valid", tuple(findings))
 
 
 def _weight(finding: Finding) -> tuple[int, bool]:
-    """What a screen has no room for is the least: of warnings not that the server fell silent."""
+    """Order of findings: a screen may drop the last, so warnings of the server come first."""
     severity = ("invalid", "warning", "info").index(finding.severity)
     return severity, finding.source != "server"
 
 
 def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
-    """Whether it was warm and steady; of a command there is nothing that could be."""
+    """Whether the latency was warm and steady; not applicable to a command."""
     if about_command(trial):
         return
     yield from _warm_up(evidence.cut, evidence.flatness)
@@ -110,19 +109,19 @@ def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
 
 
 def changes(trial: Trial) -> bool:
-    """Whether the rate of its load changes, so that its latency is to change as well."""
+    """Whether the planned rate changes, so that a change of latency is expected."""
     return trial.plan.shape != "constant"
 
 
 def _outage(all_down_s: float) -> Iterable[Finding]:
-    """A server that went away tells nothing of what it holds while it is there."""
+    """A trial during an outage shows nothing of the server's capacity."""
     if all_down_s >= _OUTAGE_S:
         text = f"no client was connected for {all_down_s:.1f} s: the numbers are those of an outage"
         yield Finding("connections", "invalid", text, all_down_s, "s")
 
 
 def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
-    """Whether it measured anything; of one that still runs that is not known."""
+    """Whether the trial measured anything; unknown while it runs."""
     if trial.state != "running":
         parts = (evidence.scripts, evidence.background)
         yield from outcome.findings(evidence.counts, evidence.error, *parts, evidence.silences)
@@ -140,11 +139,11 @@ def _run(trial: Trial) -> Iterable[Finding]:
 
 
 def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
-    """What was cut, or could not be.
+    """The part that was cut, or that the trial was too short to cut.
 
-    MSER-5 says "too short" of every tenth steady trial of a minute; so it counts only where the
-    latency is not flat either. One that rises is no warm-up: an overload never settles, and that it
-    was too much is a valid answer.
+    MSER-5 reports "too short" for every tenth steady trial of a minute, so it counts only where the
+    latency is not flat either. A latency that rises is no warm-up: an overload never settles, and
+    is a valid answer.
     """
     if cut.too_short and flatness is not None and flatness.shape not in ("flat", "slowing down"):
         text = "too short: the latency was still settling for half of the trial; run longer"
@@ -172,19 +171,16 @@ def _flatness(flatness: Flatness | None) -> Iterable[Finding]:
 
 
 def _described(flatness: Flatness) -> str:
-    """The shape, and what it was told by."""
+    """The shape of the latency, with its evidence."""
     drift = flatness.drift
     parts = []
     if flatness.changes:
-        levels = [f"{level:.3g}" for level in flatness.levels_ms]
-        steps = [
-            f"to {level} ms at {second} s"
-            for second, level in zip(flatness.changes, levels[1:], strict=True)
-        ]
-        more = len(steps) - _CHANGES_SHOWN
-        rest = [f"{more} times more"] if more > 0 else []
-        changes = ", ".join([*steps[:_CHANGES_SHOWN], *rest])
-        parts.append(f"from {levels[0]} ms {changes}")
+        first, *others = flatness.levels_ms
+        later = zip(flatness.changes, others, strict=True)
+        steps = [f"to {level:.3g} ms at {second} s" for second, level in later]
+        if more := steps[_CHANGES_SHOWN:]:
+            steps[_CHANGES_SHOWN:] = [f"{len(more)} times more"]
+        parts.append(f"from {first:.3g} ms {', '.join(steps)}")
     if steady.drifts(drift):
         low, high = 100 * drift.low, 100 * drift.high
         parts.append(f"drift {100 * drift.value:+.1f} % ({low:+.1f} to {high:+.1f})")

@@ -1,6 +1,6 @@
-"""How many queries a load was, by the minute and by the day: what people ask who plan for users.
+"""Queries of a load per minute and per day, for capacity planning.
 
-Of one trial, from its counts and from how many queries each script sends. Pure.
+For one trial, from its counts and from the number of queries that each script sends. Pure.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MINUTE_S, _DAY_S = 60.0, 86_400.0
 
 
 class Volume(Struct, frozen=True):
-    """Queries of the transactions that succeeded, those that the trial's rate counts.
+    """Queries of the successful transactions that the trial's rate counts.
 
-    seconds: that it took. queries: in all. per_s: a second, with the interval of that rate.
+    seconds: their time. queries: their number. per_s: per second, with the interval of that rate.
     """
 
     seconds: float
@@ -31,23 +31,23 @@ class Volume(Struct, frozen=True):
 
     @property
     def per_minute(self) -> Estimate:
-        """So many a minute."""
+        """Queries per minute."""
         return _times(self.per_s, _MINUTE_S)
 
     @property
     def per_day(self) -> Estimate:
-        """So many a day, if it went on like this."""
+        """Queries per day at this rate."""
         return _times(self.per_s, _DAY_S)
 
 
 def of(trial: Trial, summary: Summary) -> Volume | None:
-    """The queries of a trial; None where a script does not say how many it sends.
+    """The queries of a trial; None where a script does not state its number of queries.
 
-    None too where nothing was on time: that is no number to plan with.
+    None, too, where nothing was on time: such a number is useless for planning.
 
-    per_s = rate x queries / transactions of what was due in the measured part: the mean number of
-    queries is taken as known. So `queries` are those of what succeeded in that time, whenever it
-    was due, as the rate has it.
+    per_s = rate x queries / transactions due in the measured part; the mean number of queries has
+    no interval. So `queries` are those of transactions that succeeded in that time, whenever they
+    were due, as in the rate.
     """
     every = trial.workload.scripts
     sends = {every[number].name: every[number].queries for number in own_scripts(trial)}
@@ -59,7 +59,7 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
         queries, done = queries + count * own, done + count
     if not queries or not summary.counts.on_time:
         return None
-    # What is served behind the end is in the counts, and in no rate.
+    # Transactions that end after the trial's end are in the counts, but not in the rate.
     each, counted = queries / done, summary.rate.n
     return Volume(summary.seconds, counted, round(counted * each), _times(summary.rate, each))
 
@@ -68,12 +68,10 @@ def as_json(volume: Volume) -> dict[str, object]:
     """As plain values."""
     from pgpaces.result import plain
 
-    names = ("per_s", "per_minute", "per_day")
-    found = {name: plain(getattr(volume, name)) for name in names}
-    return {"seconds": volume.seconds, "queries": volume.queries, **found}
+    rates = {name: plain(getattr(volume, name)) for name in ("per_s", "per_minute", "per_day")}
+    return {"seconds": volume.seconds, "queries": volume.queries, **rates}
 
 
 def _times(estimate: Estimate, factor: float) -> Estimate:
-    return Estimate(
-        estimate.value * factor, estimate.low * factor, estimate.high * factor, estimate.n
-    )
+    value, low, high = (factor * each for each in (estimate.value, estimate.low, estimate.high))
+    return Estimate(value, low, high, estimate.n)

@@ -1,9 +1,9 @@
 """Wait events by tenths of a second: counted, packed into few bytes, and read again. Pure.
 
-A trial of an hour has 36,000 tenths with a few events each. Packed they are numbers of 32 bits,
-three for each event of a tenth and three for the tenth itself: how many tenths behind those before,
-which event (-1: the server was looked at), how many sessions; compressed while they come. So a
-tenth in which nobody waited is told from one in which nobody looked.
+A trial of an hour has 36,000 tenths with a few events each. They are packed as numbers of 32 bits,
+three for each event of a tenth and three for the tenth itself: tenths since the previous one, the
+event (-1: the server was sampled), the number of sessions; compressed as they arrive. So a tenth
+without waiting sessions differs from a tenth without a sample.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 SOURCE = "waits"
 CPU = "CPU"
 PER_SECOND = 10
-# So many events have samples of their own; what the rest sums up to is one more.
+# Events with samples of their own; one more sample has the sum of the rest.
 SAMPLED_MAX = 12
 OTHER = "other"
 _LOOKED = -1
-# So many tenths may be read at once: four days, with nine events in each of them.
+# The limit of what is unpacked: tenths of four days, with nine events in each of them.
 _BYTES_MAX = 12 * 10 * 4 * 86_400 * 10
 
 Who = Literal["load", "others"]
@@ -37,14 +37,14 @@ Event = tuple[Who, str, str]
 
 
 class Tenth(Struct, frozen=True):
-    """One look: the sessions in each event, by their place in `Waits.events`."""
+    """One sample: the sessions in each event, by its place in `Waits.events`."""
 
     tenth: int
-    sessions: Mapping[int, int]
+    sessions: dict[int, int]
 
 
 class WaitTally:
-    """Counts looks while they come. Memory: of each second, and of the packed tenths."""
+    """Counts samples as they arrive. It stores a count for each second, and the packed tenths."""
 
     def __init__(self) -> None:
         self._packer = zlib.compressobj(6)
@@ -56,15 +56,15 @@ class WaitTally:
         self._seconds: dict[int, tuple[int, Counter[int]]] = {}
 
     def add(self, tenth: int, sessions: Mapping[Event, int]) -> None:
-        """A look at a tenth, counted from the start of the measured part; they come in order.
+        """Adds the sample of a tenth, counted from the start of the measured part; in order.
 
-        A second look at the same tenth is left out.
+        A second sample of the same tenth is ignored.
         """
         if self._every and tenth <= self._last:
             return
-        found = {self._place(event): count for event, count in sessions.items()}
+        by_place = {self._place(event): count for event, count in sessions.items()}
         triples = array("i", (tenth - self._last, _LOOKED, 0))
-        for place, count in found.items():
+        for place, count in by_place.items():
             triples.extend((0, place, count))
             self._totals[place] += count if tenth >= 0 else 0
         if sys.byteorder == "big":
@@ -73,7 +73,7 @@ class WaitTally:
         self._last, self._every = tenth, self._every + 1
         self._looks += tenth >= 0
         looks, counts = self._seconds.get(tenth // PER_SECOND, (0, Counter()))
-        counts.update(found)
+        counts.update(by_place)
         self._seconds[tenth // PER_SECOND] = looks + 1, counts
 
     def _place(self, event: Event) -> int:
@@ -83,7 +83,7 @@ class WaitTally:
         return self._places[event]
 
     def waits(self) -> Waits:
-        """What was counted so far."""
+        """The counts so far."""
         if not self._every:
             return Waits()
         rest = self._packer.copy().flush()
@@ -93,42 +93,41 @@ class WaitTally:
         return Waits(self._looks, events, b"".join(self._packed) + rest)
 
     def samples(self) -> Iterator[Sample]:
-        """Mean sessions in each event, second by second; 0 where it was looked and none was."""
+        """Mean sessions in each event, by second; 0 where a sample found none."""
         ranked = sorted(self._places, key=lambda event: -self._totals[self._places[event]])
         own = {self._places[event]: name(*event) for event in ranked[:SAMPLED_MAX]}
         for second, (looks, counts) in sorted(self._seconds.items()):
-            for place, called in own.items():
-                yield _sample(second, called, counts[place] / looks)
+            for place, event in own.items():
+                yield _sample(second, event, counts[place] / looks)
             if len(ranked) > SAMPLED_MAX:
                 rest = sum(count for place, count in counts.items() if place not in own)
                 yield _sample(second, OTHER, rest / looks)
 
 
-def _sample(second: int, called: str, sessions: float) -> Sample:
-    return Sample(second, SOURCE, called, float(f"{sessions:.4g}"), "sessions")
+def _sample(second: int, event: str, sessions: float) -> Sample:
+    return Sample(second, SOURCE, event, float(f"{sessions:.4g}"), "sessions")
 
 
 def name(who: str, kind: str, event: str) -> str:
-    """What an event is called: `Lock:tuple`, `CPU`, `others IO:DataFileRead`."""
-    called = f"{kind}:{event}" if event else kind
-    return called if who == "load" else f"{who} {called}"
+    """The name of an event: `Lock:tuple`, `CPU`, `others IO:DataFileRead`."""
+    wait = f"{kind}:{event}" if event else kind
+    return wait if who == "load" else f"{who} {wait}"
 
 
 def read(waits: Waits) -> Iterator[Tenth]:
-    """The tenths again, in order. Raises ValueError for bytes that are none."""
-    sessions: dict[int, int] = {}
-    tenth, seen = 0, False
+    """The tenths, in order. Raises ValueError for bytes that are not packed tenths."""
+    current: Tenth | None = None
     for ahead, place, count in _triples(waits).tolist():
         if place == _LOOKED:
-            if seen:
-                yield Tenth(tenth, sessions)
-            tenth, sessions, seen = tenth + ahead, {}, True
-        elif not (seen and 0 <= place < len(waits.events) and count >= 0):
+            if current:
+                yield current
+            current = Tenth((current.tenth if current else 0) + ahead, {})
+        elif not (current and 0 <= place < len(waits.events) and count >= 0):
             raise ValueError(f"there is no wait event {place}")
         else:
-            sessions[place] = count
-    if seen:
-        yield Tenth(tenth, sessions)
+            current.sessions[place] = count
+    if current:
+        yield current
 
 
 def _triples(waits: Waits) -> NDArray[Any]:
@@ -136,12 +135,12 @@ def _triples(waits: Waits) -> NDArray[Any]:
 
     if not waits.tenths:
         return np.empty((0, 3), dtype="<i4")
-    opened = zlib.decompressobj()
+    unpacker = zlib.decompressobj()
     try:
-        raw = opened.decompress(waits.tenths, _BYTES_MAX)
+        raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
     except zlib.error as error:
         raise ValueError(f"the wait events cannot be read: {error}") from None
-    if len(raw) % 12 or not opened.eof:
+    if len(raw) % 12 or not unpacker.eof:
         raise ValueError("the wait events are cut short")
     return np.frombuffer(raw, dtype="<i4").reshape(-1, 3)
 

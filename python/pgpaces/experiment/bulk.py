@@ -250,7 +250,7 @@ class Counters:
             bulk.ROWS: rows,
             bulk.WAL: None if None in (start.wal, now.wal) else (now.wal or 0) - (start.wal or 0),
             bulk.BEFORE: start.size,
-            bulk.BEHIND: now.size,
+            bulk.AFTER: now.size,
             bulk.SHARED: 1.0 if self._others else None,
         }
         found = list(bulk.findings(values))

@@ -1,7 +1,7 @@
 """Looks at a server while somebody else loads it: counters, wait events, standbys, sizes.
 
 Two sessions of our own, each with a thread of its own: one reads once a second all that is counted,
-and sizes and statements before and behind the load; the other looks ten times a second at what
+and sizes and statements before and replay_lags the load; the other looks ten times a second at what
 sessions wait for. A server that hangs or dies delays nobody but these threads. A reading that is
 missing is a gap, never a zero. Knows nothing of what the load is. Of several servers of one trial
 each has a sensor of its own, with the name of its node.
@@ -201,7 +201,7 @@ class Sensor:
             found = [*counters.samples(self._readings, self._start_s), *self._standbys()]
             found += self._waits.samples() if self._waits else []
         if self._primary is not None:
-            found += standbys.behind(self._primary.positions(), self.positions())
+            found += standbys.replay_lags(self._primary.positions(), self.positions())
         prefix = f"{self._node}/" if self._node else ""
         found = [replace(sample, source=f"{prefix}{sample.source}") for sample in found]
         return tuple(sorted(found, key=lambda sample: sample.second))

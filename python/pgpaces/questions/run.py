@@ -19,7 +19,7 @@ from pgpaces.answers.digest import Bucket
 from pgpaces.answers.outcome import no_measurement
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.stats import quantile_ranks
-from pgpaces.answers.summary import BesideSummary, Summary
+from pgpaces.answers.summary import BackgroundSummary, Summary
 from pgpaces.answers.summary import as_json as summary_json
 from pgpaces.answers.volume import as_json as volume_json
 from pgpaces.answers.volume import of as queries_of
@@ -244,7 +244,7 @@ def _latency(trial: Trial, summary: Summary) -> str:
 
 def _slowest(trial: Trial, summary: Summary) -> str:
     """The script with the largest missed share, or else the longest median, of several."""
-    background = tuple(f"{each.name}/" for each in summary.beside)
+    background = tuple(f"{each.name}/" for each in summary.background)
     own = [each for each in summary.scripts if not each.name.startswith(background)]
     able = [each for each in own if each.missed and each.latency.p50]
     if len(able) < 2:
@@ -278,10 +278,10 @@ def _background(trial: Trial, summary: Summary) -> Iterator[str]:
     if command is not None and not command.main:
         workload = command.label.partition("/")[0]
         yield f"{command.label}: {bulk.sentence(command)}"
-    yield from (_of_workload(trial, each) for each in summary.beside if each.name != workload)
+    yield from (_of_workload(trial, each) for each in summary.background if each.name != workload)
 
 
-def _of_workload(trial: Trial, each: BesideSummary) -> str:
+def _of_workload(trial: Trial, each: BackgroundSummary) -> str:
     """The missed share of a background workload."""
     components = [one for one in trial.plan.components if one.of == each.name]
     name = f"{each.name} on {', '.join(one.node for one in components)}"

@@ -9,7 +9,6 @@ import json
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from pgpaces.answers import digest as rules
 from pgpaces.answers.accumulator import Accumulator
@@ -35,8 +34,8 @@ _NAMES = _Kept.__struct_fields__
 
 def text(digest: Digest) -> str:
     """A digest without its trial as JSON, in ASCII; infinity stands in it as JavaScript has it."""
-    kept = {name: getattr(digest, name) for name in _NAMES}
-    return json.dumps(kept, default=asdict, separators=(",", ":"))
+    kept = _Kept(*(getattr(digest, name) for name in _NAMES))
+    return json.dumps(msgspec.to_builtins(kept), separators=(",", ":"))
 
 
 def read(trial: Trial, text: str) -> Digest:

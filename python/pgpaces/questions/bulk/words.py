@@ -68,7 +68,7 @@ def _ends(command: Bulk) -> str:
 
 
 def _loaded(command: Bulk) -> str:
-    if not command.rows or not command.told:
+    if not command.rows or not command.clean:
         return "ran" if command.done == 1 else f"ran {command.done} times"
     each = command.rows / command.runs
     return f"loaded {rows_of(each)}" + (f" {command.done} times" if command.done > 1 else "")
@@ -105,8 +105,8 @@ def lines(trial: Trial, command: Bulk) -> Iterator[str]:
         yield f"{trial.workload.scripts[0].text}, {load_text(trial)}"
     if each := bulk.number(command, "us_row"):
         yield f"a row took {of_bytes(each.value)} us on average"
-    if command.before_bytes is not None and command.behind_bytes is not None:
-        after = size_text(command.behind_bytes)
+    if command.before_bytes is not None and command.after_bytes is not None:
+        after = size_text(command.after_bytes)
         yield f"database: {size_text(command.before_bytes)} before, {after} after"
     if command.cpu_s is not None and command.spent_s:
         share = 100 * command.cpu_s / command.spent_s

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pgpaces.answers import crossing
-from pgpaces.answers.background import BesideRow
+from pgpaces.answers.background import BackgroundRow
 from pgpaces.answers.bulk import as_json as plain
 from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
@@ -148,7 +148,7 @@ def _ratio(found: Ratio) -> dict[str, Any]:
     }
 
 
-def _beside(found: BesideRow) -> dict[str, Any]:
+def _beside(found: BackgroundRow) -> dict[str, Any]:
     return {
         "cell": found.row.cell.key,
         "workload": found.name,
@@ -229,7 +229,7 @@ def _machine(one: Priced) -> dict[str, Any]:
 
 
 def _seen(page: Page) -> Sequence[tuple[Any, Any]]:
-    return [(plan, seen) for plan in page.plans for seen in plan.seen]
+    return [(plan, seen) for plan in page.plans for seen in plan.plans]
 
 
 def _plan(page: Page, found: tuple[Any, Any]) -> dict[str, Any]:

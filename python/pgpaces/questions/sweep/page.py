@@ -13,14 +13,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.answers import cells, contrasts, crossing, differences, grouping, replicates
-from pgpaces.answers.background import BesideRow, beside_of
+from pgpaces.answers.background import BackgroundRow, background_rows
 from pgpaces.answers.cells import Row
 from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.costs import Economy, Priced, priced
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.plans import PlanOf, plans_of
+from pgpaces.answers.plans import StatementPlans, plans_of
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
@@ -78,13 +78,13 @@ class Page(Struct, frozen=True):
     limit: str | None
     options: tuple[tuple[str, str], ...]
     statements: tuple[StatementRow, ...] = ()
-    plans: tuple[PlanOf, ...] = ()
+    plans: tuple[StatementPlans, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[ServerFacts, ...] = ()
     apart: tuple[Apart, ...] = ()
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
-    background: tuple[BesideRow, ...] = ()
+    background: tuple[BackgroundRow, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     economies: tuple[tuple[Row, Economy], ...] = ()
     costs: tuple[Priced, ...] = ()
@@ -145,7 +145,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         apart=apart,
         missing=missing,
         failures=failures,
-        background=beside_of(rows),
+        background=background_rows(rows),
         ratios=contrasts.compared(rows, shown, kinds),
         economies=economies,
         costs=machines,

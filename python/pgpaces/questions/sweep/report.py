@@ -14,7 +14,7 @@ from pgpaces.answers.bulk import alone as of_alone
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.plans import PlanOf
+from pgpaces.answers.plans import StatementPlans
 from pgpaces.questions import costs, servers
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
@@ -194,10 +194,10 @@ def _plans(page: Page) -> Iterator[Section]:
         yield Section("plans", "How statements were executed", parts=parts, rank="details")
 
 
-def _plan(page: Page, plan: PlanOf, number: int) -> Section:
+def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
     count = len(plan.shapes)
     how = f"Plans differ: {count} different ones between these cells."
-    full = {plan.letter(seen.plan.shape): seen.plan for seen in reversed(plan.seen)}
+    full = {plan.letter(seen.plan.shape): seen.plan for seen in reversed(plan.plans)}
     return Section(
         f"plan-{number}",
         f"{plan.script}:{plan.line}",

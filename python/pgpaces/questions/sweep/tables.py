@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pgpaces.answers import crossing, outcome
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.plans import PlanOf, SeenPlan
+from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.questions import costs as money
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep.page import Page
@@ -322,7 +322,7 @@ def beside(page: Page) -> Table:
     return Table("beside", "At the same time", columns, 1 + len(names), rows, spare=_SPARE)
 
 
-def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
+def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
     """How one statement was executed: cells with the same in a row, then every cell."""
     names = tuple(factor_name(factor.name) for factor in page.factors)
     columns = ("plan", "workers planned", "launched", "spilled", "trials")
@@ -334,10 +334,10 @@ def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
             ),
             *_plan_cells(plan, [seen]),
         )
-        for seen in plan.seen
+        for seen in plan.plans
     )
-    groups: dict[tuple[object, ...], list[SeenPlan]] = {}
-    for seen in plan.seen:
+    groups: dict[tuple[object, ...], list[CellPlan]] = {}
+    for seen in plan.plans:
         one = seen.plan
         how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
         groups.setdefault(how, []).append(seen)
@@ -359,7 +359,7 @@ def plans(page: Page, plan: PlanOf) -> tuple[Table, Table]:
     )
 
 
-def _plan_cells(plan: PlanOf, seen: Sequence[SeenPlan]) -> Iterator[TableCell]:
+def _plan_cells(plan: StatementPlans, seen: Sequence[CellPlan]) -> Iterator[TableCell]:
     one = seen[0].plan
     sizes = [each.plan.spilled_bytes for each in seen]
     yield TableCell(plan.letter(one.shape))
