@@ -367,7 +367,7 @@ def test_the_page_says_what_the_layout_was_and_finds_no_difference_in_one_trial(
     accumulator = Accumulator.of(made.intervals)
     one = digest(made, summarize(made, accumulator), accumulator)
     found = gather([one], About(datetime(2026, 1, 1, tzinfo=UTC), "1"))
-    asked = dict(found.asked)
+    asked = dict(found.options)
     assert asked["servers"] == "primary with 2 standbys"
     assert asked["clients at"].startswith("1 at primary, 1 at standby1")
     assert asked["beside it reporting"] == "open, 4/s at standby1, standby2; latency limit 1s"
