@@ -209,7 +209,7 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
     given["fresh"] = given["fresh"] or from_database is not None
     given["scripts"] = tuple((script, None) for script in scripts)
     named = options.get("beside") or {}
-    beside = single.beside_of(levels.of_values({"beside": named}))
+    beside = single.background_of(levels.of_values({"beside": named}))
     request = single.run_of(
         found,
         given,

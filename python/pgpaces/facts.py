@@ -1,7 +1,7 @@
-"""What a trial knows of its plan, workload, server and host: typed, checked once on reading.
+"""Facts of a trial about its plan, workload, server and host: typed, checked once on reading.
 
-Fields stand in the order in which they are stored, under their own names but where RENAMED says
-otherwise. What an earlier version, or a file of another program, does not say is as by default.
+Fields are stored in their order, under their own names unless a field or class maps them. A field
+that an earlier version, or a file of another program, lacks has its default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Values of one kind. SPARSE: those that are not stored where they are by default."""
+    """Values of one kind. SPARSE: fields that are not stored if they have their default."""
 
     SPARSE: ClassVar[frozenset[str]] = frozenset()
 
@@ -32,7 +32,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class ComponentFacts(Facts, frozen=True, kw_only=True):
-    """A component load. of: the background workload that it belongs to, "" of the trial's own."""
+    """A component load. of: its background workload; "" for the trial's own."""
 
     of: str = ""
     workload: str = ""
@@ -59,13 +59,13 @@ class ImportedFacts(Facts, frozen=True, kw_only=True):
 
 
 class PlanFacts(Facts, frozen=True, kw_only=True, rename={"components": "lanes"}):
-    """What was asked for: of the trial's own load, with the clients and threads of all.
+    """The plan of the trial's own load, with the clients and threads of all components.
 
-    model: open, closed or paced. rate: transactions per second, of a paced load of each user.
-    limits: of scripts that have one of their own, by name. shape, load_text: as one types them.
-    poll: how the generator waited. missed_max: a share, the goal; None: the default one.
-    by_second: False of an imported report, whose seconds are not known. imported: None of a trial
-    that pgpaces ran. Times in nanoseconds; None where an imported file does not tell.
+    model: open, closed or paced. rate: transactions per second; of each user if paced.
+    limits: of scripts with their own limit, by name. shape, load_text: as typed. poll: how the
+    generator waited. missed_max: a share, the goal; None: the default. by_second: False for an
+    imported report, whose seconds are not known. imported: None for a trial that pgpaces ran.
+    Times in nanoseconds; None if an imported file lacks them.
     """
 
     SPARSE: ClassVar[frozenset[str]] = frozenset(("by_second", "imported"))
@@ -134,8 +134,8 @@ class CommandFacts(Facts, frozen=True, array_like=True):
 class ScriptFacts(Facts, frozen=True, kw_only=True):
     """A script, as intervals count them. queries: of a transaction; None: not known.
 
-    text, commands: as far as they are stored. length: of the whole text, where it is not. kind:
-    "users", "command", or of SQL None.
+    text, commands: as far as they are stored. length: of the whole text, if only a part is stored.
+    kind: "users", "command", or None for SQL.
     """
 
     SPARSE: ClassVar[frozenset[str]] = frozenset(("length", "kind"))
@@ -152,11 +152,11 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
 
 
 class Prepared(Facts, frozen=True):
-    """A database with its data: its name, and what making it took.
+    """A database with its data: its name, and the time to create it.
 
-    created: made now, not used again. cloned_from: the database this is a copy of, if it is one.
-    seconds: for all of it; of these, clone_seconds made this copy, and settle_seconds let the
-    server finish what it does about that. notes: what a trial on it should say.
+    created: in this run, not reused. cloned_from: the database of which this is a copy, if it is.
+    seconds: in all; of these, clone_seconds made this copy, and settle_seconds let the server
+    finish the work that follows. notes: remarks for trials on it.
     """
 
     dbname: str
@@ -170,7 +170,7 @@ class Prepared(Facts, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class BesideFacts(Facts, frozen=True, kw_only=True):
+class BackgroundFacts(Facts, frozen=True, kw_only=True):
     """A background workload. of: its name in the trial."""
 
     of: str
@@ -181,10 +181,10 @@ class BesideFacts(Facts, frozen=True, kw_only=True):
 
 
 class RequestFacts(Facts, frozen=True, kw_only=True):
-    """What one says to make a trial again and no other value tells: no password is in it.
+    """The options to repeat a trial that no other value of its record holds; no password.
 
-    workload: a name or a folder; None of scripts, functions or a command alone. files: scripts that
-    were given as files, with their weights. target: a DSN; None of a managed server.
+    workload: a name or a folder; None for scripts, functions or a command alone. files: scripts
+    named as files, with their weights. target: a DSN; None for a managed server.
     """
 
     workload: str | None = None
@@ -205,9 +205,9 @@ class RequestFacts(Facts, frozen=True, kw_only=True):
 
 
 class WorkloadFacts(Facts, frozen=True, kw_only=True):
-    """A workload, and the data that were made of it. hash: of all its files.
+    """A workload, and its data. hash: of all its files.
 
-    request: None of trials that were stored before there was one.
+    request: None for trials that an earlier version stored.
     """
 
     name: str
@@ -218,17 +218,17 @@ class WorkloadFacts(Facts, frozen=True, kw_only=True):
     init: Mapping[str, str] = {}
     scripts: tuple[ScriptFacts, ...]
     prepared: Prepared | None = None
-    beside: tuple[BesideFacts, ...] = ()
+    background: tuple[BackgroundFacts, ...] = msgspec.field(default=(), name="beside")
     request: RequestFacts | None = None
 
     @property
-    def asked(self) -> RequestFacts:
-        """The request, empty where there is none."""
+    def requested(self) -> RequestFacts:
+        """The request; an empty one if none is stored."""
         return self.request or RequestFacts()
 
 
 class PoolFacts(Facts, frozen=True, kw_only=True):
-    """A managed pooler; false where there is none. size: its server connections, at most."""
+    """A managed pooler; false if there is none. size: the maximum of its server connections."""
 
     SPARSE: ClassVar[frozenset[str]] = frozenset(("pooler", "version", "mode", "size"))
 
@@ -243,11 +243,12 @@ class PoolFacts(Facts, frozen=True, kw_only=True):
 
 
 class ServerFacts(Facts, frozen=True, kw_only=True):
-    """The primary as a session of the load saw it. settings: those that are not at their default.
+    """The primary as a session of the load saw it. settings: those with non-default values.
 
-    target: where it is, as connection keywords without a password; nodes: the same of all.
-    applied: how each setting was made (connection, database, start, ...). ours: a managed server;
-    name, stays, tls, asked, build are of these alone. data_device: of its data, on this machine.
+    target: its address, as connection keywords without a password; nodes: of all nodes.
+    applied: how each setting was applied (connection, database, start, ...). ours: a managed
+    server; only these have name, stays, tls, requested, build. data_device: of its data, if on
+    this machine.
     """
 
     SPARSE: ClassVar[frozenset[str]] = frozenset(("data_device", "name", "stays", "build"))
@@ -266,7 +267,7 @@ class ServerFacts(Facts, frozen=True, kw_only=True):
     name: str | None = None
     stays: bool | None = None
     tls: bool | None = None
-    asked: str | None = None
+    requested: str | None = msgspec.field(default=None, name="asked")
     build: str | None = None
     applied: Mapping[str, str] = {}
     nodes: Mapping[str, Mapping[str, str]] = {}
@@ -275,9 +276,9 @@ class ServerFacts(Facts, frozen=True, kw_only=True):
 
 
 class HostFacts(Facts, frozen=True, kw_only=True):
-    """The generator's machine; None: not known. data_disk: of a server's data that is here.
+    """The generator's machine; None: not known. data_disk: of a server's data on it.
 
-    costs: what the server's machine costs, as `pgpaces.costs` reads it.
+    costs: of the server's machine, as `pgpaces.costs` reads them.
     """
 
     SPARSE: ClassVar[frozenset[str]] = frozenset(
@@ -300,10 +301,10 @@ class HostFacts(Facts, frozen=True, kw_only=True):
 F = TypeVar("F")
 
 
-def read(kind: type[F], given: object, what: str) -> F:
-    """Values of a kind from what is stored. Raises ValueError with what is wrong in words."""
+def read(kind: type[F], document: object, what: str) -> F:
+    """Values of a kind from a stored document. Raises ValueError that describes the defect."""
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         text = str(error)
         raise ValueError(f"{what}: {text[:1].lower()}{text[1:]}") from None
@@ -316,14 +317,12 @@ def stored(value: Any) -> Any:
     if isinstance(value, Facts):
         usual = {f.name: f.default for f in msgspec.structs.fields(value) if f.name in value.SPARSE}
         return {
-            key: stored(found)
-            for key, (name, found) in zip(
-                value.__struct_encode_fields__, value.items(), strict=True
-            )
-            if name not in usual or found != usual[name]
+            key: stored(own)
+            for key, (name, own) in zip(value.__struct_encode_fields__, value.items(), strict=True)
+            if name not in usual or own != usual[name]
         }
     if isinstance(value, msgspec.Struct):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {key: stored(found) for key, found in value.items()}
-    return [stored(found) for found in value] if isinstance(value, tuple | list) else value
+        return {key: stored(own) for key, own in value.items()}
+    return [stored(own) for own in value] if isinstance(value, tuple | list) else value

@@ -1,4 +1,4 @@
-"""Levels of an experiment: options by name, as texts, and what those of a cell ask for.
+"""Levels of an experiment: options by name, as texts, and the options of a cell.
 
 Turns them into the values of `plan.py`. Knows no files and no server.
 """
@@ -19,10 +19,10 @@ from pgpaces.errors import PlanError
 from pgpaces.options import FACTORS, FAMILIES
 from pgpaces.plan import Pooler, PoolMode, PoolPlan, TrialPlan, pairs, trial_plan
 
-BESIDE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
+BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
-# Options that a cell has beside those of its trial.
+# Options of a cell in addition to those of its trial.
 _OWN = (
     *("scale", "data_seed", "variant", "scripts", "server", "data_dir", "tls", "target"),
     *("profile", "standbys", "pool", "pool_mode", "pool_size"),
@@ -30,29 +30,28 @@ _OWN = (
 
 
 def names() -> list[str]:
-    """Every name that levels may be of; of families with a dot at the end."""
+    """Every name that levels may have; families end in a dot."""
     return [*FACTORS, *(f"{family}." for family in FAMILIES)]
 
 
 def check_name(name: str) -> None:
-    """Raises PlanError, with the nearest name, where levels cannot be of this name."""
+    """Raises PlanError, with the nearest name, if levels cannot have this name."""
     family, dot, rest = name.partition(".")
     if dot and family == "beside":
-        return _check_beside(name, rest)
+        return _check_background(name, rest)
     if name in FACTORS or (dot and rest and family in FAMILIES):
         return None
     near = difflib.get_close_matches(name, names(), n=1)
-    known = ", ".join(sorted(names()))
     raise PlanError(
         f"there is no factor '{name}'",
-        f"did you mean {near[0]}?" if near else f"factors are {known}",
+        f"did you mean {near[0]}?" if near else f"factors are {', '.join(sorted(names()))}",
     )
 
 
-def _check_beside(name: str, rest: str) -> None:
-    """Raises PlanError for what cannot be said of a workload beside another one."""
+def _check_background(name: str, rest: str) -> None:
+    """Raises PlanError for a level that a background workload cannot have."""
     of, dot, level = rest.partition(".")
-    if not dot or not level or not BESIDE_NAME.fullmatch(of):
+    if not dot or not level or not BACKGROUND_NAME.fullmatch(of):
         raise PlanError(
             f"'{name}' is not beside.NAME.LEVEL", "such as beside.reporting.rate; NAME is any word"
         )
@@ -64,11 +63,11 @@ def _check_beside(name: str, rest: str) -> None:
 
 
 class CellOptions(Struct, frozen=True):
-    """What the levels of a cell ask for.
+    """The options of a cell.
 
-    settings: of the server or of the session, to be applied as mildly as it can be. node: where the
-    load goes; nodes: where scripts go that are told apart. beside: the levels of each workload that
-    runs at the same time, by its name.
+    settings: of the server or of the session, applied with the least possible interruption. node:
+    where the load goes; nodes: where individual scripts go. background: the levels of each
+    background workload, by its name.
     """
 
     trial: TrialPlan
@@ -88,11 +87,11 @@ class CellOptions(Struct, frozen=True):
     pool: str | None = None
     pool_mode: str | None = None
     pool_size: int | None = None
-    beside: Mapping[str, Levels] = field(default_factory=dict)
+    background: Mapping[str, Levels] = field(default_factory=dict)
 
     @property
     def pool_plan(self) -> PoolPlan | None:
-        """The pooler asked for. Raises PlanError for what cannot be."""
+        """The requested pooler. Raises PlanError if it is invalid."""
         if self.pool in (None, "none"):
             if self.pool_mode or self.pool_size:
                 name = "pool_mode" if self.pool_mode else "pool_size"
@@ -112,73 +111,74 @@ def _read(name: str, text: str) -> Any:
 
 def _family(levels: Levels, family: str) -> tuple[tuple[str, str], ...]:
     prefix = f"{family}."
-    found = {k.removeprefix(prefix): v for k, v in levels.items() if k.startswith(prefix)}
-    return tuple(found.items())
+    return tuple((k.removeprefix(prefix), v) for k, v in levels.items() if k.startswith(prefix))
 
 
-def asked(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> CellOptions:
-    """What these levels ask for, over the workload's defaults. Raises PlanError."""
+def options_of(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> CellOptions:
+    """The options of these levels, over the workload's defaults. Raises PlanError."""
     for name in levels:
         check_name(name)
-    given = {**options.defaults(), "seed": seed}
-    given |= {name: _read(name, text) for name, text in levels.items() if name in FACTORS}
+    values = {**options.defaults(), "seed": seed}
+    values |= {name: _read(name, text) for name, text in levels.items() if name in FACTORS}
     for several in ("latency_limit", "node"):
-        given[several] = (levels[several],) if several in levels else ()
+        values[several] = (levels[several],) if several in levels else ()
     for family in ("latency_limit", "define"):
-        given[family] += tuple(f"{name}={text}" for name, text in _family(levels, family))
+        values[family] += tuple(f"{name}={text}" for name, text in _family(levels, family))
     own = {"settings": _family(levels, "set"), "nodes": _family(levels, "node")}
-    return cell_options(given, defaults, **own, beside=beside_of(levels))
+    return cell_options(values, defaults, **own, background=background_of(levels))
 
 
-def cell_options(given: Mapping[str, Any], defaults: Mapping[str, str], **more: Any) -> CellOptions:
-    """What options ask for. given: their values by name, as `options.defaults` has them.
+def cell_options(
+    values: Mapping[str, Any], defaults: Mapping[str, str], **more: Any
+) -> CellOptions:
+    """The options of a cell. values: of options by name, as `options.defaults` has them.
 
     more: fields of CellOptions that are not options. Raises PlanError.
     """
-    trial = trial_plan(given, defaults)
-    own = {name: given[name] for name in _OWN if given[name] is not None}
-    own["node"], own["nodes"] = by_script(given["node"])
+    trial = trial_plan(values, defaults)
+    own = {name: values[name] for name in _OWN if values[name] is not None}
+    own["node"], own["nodes"] = by_script(values["node"])
     return CellOptions(trial, **own | more)
 
 
 def by_script(values: Sequence[str]) -> tuple[str | None, tuple[tuple[str, str], ...]]:
-    """[SCRIPT=]NODE texts: the node of all, and of scripts told apart. Raises PlanError."""
+    """[SCRIPT=]NODE texts: the node of all, and of individual scripts. Raises PlanError."""
     of_all = [value for value in values if "=" not in value]
     if len(of_all) > 1:
         raise PlanError(f"--node is given twice: {', '.join(of_all)}", "or say it by script")
     return (of_all[0] if of_all else None), pairs([v for v in values if "=" in v], "--node")
 
 
-def beside_of(levels: Levels) -> dict[str, dict[str, str]]:
-    """The levels of each workload beside another one, by its name; not of one that is `none`."""
-    found: dict[str, dict[str, str]] = {}
+def background_of(levels: Levels) -> dict[str, dict[str, str]]:
+    """The levels of each background workload, by its name, except for a workload `none`."""
+    workloads: dict[str, dict[str, str]] = {}
     for rest, level in _family(levels, "beside"):
         of, _, name = rest.partition(".")
-        found.setdefault(of, {})[name] = level
-    return {of: given for of, given in found.items() if given.get("workload") != "none"}
+        workloads.setdefault(of, {})[name] = level
+    return {of: own for of, own in workloads.items() if own.get("workload") != "none"}
 
 
-def every_beside(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Several of `beside`. Raises PlanError where two have one name."""
-    found: dict[str, tuple[str, ...]] = {}
+def backgrounds(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The levels of several texts of `background`. Raises PlanError if two have one name."""
+    levels: dict[str, tuple[str, ...]] = {}
     for text in texts:
-        more = beside(text)
-        if twice := sorted(found.keys() & more.keys()):
+        more = background(text)
+        if twice := sorted(levels.keys() & more.keys()):
             name = twice[0].split(".")[1]
             of = more[f"beside.{name}.workload"][0]
             raise PlanError(
-                f"there are two workloads called {name} beside the load",
+                f"there are two background workloads called {name}",
                 f"call one something else: '{name}-2 workload={of} ...'",
             )
-        found |= more
-    return found
+        levels |= more
+    return levels
 
 
-def beside(text: str) -> dict[str, tuple[str, ...]]:
+def background(text: str) -> dict[str, tuple[str, ...]]:
     """`reporting node=standby1 rate=1/s,2/s` as levels: beside.reporting.rate, and so on.
 
-    The first word is a workload, and what it is called, unless `workload=` names another. Raises
-    PlanError.
+    The first word is a workload, and its name in the trial, unless `workload=` names another.
+    Raises PlanError.
     """
     try:
         parts = shlex.split(text)
@@ -188,7 +188,7 @@ def beside(text: str) -> dict[str, tuple[str, ...]]:
         raise PlanError(f"beside '{text}' names no workload", "such as 'reporting rate=1/s'")
     first, *words = parts
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
-    given: dict[str, tuple[str, ...]] = {"workload": (first,)}
+    own: dict[str, tuple[str, ...]] = {"workload": (first,)}
     for word in words:
         key, equals, level = word.partition("=")
         if not equals:
@@ -196,34 +196,34 @@ def beside(text: str) -> dict[str, tuple[str, ...]]:
                 f"beside '{text}': '{word}' is not NAME=LEVEL",
                 "such as 'reporting node=standby1 rate=1/s latency_limit=500ms'",
             )
-        given[key] = split(level)
-    found = {f"beside.{name}.{key}": level for key, level in given.items()}
-    for each in found:
+        own[key] = split(level)
+    levels = {f"beside.{name}.{key}": level for key, level in own.items()}
+    for each in levels:
         check_name(each)
-    return found
+    return levels
 
 
-def of_values(given: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """Levels of Python's values, one or a list of them, by name.
+def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Levels from Python values, one or a list of them, by name.
 
-    Those of families come as mappings: `set={"work_mem": ["4MB", "64MB"]}`. Times are seconds.
+    Families are mappings: `set={"work_mem": ["4MB", "64MB"]}`. Times are in seconds.
     """
-    found: dict[str, tuple[str, ...]] = {}
-    for key, value in given.items():
+    levels: dict[str, tuple[str, ...]] = {}
+    for key, value in values.items():
         name = prefix + {"limits": "latency_limit"}.get(key, key)
         if isinstance(value, Mapping):
-            found |= of_values(value, f"{name}.")
+            levels |= of_values(value, f"{name}.")
         elif value is not None:
             several = value if isinstance(value, list | tuple | range | set) else (value,)
-            found[name] = tuple(_of_value(name, each) for each in several)
-    return found
+            levels[name] = tuple(_of_value(name, each) for each in several)
+    return levels
 
 
 def _of_value(name: str, level: object) -> str:
     parts = name.split(".")
     kind = parts[2] if parts[0] == "beside" and len(parts) > 2 else parts[0]
-    known = options.BY_NAME.get(kind)
-    if known and known.kind.seconds and isinstance(level, int | float) and level:
+    option = options.BY_NAME.get(kind)
+    if option and option.kind.seconds and isinstance(level, int | float) and level:
         return f"{level:g}s"
     if isinstance(level, bool):
         return "true" if level else "false"
@@ -237,10 +237,10 @@ def in_cell(error: PlanError, cell: Cell) -> PlanError:
 
 
 def check(design: Design, defaults: Mapping[str, str]) -> None:
-    """Raises PlanError, naming the cell, where its levels cannot be together."""
+    """Raises PlanError, naming the cell, if its levels exclude each other."""
     for cell in design.cells():
         try:
-            asked({**design.fixed, **dict(cell.levels)}, defaults)
+            options_of({**design.fixed, **dict(cell.levels)}, defaults)
         except PlanError as error:
             raise in_cell(error, cell) from None
 
@@ -251,8 +251,10 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(part.strip().replace("\\,", ",") for part in parts)
 
 
-def varied(given: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """What has one level, and what has several."""
-    levels = {name: tuple(found) for name, found in given.items()}
-    fixed = {name: found[0] for name, found in levels.items() if len(found) == 1}
-    return fixed, {name: found for name, found in levels.items() if len(found) != 1}
+def varied(
+    several: Mapping[str, Iterable[str]],
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """The names with one level, and those with several."""
+    levels = {name: tuple(texts) for name, texts in several.items()}
+    fixed = {name: texts[0] for name, texts in levels.items() if len(texts) == 1}
+    return fixed, {name: texts for name, texts in levels.items() if len(texts) != 1}

@@ -1,6 +1,6 @@
-"""What was asked: loads and trials as people write them, as frozen values.
+"""Plans of loads, trials and targets as frozen values.
 
-Knows no files, servers or engine. Everything here is valid once made.
+Knows no files, servers or engine. Every value is checked when it is created.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pgpaces.redaction import Redacted
 from pgpaces.shape import Shape
 from pgpaces.units import COUNT_MAX, RATE_MAX, SECOND_NS, duration_ns, rate_per_s, whole
 
-# Words of libpq whose value nobody but the server may see.
+# Connection keywords whose value is secret.
 _SECRETS = frozenset(
     ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 )
@@ -29,7 +29,7 @@ ON_ERROR = {
     "stop": (False, True, False),
 }
 
-# The integers of a TrialPlan, where given: name, least, most.
+# The optional integers of a TrialPlan: name, minimum, maximum.
 _RANGES = (
     ("clients", 1, 100_000),
     ("threads", 1, 1024),
@@ -47,7 +47,7 @@ Backlog = Literal["serve", "drop"]
 
 
 class Load(Struct, frozen=True):
-    """Where transactions come from (open, closed or paced).
+    """The source of transactions (open, closed or paced).
 
     rate: transactions a second, in all (open) or for each user (paced); None when closed.
     think: mean pause of a closed client before each transaction, ns.
@@ -62,7 +62,7 @@ class Load(Struct, frozen=True):
     shape: Shape = shape.CONSTANT
 
     def __post_init__(self) -> None:
-        """Raises PlanError for what cannot be."""
+        """Raises PlanError for a shape without a rate, or beyond the highest rate."""
         if self.shape == shape.CONSTANT:
             return
         if self.rate is None:
@@ -77,7 +77,7 @@ class Load(Struct, frozen=True):
             )
 
     def __str__(self) -> str:
-        """What the load is, for a sentence."""
+        """The load in words, for a sentence."""
         if self.rate is not None:
             each = " per user" if self.model == "paced" else ""
             spacing = "" if self.arrivals == "poisson" else ", evenly spaced"
@@ -88,93 +88,95 @@ class Load(Struct, frozen=True):
         return f"closed, {self.think} think time of {self.think_ns / 1e6:g} ms"
 
 
-def _one_of(given: Mapping[str, Any], names: tuple[str, ...]) -> None:
-    used = [f"--{name.replace('_', '-')}" for name in names if given.get(name) is not None]
+def _one_of(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    used = [f"--{name.replace('_', '-')}" for name in names if options.get(name) is not None]
     if len(used) > 1:
         raise PlanError(f"{' and '.join(used)} exclude each other", "choose one kind of load")
 
 
-def choose_load(given: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
-    """The load and the number of clients that options (texts, by name) ask for.
+def choose_load(options: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
+    """The load and the number of clients of the options (texts, by name).
 
-    given: rate, rate_per_client, clients, users, pace, think_time, think, arrivals, shape; None
-    where not asked for. defaults: the workload's own, used where no kind of load is named.
-    Raises PlanError for options that exclude each other or miss one.
+    options: rate, rate_per_client, clients, users, pace, think_time, think, arrivals, shape; None
+    if not specified. defaults: the workload's own, used if no kind of load is named.
+    Raises PlanError for options that exclude each other, and for missing ones.
     """
-    found, clients = _steady_load(given, defaults)
-    if given["shape"] is None:
-        return found, clients
-    return replace(found, shape=shape.parse(given["shape"])), clients
+    load, clients = _steady_load(options, defaults)
+    if options["shape"] is None:
+        return load, clients
+    return replace(load, shape=shape.parse(options["shape"])), clients
 
 
-def _steady_load(given: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
+def _steady_load(
+    options: Mapping[str, Any], defaults: Mapping[str, str]
+) -> tuple[Load, int | None]:
     """The load before its rate changes."""
-    _one_of(given, ("rate", "rate_per_client", "users", "think_time"))
-    _one_of(given, ("clients", "users"))
-    if given["users"] is not None or given["pace"] is not None:
-        return _paced(given)
-    clients = given["clients"]
+    _one_of(options, ("rate", "rate_per_client", "users", "think_time"))
+    _one_of(options, ("clients", "users"))
+    if options["users"] is not None or options["pace"] is not None:
+        return _paced(options)
+    clients = options["clients"]
     if clients is None and "clients" in defaults:
         clients = int(defaults["clients"])
-    if given["think_time"] is not None:
-        return _closed(given, defaults), clients or 1
-    rate = _open_rate(given, defaults)
+    if options["think_time"] is not None:
+        return _closed(options, defaults), clients or 1
+    rate = _open_rate(options, defaults)
     if rate is None:
-        own = {"think_time": defaults.get("think_time", "0"), "think": given["think"]}
+        own = {"think_time": defaults.get("think_time", "0"), "think": options["think"]}
         return _closed(own, defaults), clients or 1
-    return Load("open", rate, given["arrivals"]), clients
+    return Load("open", rate, options["arrivals"]), clients
 
 
-def _paced(given: Mapping[str, Any]) -> tuple[Load, int]:
-    if given["pace"] is None:
+def _paced(options: Mapping[str, Any]) -> tuple[Load, int]:
+    if options["pace"] is None:
         raise PlanError(
             "--users needs the pace of each",
             "add --pace, such as --pace 1/s; users with pauses of their own are --clients N",
         )
-    if given["users"] is None:
+    if options["users"] is None:
         raise PlanError("--pace needs the number of users", "add --users N")
-    rate = rate_per_s(given["pace"], "--pace")
-    return Load("paced", rate, given["arrivals"]), given["users"]
+    rate = rate_per_s(options["pace"], "--pace")
+    return Load("paced", rate, options["arrivals"]), options["users"]
 
 
-def _closed(given: Mapping[str, Any], defaults: Mapping[str, str]) -> Load:
-    pause = duration_ns(given["think_time"], "--think-time", zero=True, bare="s")
+def _closed(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Load:
+    pause = duration_ns(options["think_time"], "--think-time", zero=True, bare="s")
     if not pause:
         return Load("closed")
-    think = given["think"] or defaults.get("think", "exponential")
+    think = options["think"] or defaults.get("think", "exponential")
     return Load("closed", think_ns=pause, think="fixed" if think == "fixed" else "exponential")
 
 
-def _open_rate(given: Mapping[str, Any], defaults: Mapping[str, str]) -> float | None:
-    """The rate in all; None where nobody names one."""
-    if given["rate_per_client"] is not None:
-        if given["clients"] is None:
+def _open_rate(options: Mapping[str, Any], defaults: Mapping[str, str]) -> float | None:
+    """The total rate; None if no option and no default names one."""
+    if options["rate_per_client"] is not None:
+        if options["clients"] is None:
             raise PlanError("--rate-per-client needs the number of clients", "add --clients N")
-        each = rate_per_s(given["rate_per_client"], "--rate-per-client")
-        return each * float(given["clients"])
-    if given["rate"] is not None:
-        return rate_per_s(given["rate"], "--rate")
+        each = rate_per_s(options["rate_per_client"], "--rate-per-client")
+        return each * float(options["clients"])
+    if options["rate"] is not None:
+        return rate_per_s(options["rate"], "--rate")
     return rate_per_s(defaults["rate"], "the workload's rate") if "rate" in defaults else None
 
 
-def start_every_ns(given: Mapping[str, Any], defaults: Mapping[str, str]) -> int:
-    """How long after one another clients come, ns.
+def start_every_ns(options: Mapping[str, Any], defaults: Mapping[str, str]) -> int:
+    """The interval between the starts of clients, ns.
 
-    given: start_every, rate, rate_per_client, shape, as texts; None where not asked for. The
-    workload's own is for its own kind of load: who asks for a rate or a shape asks for another.
+    options: start_every, rate, rate_per_client, shape, as texts; None if not specified. The
+    workload's default applies to its own kind of load only, not with a rate or a shape.
     """
-    text = given["start_every"]
-    if text is None and all(given[name] is None for name in ("rate", "rate_per_client", "shape")):
+    text = options["start_every"]
+    if text is None and all(options[name] is None for name in ("rate", "rate_per_client", "shape")):
         text = defaults.get("start_every")
     return 0 if text is None else duration_ns(text, "--start-every", zero=True, bare="s")
 
 
 class LogPlan(Struct, frozen=True):
-    """A log of every transaction, as pgbench writes it: one file a thread.
+    """A log of every transaction in pgbench's format: one file for each thread.
 
     prefix: of the files' names. sampling: share of transactions written, over 0 to 1.
     aggregate_s: seconds summed up in a line; None writes a line for each transaction.
-    detailed: failures are named by kind.
+    detailed: failures have the name of their kind.
     """
 
     prefix: str
@@ -184,24 +186,24 @@ class LogPlan(Struct, frozen=True):
 
 
 class TrialPlan(Struct, frozen=True):
-    """One trial: all that decides what is sent when. Times in nanoseconds.
+    """One trial: everything that determines what is sent when. Times in nanoseconds.
 
     clients: None lets the pipeline choose (see `clients_for`).
-    limit_ns: a transaction that takes longer is late. limits: those of scripts that have one of
-    their own, by name.
+    limit_ns: a transaction that takes longer is late. limits: of scripts with their own limit, by
+    name.
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
-    start_every_ns: clients of a closed or paced load come so long after one another.
-    backlog: what was due and not started at the end is still served, or dropped.
+    start_every_ns: interval between the starts of clients of a closed or paced load.
+    backlog: transactions that were due and not started at the end are still served, or dropped.
     max_tries: of a transaction that fails by serialization or deadlock; 0: until it succeeds.
     continue_on_error: a failed statement fails its transaction, else it aborts its client.
     exit_on_abort: an aborted client ends the run. recover: a client goes on after a lost
     connection, and after a script that leaves a transaction block open; else both abort it.
     connect_each: a connection for every transaction.
-    kill_switch: the load stops when other sessions of the server are so many times slower.
-    time_commands: meta commands are timed as well. verbose: every failure and retry is told.
-    notices: those of the server are told. debug: every step of every client is told.
-    poll: how the engine waits for its connections; auto: io_uring where
-    a thread has many clients that never pause, and the system allows it; else epoll.
+    kill_switch: the load stops when other sessions of the server get slower by this factor.
+    time_commands: meta commands are timed as well. verbose: print every failure and retry.
+    notices: print those of the server. debug: print every step of every client.
+    poll: how the engine waits for its connections; auto: io_uring if a thread has many clients
+    that never pause, and the system allows it; else epoll.
     """
 
     load: Load
@@ -236,8 +238,10 @@ class TrialPlan(Struct, frozen=True):
     kill_switch: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises PlanError for what cannot be."""
-        self._check_numbers()
+        """Raises PlanError for values that are out of range or exclude each other."""
+        for name, low, high in _RANGES:
+            if (value := getattr(self, name)) is not None:
+                whole(value, name, low, high)
         self._check_start_every()
         if self.policy == "skip" and self.load.model == "closed":
             raise PlanError(
@@ -251,11 +255,6 @@ class TrialPlan(Struct, frozen=True):
         if not self.limits:
             self._check_limits(everywhere=self.limit_ns is not None)
         self.segments()
-
-    def _check_numbers(self) -> None:
-        for name, low, high in _RANGES:
-            if (value := getattr(self, name)) is not None:
-                whole(value, name, low, high)
 
     def _check_start_every(self) -> None:
         if not self.start_every_ns:
@@ -292,10 +291,9 @@ class TrialPlan(Struct, frozen=True):
             )
 
     def limits_of(self, scripts: Sequence[str]) -> tuple[tuple[int, int], ...]:
-        """The limits of scripts that have one of their own, by number in `scripts` (names).
+        """The limits of scripts with their own limit, by number in `scripts` (names).
 
-        Raises PlanError for one of an unknown script, and where a script needs a limit and has
-        none.
+        Raises PlanError for an unknown script, and if a script lacks a limit that it needs.
         """
         own = dict(self.limits)
         for name in own:
@@ -309,7 +307,7 @@ class TrialPlan(Struct, frozen=True):
         return tuple((at, own[name]) for at, name in enumerate(scripts) if name in own)
 
     def segments(self) -> tuple[shape.Segment, ...]:
-        """The shape of the load over this trial. Raises PlanError where it does not fit."""
+        """The shape of the load over this trial. Raises PlanError if it does not fit."""
         if self.load.shape == shape.CONSTANT:
             return ()
         if self.transactions is not None or self.duration_ns is None:
@@ -321,136 +319,136 @@ class TrialPlan(Struct, frozen=True):
 
     @property
     def limit_max_ns(self) -> int | None:
-        """The largest latency limit of any script; None where there is none."""
-        found = [ns for _, ns in self.limits]
-        return max(found if self.limit_ns is None else [self.limit_ns, *found], default=None)
+        """The largest latency limit of any script; None if there is no limit."""
+        limits = [ns for _, ns in self.limits]
+        return max(limits if self.limit_ns is None else [self.limit_ns, *limits], default=None)
 
     @property
     def warmup(self) -> int:
-        """The warm-up: as asked, else a tenth of the duration and at most 30 s."""
+        """The warm-up: as specified, else a tenth of the duration and at most 30 s."""
         if self.warmup_ns is not None:
             return self.warmup_ns
         return min((self.duration_ns or 0) // 10, 30 * SECOND_NS)
 
     @property
     def grace(self) -> int:
-        """How long a backlog may still take: the larger of the limits and 5 s by default."""
+        """The time for the backlog at the end: the larger of the limits and 5 s by default."""
         floor = self.limit_max_ns or 0
         return max(floor, 5 * SECOND_NS if self.grace_ns is None else self.grace_ns)
 
     def clients_for(self, free_connections: int | None) -> int:
-        """The number of clients: as asked, else max(4, ceil(4 x rate x limit)), capped.
+        """The number of clients: as specified, else max(4, ceil(4 x rate x limit)), capped.
 
         The rate is the highest of the shape, the limit the largest of the scripts.
-        free_connections: what the server has left; None where it cannot be asked.
+        free_connections: of the server; None if not known.
         """
         if self.clients is not None:
             return self.clients
         if self.load.model != "open" or self.load.rate is None:
             return 1
         limit_s = (self.limit_max_ns or SECOND_NS) / SECOND_NS
-        wanted = max(4, math.ceil(4 * self.load.rate * self.load.shape.peak * limit_s))
-        return wanted if free_connections is None else max(1, min(wanted, free_connections))
+        clients = max(4, math.ceil(4 * self.load.rate * self.load.shape.peak * limit_s))
+        return clients if free_connections is None else max(1, min(clients, free_connections))
 
 
 def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
     """NAME=VALUE texts as pairs. Raises PlanError."""
-    found = []
+    named = []
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name.strip():
             raise PlanError(f"{option} '{value}' is not NAME=VALUE", f"such as {name}=VALUE")
-        found.append((name.strip(), text))
-    return tuple(found)
+        named.append((name.strip(), text))
+    return tuple(named)
 
 
 def _limits(
     texts: Sequence[str], defaults: Mapping[str, str]
 ) -> tuple[int | None, tuple[tuple[str, int], ...]]:
-    """The limit of all scripts, and of those with one of their own. Raises PlanError."""
-    found: dict[str, int] = {}
+    """The limit of all scripts, and those of individual scripts. Raises PlanError."""
+    limits: dict[str, int] = {}
     for text in texts:
         name, _, limit = text.rpartition("=")
-        if name in found:
+        if name in limits:
             whose = f"script '{name}' has" if name else "there are"
             raise PlanError(f"{whose} two latency limits", "give one")
-        found[name] = duration_ns(limit, "--latency-limit", bare="ms")
-    general = found.pop("", None)
+        limits[name] = duration_ns(limit, "--latency-limit", bare="ms")
+    general = limits.pop("", None)
     if general is None and "latency_limit" in defaults:
         general = duration_ns(defaults["latency_limit"], "the workload's latency limit")
-    return general, tuple(found.items())
+    return general, tuple(limits.items())
 
 
-def trial_plan(given: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
-    """The trial that options ask for, over the workload's defaults.
+def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
+    """The trial of the options, over the workload's defaults.
 
-    given: the values of the command line's options by name, None where not asked for; durations
-    and rates as texts; latency limits as texts LIMIT or SCRIPT=LIMIT. Raises PlanError.
+    options: values of the command line's options by name, None if not specified; durations and
+    rates as texts; latency limits as texts LIMIT or SCRIPT=LIMIT. Raises PlanError.
     """
-    if given["duration"] is not None and given["transactions"] is not None:
+    if options["duration"] is not None and options["transactions"] is not None:
         raise PlanError("--duration and --transactions exclude each other", "choose one")
-    kind, clients = choose_load(given, defaults)
-    limit_ns, limits = _limits(given["latency_limit"] or (), defaults)
+    kind, clients = choose_load(options, defaults)
+    limit_ns, limits = _limits(options["latency_limit"] or (), defaults)
 
     def optional(name: str) -> int | None:
-        text = defaults.get(name) if given[name] is None else given[name]
+        text = defaults.get(name) if options[name] is None else options[name]
         return None if text is None else duration_ns(text, f"--{name}", zero=True, bare="s")
 
-    transactions = given["transactions"]
-    if transactions is None and given["duration"] is None and "transactions" in defaults:
+    transactions = options["transactions"]
+    if transactions is None and options["duration"] is None and "transactions" in defaults:
         transactions = int(defaults["transactions"])
-    duration = "60s" if given["duration"] is None else given["duration"]
-    continue_on_error, exit_on_abort, recover = ON_ERROR[given["on_error"]]
+    duration = "60s" if options["duration"] is None else options["duration"]
+    continue_on_error, exit_on_abort, recover = ON_ERROR[options["on_error"]]
     return TrialPlan(
         load=kind,
         clients=clients,
-        threads=given["threads"],
+        threads=options["threads"],
         limit_ns=limit_ns,
         limits=limits,
-        policy=given["policy"],
-        protocol=given["protocol"],
-        describe=given["describe"],
+        policy=options["policy"],
+        protocol=options["protocol"],
+        describe=options["describe"],
         duration_ns=None if transactions else duration_ns(duration, "--duration", bare="s"),
         transactions=transactions,
-        start_every_ns=start_every_ns(given, defaults),
+        start_every_ns=start_every_ns(options, defaults),
         warmup_ns=optional("warmup"),
         grace_ns=optional("grace"),
-        poll=given["poll"],
-        seed=given["seed"],
-        variables=pairs(given["define"], "--define"),
-        settings=pairs(given["set"], "--set"),
-        on_connect=tuple(given["on_connect"]),
-        connect_each=given["connect_each"],
-        max_tries=given["max_tries"],
+        poll=options["poll"],
+        seed=options["seed"],
+        variables=pairs(options["define"], "--define"),
+        settings=pairs(options["set"], "--set"),
+        on_connect=tuple(options["on_connect"]),
+        connect_each=options["connect_each"],
+        max_tries=options["max_tries"],
         continue_on_error=continue_on_error,
         exit_on_abort=exit_on_abort,
         recover=recover,
-        verbose=given["verbose_errors"],
-        kill_switch=given["kill_switch"],
+        verbose=options["verbose_errors"],
+        kill_switch=options["kill_switch"],
     )
 
 
 def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:
-    """Keywords of a connection as they may be shown."""
+    """Connection keywords that may be shown."""
     return {name: value for name, value in keywords.items() if name not in _SECRETS}
 
 
 class TargetPlan(Redacted, frozen=True):
-    """Where the load goes: a DSN of somebody's, or a managed server.
+    """Where the load goes: an external server by its DSN, or a managed server.
 
-    dsn: anything libpq reads; None for a server that pgpaces starts. overrides: keywords that come
-    before what dsn says.
+    dsn: anything libpq reads; None for a managed server. overrides: keywords with precedence over
+    those of dsn.
     server: version or folder of the installation to start; None for the embedded one.
     own: a database that the user hands over. alter_system: settings of the whole server may be
     changed; they are put back. restart: a shell command that restarts it. observe_command: one that
-    prints what `pgpaces observe` does on its machine.
+    prints the output of `pgpaces observe` on its machine.
     tls: a managed server is reached by TCP, with TLS or without; None: by its socket.
-    standbys: so many are made of a managed server. nodes: of somebody's, name and DSN: standby1,
-    standby2, ..., pool.
+    standbys: the number of standbys of a managed server. nodes: of an external one, name and DSN:
+    standby1, standby2, ..., pool.
     """
 
+    # Not in the repr: they may hold a password.
     REDACTED: ClassVar = ("dsn", "overrides", "nodes")
-    # Not in the repr: both may hold a password.
     dsn: str | None = None
     server: str | None = None
     data_dir: str | None = None
@@ -463,14 +461,13 @@ class TargetPlan(Redacted, frozen=True):
     observe_command: str | None = None
     tls: bool | None = None
     standbys: int = 0
-    # Not in the repr: a password may be in it.
     nodes: tuple[tuple[str, str], ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:
         """The servers that a load may go to, and the external pooler if there is one."""
-        ours = (f"standby{number}" for number in range(1, self.standbys + 1))
-        return ("primary", *ours, *(name for name, _ in self.nodes))
+        managed = (f"standby{number}" for number in range(1, self.standbys + 1))
+        return ("primary", *managed, *(name for name, _ in self.nodes))
 
 
 Pooler = Literal["pgbouncer", "pgpool"]
@@ -478,10 +475,10 @@ PoolMode = Literal["session", "transaction"]
 
 
 class PoolPlan(Struct, frozen=True):
-    """A managed pooler before a managed server.
+    """A managed pooler in front of a managed server.
 
-    mode: of pgbouncer; pgpool keeps a server connection for each session. size: how many server
-    connections; None: as many as there are clients.
+    mode: of pgbouncer; pgpool keeps a server connection for each session. size: the number of
+    server connections; None: the number of clients.
     """
 
     pooler: Pooler
@@ -489,7 +486,7 @@ class PoolPlan(Struct, frozen=True):
     size: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises PlanError for what cannot be."""
+        """Raises PlanError for a mode or size that the pooler does not have."""
         if self.pooler == "pgpool" and self.mode != "session":
             raise PlanError(
                 f"pgpool has no pool mode {self.mode}: a session keeps its server connections",

@@ -48,7 +48,7 @@ def interrupted(pgpaces: Command, *words: str, after: int) -> Ended:
     return Ended(process.returncode, out, err)
 
 
-def resumed(store: Path, ear: Ear | None = None) -> pipeline.Swept:
+def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
     """Goes on with the newest experiment."""
     id_, experiment, goal = pipeline.find("last", store)
     order = pipeline.Order(experiment, store, resume=id_, goal=goal)

@@ -29,7 +29,8 @@ from pgpaces.database.access import Access
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import Request, besides
+from pgpaces.experiment.request import Request
+from pgpaces.experiment.request import backgrounds as background_requests
 from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
@@ -160,10 +161,10 @@ def run(
         "warmup_ns": 0,
         "grace_ns": 2 * SECOND_NS,
     } | changes.pop("trial", {})
-    backgrounds = changes.pop("besides", {})
+    backgrounds = changes.pop("backgrounds", {})
     found = what if isinstance(what, workload.Workload) else workload.find(str(what))
     request = Request(found, TrialPlan(**trial), store=store, scale=1, **changes)
-    request = replace(request, beside=besides(request, backgrounds))
+    request = replace(request, background=background_requests(request, backgrounds))
     outcome = pipeline.run(request, watcher)
     assert outcome.error is None, outcome.error
     return outcome, Store.open(store).load(outcome.trial.id)
@@ -293,7 +294,10 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
     script = tmp_path / "report.sql"
     script.write_text("SELECT sum(v) FROM r;\n")
     backgrounds = {"report": {"workload": str(script), "node": "standby1", "rate": "20/s"}}
-    layout = {"target": TargetPlan(standbys=1, server_settings=SAFE_ENOUGH), "besides": backgrounds}
+    layout = {
+        "target": TargetPlan(standbys=1, server_settings=SAFE_ENOUGH),
+        "backgrounds": backgrounds,
+    }
     outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
     reads = watcher.read_since("r")
     assert min(reads.values()) > 0, "the application reads at the primary, the report elsewhere"

@@ -216,7 +216,7 @@ def test_python_takes_a_profile_tls_and_files(
     assert run.counts.failed == 0
     settings = run.trial.server.settings
     assert (settings["work_mem"], settings["shared_buffers"]) == ("50MB", "32MB")
-    assert (run.trial.server.name, run.trial.server.asked) == ("pg15", "15")
+    assert (run.trial.server.name, run.trial.server.requested) == ("pg15", "15")
     assert run.costs is not None
     assert (run.costs.month, run.costs.users_per_watt) == (5.0, 0.5)
     again = pgpaces.load(run.id, store=tmp_path / "results.db")

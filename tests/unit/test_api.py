@@ -45,7 +45,7 @@ def test_a_layout(asked: Any) -> None:
     found = asked("reporting", standbys=2, pool="pgbouncer", pool_mode="transaction", pool_size=4)
     assert found.target.standbys == 2
     assert found.pool == PoolPlan("pgbouncer", "transaction", 4)
-    assert (found.node, found.nodes, found.beside) == (None, (), ())
+    assert (found.node, found.nodes, found.background) == (None, (), ())
 
 
 def test_a_pool_without_more_is_one_by_session(asked: Any) -> None:
@@ -63,7 +63,7 @@ def test_workloads_at_the_same_time(asked: Any) -> None:
         "reader": {"workload": "select-only", "clients": 4, "limits": {"select-only": "9ms"}},
         "tpcb-like": {},
     }
-    found = dict(asked("simple-update", standbys=1, duration=7, beside=beside).beside)
+    found = dict(asked("simple-update", standbys=1, duration=7, beside=beside).background)
     assert list(found) == ["reporting", "reader", "tpcb-like"]
     reporting, reader = found["reporting"], found["reader"]
     assert (reporting.node, reporting.trial.load.rate) == ("standby1", 2.0)

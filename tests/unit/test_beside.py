@@ -94,16 +94,19 @@ def test_what_cannot_be_said_beside_another_workload(name: str, said: str) -> No
 
 def test_levels_of_workloads_beside_another_are_told_apart() -> None:
     given_levels = {"rate": "1/s", "beside.a.rate": "2/s", "beside.b.node.x": "any"}
-    asked = levels.asked({**given_levels, "beside.a.workload": "reporting"}, {})
-    assert asked.beside == {"a": {"rate": "2/s", "workload": "reporting"}, "b": {"node.x": "any"}}
+    asked = levels.options_of({**given_levels, "beside.a.workload": "reporting"}, {})
+    assert asked.background == {
+        "a": {"rate": "2/s", "workload": "reporting"},
+        "b": {"node.x": "any"},
+    }
     assert asked.trial.load.rate == 1.0
 
 
 def test_a_level_without_a_workload_beside_it_is_compared_with_those_that_have_one() -> None:
-    found = levels.beside("bulk-load workload=none,bulk-load scale=10")
+    found = levels.background("bulk-load workload=none,bulk-load scale=10")
     assert found["beside.bulk-load.workload"] == ("none", "bulk-load")
     given_levels = {"beside.bulk-load.workload": "none", "beside.bulk-load.scale": "10"}
-    assert levels.asked(given_levels, {}).beside == {}
+    assert levels.options_of(given_levels, {}).background == {}
 
 
 # --- the command line -------------------------------------------------------------------------
@@ -133,7 +136,7 @@ def test_a_level_without_a_workload_beside_it_is_compared_with_those_that_have_o
 def test_a_workload_beside_another_as_one_text(
     text: str, found: dict[str, tuple[str, ...]]
 ) -> None:
-    assert levels.beside(text) == {f"beside.{name}": level for name, level in found.items()}
+    assert levels.background(text) == {f"beside.{name}": level for name, level in found.items()}
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_characters="\\,\0"), max_size=8)
@@ -142,7 +145,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\\,\0"), max_siz
 @given(st.dictionaries(st.sampled_from(["define.x", "rate", "scripts", "node"]), WORD))
 def test_any_level_can_be_quoted(given_levels: dict[str, str]) -> None:
     words = [f"{name}={level}" for name, level in given_levels.items()]
-    found = levels.beside(shlex.join(["reporting", *words]))
+    found = levels.background(shlex.join(["reporting", *words]))
     expected = {f"beside.reporting.{k}": (v.strip(),) for k, v in given_levels.items()}
     assert found == {"beside.reporting.workload": ("reporting",), **expected}
 
@@ -162,11 +165,11 @@ def test_any_level_can_be_quoted(given_levels: dict[str, str]) -> None:
 )
 def test_a_text_that_is_no_workload_beside_another_is_refused(text: str, said: str) -> None:
     with pytest.raises(PlanError, match=said):
-        levels.beside(text)
+        levels.background(text)
 
 
 def beside_of(texts: list[str]) -> dict[str, dict[str, str]]:
-    return single.beside_of(levels.every_beside(texts))
+    return single.background_of(levels.backgrounds(texts))
 
 
 def test_two_workloads_beside_another() -> None:
@@ -178,7 +181,7 @@ def test_two_workloads_beside_another() -> None:
 
 
 def test_two_workloads_of_one_name_are_refused() -> None:
-    with pytest.raises(PlanError, match="two workloads called reporting") as refused:
+    with pytest.raises(PlanError, match="two background workloads called reporting") as refused:
         beside_of(["reporting rate=1", "reporting rate=2 node=standby1"])
     assert "'reporting-2 workload=reporting ...'" in str(refused.value.hint)
 
@@ -200,8 +203,8 @@ def test_tables_beside_in_a_file(tmp_path: Path) -> None:
         ("pool", ("none", "pgbouncer")),
         ("beside.reporting.scale", ("1", "2")),
     ]
-    asked = levels.asked({**design.fixed, **dict(design.cells()[-1].levels)}, {})
-    assert asked.beside == {
+    asked = levels.options_of({**design.fixed, **dict(design.cells()[-1].levels)}, {})
+    assert asked.background == {
         "reporting": {
             "node": "standby1",
             "rate": "2/s",

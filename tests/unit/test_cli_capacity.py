@@ -213,7 +213,7 @@ def test_python_refuses_what_the_command_refuses(
 def test_python_asks_what_the_command_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[sweep.Order] = []
 
-    def plan(order: sweep.Order) -> sweep.Planned:
+    def plan(order: sweep.Order) -> sweep.SweepPlan:
         asked.append(order)
         raise PlanError("enough")
 

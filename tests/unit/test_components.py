@@ -17,7 +17,7 @@ from pgpaces.database.access import Access
 from pgpaces.errors import ConnectionsError, PlanError
 from pgpaces.experiment import preparation
 from pgpaces.experiment.components import Work, clients_at, component_loads, limits
-from pgpaces.experiment.request import Request, besides, check, commands_of
+from pgpaces.experiment.request import Request, backgrounds, check, commands_of
 from pgpaces.experiment.site import Site
 from pgpaces.facts import Prepared
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
@@ -214,7 +214,7 @@ def test_a_pool_before_somebodys_server_is_refused() -> None:
 
 def test_a_workload_beside_another_runs_as_long_as_that() -> None:
     request = work(trial={"duration_ns": 7, "warmup_ns": 3, "settings": (("jit", "off"),)}).request
-    ((name, other),) = besides(request, {"r": {"workload": "reporting", "rate": "2/s"}})
+    ((name, other),) = backgrounds(request, {"r": {"workload": "reporting", "rate": "2/s"}})
     assert (name, other.workload.name, other.trial.load.rate) == ("r", "reporting", 2.0)
     assert (other.trial.duration_ns, other.trial.warmup) == (7, 3)
     assert other.trial.settings == request.trial.settings
@@ -224,13 +224,13 @@ def test_a_node_that_is_not_there_is_refused_of_a_workload_beside_another() -> N
     request = work().request
     given_beside = {"r": {"workload": "reporting", "node": "standby1"}}
     with pytest.raises(PlanError, match="beside r: there is no node 'standby1'"):
-        check(replace(request, beside=besides(request, given_beside)))
+        check(replace(request, background=backgrounds(request, given_beside)))
 
 
 def test_what_is_wrong_beside_is_said_with_its_name() -> None:
     request = work().request
     with pytest.raises(PlanError, match="beside r: --rate"):
-        besides(request, {"r": {"workload": "reporting", "rate": "fast"}})
+        backgrounds(request, {"r": {"workload": "reporting", "rate": "fast"}})
 
 
 @given(works())
@@ -257,7 +257,7 @@ def test_a_server_needs_connections_for_the_clients_that_come_to_it(
     monkeypatch.setattr(preparation.identity, "free_connections", lambda access: 97)
     request = work(trial={"clients": clients}, node=node, target=TargetPlan(standbys=2)).request
     access = Access({}, Path("psql"))
-    where = Site(access, ours=True, nodes={"standby1": access, "standby2": access})
+    where = Site(access, managed=True, nodes={"standby1": access, "standby2": access})
     if lacks is None:
         preparation._check_connections(where, request)  # nothing is raised
     else:

@@ -43,7 +43,7 @@ def test_the_first_articles_experiment_has_eighteen_cells_twice() -> None:
         "clients",
         "set.max_parallel_workers_per_gather",
     ]
-    asked = levels.asked({**design.fixed, **dict(design.cells()[-1].levels)}, {})
+    asked = levels.options_of({**design.fixed, **dict(design.cells()[-1].levels)}, {})
     assert (asked.trial.load.rate, asked.trial.clients) == (8.0, 8)
     assert asked.settings == (("max_parallel_workers_per_gather", "4"),)
     quick = found.quickly().experiment().design
@@ -116,11 +116,11 @@ def test_an_experiment_that_cannot_be_is_refused(tmp_path: Path, text: str, said
 )
 def test_a_level_that_a_factor_cannot_take_is_said(given_levels: dict[str, str], said: str) -> None:
     with pytest.raises(PlanError, match=said):
-        levels.asked(given_levels, {})
+        levels.options_of(given_levels, {})
 
 
 def test_levels_without_a_word_are_those_of_run() -> None:
-    asked = levels.asked({}, {})
+    asked = levels.options_of({}, {})
     assert asked.trial == TrialPlan(load=asked.trial.load, clients=1)
 
 

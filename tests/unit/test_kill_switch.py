@@ -168,5 +168,5 @@ def test_a_factor_that_cannot_be_is_refused(factor: float) -> None:
 def test_a_server_of_ours_has_no_other_sessions() -> None:
     import pgpaces
 
-    with pytest.raises(PgpacesError, match="ours has none"):
+    with pytest.raises(PgpacesError, match="a managed one has none"):
         pgpaces.run("select-only", kill_switch=3)

@@ -23,9 +23,9 @@ from pgpaces.errors import (
 from pgpaces.experiment import machine, stops
 from pgpaces.experiment.listener import Progress, SweepListener
 from pgpaces.experiment.machine import Machine
-from pgpaces.experiment.queue import Listed
+from pgpaces.experiment.queue import ListedTrials
 from pgpaces.experiment.request import Request
-from pgpaces.experiment.trial import Keeping, Outcome
+from pgpaces.experiment.trial import Outcome, TrialContext
 from pgpaces.plan import Load, TargetPlan, TrialPlan
 from pgpaces.result import Place
 from pgpaces.store.store import Store
@@ -102,8 +102,8 @@ class Bench:
             )
             for slot in found
         }
-        made = Machine("", Listed(found, requests), Progress(slots))
-        made.run(Keeping(self.heard, self.stops, cast("Store", self.store), 60.0))
+        made = Machine("", ListedTrials(found, requests), Progress(slots))
+        made.run(TrialContext(self.heard, self.stops, cast("Store", self.store), 60.0))
         return made
 
     @contextlib.contextmanager
@@ -146,7 +146,7 @@ def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(
     assert bench.tried == tried
     well = tried == 2 or (isinstance(first, Outcome) and first.killed is None)
     assert (made.progress.done, made.progress.failed) == (int(well), int(not well))
-    assert made.broken is None
+    assert made.failure is None
 
 
 def test_a_trial_that_failed_leaves_no_server_behind_for_the_next(bench: Bench) -> None:
@@ -195,7 +195,7 @@ def test_a_trial_whose_end_is_not_stored_is_not_done(bench: Bench) -> None:
     bench.outcomes = [went(store_error=StoreError("the store is full"))]
     made = bench.run(2)
     assert (made.progress.done, bench.tried) == (0, 2)
-    assert isinstance(made.broken, StoreError)
+    assert isinstance(made.failure, StoreError)
 
 
 def test_nobody_waits_for_a_store_once_the_end_was_asked_for(bench: Bench) -> None:
@@ -208,7 +208,7 @@ def test_nobody_waits_for_a_store_once_the_end_was_asked_for(bench: Bench) -> No
 
     bench.monkeypatch.setattr(bench.store, "beat_experiment", beat)
     made = bench.run()
-    assert isinstance(made.broken, StoreError)
+    assert isinstance(made.failure, StoreError)
     assert bench.tried == 0
 
 
@@ -217,8 +217,8 @@ def test_what_nobody_foresaw_ends_the_machine_and_lets_the_others_end_their_tria
 ) -> None:
     bench.outcomes = [ValueError("a bug")]
     made = bench.run(3)
-    assert isinstance(made.broken, ValueError)
-    assert (bench.tried, bench.stops.asked) == (1, 1)
+    assert isinstance(made.failure, ValueError)
+    assert (bench.tried, bench.stops.requests) == (1, 1)
 
 
 def test_a_machine_that_breaks_cuts_no_trial_short_that_another_is_ending(bench: Bench) -> None:
@@ -229,7 +229,7 @@ def test_a_machine_that_breaks_cuts_no_trial_short_that_another_is_ending(bench:
     bench.outcomes = [went()]
     bench.monkeypatch.setattr(bench, "_trial", ask_and_break)
     bench.run()
-    assert bench.stops.asked == 1
+    assert bench.stops.requests == 1
 
 
 def test_a_failure_is_noted_unless_the_user_ended_it(bench: Bench) -> None:

@@ -147,7 +147,7 @@ def test_a_keyword_that_is_none_is_refused_with_the_nearest(keyword: str, hint: 
 @pytest.mark.parametrize("name", ["warmup", "grace", "duration", "latency_limit"])
 def test_an_empty_text_is_no_duration(name: str) -> None:
     with pytest.raises(PlanError):
-        levels.asked({name: ""}, {})
+        levels.options_of({name: ""}, {})
 
 
 # As experiments that are stored have them.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pgpaces.cli import run as cli_run
 from pgpaces.errors import PlanError
-from pgpaces.levels import asked
+from pgpaces.levels import options_of
 from pgpaces.plan import Load, TrialPlan, choose_load, start_every_ns, trial_plan
 from pgpaces.shape import parse
 from pgpaces.units import SECOND_NS, duration_ns, memory_text, rate_per_s, size_text
@@ -194,10 +194,10 @@ def test_policy_skip_needs_a_limit_for_every_script() -> None:
 
 def test_levels_name_the_limits_of_scripts_and_the_shape() -> None:
     levels = {"rate": "5", "latency_limit": "500ms", "latency_limit.by=fk1": "200ms"}
-    trial = asked(levels | {"shape": "ramp:1:2"}, {"latency_limit": "1s"}).trial
+    trial = options_of(levels | {"shape": "ramp:1:2"}, {"latency_limit": "1s"}).trial
     assert (trial.limit_ns, trial.limits) == (500_000_000, (("by=fk1", 200_000_000),))
     assert trial.load.shape == parse("ramp:1:2")
-    own = asked({"rate": "5", "latency_limit.a": "200ms"}, {"latency_limit": "1s"}).trial
+    own = options_of({"rate": "5", "latency_limit.a": "200ms"}, {"latency_limit": "1s"}).trial
     assert (own.limit_ns, own.limits) == (SECOND_NS, (("a", 200_000_000),))
 
 
@@ -251,7 +251,7 @@ def test_warm_up_and_grace_have_their_defaults() -> None:
 def test_a_command_is_run_once_and_cold_unless_asked_otherwise(
     levels: dict[str, str], expected: tuple[int | None, int | None, int]
 ) -> None:
-    found = asked(levels, {"transactions": "1", "warmup": "0s"}).trial
+    found = options_of(levels, {"transactions": "1", "warmup": "0s"}).trial
     assert (found.duration_ns, found.transactions, found.warmup_ns) == expected
 
 

@@ -156,12 +156,13 @@ def test_a_pool_of_a_size_that_cannot_be_is_refused(size: int) -> None:
 def test_what_is_said_of_a_pool_needs_one(word: str) -> None:
     value = {"pool_mode": "transaction", "pool_size": "4"}[word]
     with pytest.raises(PlanError, match="needs --pool"):
-        _ = levels.asked({"pool": "none", word: value}, {}).pool_plan
+        _ = levels.options_of({"pool": "none", word: value}, {}).pool_plan
 
 
 def test_no_pool_is_a_level() -> None:
-    assert levels.asked({"pool": "none"}, {}).pool_plan is None
-    asked = levels.asked({"pool": "pgbouncer", "pool_mode": "transaction", "pool_size": "3"}, {})
+    assert levels.options_of({"pool": "none"}, {}).pool_plan is None
+    pooled = {"pool": "pgbouncer", "pool_mode": "transaction", "pool_size": "3"}
+    asked = levels.options_of(pooled, {})
     assert asked.pool_plan == PoolPlan("pgbouncer", "transaction", 3)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pgpaces import programs, psql, workload
 from pgpaces.errors import PlanError, RunError
 from pgpaces.programs.environment import filled, named
-from pgpaces.programs.files import given_path
+from pgpaces.programs.files import user_path
 
 WAY = psql.Way(
     Path("/opt/pg/bin/psql"), {"host": "/tmp/a b", "user": "u", "password": "geheim"}, "d"
@@ -128,7 +128,7 @@ def test_a_word_that_can_be_no_files_name_is_none(tmp_path: Path, word: str) -> 
 def test_a_file_of_the_users_that_can_be_no_file_is_not_there(tmp_path: Path) -> None:
     file = workload.DataFile("map", "p==1", "p/m", "0" * 64)
     with pytest.raises(RunError, match="there is no file"):
-        given_path(file, {"map": str(tmp_path / ("m" * 300))})
+        user_path(file, {"map": str(tmp_path / ("m" * 300))})
 
 
 @pytest.mark.parametrize("name", ["a [b]", "it's ?", "every*"])

@@ -18,7 +18,7 @@ from pgpaces import actions, psql, trust, workload
 from pgpaces.cli import consent
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, TrustError, WorkloadError
-from pgpaces.experiment.request import Request, besides
+from pgpaces.experiment.request import Request, backgrounds
 from pgpaces.experiment.request import check as check_request
 from pgpaces.plan import Load, TrialPlan
 
@@ -225,8 +225,8 @@ def test_a_workload_beside_another_is_asked_about_as_well(tmp_path: Path, text: 
     given = {"b": {"workload": str(made), "clients": "1"}}
     if "shell" in text:
         with pytest.raises(TrustError):
-            besides(main, given)
-    assert besides(main, given, trust.grant)[0][1].workload.trusted
+            backgrounds(main, given)
+    assert backgrounds(main, given, trust.grant)[0][1].workload.trusted
 
 
 def test_a_workload_that_was_only_read_is_not_run(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.design import Design, Experiment, Slot, Target
 from pgpaces.experiment.order import Builder, Order
-from pgpaces.experiment.request import Request, besides
+from pgpaces.experiment.request import Request, backgrounds
 from pgpaces.plan import Load, TargetPlan, TrialPlan
 
 TRIAL = TrialPlan(load=Load("closed"), limit_ns=1)
@@ -82,7 +82,7 @@ def test_so_do_the_trials_of_experiments_and_searches(
 
 def test_a_script_beside_a_workload_works_on_its_data(tmp_path: Path) -> None:
     main = Request(workload.find("reporting"), TRIAL, THERE)
-    [(_, other)] = besides(main, {"x": {"workload": script(tmp_path), "rate": "1/s"}})
+    [(_, other)] = backgrounds(main, {"x": {"workload": script(tmp_path), "rate": "1/s"}})
     from pgpaces.experiment.request import shares_data
 
     assert shares_data(main, other)

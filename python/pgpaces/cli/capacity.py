@@ -12,7 +12,7 @@ from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
     from pgpaces.answers.capacity.goal import Mode
-    from pgpaces.experiment.sweep import Planned
+    from pgpaces.experiment.sweep import SweepPlan
 
 QUICK = "A quick estimate in three minutes, without a soak."
 EXAMPLES = """\b
@@ -44,7 +44,7 @@ def capacity(**given: Any) -> int:
     return 0 if given["dry_run"] else execute.carry_out(planned, given)
 
 
-def _planned(given: Mapping[str, Any]) -> Planned:
+def _planned(given: Mapping[str, Any]) -> SweepPlan:
     from pgpaces.experiment import capacity as asking
     from pgpaces.experiment import sweep as pipeline
 

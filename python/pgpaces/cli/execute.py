@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pgpaces.design import Experiment
     from pgpaces.experiment.request import Request
     from pgpaces.experiment.strategies import Goal
-    from pgpaces.experiment.sweep import Order, Planned, Swept
+    from pgpaces.experiment.sweep import Order, SweepPlan, SweepResult
     from pgpaces.questions.sweep.page import Page
 
 INTERRUPTED_EXIT = 130
@@ -51,7 +51,7 @@ def order(
     )
 
 
-def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
+def _report(swept: SweepResult, given: Mapping[str, Any]) -> Page:
     """The answer so far, on stdout and where the user wants it."""
     from pgpaces.cli import output, report
     from pgpaces.cli.main import put
@@ -75,7 +75,7 @@ def _report(swept: Swept, given: Mapping[str, Any]) -> Page:
     return page
 
 
-def preview(planned: Planned, given: Mapping[str, Any]) -> None:
+def preview(planned: SweepPlan, given: Mapping[str, Any]) -> None:
     """Says what it will take: on stdout where that was all that was asked, else on stderr."""
     from pgpaces.cli.main import put
     from pgpaces.experiment import strategies
@@ -89,7 +89,7 @@ def preview(planned: Planned, given: Mapping[str, Any]) -> None:
         put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
         return
     order = planned.order
-    asked = () if order.goal is None else strategies.asked(order.goal)
+    asked = () if order.goal is None else strategies.question(order.goal)
     chosen = order.goal is not None
     said = lines(order.experiment, planned.preview, chosen=chosen, asked=asked)
     text = "".join(f"{escape.line(line)}\n" for line in said)
@@ -130,7 +130,7 @@ def warn_of_names(requests: Iterable[Request]) -> None:
 
 
 def carry_out(
-    planned: Planned, given: Mapping[str, Any], judge: Callable[[Page], int] = lambda _: 0
+    planned: SweepPlan, given: Mapping[str, Any], judge: Callable[[Page], int] = lambda _: 0
 ) -> int:
     """Runs it, shows what was found, and says how to go on where something is missing.
 

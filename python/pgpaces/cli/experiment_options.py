@@ -173,7 +173,7 @@ def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tu
     if targets:
         found["target"] = tuple(target.name for target in targets)
     _families(found, given)
-    found |= levels.every_beside(given["beside"])
+    found |= levels.backgrounds(given["beside"])
     return found
 
 

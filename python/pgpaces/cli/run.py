@@ -81,7 +81,7 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
     request = single.run_of(
         found,
         options.values(given),
-        single.beside_of(levels.every_beside(given["beside"])),
+        single.background_of(levels.backgrounds(given["beside"])),
         consent.of(given),
         given["host_file"],
         store=given["store_path"],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pgpaces.design import Experiment
     from pgpaces.draft import Draft
     from pgpaces.experiment.strategies import Goal
-    from pgpaces.experiment.sweep import Planned
+    from pgpaces.experiment.sweep import SweepPlan
 
 TRIALS_MAX = 10_000
 QUICK = "Seconds instead of minutes: does all of it work?"
@@ -69,7 +69,7 @@ def sweep(**given: Any) -> int:
     return execute.carry_out(planned, given)
 
 
-def _planned(given: Mapping[str, Any]) -> Planned:
+def _planned(given: Mapping[str, Any]) -> SweepPlan:
     """The experiment, checked; also the form of its report, before hours are spent."""
     execute.check_output(given)
     from pgpaces.experiment import sweep as pipeline

@@ -25,7 +25,7 @@ from pgpaces.programs import (
     Runner,
     program_environment,
 )
-from pgpaces.programs.inputs import asked
+from pgpaces.programs.inputs import used_names
 from pgpaces.workload import InitStep, Workload
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ def _run(ready: Ready, step: InitStep, what: str, say: Say) -> None:
     found, runner = ready
     assert step.run is not None
     # What it does not name it must not know: data would be used again where that has changed.
-    kept = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"} | asked(step)
+    kept = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"} | used_names(step)
     hidden = {name for name in found.values if name.lower() not in kept}
     order = found.order(step.name, step.run, hidden)
     ended = _watched(runner, replace(order, timeout_ns=_FOREVER_NS), what, say)
     if ended is None or ended.failed:
-        why, said = ("it was stopped", "") if ended is None else (ended.failed, ended.said)
+        why, said = ("it was stopped", "") if ended is None else (ended.failed, ended.output)
         raise PrepareError(
             f"making the data failed in {step.name} ({why}):\n{said}",
             "mend what it says and run again: what was made so far is thrown away",

@@ -1,25 +1,25 @@
 """The pipeline: plan, prepare, generate, observe, store. The only place where the stages meet.
 
-request.py   what a trial is asked to be
-single.py    one run as its options ask for it, typed or from Python
+request.py   the request of a trial
+single.py    the request of one run, from its options, typed or from Python
 trial.py     one trial, from its plan to its answer in the store
-preparation.py everything that one needs: data, settings, standbys that have it all, a pool
+preparation.py everything that it needs: data, settings, up-to-date standbys, a pool
 components.py  its component loads: scripts of one workload that go to one server
-cell.py      one whose data and servers stand ready
-costs.py     what the machine of a trial's server costs
-monitors.py  what looks at the server beside the load
-site.py      where the load goes: an external server, or one of ours
-recorder.py  what keeps a trial's seconds
+cell.py      a trial whose data and servers stand ready
+costs.py     the costs of the machine of a trial's server
+monitors.py  monitors of the server during the load
+site.py      where the load goes: an external server, or a managed one
+recorder.py  stores a trial's seconds
 stops.py     how loads are ended from outside
-listener.py  who hears what happens
+listener.py  receives events of the pipeline
 sweep.py     an experiment: planned, run machine by machine, resumed
-order.py     what is to be run, and the requests of its trials
-queue.py     which trial of a machine is next: listed, or chosen as it goes
-strategies.py  what trials are chosen for: a capacity, pairs, a budget of time
-machine.py   the trials of one machine, one after the other
+order.py     an order to run an experiment, and the requests of its trials
+queue.py     which trial of a machine is next: listed, or chosen from earlier results
+strategies.py  goals of adaptive experiments: a capacity, pairs, a time budget
+machine.py   the trials of one machine, in sequence
 document.py  an experiment as it is stored
 targets.py   databases and servers as they are stored and shown
-capacity.py, pairs.py, time_budget.py  questions as people write them, made into experiments
+capacity.py, pairs.py, time_budget.py  experiments from the options of a question
 
 Knows no terminal.
 """

@@ -1,7 +1,7 @@
-"""Commands as a trial runs them: their way to the server, their folder, what is counted beside.
+"""Commands as a trial runs them: their connection, their folder, and the server's counters.
 
-How a command is run and timed is the generator's; here is what it is given, and what the server
-says that it did.
+The generator runs and times a command; this module prepares it, and reads its effect from the
+server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 _POLITE_NS = 5_000_000_000
-# What commands and functions have not, as it is where nobody asks for it.
+# Options that commands and functions do not have, with their defaults.
 ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "protocol": "simple",
     "describe": False,
@@ -42,28 +42,29 @@ ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "threads": None,
     "log": None,
 }
-# So long the server's counters are waited for until they stand still.
+# Maximum waits for the server's counters to settle (of a pool), the interval, the equal readings.
 _COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3
-# Not pg_stat_database: that one counts what goes into catalogs and into tables that are gone.
+# Not pg_stat_database: that view also counts rows of catalogs and of dropped tables.
 _INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
 _WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
 _ANEW = (
     "rows are not known: each execution may have made its tables anew, and those of earlier ones"
     " are gone; let init make them and the command TRUNCATE them, or run it once a trial"
 )
-_COUNTED = "counted"  # what a query counts, which is of no table
+_COUNTED = "counted"  # the key of a query's count, which belongs to no table
 _SIZE = "SELECT pg_catalog.pg_database_size(pg_catalog.current_database())"
 
 
 def check(workload: Workload, trial: TrialPlan) -> None:
-    """Raises PlanError for what a command cannot be asked."""
+    """Raises PlanError for options that a command does not support."""
     command = workload.command
     if command is None:
         return
     if workload.scripts != (command.script,):
         raise PlanError(
             f"workload {workload.name} is a command, and runs no scripts",
-            "name the scripts' own workload, or run them beside it: --beside FILE.sql",
+            "name the scripts' own workload, or run them as a background workload:"
+            " --beside FILE.sql",
         )
     if trial.load.model != "closed" or trial.load.think != "none":
         raise PlanError(
@@ -84,12 +85,12 @@ def check(workload: Workload, trial: TrialPlan) -> None:
 
 def script_limit(component: ComponentLoad) -> int | None:
     """The latency limit of the component's only script."""
-    found = dict(component.plan.limits).get(component.scripts[0].name, component.plan.limit_ns)
-    return found or None
+    limits = dict(component.plan.limits)
+    return limits.get(component.scripts[0].name, component.plan.limit_ns) or None
 
 
 class CommandJob(Struct, frozen=True):
-    """The command of a component, ready to be run. input_bytes: of the files that it reads."""
+    """The command of a component, ready to run. input_bytes: of the files that it reads."""
 
     component: ComponentLoad
     order: programs.CommandOrder
@@ -99,27 +100,26 @@ class CommandJob(Struct, frozen=True):
     loads: list[CommandLoad] = field(default_factory=list)
 
     def load(self, connection: generator.Connection) -> CommandLoad:
-        """It as a load. connection: it has its own way."""
+        """The load that runs it. connection: not used, the command makes its own."""
         plan = self.component.plan
-        beside = bool(self.component.work.name)
-        asked = Executions(
+        executions = Executions(
             transactions=plan.transactions,
             duration_ns=plan.duration_ns,
             warmup_ns=0 if plan.transactions is not None else plan.warmup,
             limit_ns=script_limit(self.component),
-            accompanies=beside,
+            accompanies=bool(self.component.work.name),
         )
-        made = CommandLoad(self.order, asked, self.runner, self.say)
-        self.loads.append(made)
-        return made
+        load = CommandLoad(self.order, executions, self.runner, self.say)
+        self.loads.append(load)
+        return load
 
     @property
     def executions(self) -> int:
-        """How many have begun."""
+        """The number of executions that began."""
         return sum(len(load.ended) + load.cut for load in self.loads)
 
     def did(self) -> dict[str, float | None]:
-        """What it tells of itself: executions with a good end, and whether there were others."""
+        """Its own numbers: executions that succeeded, and how many others there were."""
         ended = [each for load in self.loads for each in load.ended]
         good = [each for each in ended if not each.failed]
         broken = len(ended) - len(good) + sum(load.cut for load in self.loads)
@@ -136,10 +136,10 @@ class CommandJob(Struct, frozen=True):
 def jobs(
     cell: ReadyTrial, connections: Sequence[generator.Connection], say: Say
 ) -> Iterator[list[CommandJob | None]]:
-    """For each component its command, ready while this lasts; None where it has none.
+    """The command of each component, ready within this context; None for one without a command.
 
-    Raises PlanError for placeholders that nobody knows, RunError where there is no such program,
-    PrepareError where what is to be run before fails.
+    Raises PlanError for unknown placeholders, RunError for a missing program, PrepareError if the
+    command to run before it fails.
     """
     with contextlib.ExitStack() as stack:
         yield [
@@ -161,47 +161,47 @@ def _job(
     way = psql.Way(cell.site.access.psql, keywords, keywords["dbname"])
     values = {"seed": str(component.work.request.data_seed), **component.work.variables()}
     with (
-        programs.program_environment(way, workload, values, say) as given,
+        programs.program_environment(way, workload, values, say) as environment,
         contextlib.ExitStack() as stack,
     ):
-        # Not `grace`, which is no less than a latency limit: that may be an hour here.
+        # Not `grace`, which is at least the latency limit: that may be an hour here.
         polite_ns = _POLITE_NS if component.plan.grace_ns is None else component.plan.grace_ns
 
         def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.CommandOrder:
-            made = given.order(component.labels[0], run)
+            base = environment.order(component.labels[0], run)
             timeout_ns = command.timeout_ns
-            return replace(made, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
+            return replace(base, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
 
-        runner = programs.Runner(given.files, given.scratch)
+        runner = programs.Runner(environment.files, environment.scratch)
         stack.callback(runner.close)
         measured = order(command.run, command.succeeds)
         if command.before is not None:
             say(f"{workload.name}: what is run before it")
             _before(runner, order(command.before, (0,)), workload.name)
-        yield CommandJob(component, measured, runner, say, _size(command.input, given))
+        yield CommandJob(component, measured, runner, say, _size(command.input, environment))
 
 
 def _before(runner: programs.Runner, order: programs.CommandOrder, name: str) -> None:
-    found = runner.run(order, time.monotonic_ns())
-    if found is None or found.failed:
-        why, said = ("it was stopped", "") if found is None else (found.failed, found.said)
+    result = runner.run(order, time.monotonic_ns())
+    if result is None or result.failed:
+        why, text = ("it was stopped", "") if result is None else (result.failed, result.output)
         raise PrepareError(
-            f"what {name} runs before its command failed ({why}):\n{said}",
+            f"what {name} runs before its command failed ({why}):\n{text}",
             "mend `before` and run again",
         )
 
 
-def _size(patterns: Sequence[str], given: programs.ProgramEnvironment) -> int | None:
-    """The bytes of the files that the patterns name; None of none. Raises RunError."""
-    words = [given.filled(pattern) for pattern in patterns]
-    found = programs.matching(words, given.folder)
-    return sum(path.stat().st_size for path in found) if patterns else None
+def _size(patterns: Sequence[str], environment: programs.ProgramEnvironment) -> int | None:
+    """The bytes of the files that match; None without patterns. Raises RunError."""
+    words = [environment.filled(pattern) for pattern in patterns]
+    paths = programs.matching(words, environment.folder)
+    return sum(path.stat().st_size for path in paths) if patterns else None
 
 
 def end_together(loads: Sequence[tuple[str, RunningLoad]]) -> None:
-    """Lets what runs beside a command end at the moment when that has, and not a second later.
+    """Makes background workloads of a command end when it ends, not a second later.
 
-    loads: the trial's own have no name.
+    loads: by name; the trial's own have an empty name.
     """
 
     def stop() -> None:
@@ -216,11 +216,11 @@ def end_together(loads: Sequence[tuple[str, RunningLoad]]) -> None:
 
 
 class Counters:
-    """What the server says that a command did: read before it, and behind it."""
+    """The effect of a command by the server's counters, read before it and after it."""
 
-    def __init__(self, cell: ReadyTrial, found: Sequence[CommandJob | None]) -> None:
-        """The trial's own command, else the first beside it; without one nothing is read."""
-        self._job = next((job for job in found if job is not None), None)
+    def __init__(self, cell: ReadyTrial, jobs: Sequence[CommandJob | None]) -> None:
+        """For the trial's own command, else the first background one; else reads nothing."""
+        self._job = next((job for job in jobs if job is not None), None)
         self._others = any(
             component.work.request.workload.writes
             for component in cell.components
@@ -234,12 +234,12 @@ class Counters:
             self._rows = command.rows if command else None
 
     def begin(self) -> None:
-        """The load is about to begin."""
+        """To be called just before the load begins."""
         if self._job is not None:
             self._before = self._read()
 
     def findings(self) -> list[Finding]:
-        """What it did; to be asked behind the load."""
+        """What the command did; to be called after the load."""
         job = self._job
         if job is None or self._before is None:
             return []
@@ -253,16 +253,16 @@ class Counters:
             bulk.AFTER: now.size,
             bulk.SHARED: 1.0 if self._others else None,
         }
-        found = list(bulk.findings(values))
+        findings = list(bulk.findings(values))
         if now.why:
             text = f"rows are not known: the query that counts them, {self._rows}: {now.why}"
-            found.append(Finding("rows", "warning", text))
+            findings.append(Finding("rows", "warning", text))
         elif rows is None and now.rows is not None:
-            found.append(Finding("command", "info", _ANEW))
-        return found
+            findings.append(Finding("command", "info", _ANEW))
+        return findings
 
     def _read(self, *, still: bool = False) -> _Reading:
-        """The numbers as they are; None of what cannot be read. still: once they stand still."""
+        """The current numbers; None for one that is not readable. still: once they settle."""
         import psycopg
 
         from pgpaces import sessions
@@ -288,28 +288,28 @@ class Counters:
             return _Reading(None, wal, size)
 
     def _inserted(self, session: Any, *, still: bool) -> dict[Any, float]:
-        """Rows that were inserted into each table.
+        """The inserted rows of each table.
 
-        Sessions tell them when they end, or a bit later; those of a pool do not end, and tell them
-        when they have been idle for ten seconds.
+        Sessions report them when they end, or shortly after; those of a pool do not end, and report
+        them after ten idle seconds.
         """
         pooled = self._job is not None and self._job.component.node != "primary"
-        started, seen = time.monotonic(), list[dict[Any, float]]()
+        started, counts = time.monotonic(), list[dict[Any, float]]()
         while True:
-            seen.append(dict(session.execute(_INSERTED.encode()).fetchall()))
-            alike = len(seen) >= _STILL and all(each == seen[-1] for each in seen[-_STILL:])
-            nothing = self._before is not None and seen[-1] == self._before.rows
+            counts.append(dict(session.execute(_INSERTED.encode()).fetchall()))
+            settled = len(counts) >= _STILL and all(c == counts[-1] for c in counts[-_STILL:])
+            nothing = self._before is not None and counts[-1] == self._before.rows
             patience_s = _IDLE_S if pooled and nothing else _COUNTED_S
             waited_s = time.monotonic() - started
-            if not still or (alike and not (pooled and nothing)) or waited_s > patience_s:
-                return seen[-1]
+            if not still or (settled and not (pooled and nothing)) or waited_s > patience_s:
+                return counts[-1]
             time.sleep(_LOOK_S)
 
 
 class _Reading(Struct, frozen=True):
-    """Numbers of a moment: rows by table, position of the WAL and size of the database in bytes.
+    """A reading: rows by table, WAL position and size of the database in bytes.
 
-    why: why the query for rows told none.
+    why: why the query for rows returned no number.
     """
 
     rows: Mapping[Any, float] | None = None
@@ -319,29 +319,28 @@ class _Reading(Struct, frozen=True):
 
 
 def _number_of(session: Any, query: str) -> tuple[float | None, str]:
-    """What somebody's query for a number says, or why it says none."""
+    """The number that a user's query returns, or why it returns none."""
     import psycopg
 
     try:
-        found = session.execute(encoded(query)).fetchall()
+        rows = session.execute(encoded(query)).fetchall()
     except psycopg.Error as error:
         return None, error.diag.message_primary or str(error)
     try:
-        ((value,),) = found
+        ((value,),) = rows
         return float(value), ""
     except (TypeError, ValueError):
         return None, "its answer is not one row with one number"
 
 
 def loaded(
-    before: Mapping[Any, float], behind: Mapping[Any, float], executions: int
+    before: Mapping[Any, float], after: Mapping[Any, float], executions: int
 ) -> float | None:
-    """The rows of tables that are there behind it; one that the command made was empty before.
+    """The rows loaded into the tables that exist afterwards; a new table was empty before.
 
-    None where several executions may each have made theirs: of those before the last nothing is
-    there any more.
+    None if several executions may each have created tables: only those of the last one remain.
     """
-    made = any(count for table, count in behind.items() if table not in before)
-    if made and executions > 1:
+    created = any(count for table, count in after.items() if table not in before)
+    if created and executions > 1:
         return None
-    return max(0.0, sum(count - before.get(table, 0.0) for table, count in behind.items()))
+    return max(0.0, sum(count - before.get(table, 0.0) for table, count in after.items()))

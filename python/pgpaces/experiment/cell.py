@@ -20,7 +20,7 @@ from pgpaces.experiment.components import ComponentLoad, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.facts import (
-    BesideFacts,
+    BackgroundFacts,
     CommandFacts,
     PlanFacts,
     PoolFacts,
@@ -44,7 +44,7 @@ _KEPT_MAX = 2**20
 class ReadyTrial(Struct, frozen=True):
     """A trial whose data and servers stand ready.
 
-    works: its own workload, and those beside it. nodes: the ways to its servers, and to a pool,
+    works: its own workload, and background workloads. nodes: access to its servers, and to a pool,
     whose facts are in `pool`.
     """
 
@@ -62,7 +62,7 @@ class ReadyTrial(Struct, frozen=True):
         return self.works[0].prepared
 
     def way(self, node: str, dbname: str) -> generator.Connection:
-        """To a database on a node, with the session settings asked for."""
+        """The connection to a database on a node, with the requested session settings."""
         access = self.nodes[node]
         present = access.keywords.get("options", "")
         overrides = {k: v for k, v in access.keywords.items() if k != "options"}
@@ -72,11 +72,11 @@ class ReadyTrial(Struct, frozen=True):
         return generator.resolve("", **overrides)
 
     def connection(self, component: ComponentLoad) -> generator.Connection:
-        """The way of a component to its database."""
+        """The connection of a component to its database."""
         return self.way(component.node, component.work.prepared.dbname)
 
     def primary(self) -> generator.Connection:
-        """The way to the primary, whose counters and facts are the trial's."""
+        """The connection to the primary, whose counters and facts are the trial's."""
         return self.way(PRIMARY, self.prepared.dbname)
 
 
@@ -100,7 +100,7 @@ def record(cell: ReadyTrial) -> Trial:
             init={step.name: step.text for step in workload.init},
             scripts=tuple(_scripts(cell)),
             prepared=cell.prepared,
-            beside=tuple(_beside(work) for work in cell.works[1:]),
+            background=tuple(_background(work) for work in cell.works[1:]),
             request=requested(request),
         ),
         server=(server := _server(cell)),
@@ -112,7 +112,7 @@ def record(cell: ReadyTrial) -> Trial:
 
 
 def requested(request: Request) -> RequestFacts:
-    """What one says to make the trial again and no other value tells: no password is in it."""
+    """The options to repeat the trial that no other value of its record holds; no password."""
     workload, target = request.workload, request.target
     alone = workload.command and not workload.reference
     where = None if target.dsn is None else targets.target(target.dsn, **dict(target.overrides))
@@ -136,12 +136,11 @@ def requested(request: Request) -> RequestFacts:
 
 
 def _plan(cell: ReadyTrial) -> PlanFacts:
-    """What was asked: of the trial's own load, with the clients and threads of all."""
+    """The plan of the trial's own load, with the clients and threads of all components."""
     trial, own = cell.request.trial, cell.components[0]
     plan = own.engine_plan()
     every = [component.engine_plan() for component in cell.components]
-    ours = [component for component in cell.components if not component.work.name]
-    asked: dict[str, Any] = {
+    named: dict[str, Any] = {
         **asdict(plan),
         "rate": trial.load.rate or plan.rate,
         "clients": sum(each.clients for each in every),
@@ -149,10 +148,10 @@ def _plan(cell: ReadyTrial) -> PlanFacts:
         "variables": tuple((name, decoded(text)) for name, text in plan.variables),
         "on_connect": tuple(plan.on_connect),
         "shape": str(trial.load.shape),
-        "limits": limits(ours, trial.limit_ns),
+        "limits": limits([c for c in cell.components if not c.work.name], trial.limit_ns),
     }
     return PlanFacts(
-        **asked,
+        **named,
         load_text=str(trial.load),
         model=trial.load.model,
         settings=dict(trial.settings),
@@ -163,7 +162,7 @@ def _plan(cell: ReadyTrial) -> PlanFacts:
 
 
 def _scripts(cell: ReadyTrial) -> Iterator[ScriptFacts]:
-    """Those of every component, in the order in which its intervals count them."""
+    """The scripts of every component, in the order in which its intervals count them."""
     for component in cell.components:
         for label, script, commands in zip(
             component.labels, component.scripts, component.commands, strict=True
@@ -186,9 +185,9 @@ def _scripts(cell: ReadyTrial) -> Iterator[ScriptFacts]:
 
 
 def queries_of(script: WorkloadScript, commands: Sequence[generator.ScriptCommand]) -> int | None:
-    """How many queries a transaction sends; None where that is not sure.
+    """The number of queries of a transaction; None if it is not certain.
 
-    Branches may differ, and several that go together by `\\;` are one command.
+    Branches may differ, and several queries joined by `\\;` are one command.
     """
     if script.queries is not None or not commands:
         return script.queries
@@ -196,7 +195,7 @@ def queries_of(script: WorkloadScript, commands: Sequence[generator.ScriptComman
 
 
 def _sent(commands: Sequence[generator.ScriptCommand]) -> int | None:
-    """By all branches alike; None where they differ."""
+    """The number of queries if all branches have the same; None if they differ."""
     sums, others, whole = [0], list[set[int]](), list[bool]()
     for command in commands:
         word = "" if command.is_sql else command.text.split(None, 1)[0].lower()
@@ -217,9 +216,9 @@ def _sent(commands: Sequence[generator.ScriptCommand]) -> int | None:
     return sums[0]
 
 
-def _beside(work: Work) -> BesideFacts:
+def _background(work: Work) -> BackgroundFacts:
     workload = work.request.workload
-    return BesideFacts(
+    return BackgroundFacts(
         of=work.name,
         name=workload.name,
         hash=workload.hash,
@@ -229,26 +228,26 @@ def _beside(work: Work) -> BesideFacts:
 
 
 def _server(cell: ReadyTrial) -> ServerFacts:
-    """Facts of the primary, as a session of the load sees them; of the others, where they are."""
+    """Facts of the primary, as a session of the load sees them; addresses of the other nodes."""
     shown = ("host", "hostaddr", "port", "user", "sslmode")
     connection = cell.primary()
     access = replace(cell.site.access, keywords=for_driver(connection))
     ways = {PRIMARY: connection.keywords} | {n: way.keywords for n, way in cell.nodes.items()}
     nodes = {name: {k: v for k, v in way.items() if k in shown} for name, way in ways.items()}
-    found: ServerFacts = identity.facts(access, cell.prepared.dbname).but(
+    server: ServerFacts = identity.facts(access, cell.prepared.dbname).but(
         target={k: v for k, v in connection.keywords.items() if k in shown},
-        ours=cell.site.ours,
+        ours=cell.site.managed,
         **cell.site.server,
-        applied={**dict.fromkeys(cell.site.given, "start"), **cell.applied.how},
+        applied={**dict.fromkeys(cell.site.start_settings, "start"), **cell.applied.how},
         nodes={name: nodes[name] for name in cell.nodes},
         standbys=len(cell.site.standbys),
         pool=cell.pool,
     )
-    return found.but(data_device=_data_device(found))
+    return server.but(data_device=_data_device(server))
 
 
 def _notes(cell: ReadyTrial) -> Iterator[str]:
-    """What was asked for and does nothing, and what the numbers of several components mean."""
+    """Requested variables without effect, and what the numbers of several components mean."""
     for work in cell.works:
         yield from work.prepared.notes
         for name, _ in work.request.trial.variables:
@@ -262,18 +261,18 @@ def _notes(cell: ReadyTrial) -> Iterator[str]:
 
 
 def _unused(cell: ReadyTrial) -> Iterator[Finding]:
-    """A pool that nothing goes through: with and without it would compare the same."""
+    """A pool that no component uses: trials with and without it would be the same."""
     where = dict.fromkeys(component.node for component in cell.components)
     if cell.pool and POOL not in where:
-        said = f"nothing goes through {cell.pool.pooler}: the load goes to {', '.join(where)}"
-        yield Finding("pool", "warning", f"{said}; leave out the node, or send it to {POOL}")
+        text = f"nothing goes through {cell.pool.pooler}: the load goes to {', '.join(where)}"
+        yield Finding("pool", "warning", f"{text}; leave out the node, or send it to {POOL}")
 
 
 def as_superuser(where: Site, request: Request) -> str | None:
-    """What workloads that were not confirmed may do on an external server; None: nothing much."""
-    every = (request, *(other for _, other in request.beside))
+    """A warning if unconfirmed workloads run as a superuser on an external server, else None."""
+    every = (request, *(other for _, other in request.background))
     names = [each.workload.name for each in every if not each.workload.trusted]
-    if not names or where.ours or not identity.is_superuser(where.access):
+    if not names or where.managed or not identity.is_superuser(where.access):
         return None
     return (
         f"workload {', '.join(names)} was not confirmed and is run as a superuser of this server:"
@@ -288,24 +287,24 @@ def _unconfirmed(cell: ReadyTrial) -> Iterator[Finding]:
 
 
 def _data_device(server: ServerFacts) -> str | None:
-    """The device of the data of a server on this machine; None where that is not known."""
+    """The device with the data of a server on this machine; None if it is not known."""
     data = server.data_directory
     if not data or not is_local(server.target):
         return None
     with contextlib.suppress(OSError):
-        Path(data).lstat()  # behind a tunnel is another machine, with other folders
+        Path(data).lstat()  # a tunnel leads to another machine, with other folders
         return device_of(Path(data)).id
     return None
 
 
 def _changed(cell: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
-    """What became of the server since earlier trials that this one is to be compared with."""
+    """Changes of the server since the earlier trials with which this one is compared."""
     request, before = cell.request, cell.request.expected
     if before is None:
         return
-    if cell.site.ours or request.target.restart:  # we start these ourselves
+    if cell.site.managed or request.target.restart:  # pgpaces starts these itself
         before = before.but(postmaster_started=None)
-    meant = [name for name, _ in request.trial.settings]
-    for text in identity.same_server(before, now, meant):
-        said = f"the server is not as it was for earlier trials of the experiment: {text}"
-        yield Finding("server", "warning", said)
+    requested_names = [name for name, _ in request.trial.settings]
+    for change in identity.same_server(before, now, requested_names):
+        text = f"the server is not as it was for earlier trials of the experiment: {change}"
+        yield Finding("server", "warning", text)

@@ -1,14 +1,15 @@
-"""The component loads of a trial: scripts of one workload that go to one server, with own clients.
+"""The component loads of a trial: scripts of one workload on one server, with their own clients.
 
-A trial has one component unless its scripts go to several servers, or other workloads run beside
-it. Of an open load each component has its share of the rate: independent Poisson streams add up to
-one of their sum. Of clients and users each has its share, one at least.
+A trial has one component unless its scripts go to several servers, or it has background workloads.
+Each component of an open load has its share of the rate: independent Poisson streams add up to
+one stream with the sum of the rates. Each has its share of clients or users, at least one.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -24,18 +25,15 @@ from pgpaces.plan import TrialPlan
 from pgpaces.texts import encoded
 from pgpaces.workload import WorkloadScript
 
-# Connections that are left to a command: programs that load make several.
+# Connections reserved for a command: programs that load data open several.
 _OF_COMMAND = 16
-# So many Python users a process has at least, where nobody asks for a number of them.
+# Python users per process, at least, if the number of processes is not requested.
 _OF_A_PROCESS = 8
 _SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
 
 
 class Work(Struct, frozen=True):
-    """A workload whose data stands ready.
-
-    name: empty of the trial's own, else of one beside it.
-    """
+    """A workload whose data stands ready. name: of a background workload; "" for the trial's."""
 
     name: str
     request: Request
@@ -45,16 +43,16 @@ class Work(Struct, frozen=True):
     scale: int
 
     def variables(self) -> dict[str, str]:
-        """Those of the scripts: the scale, the workload's own, and what was given."""
+        """The variables of the scripts: the scale, the workload's own, and the requested ones."""
         own = self.request.workload.variables
         return {"scale": str(self.scale), **own, **dict(self.request.trial.variables)}
 
 
 class ComponentLoad(Struct, frozen=True):
-    """Scripts of a work that go to a node.
+    """Scripts of a workload that go to a node.
 
-    places: of its scripts among those of the work; weights: of each, here. plan: with its share of
-    the load. labels: what its scripts are called in the trial.
+    places: of its scripts among those of the workload; weights: of each, here. plan: with its share
+    of the load. labels: the names of its scripts in the trial.
     """
 
     work: Work
@@ -66,7 +64,7 @@ class ComponentLoad(Struct, frozen=True):
 
     @property
     def clients(self) -> int:
-        """How many it has."""
+        """The number of its clients."""
         return self.plan.clients or 1
 
     @property
@@ -79,11 +77,11 @@ class ComponentLoad(Struct, frozen=True):
 
     @property
     def commands(self) -> list[Sequence[generator.ScriptCommand]]:
-        """Those of each of its scripts."""
+        """The commands of each of its scripts."""
         return [self.work.commands[place] for place in self.places]
 
     def engine_plan(self) -> generator.EnginePlan:
-        """Its plan, with the number of threads decided."""
+        """Its plan, with a number of threads."""
         half = max(1, (os.cpu_count() or 2) // 2)
         each = 64 if self.work.request.workload.users is None else _OF_A_PROCESS
         threads = self.plan.threads or max(1, min(half, self.clients // each))
@@ -92,14 +90,14 @@ class ComponentLoad(Struct, frozen=True):
         return generator.EnginePlan.of(decided, self.clients, threads, names)
 
     def load(self, connection: generator.Connection) -> RunningLoad:
-        """It, connected. Raises PgpacesError."""
+        """The connected load. Raises PgpacesError."""
         if self.work.request.workload.users is not None:
             return functions.load(self, connection)
         texts = [(source_of(s), s.weight, encoded(s.text)) for s in self.scripts]
         return generator.Engine(self.engine_plan(), texts, connection)
 
     def facts(self) -> ComponentFacts:
-        """What a record of the trial says of it."""
+        """Its part of the trial's record."""
         return ComponentFacts(
             of=self.work.name,
             workload=self.work.request.workload.name,
@@ -120,19 +118,20 @@ class ComponentLoad(Struct, frozen=True):
 def component_loads(
     works: Sequence[Work], nodes: Sequence[str], free: int | None
 ) -> tuple[ComponentLoad, ...]:
-    """The component loads of these works, the trial's own first. nodes: names of all.
+    """The component loads of these workloads, the trial's own first. nodes: names of all.
 
-    free: connections that the server has left; None where it does not say. Raises PlanError.
+    free: free connections of the server; None if not known. Raises PlanError.
     """
     if free is not None and any(work.request.workload.command is not None for work in works):
         free = max(1, free - _OF_COMMAND)
-    found = [component for work in works for component in _of_work(work, nodes, free)]
+    components = [component for work in works for component in _of_work(work, nodes, free)]
+    nodes_of_script = Counter((id(c.work), place) for c in components for place in c.places)
     named = []
-    for number, component in enumerate(found):
-        before = f"{component.work.name}/" if component.work.name else ""
-        behind = f" on {component.node}"
+    for number, component in enumerate(components):
+        prefix = f"{component.work.name}/" if component.work.name else ""
         labels = tuple(
-            f"{before}{script.name}{behind if _goes_twice(component.work, place, found) else ''}"
+            f"{prefix}{script.name}"
+            + (f" on {component.node}" if nodes_of_script[id(component.work), place] > 1 else "")
             for place, script in zip(component.places, component.scripts, strict=True)
         )
         seed = (component.plan.seed + number * _SEEDS) % 2**64
@@ -140,55 +139,50 @@ def component_loads(
     return tuple(named)
 
 
-def _goes_twice(work: Work, place: int, among: Sequence[ComponentLoad]) -> bool:
-    """Whether a script goes to several nodes."""
-    return sum(component.work is work and place in component.places for component in among) > 1
-
-
 def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[ComponentLoad]:
     plan = work.request.trial
     weights = _weights(work.request, work.scripts, nodes)
-    shares = {node: sum(found.values(), Fraction()) for node, found in weights.items()}
+    shares = {node: sum(own.values(), Fraction()) for node, own in weights.items()}
     clients = _shares(plan.clients_for(free), list(shares.values()))
     total = sum(shares.values(), Fraction())
-    # Weights are whole numbers, also of a script that goes to several nodes.
-    parts = math.lcm(*(w.denominator for found in weights.values() for w in found.values()))
-    for (node, found), count in zip(weights.items(), clients, strict=True):
+    # Weights are integers, also those of a script that goes to several nodes.
+    parts = math.lcm(*(w.denominator for own in weights.values() for w in own.values()))
+    for (node, own), count in zip(weights.items(), clients, strict=True):
         load = plan.load
         if load.model == "open" and load.rate is not None and len(weights) > 1:
             load = replace(load, rate=load.rate * float(shares[node] / total))
-        whole = tuple(int(weight * parts) for weight in found.values())
-        here = {work.scripts[place].name for place in found}
-        own = tuple((name, limit) for name, limit in plan.limits if name in here)
-        share = replace(plan, load=load, clients=count, limits=own)
-        yield ComponentLoad(work, node, tuple(found), whole, share)
+        whole = tuple(int(weight * parts) for weight in own.values())
+        names = {work.scripts[place].name for place in own}
+        own_limits = tuple((name, limit) for name, limit in plan.limits if name in names)
+        share = replace(plan, load=load, clients=count, limits=own_limits)
+        yield ComponentLoad(work, node, tuple(own), whole, share)
 
 
 def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
-    """How many clients a workload has at each node, where it was asked for a number of them."""
+    """The clients of a workload at each node; empty if their number was not requested."""
     if request.trial.clients is None:
         return {}
     weights = _weights(request, choose(request.workload, request.scripts), nodes)
-    shares = [sum(found.values(), Fraction()) for found in weights.values()]
+    shares = [sum(own.values(), Fraction()) for own in weights.values()]
     return dict(zip(weights, _shares(request.trial.clients, shares), strict=True))
 
 
 def _weights(
     request: Request, scripts: Sequence[WorkloadScript], nodes: Sequence[str]
 ) -> dict[str, dict[int, Fraction]]:
-    """For each node the scripts that go there, by place, with their share of the weight."""
-    found: dict[str, dict[int, Fraction]] = {}
+    """The scripts of each node, by place, with their share of the weight."""
+    weights: dict[str, dict[int, Fraction]] = {}
     for place, script in enumerate(scripts):
         where = nodes_of(node_of(request, script.name, nodes), nodes)
         for node in where:
-            found.setdefault(node, {})[place] = Fraction(script.weight, len(where))
-    # A node with nothing to do is none, but where nothing at all is: the engine says that.
-    busy = {node: each for node, each in found.items() if any(each.values())}
-    return busy or dict(list(found.items())[:1])
+            weights.setdefault(node, {})[place] = Fraction(script.weight, len(where))
+    # Idle nodes are left out. If all are idle, one stays, so that the engine reports the error.
+    busy = {node: own for node, own in weights.items() if any(own.values())}
+    return busy or dict(list(weights.items())[:1])
 
 
 def _shares(clients: int, weights: Sequence[Fraction]) -> list[int]:
-    """How many clients each has: one at least, the others by weight. Raises PlanError."""
+    """The clients of each share: at least one, the others by weight. Raises PlanError."""
     check_clients(clients, len(weights))
     total = sum(weights) or 1
     exact = [clients * weight / total for weight in weights]
@@ -201,10 +195,10 @@ def _shares(clients: int, weights: Sequence[Fraction]) -> list[int]:
     return counts
 
 
-def limits(found: Sequence[ComponentLoad], general: int | None) -> tuple[tuple[str, int], ...]:
-    """The script and limit, ns, of each with another limit than the general one; 0: none."""
+def limits(components: Sequence[ComponentLoad], general: int | None) -> tuple[tuple[str, int], ...]:
+    """The scripts whose limit, ns, is not the general one, with that limit; 0: none."""
     every: dict[str, int | None] = {}
-    for component in found:
+    for component in components:
         own = dict(component.plan.limits)
         for label, script in zip(component.labels, component.scripts, strict=True):
             every[label] = own.get(script.name, component.plan.limit_ns)

@@ -1,7 +1,7 @@
-"""What the machine of a trial's server costs, and which disk of it is written to.
+"""The costs of the machine of a trial's server, and the disk with the server's data.
 
-Both are known of this machine by its host file and its /sys; of another by what an experiment file
-says of its target, or a host file that is named for it.
+For this machine they come from its host file and /sys; for another from the target in an
+experiment file, or from a host file that is named for it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pgpaces.plan import TargetPlan
 
 
 def of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | None:
-    """The costs of a run's machine: of the file that is named for it, else of this machine's.
+    """The costs of a run's machine: from the named file, else from this machine's.
 
-    None where the server is elsewhere and no file is named. Raises PlanError, TlsError.
+    None if the server is elsewhere and no file is named. Raises PlanError, TlsError.
     """
     from pgpaces import host_file
 
@@ -32,7 +32,7 @@ def of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | No
 
 
 def facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
-    """What a trial's record says of the machine."""
+    """The facts of the machine in a trial's record."""
     data, plain = server.data_directory, {} if costs is None else costs.plain()
     disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
     return host.facts().but(data_disk=disk, costs=(plain,) if plain else ())

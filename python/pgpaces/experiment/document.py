@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 class DocumentExtras(Struct, frozen=True):
-    """What a document holds beside the experiment.
+    """The contents of a document besides the experiment.
 
-    command: what was typed to run it. workload_hash: of data and scripts. goal: what trials are
-    chosen for, where they are not those of the design.
+    command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment.
     """
 
     command: str
@@ -29,20 +28,23 @@ class DocumentExtras(Struct, frozen=True):
     goal: Goal | None = None
 
 
-def write(experiment: Experiment, beside: DocumentExtras) -> dict[str, Any]:
+def write(experiment: Experiment, extras: DocumentExtras) -> dict[str, Any]:
     """The document."""
     from pgpaces.experiment import strategies
 
     targets = tuple(_shown(target) for target in experiment.targets)
     source = addresses.source(experiment.from_database)
     stored = replace(experiment, targets=targets, from_database=source)
-    found = {"command": beside.command, "workload_hash": beside.workload_hash}
-    goal = {} if beside.goal is None else {"goal": strategies.write(beside.goal)}
-    return {"experiment": to_builtins(stored), **found, **goal}
+    document = {
+        "experiment": to_builtins(stored),
+        "command": extras.command,
+        "workload_hash": extras.workload_hash,
+    }
+    return document | ({} if extras.goal is None else {"goal": strategies.write(extras.goal)})
 
 
 def goal(document: Mapping[str, Any]) -> Goal | None:
-    """What trials are chosen for; None for those of a design. Raises StoreError."""
+    """The goal of an adaptive experiment; None for one with a design. Raises StoreError."""
     written = document.get("goal")
     if written is None:
         return None
@@ -57,23 +59,23 @@ def _shown(target: Target) -> Target:
 
 
 def read(document: Mapping[str, Any]) -> Experiment:
-    """The experiment of a document. Raises StoreError where it cannot be one."""
+    """The experiment of a document. Raises StoreError if it is damaged."""
     try:
         written = {**document["experiment"]}
         written["targets"] = [_priced(target) for target in written.get("targets", ())]
-        found = facts.read(Experiment, written, "an experiment")
+        experiment = facts.read(Experiment, written, "an experiment")
     except (ValueError, PlanError, KeyError, TypeError) as error:
         raise StoreError(f"the stored experiment is damaged: {error}") from None
-    if folder := document.get("data_dir"):  # of one that was stored before it was a level
-        fixed = {**found.design.fixed, "data_dir": str(folder)}
-        return replace(found, design=replace(found.design, fixed=fixed))
-    return found
+    if folder := document.get("data_dir"):  # of an earlier version, in which it was no level
+        fixed = {**experiment.design.fixed, "data_dir": str(folder)}
+        return replace(experiment, design=replace(experiment.design, fixed=fixed))
+    return experiment
 
 
 def _priced(target: Mapping[str, Any]) -> dict[str, Any]:
-    """A target as it is stored now; before there were costs it had a price an hour."""
-    found = {**target}
-    price, currency = found.pop("price_per_h", None), found.pop("currency", "USD")
+    """A target as it is stored now; earlier versions stored a price per hour instead of costs."""
+    written = {**target}
+    price, currency = written.pop("price_per_h", None), written.pop("currency", "USD")
     if price is not None:
-        found["costs"] = {"price_per_h": price, "currency": currency}
-    return found
+        written["costs"] = {"price_per_h": price, "currency": currency}
+    return written

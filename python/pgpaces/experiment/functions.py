@@ -1,4 +1,4 @@
-"""Users that are Python functions, as trials run them: what they cannot be asked, and their way."""
+"""Users that are Python functions, as trials run them: their limitations and their connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _USUAL = {
 
 
 def check(workload: Workload, trial: TrialPlan) -> None:
-    """Raises PlanError, WorkloadError for what users cannot be asked."""
+    """Raises PlanError, WorkloadError for options that such users do not support."""
     users = workload.users
     if users is None:
         return
@@ -42,20 +42,21 @@ def check(workload: Workload, trial: TrialPlan) -> None:
     if any(script.name not in tasks for script in workload.scripts):
         raise PlanError(
             f"workload {workload.name} is Python users, and runs no scripts",
-            "name the scripts' own workload, or run them beside it: --beside FILE.sql",
+            "name the scripts' own workload, or run them as a background workload:"
+            " --beside FILE.sql",
         )
     for name, usual in ONLY_OF_SCRIPTS.items():
         if name != "threads" and getattr(trial, name) != usual:
             raise PlanError(f"{name.replace('_', ' ')} is of scripts, and Python users have none")
     if not trial.continue_on_error or trial.backlog != "serve":
         raise PlanError("a task that raises ends nothing", "leave out --on-error")
-    given = {"scale": "1", **workload.variables, **dict(trial.variables)}
+    variables = {"scale": "1", **workload.variables, **dict(trial.variables)}
     for each in (*(task.function for task in users.tasks), *filter(None, [users.setup])):
-        call(each, given, task=each is not users.setup)
+        call(each, variables, task=each is not users.setup)
 
 
 def load(component: ComponentLoad, connection: generator.Connection) -> UsersLoad:
-    """The users of a component, each with what it has. Raises PgpacesError."""
+    """The load of a component's users. Raises PgpacesError."""
     users = component.work.request.workload.users
     assert users is not None
     keywords = for_driver(connection)
@@ -67,9 +68,9 @@ def load(component: ComponentLoad, connection: generator.Connection) -> UsersLoa
 
 
 def uri(keywords: dict[str, str]) -> str:
-    """A connection as a URI that libpq and the drivers with parsers of their own understand.
+    """A connection as a URI that libpq and drivers with their own parsers understand.
 
-    Without what is the default of libpq, for those that know fewer keywords.
+    Without libpq's defaults, because some drivers know fewer keywords.
     """
     rest = {
         name: value

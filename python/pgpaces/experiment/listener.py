@@ -1,4 +1,4 @@
-"""Who hears what happens: the pipeline knows no terminal."""
+"""Listeners receive the events of the pipeline, which knows no terminal."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """Hears what happens. Override what is wanted."""
+    """Receives the events of a trial. Override the methods that you need."""
 
     def say(self, text: str) -> None:
-        """A stage has begun or goes on."""
+        """A stage has begun or makes progress."""
 
     def started(self, trial: Trial, connect_ns: int) -> None:
-        """The load runs; connecting took so long."""
+        """The load runs; connect_ns: how long it took to connect."""
 
     def interval(self, interval: Interval) -> None:
         """A second has passed and is stored."""
@@ -33,26 +33,26 @@ class Listener:
 
 
 class SweepListener(Listener):
-    """Hears how an experiment goes. Machines call it from threads of their own."""
+    """Receives the events of an experiment. Each machine calls it from its own thread."""
 
     def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
-        """A trial begins; who is to hear of it."""
+        """A trial begins; returns the listener for its events."""
         return Listener()
 
-    def done(self, machine: str, slot: Slot, found: Outcome | PgpacesError) -> None:
+    def done(self, machine: str, slot: Slot, outcome: Outcome | PgpacesError) -> None:
         """A trial has ended, or could not begin."""
 
     def due(self, machine: str, slot: Slot, why: str) -> None:
-        """What comes next, of trials that are chosen as it goes, and why."""
+        """The next trial of an adaptive experiment, and why it was chosen."""
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
-        """A server was not there for several trials; so many of its trials are left out."""
+        """A server was unreachable for several trials; trials: the number left out for it."""
 
 
 class Progress(Struct):
-    """How far an experiment is. done: trials that were run, also before it was resumed.
+    """The progress of an experiment. done: trials that were run, also before it was resumed.
 
-    total: None where nobody knows beforehand.
+    total: None if it is not known in advance.
     """
 
     total: int | None
@@ -63,7 +63,7 @@ class Progress(Struct):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ended(self, machine: str, seconds: float, left: int, *, well: bool) -> None:
-        """Another trial of a machine is over; so many are left."""
+        """Counts a trial of a machine. left: the number of its remaining trials."""
         with self._lock:
             self.done += well
             self.failed += not well
@@ -71,7 +71,7 @@ class Progress(Struct):
             self.spent_s.setdefault(machine, []).append(seconds)
 
     def seconds_left(self) -> float | None:
-        """Until the last machine is done, if its trials go on as they went; None before any."""
+        """Time until the last machine is done, by the mean of its trials; None before any."""
         with self._lock:
             means = {m: sum(spent) / len(spent) for m, spent in self.spent_s.items()}
             if not means:
@@ -80,12 +80,12 @@ class Progress(Struct):
             return max((means.get(m, usual) * n for m, n in self.left.items()), default=0.0)
 
     def left_out(self, machine: str, left: int) -> None:
-        """Another trial of a machine is not even tried: what others take is told by them."""
+        """Counts a trial that is left out, which says nothing about the time of the others."""
         with self._lock:
             self.failed += 1
             self.left[machine] = left
 
     def place(self) -> str:
-        """Which trial runs: `3/18`, or `3` where nobody knows how many there will be."""
+        """The running trial: `3/18`, or `3` if the total is not known."""
         of = "" if self.total is None else f"/{self.total}"
         return f"{self.done + self.failed + 1}{of}"

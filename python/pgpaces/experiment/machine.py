@@ -1,4 +1,4 @@
-"""The trials of one machine, one after the other: servers opened and kept, failures tried again."""
+"""The trials of one machine in sequence: opens and reuses servers, repeats failed trials."""
 
 from __future__ import annotations
 
@@ -25,52 +25,52 @@ from pgpaces.experiment.listener import Progress, SweepListener
 from pgpaces.experiment.queue import Due, Queue
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Say, Site, site
-from pgpaces.experiment.stops import kept
-from pgpaces.experiment.trial import Keeping, Outcome, run_at
+from pgpaces.experiment.stops import retry_write
+from pgpaces.experiment.trial import Outcome, TrialContext, run_at
 from pgpaces.facts import ServerFacts
 from pgpaces.plan import TargetPlan
 
 ATTEMPTS = 2
-# What is asked for cannot be; asking again changes nothing.
-_HOPELESS = (PlanError, ConsentError, WorkloadError, ScriptError)
-# So many trials in a row that could not reach their server: it is away.
+# Errors of the request itself; another attempt fails the same way.
+_PERMANENT = (PlanError, ConsentError, WorkloadError, ScriptError)
+# A server counts as away after this number of trials in a row that could not reach it.
 AWAY_AFTER = 3
-# A server that let trials in is waited for so long where it is not there: it may be restarting.
+# Wait for a server that earlier trials reached and that is away now: it may be restarting.
 BACK_S = 120.0
 _LOOK_S = 1.0
 
 
 class Machine(Struct):
-    """One machine and what is to be run on it.
+    """One machine and the trials to run on it.
 
-    expected: facts of each server as it was for its first trial. broken: what nobody foresaw.
+    expected: facts of each server as it was for its first trial. failure: an unexpected exception.
     """
 
     name: str
     queue: Queue
     progress: Progress
     expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict)
-    broken: BaseException | None = None
+    failure: BaseException | None = None
     _away: dict[object, int] = field(default_factory=dict)
     _reached: set[TargetPlan] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.progress.left[self.name] = self.queue.left
 
-    def run(self, keeping: Keeping) -> None:
-        """Every trial, until somebody asks for the end."""
+    def run(self, context: TrialContext) -> None:
+        """Runs every trial, until the end is requested."""
         try:
             with contextlib.closing(_Sites()) as sites:
-                while not keeping.stops.asked and (due := self.queue.next()) is not None:
-                    self._trial(due, sites, keeping)
+                while not context.stops.requests and (due := self.queue.next()) is not None:
+                    self._trial(due, sites, context)
         except BaseException as error:
-            self.broken = error
-            if not keeping.stops.asked:  # the others end their trials, and are not cut short
-                keeping.stops.ask()
+            self.failure = error
+            if not context.stops.requests:  # the other machines complete their trials
+                context.stops.ask()
 
-    def _trial(self, due: Due, sites: _Sites, keeping: Keeping) -> None:
-        """One trial, and once more if it fails. Raises StoreError where it cannot be kept."""
-        listener, stops = keeping.listener, keeping.stops
+    def _trial(self, due: Due, sites: _Sites, context: TrialContext) -> None:
+        """Runs one trial, twice if it fails. Raises StoreError if it cannot be stored."""
+        listener, stops = context.listener, context.stops
         assert isinstance(listener, SweepListener)
         slot, request = due.slot, due.request
         key = request.target
@@ -82,101 +82,103 @@ class Machine(Struct):
             listener.due(self.name, slot, due.why)
         started = time.monotonic()
         well = False
-        found: Outcome | PgpacesError = RunError("it was not tried")
+        outcome: Outcome | PgpacesError = RunError("it was not tried")
         for attempt in range(1, ATTEMPTS + 1):
-            ear = listener.trial(self.name, slot, attempt, self.progress)
-            if isinstance(found, ServerError):
-                self._await(request, sites, replace(keeping, listener=ear))
-            found = self._attempt(request, attempt, sites, replace(keeping, listener=ear))
-            listener.done(self.name, slot, found)
-            well = isinstance(found, Outcome) and found.trial.state == "finished"
-            well = well and not _lost(found)
-            if well or stops.asked or _hopeless(found):
+            own = replace(context, listener=listener.trial(self.name, slot, attempt, self.progress))
+            if isinstance(outcome, ServerError):
+                self._await(request, sites, own)
+            outcome = self._attempt(request, attempt, sites, own)
+            listener.done(self.name, slot, outcome)
+            well = isinstance(outcome, Outcome) and outcome.trial.state == "finished"
+            well = well and not _lost(outcome)
+            if well or stops.requests or _permanent(outcome):
                 break
-        if (lost := _lost(found)) is not None:
+        if (lost := _lost(outcome)) is not None:
             raise lost
-        if stops.asked and not well:
+        if stops.requests and not well:
             return
-        self.queue.ended(due, found)
+        self.queue.ended(due, outcome)
         self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
-        self._count_away(key, found, listener)
+        self._count_away(key, outcome, listener)
 
     def _attempt(
-        self, request: Request, attempt: int, sites: _Sites, keeping: Keeping
+        self, request: Request, attempt: int, sites: _Sites, context: TrialContext
     ) -> Outcome | PgpacesError:
         place = request.place
         assert place is not None
-        # Of one that is run again behind others the attempts are counted on.
+        # A trial that is run again later continues its count of attempts.
         place, key = replace(place, attempt=place.attempt + attempt - 1), request.target
-        asked = replace(request, place=place)
-        store, listener = keeping.store, keeping.listener
+        request = replace(request, place=place, expected=self.expected.get(key))
+        store, listener = context.store, context.listener
         assert store is not None
         try:
-            # No load goes to a server for nothing.
-            self._keep(lambda: store.beat_experiment(place.experiment), keeping)
-            where = sites.open(asked, keeping)
+            # No load without a store that takes its results.
+            self._write(lambda: store.beat_experiment(place.experiment), context)
+            where = sites.open(request, context)
             self._reached.add(key)
-            found = run_at(where, replace(asked, expected=self.expected.get(key)), keeping)
+            outcome = run_at(where, request, context)
         except StoreError as error:
             return error
         except PgpacesError as error:
             sites.abandon(listener.say)
-            if not keeping.stops.asked:
+            if not context.stops.requests:
                 note = (place.experiment, place.cell, place.block, place.attempt, error.message)
-                self._keep(lambda: store.note_failure(*note), keeping)
+                self._write(lambda: store.note_failure(*note), context)
             return error
-        if found.error is not None:
+        if outcome.error is not None:
             sites.abandon(listener.say)
-        self.expected.setdefault(key, found.trial.server)
-        return found
+        self.expected.setdefault(key, outcome.trial.server)
+        return outcome
 
-    def _keep(self, write: Callable[[], None], keeping: Keeping) -> None:
-        kept(write, keeping.stops, keeping.listener.say, keeping.wait_s)
+    def _write(self, write: Callable[[], None], context: TrialContext) -> None:
+        retry_write(write, context.stops, context.listener.say, context.wait_s)
 
-    def _await(self, request: Request, sites: _Sites, keeping: Keeping) -> None:
-        """Waits for an external server that was there before."""
-        target, stops = request.target, keeping.stops
+    def _await(self, request: Request, sites: _Sites, context: TrialContext) -> None:
+        """Waits for an external server that earlier trials reached."""
+        target, stops = request.target, context.stops
         if target.dsn is None or target not in self._reached or self._away.get(target, 0):
             return
-        deadline, told = time.monotonic() + BACK_S, False
-        while not stops.asked and time.monotonic() < deadline:
+        deadline, announced = time.monotonic() + BACK_S, False
+        while not stops.requests and time.monotonic() < deadline:
             try:
-                sites.open(request, keeping)
+                sites.open(request, context)
                 return
             except ServerError as error:
-                if not told:
-                    keeping.listener.say(f"waiting for the server: {error.message}")
-                told = True
+                if not announced:
+                    context.listener.say(f"waiting for the server: {error.message}")
+                announced = True
             stops.rest(_LOOK_S)
 
     def _count_away(
-        self, key: object, found: Outcome | PgpacesError, listener: SweepListener
+        self, key: object, outcome: Outcome | PgpacesError, listener: SweepListener
     ) -> None:
-        # A server that says how few connections it has is there: another load may fit.
-        if not isinstance(found, ServerError) or isinstance(found, ConnectionsError):
+        # A server that reports too few connections is reachable: another load may fit.
+        if not isinstance(outcome, ServerError) or isinstance(outcome, ConnectionsError):
             self._away[key] = 0
             return
         self._away[key] = self._away.get(key, 0) + 1
         if self._away[key] == AWAY_AFTER:
-            listener.away(self.name, found, self.progress.left[self.name])
+            listener.away(self.name, outcome, self.progress.left[self.name])
 
 
-def _lost(found: Outcome | PgpacesError) -> StoreError | None:
-    """Why a trial is not in the store, if it is not."""
-    if isinstance(found, Outcome):
-        return found.store_error
-    return found if isinstance(found, StoreError) else None
+def _lost(outcome: Outcome | PgpacesError) -> StoreError | None:
+    """The error that kept a trial out of the store, if any."""
+    if isinstance(outcome, Outcome):
+        return outcome.store_error
+    return outcome if isinstance(outcome, StoreError) else None
 
 
-def _hopeless(found: Outcome | PgpacesError) -> bool:
-    """Whether trying again changes nothing, or would do once more what must not be done."""
-    return isinstance(found, _HOPELESS) or (isinstance(found, Outcome) and bool(found.killed))
+def _permanent(outcome: Outcome | PgpacesError) -> bool:
+    """Whether another attempt would fail the same way, or trip the kill switch again."""
+    return isinstance(outcome, _PERMANENT) or (
+        isinstance(outcome, Outcome) and bool(outcome.killed)
+    )
 
 
 class _Sites:
-    """The server that runs now: the last trial's, kept for the next one if that wants the same.
+    """The running server: the last trial's, reused if the next trial needs the same one.
 
-    One at a time on a machine, so that no other one takes memory or works beside it.
+    One at a time on a machine, so that no other server competes for memory and CPU.
     """
 
     def __init__(self) -> None:
@@ -185,22 +187,22 @@ class _Sites:
         self._site: Site | None = None
         self._contexts: dict[TargetPlan, dict[str, str]] = {}
 
-    def open(self, request: Request, keeping: Keeping) -> Site:
-        """The server of a trial. One of ours is started with the settings that need a start.
+    def open(self, request: Request, context: TrialContext) -> Site:
+        """The server of a trial. A managed one is started with the settings that need a start.
 
-        Raises ServerError, and PlanError for settings that it does not know.
+        Raises ServerError, and PlanError for unknown settings.
         """
-        target, say = request.target, keeping.listener.say
+        target, say = request.target, context.listener.say
         if target.dsn is not None:
             return self._open(target, say)
-        wanted = dict(request.trial.settings)
-        known = self._contexts.setdefault(target, {})
-        if unknown := {name: value for name, value in wanted.items() if name not in known}:
+        options = dict(request.trial.settings)
+        contexts = self._contexts.setdefault(target, {})
+        if unknown := {name: value for name, value in options.items() if name not in contexts}:
             where = self._open(target, say)
             of_server = settings.of_server(where.access, unknown)
-            known |= {name: of_server.get(name, "") for name in unknown}
-        given = tuple((n, v) for n, v in wanted.items() if known[n] == "postmaster")
-        return self._open(replace(target, server_settings=given), say)
+            contexts |= {name: of_server.get(name, "") for name in unknown}
+        at_start = tuple((n, v) for n, v in options.items() if contexts[n] == "postmaster")
+        return self._open(replace(target, server_settings=at_start), say)
 
     def _open(self, target: TargetPlan, say: Say) -> Site:
         if self._site is not None and self._target == target:
@@ -211,13 +213,13 @@ class _Sites:
         return self._site
 
     def abandon(self, say: Say) -> None:
-        """Ends it where a trial failed; the next one starts anew, whatever that one left."""
+        """Stops it after a failed trial; the next trial gets a fresh server."""
         try:
             self.close()
         except PgpacesError as error:
             say(f"warning: {error.message}")
 
     def close(self) -> None:
-        """Ends the server if it is ours."""
+        """Stops a managed server."""
         self._site = self._target = None
         self._stack.close()

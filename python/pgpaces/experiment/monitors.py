@@ -1,4 +1,4 @@
-"""What looks at the server beside a load, and once behind it: kill switch, sensors, plans."""
+"""Monitors of the server during a load, and once after it: kill switch, sensors, plans."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _EXPLAINED_MAX = 2**20
 
 
 @contextlib.contextmanager
-def beside(
+def monitoring(
     cell: ReadyTrial, listener: Listener, jobs: Sequence[bulk.CommandJob | None] = ()
 ) -> Iterator[Monitors]:
-    """Who looks, as long as the load lasts; they keep what they saw. jobs: of components."""
+    """The monitors, active within this context; they keep their samples. jobs: of components."""
     connection, factor = cell.primary(), cell.request.trial.kill_switch
     keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
@@ -42,22 +42,22 @@ def beside(
         if cell.request.observe:
             sensors = _Sensors(*_sensing(cell, stack))
         counters = bulk.Counters(cell, jobs)
-        yield Monitors(cell, keywords, (_Guard(watch), counters), sensors)
+        yield Monitors(cell, keywords, _KillSwitch(watch), counters, sensors)
 
 
 def _sensing(
     cell: ReadyTrial, stack: contextlib.ExitStack
 ) -> tuple[dict[str, host.HostSensor], dict[str, server.Sensor]]:
-    """Sensors of the primary and of every standby, and of the machine of each, by node.
+    """Sensors of the primary and of every standby, and of their machines, by node.
 
-    The primary has no name. A standby on the same machine has no machine of its own.
+    The key of the primary is "". A standby on the same machine adds no machine.
     """
     machines: dict[str, host.HostSensor] = {}
     servers: dict[str, server.Sensor] = {}
     places: set[str] = set()
     for node in (PRIMARY, *cell.site.standbys):
         name = "" if node == PRIMARY else node
-        # What a standby serves, if it serves anything.
+        # The database that a standby serves, if any.
         served = (
             component.work.prepared.dbname
             for component in cell.components
@@ -80,7 +80,7 @@ def _sensing(
 
 
 class _Sensors(Struct, frozen=True):
-    """Of the machines, and of the servers, by node; the primary has no name."""
+    """Sensors of the machines, and of the servers, by node; the key of the primary is ""."""
 
     machines: Mapping[str, host.HostSensor]
     servers: Mapping[str, server.Sensor]
@@ -91,67 +91,67 @@ class _Sensors(Struct, frozen=True):
         return (*self.machines.values(), *self.servers.values())
 
     def samples(self) -> tuple[Sample, ...]:
-        """What all read, by second."""
-        found = [sample for sensor in self.servers.values() for sample in sensor.samples()]
+        """The samples of all sensors, by second."""
+        samples = [sample for sensor in self.servers.values() for sample in sensor.samples()]
         for node, machine in self.machines.items():
-            before = f"{node}/" if node else ""
-            found += [replace(s, source=f"{before}{s.source}") for s in machine.samples()]
-        return tuple(sorted(found, key=lambda sample: sample.second))
+            prefix = f"{node}/" if node else ""
+            samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.samples()]
+        return tuple(sorted(samples, key=lambda sample: sample.second))
 
     def findings(self, pace: throttle.Pace) -> list[Finding]:
-        """What all found. pace: what the load did meanwhile."""
-        found = []
+        """The findings of all sensors. pace: of the load in the same seconds."""
+        findings = []
         for node, machine in self.machines.items():
-            before = f"the machine of {node}: " if node else ""
-            said = throttle.findings(machine.samples(), pace)
-            found += [replace(one, text=f"{before}{one.text}") for one in said]
-        return [*found, *(one for sensor in self.servers.values() for one in sensor.findings())]
+            prefix = f"the machine of {node}: " if node else ""
+            for finding in throttle.findings(machine.samples(), pace):
+                findings.append(replace(finding, text=f"{prefix}{finding.text}"))
+        return [*findings, *(f for sensor in self.servers.values() for f in sensor.findings())]
 
 
-class _Guard:
-    """Stops the load when the watch says so. reason: why it did."""
+class _KillSwitch:
+    """Stops the load when the watch reports a reason."""
 
     def __init__(self, watch: postgres.Watch | None) -> None:
         self._watch = watch
         self.reason: str | None = None
 
     def begin(self) -> None:
-        """The load runs."""
+        """To be called when the load runs."""
         if self._watch:
             self._watch.begin()
 
-    def look(self, load: Stoppable) -> None:
+    def sample(self, load: Stoppable) -> None:
         """To be called once a second."""
         if self._watch and self.reason is None and (reason := self._watch.reason()):
             self.reason = f"kill switch: {reason}"
             load.stop()
 
     def notes(self) -> list[str]:
-        """What the answer says of it."""
+        """Its sentences in the answer."""
         if self._watch is None:
             return []
-        found = [f"kill switch: before the load, {self._watch.before}"]
+        notes = [f"kill switch: before the load, {self._watch.before}"]
         if self._watch.blind:
-            found.append(
+            notes.append(
                 "kill switch: statements of other roles are hidden from this one; grant it"
                 " pg_read_all_stats"
             )
-        return found if self.reason is None else [*found, self.reason]
+        return notes if self.reason is None else [*notes, self.reason]
 
 
 class Monitors:
-    """All who look. explained: see `explain`."""
+    """All monitors of a trial. explained: see `explain`."""
 
     def __init__(
         self,
         cell: ReadyTrial,
         keywords: dict[str, str],
-        watching: tuple[_Guard, bulk.Counters],
+        kill_switch: _KillSwitch,
+        counters: bulk.Counters,
         sensors: _Sensors | None,
     ) -> None:
         self._cell, self._keywords = cell, keywords
-        self._guard, self._counters = watching
-        self._sensors = sensors
+        self._kill_switch, self._counters, self._sensors = kill_switch, counters, sensors
         self.explained: tuple[Explained, ...] = ()
         self._notes: list[str] = []
         self._silent_s = 0.0
@@ -159,25 +159,25 @@ class Monitors:
     @property
     def reason(self) -> str | None:
         """Why the load was stopped."""
-        return self._guard.reason
+        return self._kill_switch.reason
 
     def ready(self) -> None:
-        """The load is about to begin."""
+        """To be called just before the load begins."""
         self._counters.begin()
 
     def begin(self, start_s: float) -> None:
-        """The load runs. start_s: when second 0 begins, by the monotonic clock."""
-        self._guard.begin()
+        """To be called when the load runs. start_s: start of second 0 by the monotonic clock."""
+        self._kill_switch.begin()
         if self._sensors:
             for sensor in self._sensors.every:
                 sensor.begin(start_s)
 
-    def look(self, load: Stoppable) -> None:
+    def sample(self, load: Stoppable) -> None:
         """To be called once a second."""
-        self._guard.look(load)
+        self._kill_switch.sample(load)
 
     def answers(self) -> bool:
-        """Whether the server does, behind the load: of one that is silent nothing more is asked."""
+        """Whether the server answers after the load; a silent one gets no more queries."""
         servers = self._sensors.servers if self._sensors else {}
         self._silent_s = servers[""].silent_s() if servers else 0.0
         return not self._silent_s
@@ -193,19 +193,19 @@ class Monitors:
             yield Finding("server", "warning", text, self._silent_s, "s")
 
     def explain(self) -> None:
-        """How each statement is executed, once, behind the load: nothing is slower by it.
+        """Explains each statement once, after the load, so that it slows nothing.
 
-        In a database that stays as it is for its owner, statements are not executed.
+        In a database that must stay as it is, statements are not executed.
         """
-        found: list[Explained] = []
+        plans_: list[Explained] = []
         first = 0
         for component in self._cell.components:
-            found += self._explain(component, first)
+            plans_ += self._explain(component, first)
             first += len(component.places)
-        self.explained = tuple(found)
+        self.explained = tuple(plans_)
 
     def _explain(self, component: ComponentLoad, first: int) -> list[Explained]:
-        """The plans of a component, on its own server; of a pool, on the one that we administer.
+        """The plans of a component, from its own server; of a pool, from the primary.
 
         first: the number of its first script.
         """
@@ -241,21 +241,21 @@ class Monitors:
             return []
 
     def samples(self) -> tuple[Sample, ...]:
-        """What the sensors read."""
+        """The samples of the sensors."""
         return self._sensors.samples() if self._sensors else ()
 
     def observed(self) -> tuple[Observed, ...]:
-        """What else they saw of each server."""
+        """Other observations of each server."""
         servers = self._sensors.servers.values() if self._sensors else ()
         return tuple(sensor.observed() for sensor in servers)
 
     def findings(self, pace: throttle.Pace) -> list[Finding]:
-        """What the sensors found. pace: what the load did meanwhile."""
-        found = self._sensors.findings(pace) if self._sensors else []
-        return [*found, *self._counters.findings(), *self._silence()]
+        """The findings of all monitors. pace: of the load in the same seconds."""
+        findings = self._sensors.findings(pace) if self._sensors else []
+        return [*findings, *self._counters.findings(), *self._silence()]
 
     def notes(self) -> list[str]:
-        """What is to be said of it."""
+        """Their sentences in the answer."""
         sensors = self._sensors.every if self._sensors else ()
         read = [note for sensor in sensors for note in sensor.notes()]
-        return [*self._guard.notes(), *read, *self._notes]
+        return [*self._kill_switch.notes(), *read, *self._notes]

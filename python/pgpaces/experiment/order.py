@@ -1,4 +1,4 @@
-"""What is to be run: an order, and the requests of its trials made from it. Starts nothing."""
+"""An order to run an experiment, and the requests of its trials. Starts nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgpaces import levels, trust, workload
 from pgpaces.costs import Costs
 from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
 from pgpaces.errors import PlanError
-from pgpaces.experiment.request import OnStoreError, Request, asked_for
+from pgpaces.experiment.request import OnStoreError, Request, request_of
 from pgpaces.experiment.site import for_driver, source_database
 from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
@@ -23,7 +23,7 @@ from pgpaces.redaction import Redacted
 from pgpaces.result import Place
 from pgpaces.units import digits
 
-# Options of managed servers, and what to do instead for a target.
+# Options of managed servers, and the hint for a target.
 _MANAGED = {
     "server": "choose one",
     "data_dir": "choose one",
@@ -33,12 +33,12 @@ _MANAGED = {
 
 
 class Order(Struct, frozen=True):
-    """An experiment that is to be run, or resumed.
+    """An experiment to run, or to resume.
 
-    store: where results go; None for the default. resume: the id of the one to go on with.
-    command: what was typed, for whoever wants to run it again. costs: of this machine. goal: what
-    trials are chosen for as it goes; without one they are those of the design. consent: whether the
-    folders of workloads may execute programs.
+    store: where results go; None for the default. resume: the id of the experiment to resume.
+    command: as typed, so that it can be repeated. costs: of this machine. goal: of an adaptive
+    experiment; without one its trials are those of the design. consent: whether the folders of
+    workloads may execute programs.
     """
 
     experiment: Experiment
@@ -65,8 +65,8 @@ def _weighted(file: str) -> tuple[str, int]:
     return (file, 1) if number is None else (path, number)
 
 
-class _Resolved(Redacted, frozen=True):
-    """A target with everything that the environment says of it; machine: HERE if it is this one."""
+class _ResolvedTarget(Redacted, frozen=True):
+    """A target with all connection keywords, also of the environment; machine: HERE if local."""
 
     REDACTED: ClassVar = ("keywords",)
     target: Target
@@ -74,10 +74,10 @@ class _Resolved(Redacted, frozen=True):
     machine: str
 
 
-def _resolved(target: Target) -> _Resolved:
+def _resolved(target: Target) -> _ResolvedTarget:
     keywords = for_driver(generator.resolve(target.dsn))
     host = keywords.get("hostaddr") or keywords.get("host", "")
-    return _Resolved(target, keywords, HERE if is_local(keywords) else host)
+    return _ResolvedTarget(target, keywords, HERE if is_local(keywords) else host)
 
 
 class Builder(Redacted, frozen=True):
@@ -86,7 +86,7 @@ class Builder(Redacted, frozen=True):
     REDACTED: ClassVar = ("targets",)
     order: Order
     base: workload.Workload
-    targets: Mapping[str, _Resolved]
+    targets: Mapping[str, _ResolvedTarget]
 
     @classmethod
     def of(cls, order: Order) -> Builder:
@@ -100,68 +100,67 @@ class Builder(Redacted, frozen=True):
     @property
     def machines(self) -> dict[str, str]:
         """The machine of each target."""
-        return {name: found.machine for name, found in self.targets.items()}
+        return {name: target.machine for name, target in self.targets.items()}
 
     def request(
-        self, slot: Slot, experiment_id: str, given: Mapping[str, str | None] | None = None
+        self, slot: Slot, experiment_id: str, overrides: Mapping[str, str | None] | None = None
     ) -> Request:
-        """The trial of a slot. Raises PlanError, naming the cell, for levels that cannot be.
+        """The trial of a slot. Raises PlanError, naming the cell, for invalid levels.
 
-        given: levels of this trial alone, that tell no cells apart; None: without this one.
+        overrides: levels of this trial alone, not of its cell; None removes a level.
         """
         experiment = self.order.experiment
         design = experiment.design
-        named = {**design.fixed, **dict(slot.cell.levels), **(given or {})}
+        named = {**design.fixed, **dict(slot.cell.levels), **(overrides or {})}
         every = {n: v for n, v in named.items() if v is not None and n != ROLE}
         try:
             variant = every.get("variant")
             base = trust.variant(self.base, variant, self.order.consent) if variant else self.base
-            asked = levels.asked(every, base.load, design.load_seed(slot.block))
-            trial = replace(asked.trial, settings=self._settings(asked))
-            return asked_for(
+            options = levels.options_of(every, base.load, design.load_seed(slot.block))
+            trial = replace(options.trial, settings=self._settings(options))
+            return request_of(
                 base,
-                replace(asked, trial=trial),
-                self._target(asked),
+                replace(options, trial=trial),
+                self._target(options),
                 self.order.consent,
                 on_store_error=self.order.on_store_error,
                 place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
                 from_database=source_database(experiment.from_database),
                 occasion=experiment_id,
-                costs=self._costs(asked.target),
+                costs=self._costs(options.target),
                 missed_max=experiment.missed_max,
             )
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
 
     def _costs(self, target: str | None) -> Costs | None:
-        """Of the machine of a target: what is said of it, else what this one costs."""
+        """The costs of a target's machine: its own if it names some, else of this machine."""
         if target is None:
             return self.order.costs
-        found = self.targets[target]
-        return found.target.costs or (self.order.costs if found.machine == HERE else None)
+        resolved = self.targets[target]
+        return resolved.target.costs or (self.order.costs if resolved.machine == HERE else None)
 
-    def _settings(self, asked: levels.CellOptions) -> tuple[tuple[str, str], ...]:
-        profiles = self.order.experiment.profiles
-        profile = profiles.get(asked.profile or "", {})
-        return tuple({**profile, **dict(asked.trial.settings), **dict(asked.settings)}.items())
+    def _settings(self, options: levels.CellOptions) -> tuple[tuple[str, str], ...]:
+        profile = self.order.experiment.profiles.get(options.profile or "", {})
+        return tuple({**profile, **dict(options.trial.settings), **dict(options.settings)}.items())
 
-    def _target(self, asked: levels.CellOptions) -> TargetPlan:
-        if asked.target is None:
+    def _target(self, options: levels.CellOptions) -> TargetPlan:
+        if options.target is None:
             return TargetPlan(
-                server=asked.server,
-                data_dir=asked.data_dir,
-                tls=asked.tls,
-                standbys=asked.standbys,
+                server=options.server,
+                data_dir=options.data_dir,
+                tls=options.tls,
+                standbys=options.standbys,
             )
         for name, hint in _MANAGED.items():
-            if getattr(asked, name) not in (None, 0) or getattr(asked, name) is False:
+            if getattr(options, name) not in (None, 0) or getattr(options, name) is False:
                 raise PlanError(f"{name} is for managed servers, target for external ones", hint)
-        found = self.targets[asked.target]
+        resolved = self.targets[options.target]
         return TargetPlan(
             dsn="",
-            overrides=tuple(found.keywords.items()),
-            alter_system=found.target.alter_system,
-            restart=found.target.restart,
-            observe_command=found.target.observe_command,
-            nodes=tuple(found.target.nodes.items()),
+            overrides=tuple(resolved.keywords.items()),
+            alter_system=resolved.target.alter_system,
+            restart=resolved.target.restart,
+            observe_command=resolved.target.observe_command,
+            nodes=tuple(resolved.target.nodes.items()),
         )

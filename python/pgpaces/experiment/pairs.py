@@ -1,4 +1,4 @@
-"""What is asked of a new comparison, as people write it, made into an experiment."""
+"""The experiment of a new comparison, from its options."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pgpaces.errors import PlanError
 
 
 def ask(draft: Draft, names: tuple[str, str], goal: ComparisonGoal) -> tuple[Experiment, Pairing]:
-    """The experiment of A and B, `FACTOR=LEVEL,...` each. Raises PlanError for what cannot be.
+    """The experiment of A and B, `FACTOR=LEVEL,...` each. Raises PlanError.
 
-    What they name takes the place of the draft's own levels; of everything else there is one level.
+    Their levels replace those of the draft; every other option has one level.
     """
     from pgpaces.servers import profiles
 
@@ -28,25 +28,25 @@ def ask(draft: Draft, names: tuple[str, str], goal: ComparisonGoal) -> tuple[Exp
         )
     if a == b:
         raise PlanError(f"A and B are both {names[0]}", "name what differs")
-    kept = {name: found for name, found in draft.levels.items() if name not in a}
-    for name, found in kept.items():
-        if len(found) > 1:
+    others = {name: texts for name, texts in draft.levels.items() if name not in a}
+    for name, texts in others.items():
+        if len(texts) > 1:
             raise PlanError(
-                f"{name} has {len(found)} levels, and A and B do not say which",
-                f"give one, or name it in both: {name}={found[0]}",
+                f"{name} has {len(texts)} levels, and A and B do not say which",
+                f"give one, or name it in both: {name}={texts[0]}",
             )
-    made = replace(draft, levels=kept, factors=frozenset(), exclude=(), extra=(a, b), trials=1)
-    made = replace(made, seed=goal.seed)
-    return made.experiment(profiles.ready_made), Pairing(a, b, goal)
+    draft = replace(draft, levels=others, factors=frozenset(), exclude=(), extra=(a, b), trials=1)
+    draft = replace(draft, seed=goal.seed)
+    return draft.experiment(profiles.ready_made), Pairing(a, b, goal)
 
 
 def _levels(name: str) -> Levels:
     """The levels of `variant=log,clients=4`. Raises PlanError."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for part in levels.split(name):
         factor, equals, level = part.partition("=")
         if not equals or not level.strip():
             raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
         levels.check_name(factor.strip())
-        found[factor.strip()] = level.strip()
-    return found
+        pairs[factor.strip()] = level.strip()
+    return pairs

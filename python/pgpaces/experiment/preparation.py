@@ -1,7 +1,7 @@
-"""Makes everything ready that a trial needs, and puts it away behind it.
+"""Prepares everything that a trial needs, and cleans up after it.
 
 In this order: settings of the whole server (some restart it, which would end the sessions that hold
-the data), data, settings of sessions and databases, standbys that have everything, a pool.
+the data), data, settings of sessions and databases, up-to-date standbys, a pool.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ Check = Callable[[], None]
 
 @contextlib.contextmanager
 def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[ReadyTrial]:
-    """A trial whose data, settings, standbys and pool stand ready, as long as this lasts.
+    """A trial whose data, settings, standbys and pool stand ready within this context.
 
-    check: raises StoppedError where nobody waits for it any more; it is asked whenever making
-    something says something, which it does every few seconds.
+    check: raises StoppedError after a request to stop; preparation calls it with each progress
+    message, which is every few seconds.
     """
     target = request.target
     restart = restarting(target.restart, where.access) if target.restart else None
     pooled = request.pool is not None
-    terms = Terms(where.ours, target.alter_system, restart, say, pooled)
-    wanted = {n: v for n, v in request.trial.settings if n not in where.given}
-    whole = settings.of_server(where.access, wanted) if wanted else {}
-    of_server = {name: wanted[name] for name in whole}
-    rest = {name: value for name, value in wanted.items() if name not in whole}
-    untouched = request.as_is and not wanted
+    terms = Terms(where.managed, target.alter_system, restart, say, pooled)
+    changes = {n: v for n, v in request.trial.settings if n not in where.start_settings}
+    whole = settings.of_server(where.access, changes) if changes else {}
+    of_server = {name: changes[name] for name in whole}
+    rest = {name: value for name, value in changes.items() if name not in whole}
+    untouched = request.as_is and not changes
     with contextlib.ExitStack() as stack:
         around = Applied()
         if of_server:
             way = settings.applied(where.access, where.access.dbname, of_server, terms)
             around = stack.enter_context(way)
-            if where.ours:
+            if where.managed:
                 stack.enter_context(streaming.on_standbys(where.standbys, of_server))
         _check_connections(where, request)
         works = stack.enter_context(_works(where, request, say, check))
         inner = Applied()
-        # One database first: what is said of it is said of the trial.
+        # The facts of the first database stand for the trial.
         for dbname in [] if untouched else dict.fromkeys(w.prepared.dbname for w in works):
-            found = stack.enter_context(settings.applied(where.access, dbname, rest, terms))
-            inner = inner if inner.how else found
+            applied = stack.enter_context(settings.applied(where.access, dbname, rest, terms))
+            inner = inner if inner.how else applied
         effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
         effect = replace(effect, verified={**around.verified, **inner.verified})
         check()
@@ -81,24 +81,24 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Rea
 
 @contextlib.contextmanager
 def _works(where: Site, request: Request, say: Say, check: Check) -> Iterator[tuple[Work, ...]]:
-    """The trial's own workload and those beside it, each with its data."""
+    """The trial's own workload and background workloads, each with its data."""
 
-    def heard(text: str) -> None:
+    def say_and_check(text: str) -> None:
         check()
         say(text)
 
     if (warning := as_superuser(where, request)) is not None:
         say(f"warning: {warning}")
-    sharing = [other for _, other in request.beside if shares_data(request, other)]
+    sharing = [other for _, other in request.background if shares_data(request, other)]
     writes = any(each.workload.writes for each in (request, *sharing))
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(_data(where, request, heard, writes=writes))
+        own = stack.enter_context(_data(where, request, say_and_check, writes=writes))
         works = [_work("", request, own)]
-        for name, other in request.beside:
+        for name, other in request.background:
             prepared = own
             if not shares_data(request, other):
-                writes = other.workload.writes
-                prepared = stack.enter_context(_data(where, other, heard, writes=writes))
+                data_of_other = _data(where, other, say_and_check, writes=other.workload.writes)
+                prepared = stack.enter_context(data_of_other)
             works.append(_work(name, other, prepared))
         yield tuple(works)
 
@@ -111,7 +111,7 @@ def _work(name: str, request: Request, prepared: Prepared) -> Work:
 
 @contextlib.contextmanager
 def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[Prepared]:
-    """The database that a load goes to. writes: what goes there changes it."""
+    """The database of a load. writes: whether any workload on it changes it."""
     if request.as_is:
         yield data.as_is(where.access)
         return
@@ -122,32 +122,32 @@ def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[
 
 
 def _check_connections(where: Site, request: Request) -> None:
-    """Raises ConnectionsError where a server lets in fewer than the clients that are known of.
+    """Raises ConnectionsError if a server has fewer free connections than requested clients.
 
-    Of somebody's pooler nobody knows how many connections it makes.
+    The number of connections of an external pooler is not known.
     """
-    wanted: Counter[str] = Counter()
-    for each in (request, *(other for _, other in request.beside)):
-        wanted.update(clients_at(each, request.node_names))
+    needs: Counter[str] = Counter()
+    for each in (request, *(other for _, other in request.background)):
+        needs.update(clients_at(each, request.node_names))
     if request.pool is not None:
-        through = wanted.pop(POOL, 0)
-        wanted[PRIMARY] += min(through, request.pool.size or through)
+        through = needs.pop(POOL, 0)
+        needs[PRIMARY] += min(through, request.pool.size or through)
     for node, access in {PRIMARY: where.access, **where.standbys}.items():
-        free = identity.free_connections(access) if wanted[node] else None
-        if free is not None and free < wanted[node]:
+        free = identity.free_connections(access) if needs[node] else None
+        if free is not None and free < needs[node]:
             name = "the server" if node == PRIMARY else node
             raise ConnectionsError(
-                f"{name} has {max(0, free)} free connections, {wanted[node]} clients need as many",
+                f"{name} has {max(0, free)} free connections, {needs[node]} clients need as many",
                 "use fewer --clients, or raise max_connections (on a managed server:"
-                f" --server-set max_connections={wanted[node] + 20})",
+                f" --server-set max_connections={needs[node] + 20})",
             )
 
 
 @contextlib.contextmanager
 def _pool(
-    where: Site, request: Request, found: tuple[ComponentLoad, ...], say: Say
+    where: Site, request: Request, components: tuple[ComponentLoad, ...], say: Say
 ) -> Iterator[tuple[Mapping[str, Access], PoolFacts]]:
-    """The ways to all nodes, with that to a managed pool if one is wanted, and what is known of it.
+    """Access to all nodes, including a requested managed pool, and the facts of that pool.
 
     It is started for each trial: no connection in it is older than the trial's settings.
     """
@@ -155,8 +155,8 @@ def _pool(
     if request.pool is None:
         yield nodes, PoolFacts()
         return
-    clients = sum(component.clients for component in found if component.node == POOL)
-    pooler.check_slots(request.pool, _kept(request.pool, found))
+    clients = sum(component.clients for component in components if component.node == POOL)
+    pooler.check_slots(request.pool, _persistent_clients(request.pool, components))
     with pooler.pool(request.pool, max(1, clients), where.servers, say) as running:
         way = {"host": running.host, "port": str(running.port)}
         keywords = {k: v for k, v in where.access.keywords.items() if k not in ("host", "port")}
@@ -169,10 +169,10 @@ def _pool(
         yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
 
 
-def _kept(plan: PoolPlan, found: tuple[ComponentLoad, ...]) -> int:
-    """How many clients keep a connection of the pool: pgbouncer has a pool for each database."""
+def _persistent_clients(plan: PoolPlan, components: tuple[ComponentLoad, ...]) -> int:
+    """The clients that keep a connection of a pool: pgbouncer has a pool for each database."""
     of_each: Counter[str] = Counter()
-    for component in found:
+    for component in components:
         if component.node == POOL and not component.plan.connect_each:
             of_each[component.work.prepared.dbname] += component.clients
     return max(of_each.values(), default=0) if plan.pooler == "pgbouncer" else of_each.total()

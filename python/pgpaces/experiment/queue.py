@@ -1,4 +1,4 @@
-"""Which trials of a machine come next: those of a design, or those that earlier ones call for."""
+"""Which trials of a machine come next: those of a design, or ones chosen from earlier results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pgpaces.experiment.trial import Outcome
 
 
 class Due(Struct, frozen=True):
-    """The next trial. why: in a few words, empty for one of a design."""
+    """The next trial. why: the reason in a few words; empty for one of a design."""
 
     slot: Slot
     request: Request
@@ -29,18 +29,18 @@ class Queue(Protocol):
     """The trials of one machine."""
 
     def next(self) -> Due | None:
-        """The next one, taken out; None where there is none any more."""
+        """Removes and returns the next one; None if there is no more."""
 
-    def ended(self, due: Due, found: Outcome | PgpacesError) -> None:
-        """What became of one, behind its last attempt."""
+    def ended(self, due: Due, outcome: Outcome | PgpacesError) -> None:
+        """Takes the outcome of a trial after its last attempt."""
 
     @property
     def left(self) -> int:
-        """How many there are still, as far as that is known."""
+        """The number of trials that remain, as far as that is known."""
 
 
-class Listed:
-    """Trials that are known beforehand."""
+class ListedTrials:
+    """Trials that are known in advance."""
 
     def __init__(self, slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
         self._due = deque(Due(slot, requests[slot.block, slot.cell.key]) for slot in slots)
@@ -49,44 +49,44 @@ class Listed:
         """In their order."""
         return self._due.popleft() if self._due else None
 
-    def ended(self, due: Due, found: Outcome | PgpacesError) -> None:
-        """Changes nothing about the others."""
+    def ended(self, due: Due, outcome: Outcome | PgpacesError) -> None:
+        """Does nothing: the other trials do not depend on it."""
 
     @property
     def left(self) -> int:
-        """Those that were not taken."""
+        """Those that `next` has not returned."""
         return len(self._due)
 
 
-class Chosen(Struct):
-    """Trials that follow from what earlier ones found.
+class ChosenTrials(Struct):
+    """Trials that a strategy chooses from earlier results.
 
-    told: of this machine, in their order. request: makes one of an ask. read: a trial's
-    digest, by its id.
+    results: of this machine, in their order. request: makes the request of an ask. read: a
+    trial's digest, by its id.
     """
 
     strategy: Strategy
-    told: list[Tell]
+    results: list[Tell]
     request: Callable[[Ask], Request]
     read: Callable[[str], Digest]
 
     def next(self) -> Due | None:
         """Asks the strategy."""
-        ask = self.strategy.ask(self.told)
+        ask = self.strategy.ask(self.results)
         if ask is None:
             return None
         return Due(Slot(ask.block, ask.cell), self.request(ask), ask.why)
 
-    def ended(self, due: Due, found: Outcome | PgpacesError) -> None:
-        """Remembers it."""
-        if isinstance(found, Outcome):
-            self.told.append(Tell.of(self.read(found.trial.id)))
+    def ended(self, due: Due, outcome: Outcome | PgpacesError) -> None:
+        """Appends it to the results."""
+        if isinstance(outcome, Outcome):
+            self.results.append(Tell.of(self.read(outcome.trial.id)))
             return
         place = due.request.place
         attempt = place.attempt if place else 1
-        self.told.append(Tell(due.slot.cell, due.slot.block, None, found.message, attempt))
+        self.results.append(Tell(due.slot.cell, due.slot.block, None, outcome.message, attempt))
 
     @property
     def left(self) -> int:
-        """At least."""
-        return self.strategy.left(self.told)
+        """The strategy's lower bound."""
+        return self.strategy.left(self.results)

@@ -1,4 +1,4 @@
-"""Records what a trial yields: in the store second by second, and in its accumulator.
+"""Records the results of a trial: in the store second by second, and in its accumulator.
 
 Knows the store and the answers, and nothing of servers and loads.
 """
@@ -22,11 +22,11 @@ from pgpaces.store.store import Store
 
 
 class Recorder:
-    """Stores intervals as they come, and takes them into account; then they are let go.
+    """Stores intervals as they come, and adds them to the accumulator; then drops them.
 
-    What the store does not take is kept in memory and tried again. error: why it did not take a
-    second, the first time. delayed: how many seconds it did not take at once. notes: what was
-    noted, each once. first_error: the first that a client said.
+    Intervals that the store refuses stay in memory and are written later. error: the first error
+    of the store. delayed: the number of seconds that it refused at first. notes: without
+    repetitions. first_error: the first error of a client.
     """
 
     def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
@@ -45,7 +45,7 @@ class Recorder:
             self._store.begin(self.trial)
 
     def add(self, interval: Interval) -> None:
-        """Takes a second; what was to be told at once is not kept."""
+        """Adds a second, without the lines that were printed immediately."""
         errors = (text for level, text in interval.lines if level == "error")
         self.first_error = self.first_error or next(errors, "")
         self.notes.update(dict.fromkeys(interval.notes))
@@ -70,17 +70,17 @@ class Recorder:
             self._store.add(self.trial.id, self._waiting[0])
             self._waiting.popleft()
 
-    def finish(self, trial: Trial, found: Digest) -> None:
-        """Stores the end, and the digest of it. Raises StoreError; it may be tried again."""
+    def finish(self, trial: Trial, result: Digest) -> None:
+        """Stores the end of the trial, and its digest. Raises StoreError; may be repeated."""
         self._flush()
         if self._store:
             self._store.add_samples(trial.id, trial.samples)
             self._store.add_observed(trial.id, trial.observed)
-            self._store.finish(trial, brief(found.summary), found)
+            self._store.finish(trial, brief(result.summary), result)
 
 
 def record(store: Store, trial: Trial) -> Summary:
-    """Stores a whole trial that was measured elsewhere; its answer. Raises StoreError."""
+    """Stores a whole imported trial; returns its answer. Raises StoreError."""
     accumulator = Accumulator.of(trial.intervals)
     summary = summarize(trial, accumulator)
     store.begin(trial)
@@ -91,7 +91,7 @@ def record(store: Store, trial: Trial) -> Summary:
 
 
 def brief(summary: Summary) -> dict[str, Any]:
-    """What a list of runs shows of a trial."""
+    """The numbers of a trial in a list of runs."""
     missed = summary.missed
     return {
         "due": summary.counts.due,
@@ -107,6 +107,6 @@ def brief(summary: Summary) -> dict[str, Any]:
 
 
 def _finite(estimate: Estimate | None, name: str) -> float | None:
-    """A number of an estimate; None where it is above every value, or unknown."""
+    """A number of an estimate; None if it is above every value, or unknown."""
     value = math.nan if estimate is None else getattr(estimate, name)
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What a trial is asked to be, and whether it can be. Starts nothing."""
+"""The request of a trial, and its check. Starts nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pgpaces.units import SEED_MAX, whole
 from pgpaces.workload import Workload, WorkloadScript
 
 _SCALE_MAX = 1_000_000
-# A workload beside one that ends by count ends with it.
+# The duration of a background workload of a trial that ends by count: it ends with the trial.
 _UNTIL_ENDED_NS = 30 * 86_400 * 1_000_000_000
 PRIMARY, STANDBYS, ANY, POOL = "primary", "standbys", "any", "pool"
 
@@ -35,21 +35,21 @@ OnStoreError = Literal["continue", "stop"]
 
 
 class Request(Redacted, frozen=True):
-    """A trial to be run: of what, how, where.
+    """A trial to run: its workload, load and server.
 
-    scripts: names, with weights, to run of all. keep: it is stored. on_store_error: whether the
-    load goes on in memory while the store takes nothing, or nothing new falls due any more.
-    place: where in an experiment it stands, if it is part of one. from_database: the database whose
-    copy is measured instead of the workload's data; one copy for each `occasion`.
-    expected: facts of the server as it was for earlier trials that this one is to compare with.
-    observe: sensors look at the server beside the load, and plans are looked at behind it.
-    node: where the load goes, by default to the pool if there is one, else to the primary; nodes:
-    where scripts go that are told apart. pool: a pooler before a managed server. beside: other
-    workloads that run at the same time, by name, as long as this one does. costs: of the server's
-    machine. missed_max: the share of what is due that may be missed, where that was asked.
+    scripts: names of those to run, with weights; empty: all. keep: store the trial.
+    on_store_error: while the store refuses writes, continue in memory, or let nothing new fall due.
+    place: of the trial in its experiment, if any. from_database: the database whose copy is
+    measured instead of the workload's data; one copy for each `occasion`.
+    expected: facts of the server in the earlier trials with which this one is compared.
+    observe: sample the server during the load, and read plans after it.
+    node: where the load goes; by default the pool if there is one, else the primary; nodes: of
+    individual scripts. pool: a pooler in front of a managed server. background: other workloads
+    that run during this one, by name. costs: of the server's machine. missed_max: the share of
+    due transactions that may be missed, if requested.
     """
 
-    REDACTED: ClassVar = ("from_database", "expected")
+    REDACTED: ClassVar = ("from_database", "expected")  # not in the repr: may hold a password
     workload: Workload
     trial: TrialPlan
     target: TargetPlan = field(default_factory=TargetPlan)
@@ -60,14 +60,13 @@ class Request(Redacted, frozen=True):
     keep: bool = True
     on_store_error: OnStoreError = "continue"
     place: Place | None = None
-    # Not in the repr: it may hold a password.
     from_database: str | None = None
     occasion: str = ""
     observe: bool = True
     node: str | None = None
     nodes: tuple[tuple[str, str], ...] = ()
     pool: PoolPlan | None = None
-    beside: tuple[tuple[str, Request], ...] = ()
+    background: tuple[tuple[str, Request], ...] = ()
     expected: ServerFacts | None = None
     costs: Costs | None = None
     missed_max: float | None = None
@@ -76,8 +75,8 @@ class Request(Redacted, frozen=True):
     def as_is(self) -> bool:
         """Whether the load goes to the database that the target names, as it stands.
 
-        So does what has no data of its own, of every command, unless a copy was asked for; on a
-        managed server it goes to an empty database. Nothing is made, marked or copied then.
+        True for scripts, commands and functions without a workload, unless a copy was requested;
+        on a managed server they get an empty database. Nothing is created, marked or copied then.
         """
         return self.workload.alone and self.from_database is None and self.target.dsn is not None
 
@@ -87,70 +86,70 @@ class Request(Redacted, frozen=True):
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
 
 
-def asked_for(
+def request_of(
     base: Workload,
-    asked: CellOptions,
+    options: CellOptions,
     target: TargetPlan,
     consent: trust.Consent = trust.refuse,
     **more: Any,
 ) -> Request:
-    """The trial of a workload that options ask for; more: other fields of it. Raises PlanError."""
-    made = Request(
+    """The trial of a workload by these options; more: other fields of it. Raises PlanError."""
+    request = Request(
         workload=base,
-        trial=asked.trial,
+        trial=options.trial,
         target=target,
-        scale=asked.scale,
-        data_seed=asked.data_seed,
-        scripts=asked.scripts,
-        node=asked.node,
-        nodes=asked.nodes,
-        **{"pool": asked.pool_plan, **more},
+        scale=options.scale,
+        data_seed=options.data_seed,
+        scripts=options.scripts,
+        node=options.node,
+        nodes=options.nodes,
+        **{"pool": options.pool_plan, **more},
     )
-    return replace(made, beside=besides(made, asked.beside, consent))
+    return replace(request, background=backgrounds(request, options.background, consent))
 
 
-def besides(
-    main: Request, given: Mapping[str, Levels], consent: trust.Consent = trust.refuse
+def backgrounds(
+    main: Request, workloads: Mapping[str, Levels], consent: trust.Consent = trust.refuse
 ) -> tuple[tuple[str, Request], ...]:
-    """The workloads beside another one, from their levels, by name. Raises PlanError, TrustError.
+    """The background workloads of a trial, from their levels, by name.
 
-    They begin and end with it. One that makes no data, or whose data is the same, works on its
-    database. consent: whether their folders may execute programs.
+    They begin and end with it. One without init steps, or with the same data, works on its
+    database. consent: whether their folders may execute programs. Raises PlanError, TrustError.
     """
-    found = []
-    for name, each in given.items():
+    requests = []
+    for name, each in workloads.items():
         try:
-            found.append((name, _beside(main, name, dict(each), consent)))
+            requests.append((name, _background(main, name, dict(each), consent)))
         except PlanError as error:
             raise PlanError(f"beside {name}: {error.message}", error.hint) from None
-    return tuple(found)
+    return tuple(requests)
 
 
-def _beside(main: Request, name: str, given: dict[str, str], consent: trust.Consent) -> Request:
-    base = _named(given.pop("workload", name), consent)
-    if (variant := given.get("variant")) is not None:
+def _background(main: Request, name: str, own: dict[str, str], consent: trust.Consent) -> Request:
+    base = _named(own.pop("workload", name), consent)
+    if (variant := own.get("variant")) is not None:
         base = trust.variant(base, variant, consent)
-    asked = levels.asked(given, base.load, main.trial.seed)
+    options = levels.options_of(own, base.load, main.trial.seed)
     trial = replace(
-        asked.trial,
+        options.trial,
         duration_ns=main.trial.duration_ns or _UNTIL_ENDED_NS,
         transactions=None,
         warmup_ns=0 if main.trial.transactions is not None else main.trial.warmup,
         settings=main.trial.settings,
     )
     target = replace(main.target, own=None, fresh=False)
-    return asked_for(base, replace(asked, trial=trial), target, pool=main.pool)
+    return request_of(base, replace(options, trial=trial), target, pool=main.pool)
 
 
 def _named(name: str, consent: trust.Consent) -> Workload:
-    """A workload, or a script that works on the data of the one beside it."""
+    """A workload, or a script that works on the data of the main workload."""
     if name.endswith(".sql"):
         return workload.of_scripts(name, [trust.script(name, 1, consent)])
     return trust.find(name, consent)
 
 
 def shares_data(main: Request, other: Request) -> bool:
-    """Whether a workload works on the database of the one that it runs beside."""
+    """Whether a background workload works on the database of the main workload."""
     if not other.workload.init:
         return True
     if main.from_database is not None or main.as_is or main.target.own is not None:
@@ -159,7 +158,7 @@ def shares_data(main: Request, other: Request) -> bool:
 
 
 def spec_of(request: Request) -> DatasetSpec:
-    """The data that a trial goes to, where that is made for it."""
+    """The specification of the data that is prepared for a trial."""
     return DatasetSpec(
         request.workload,
         request.scale or request.workload.scale,
@@ -173,15 +172,14 @@ def spec_of(request: Request) -> DatasetSpec:
 
 
 def check(request: Request) -> None:
-    """Raises PlanError, ScriptError, TrustError for what cannot be, before anything is started."""
+    """Raises PlanError, ScriptError, TrustError for an invalid request. Starts nothing."""
     trust.check(request.workload)
-    made = not request.as_is
-    if made and request.scale is not None:
+    if not request.as_is and request.scale is not None:
         whole(request.scale, "scale", 1, _SCALE_MAX)
     whole(request.data_seed, "data_seed", 0, SEED_MAX)
     if request.trial.kill_switch is not None and request.target.dsn is None:
         raise PlanError(
-            "a kill switch guards the other sessions of an external server; ours has none",
+            "a kill switch guards the other sessions of an external server; a managed one has none",
             "name the server with --target",
         )
     scripts = choose(request.workload, request.scripts)
@@ -199,9 +197,9 @@ def check(request: Request) -> None:
     where = [nodes_of(node_of(request, script.name, names), names) for script in scripts]
     if request.trial.clients is not None:
         busy = zip(scripts, where, strict=True)
-        servers = {node for script, found in busy for node in found if script.weight}
+        servers = {node for script, own in busy for node in own if script.weight}
         check_clients(request.trial.clients, len(servers))
-    for name, other in request.beside:
+    for name, other in request.background:
         try:
             check(other)
         except PlanError as error:
@@ -209,14 +207,14 @@ def check(request: Request) -> None:
 
 
 def check_clients(clients: int, servers: int) -> None:
-    """Raises PlanError where a server would have none."""
+    """Raises PlanError if a server would get no client."""
     if clients < servers:
         each = f"{clients} client{'s' * (clients > 1)}"
         raise PlanError(f"{each} cannot go to {servers} servers", f"use {servers} or more")
 
 
 def _check_pool(request: Request) -> None:
-    """Raises PlanError, ServerError for a pool that cannot be, or cannot carry the load."""
+    """Raises PlanError, ServerError for an invalid pool, or one that cannot carry the load."""
     assert request.pool is not None
     if request.target.dsn is not None:
         raise PlanError(
@@ -234,21 +232,21 @@ def _check_pool(request: Request) -> None:
 
 
 def node_of(request: Request, script: str, nodes: Sequence[str]) -> str:
-    """Where a script goes: as asked, else through the pool if there is one, to the primary."""
+    """The node of a script: as requested, else the pool if there is one, else the primary."""
     default = POOL if POOL in nodes else PRIMARY
     return dict(request.nodes).get(script, request.node or default)
 
 
 def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:
-    """The nodes that a name means. Raises PlanError where there are none."""
+    """The nodes that a name stands for. Raises PlanError if there are none."""
     standbys = tuple(node for node in nodes if node.startswith("standby"))
     several = {STANDBYS: standbys, ANY: (PRIMARY, *standbys)}
-    if found := several.get(name, (name,) if name in nodes else ()):
-        return found
-    known = [*nodes, ANY, *([STANDBYS] if standbys else [])]
+    if match := several.get(name, (name,) if name in nodes else ()):
+        return match
+    valid = [*nodes, ANY, *([STANDBYS] if standbys else [])]
     raise PlanError(
         f"there is no node '{name}'",
-        f"nodes are {', '.join(known)}; --standbys and --pool make others",
+        f"nodes are {', '.join(valid)}; --standbys and --pool make others",
     )
 
 
@@ -262,25 +260,25 @@ def commands_of(
 
 
 def source_of(script: WorkloadScript) -> str:
-    """What messages about a script call it."""
+    """The name of a script in messages."""
     return script.source or f"{script.name}.sql"
 
 
 def choose(
-    workload: Workload, wanted: Sequence[tuple[str, int | None]]
+    workload: Workload, selection: Sequence[tuple[str, int | None]]
 ) -> tuple[WorkloadScript, ...]:
     """The scripts of a workload that run, all by default. Raises PlanError for unknown ones."""
-    if not wanted:
+    if not selection:
         return workload.scripts
-    known = {script.name: script for script in workload.scripts}
-    for name, _ in wanted:
-        if name not in known:
+    scripts = {script.name: script for script in workload.scripts}
+    for name, _ in selection:
+        if name not in scripts:
             kind = "task" if workload.users else "script"
             raise PlanError(
                 f"workload {workload.name} has no {kind} '{name}'",
-                f"{nearest(name, known)} it has {', '.join(known)}".strip(),
+                f"{nearest(name, scripts)} it has {', '.join(scripts)}".strip(),
             )
     return tuple(
-        known[name] if weight is None else replace(known[name], weight=weight)
-        for name, weight in wanted
+        scripts[name] if weight is None else replace(scripts[name], weight=weight)
+        for name, weight in selection
     )

@@ -1,4 +1,4 @@
-"""Where the load goes: an external server, or one of ours for as long as it is needed."""
+"""Where the load goes: an external server, or a managed server while it is needed."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ _BACK_S = 120.0
 
 
 class Site(Struct, frozen=True):
-    """Where the load goes: the way to administer it, and whether the server is ours.
+    """Where the load goes: administrative access, and whether pgpaces manages the server.
 
-    given: settings that it was started with. nodes: the ways to others that belong to it, by name:
-    standbys, and somebody's pooler. servers: of ours, the primary first.
+    server: facts of a managed server. start_settings: those it was started with. nodes: access to
+    its standbys and to an external pooler, by name. servers: managed ones, the primary first.
     """
 
     access: Access
-    ours: bool
+    managed: bool
     server: dict[str, Any] = field(default_factory=dict)
-    given: Mapping[str, str] = field(default_factory=dict)
+    start_settings: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, Access] = field(default_factory=dict)
     servers: tuple[embedded.Server, ...] = ()
 
     @property
     def standbys(self) -> dict[str, Access]:
-        """The ways to the standbys, by name."""
+        """Access to the standbys, by name."""
         return {name: way for name, way in self.nodes.items() if name.startswith("standby")}
 
 
 @contextlib.contextmanager
 def site(target: TargetPlan, say: Say) -> Iterator[Site]:
-    """A server that runs: somebody's, or ours for as long as this lasts. Raises ServerError."""
+    """A running server: external, or managed within this context. Raises ServerError."""
     folders = tuple(i.bin for i in binaries.installations())
     candidates = [folder / "psql" for folder in folders]
     if target.dsn is not None:
@@ -61,39 +61,43 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         program = psql.find(None, candidates)
         access = Access(for_driver(connection), program, folders)
         nodes = {name: _node(access, dsn) for name, dsn in target.nodes}
-        yield Site(access, ours=False, nodes=nodes)
+        yield Site(access, managed=False, nodes=nodes)
         return
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_pg_variables())
-        server = stack.enter_context(_our_server(target, say))
+        server = stack.enter_context(_managed_server(target, say))
         data_dir = Path(target.data_dir) if target.data_dir else None
         topology.remove_lost(server.name, data_dir)
         others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say))
         way = Transport.SOCKET if target.tls is None else Transport.TCP
         keywords = for_driver(generator.resolve(server.dsn(transport=way)))
         program = psql.find(_existing(server.bin / "psql"), candidates)
-        about = {"name": server.name, "stays": server.stays, "tls": target.tls}
-        about["asked"] = target.server
-        about["build"] = packages.family(server.bin)
+        about = {
+            "name": server.name,
+            "stays": server.stays,
+            "tls": target.tls,
+            "requested": target.server,
+            "build": packages.family(server.bin),
+        }
         access = Access(keywords, program, folders)
         nodes = {
             f"standby{number}": _node(access, other.dsn(transport=way))
             for number, other in enumerate(others, 1)
         }
-        given = dict(target.server_settings)
-        yield Site(access, True, about, given, nodes, (server, *others))
+        settings = dict(target.server_settings)
+        yield Site(access, True, about, settings, nodes, (server, *others))
 
 
 def _node(primary: Access, dsn: str) -> Access:
-    """The way to another server of the same layout. Raises ServerError where there is none."""
+    """Access to another server of the same layout. Raises ServerError if it is not reachable."""
     connection = generator.resolve(dsn)
     generator.probe(connection)
     return replace(primary, keywords=for_driver(connection))
 
 
 @contextlib.contextmanager
-def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
-    """A managed server: one that runs under the name given, else one that is started."""
+def _managed_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
+    """A managed server: the running one of this name, else a new one."""
     for running in embedded.running():
         if running.stays and running.name == target.server:
             _check_settings(running, target)
@@ -116,7 +120,7 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
         listen=None if target.tls is None else Listen(),
         tls=target.tls is True,
     )
-    runs = any(found.stays and found.name == spec.name for found in embedded.running())
+    runs = any(running.stays and running.name == spec.name for running in embedded.running())
     does = f"using {spec.name}, which runs:" if runs else "starting"
     say(f"{does} PostgreSQL {installation.version}")
     try:
@@ -130,7 +134,7 @@ def _our_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
 
 
 def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
-    """Raises ServerError where a server that stays was not started with what is asked for."""
+    """Raises ServerError if a permanent server runs with other settings than the requested."""
     if target.data_dir and not running.data_dir.is_relative_to(Path(target.data_dir).absolute()):
         raise ServerError(
             f"the server {running.name} that runs has its data in {running.data_dir}, not in"
@@ -146,27 +150,27 @@ def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
 
 
 def _check_way(running: embedded.Server, target: TargetPlan) -> None:
-    """Raises ServerError where a server that stays cannot be reached as asked."""
+    """Raises ServerError if a permanent server is not reachable as requested."""
     if target.tls is None:
         return
     if running.tcp_host is None or (running.certificate is not None) is not target.tls:
-        asked = "with TLS" if target.tls else "without it"
+        encryption = "with TLS" if target.tls else "without it"
         raise ServerError(
-            f"the server {running.name} that runs cannot be reached by TCP {asked}",
+            f"the server {running.name} that runs cannot be reached by TCP {encryption}",
             f"`pgpaces server stop {running.name}`, and leave its start to this run",
         )
 
 
 @contextlib.contextmanager
 def without_pg_variables() -> Iterator[None]:
-    """Hides PG* from libpq and us: they are meant for an external server, not for ours.
+    """Hides PG* variables: they are for an external server, not for a managed one.
 
-    Not our own, which other threads may be reading, nor what a command that restarts a server
-    finds its data by.
+    Except PGPACES_*, which other threads may be reading, and PGDATA, by which a restart command
+    finds the data.
     """
     names = [name for name in os.environ if name.startswith("PG")]
-    meant = [name for name in names if not name.startswith("PGPACES_") and name != "PGDATA"]
-    hidden = {name: os.environ.pop(name) for name in meant}
+    libpq = [name for name in names if not name.startswith("PGPACES_") and name != "PGDATA"]
+    hidden = {name: os.environ.pop(name) for name in libpq}
     try:
         yield
     finally:
@@ -174,9 +178,9 @@ def without_pg_variables() -> Iterator[None]:
 
 
 def source_database(text: str | None) -> str | None:
-    """A database to be copied, with all that the environment says of its DSN; a name stays one.
+    """A database to copy, its DSN completed from the environment; a name stays a name.
 
-    To be called before `site`, which hides what is not meant for a managed server.
+    To be called before `site`, which hides the PG* variables.
     """
     if text is None or not is_dsn(text):
         return text
@@ -186,20 +190,20 @@ def source_database(text: str | None) -> str | None:
 
 
 def for_driver(connection: generator.Connection) -> dict[str, str]:
-    """The keywords for Python's driver, with the password; what they came from left out."""
+    """The keywords for Python's driver, with the password, without the service names."""
     spent = {"service", "servicefile", "fallback_application_name"}
     keywords = {k: v for k, v in connection.keywords.items() if k not in spent}
     return keywords | ({} if connection.password is None else {"password": connection.password})
 
 
 def server_settings(dsn: str) -> dict[str, str]:
-    """Every setting of a server that runs. Raises ServerError, PlanError."""
+    """Every setting of a running server. Raises ServerError, PlanError."""
     access = Access(for_driver(generator.resolve(dsn)), Path("psql"))
     return identity.settings_of(access)
 
 
 def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
-    """The settings asked for; those of a staying server of this name where none are."""
+    """The requested settings; if there are none, those of a permanent server of this name."""
     if not target.server_settings:
         for server in embedded.running():
             if server.name == name and server.stays:
@@ -212,7 +216,7 @@ def _existing(path: Path) -> Path | None:
 
 
 def restarting(command: str, access: Access) -> Callable[[], None]:
-    """Restarts a server by a shell command of its owner's, and waits until it is back."""
+    """A function that restarts a server by the owner's shell command, and waits until it is up."""
 
     def restart() -> None:
         done = subprocess.run(
@@ -224,8 +228,8 @@ def restarting(command: str, access: Access) -> Callable[[], None]:
             stdin=subprocess.DEVNULL,
         )
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            why = said[-1] if said else "it said nothing"
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            why = lines[-1] if lines else "it said nothing"
             raise ServerError(
                 f"the command that restarts the server ended with {done.returncode}: {why}",
                 f"it is: {command}",

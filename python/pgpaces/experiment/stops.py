@@ -1,6 +1,6 @@
-"""How loads are ended from outside: by signals, or by whoever has a Stops.
+"""How loads are ended from outside: by signals, or by code that has a Stops.
 
-And how whoever waits beside them hears of it. Knows loads only by their `stop` and `abort`.
+Code that waits learns of it from the same Stops. Knows loads only by their `stop` and `abort`.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class Stoppable(Protocol):
 
 
 class Stops:
-    """Who asks for the end of the loads that go on. asked: how often that was done."""
+    """Ends the running loads on request. requests: how often that was requested."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self._loads: list[Stoppable] = []
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def over(self, load: Stoppable) -> Iterator[None]:
-        """Ends this load too, from now on, as often as was asked and will be."""
+        """Applies earlier and later requests to this load too."""
         with self._lock:
             self._loads = [*self._loads, load]
         try:
-            if self.asked:
+            if self.requests:
                 load.stop()
-            if self.asked > 1:
+            if self.requests > 1:
                 load.abort()
             yield
         finally:
@@ -56,76 +56,76 @@ class Stops:
 
     def ask(self) -> None:
         """First: nothing new falls due. Again: ends at once."""
-        self.asked += 1
-        for load in self._loads:  # whoever begins one meanwhile looks at `asked`
-            if self.asked == 1:
+        self.requests += 1
+        for load in self._loads:  # code that begins one meanwhile checks `requests`
+            if self.requests == 1:
                 load.stop()
             else:
                 load.abort()
 
     def check(self) -> None:
-        """Raises StoppedError once somebody asked."""
-        if self.asked:
+        """Raises StoppedError after a request."""
+        if self.requests:
             raise StoppedError("stopped before the load began")
 
     def rest(self, seconds: float) -> None:
-        """Waits so long, or until somebody asks."""
+        """Waits for this time, or until a request."""
         deadline = time.monotonic() + seconds
-        while not self.asked and (left := deadline - time.monotonic()) > 0:
+        while not self.requests and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(_TURN_S, left))
 
 
 class StoppedError(RunError):
-    """Somebody asked for the end before anything was measured."""
+    """The end was requested before anything was measured."""
 
 
-def kept(
+def retry_write(
     write: Callable[[], None], stops: Stops, say: Callable[[str], None], wait_s: float
 ) -> None:
-    """Writes to a store, again and again for so long while it takes nothing.
+    """Writes to a store, and retries for wait_s while the store refuses.
 
-    Raises StoreError where it never did, or somebody asked for the end meanwhile.
+    Raises StoreError if it refuses to the end, or if the end is requested meanwhile.
     """
-    deadline, told = time.monotonic() + wait_s, False
+    deadline, warned = time.monotonic() + wait_s, False
     while True:
         try:
             return write()
         except StoreError as error:
-            if stops.asked or time.monotonic() >= deadline:
+            if stops.requests or time.monotonic() >= deadline:
                 raise
-            if not told:
+            if not warned:
                 say(f"warning: {error.message}; trying again for {wait_s:.0f} s")
-            told = True
+            warned = True
         stops.rest(_AGAIN_S)
 
 
 @contextlib.contextmanager
 def signals(stops: Stops, listener: Listener) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP ask for the end, as long as this lasts, in the main thread.
+    """While active, Ctrl-C, SIGTERM and SIGHUP in the main thread request the end.
 
-    Each counts, and at once: a handler in Python would run only when the main thread is back from
-    waiting for the next second, and once for all signals until then.
+    Each counts, and at once: a handler in Python would run only after the main thread has waited
+    for the next second, and once for all signals until then.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     numbers = [signal.SIGINT, signal.SIGTERM]
-    # A terminal that is gone ends it like Ctrl-C, but for what nohup keeps from hearing of it.
+    # A closed terminal ends it like Ctrl-C, unless nohup ignores SIGHUP.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
 
-    def hear() -> None:
-        while heard := os.read(reads, 1):
-            if heard[0] in numbers:
+    def receive() -> None:
+        while byte := os.read(reads, 1):
+            if byte[0] in numbers:
                 stops.ask()
-                listener.stopping(stops.asked)
+                listener.stopping(stops.requests)
 
-    thread = threading.Thread(target=hear, name="pgpaces-signals", daemon=True)
+    thread = threading.Thread(target=receive, name="pgpaces-signals", daemon=True)
     thread.start()
     wakes = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, _heard_elsewhere) for number in numbers}
+    before = {number: signal.signal(number, _do_nothing) for number in numbers}
     try:
         yield
     finally:
@@ -137,5 +137,5 @@ def signals(stops: Stops, listener: Listener) -> Iterator[None]:
         os.close(reads)
 
 
-def _heard_elsewhere(_number: int, _frame: FrameType | None) -> None:
-    """The signal does nothing else than to be written to the pipe."""
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    """A handler, because only a handled signal is written to the pipe."""

@@ -1,7 +1,7 @@
-"""What the trials of an experiment are chosen for, where they are not those of a design.
+"""The goals of adaptive experiments, and the strategies that choose their trials.
 
-A goal is stored with its experiment and read again to go on with it. Which trial is next is pure;
-here is only which of them is asked.
+A goal is stored with its experiment and read again to resume it. The choice itself is pure; this
+module only dispatches to it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _KINDS: Mapping[str, type[Goal]] = {
 class Strategy(Protocol):
     """Chooses the trials of one machine."""
 
-    def ask(self, told: Sequence[Tell]) -> Ask | None:
-        """The next one; None where there is nothing more to find out."""
+    def ask(self, results: Sequence[Tell]) -> Ask | None:
+        """The next trial; None when the experiment is complete."""
 
     def samples(self) -> Sequence[Ask]:
-        """One for each kind of trial that there will be, to check them before they begin."""
+        """One for each kind of trial, to check them before the experiment begins."""
 
     def expected(self) -> Expected:
-        """The fewest and the most trials that there will be, for a preview of time and money."""
+        """The fewest and the most trials, for a preview of time and money."""
 
-    def left(self, told: Sequence[Tell]) -> int:
-        """How many trials there are at least until something is known; 0 where nobody can say."""
+    def left(self, results: Sequence[Tell]) -> int:
+        """A lower bound of the trials until an answer is known; 0 if there is no bound."""
 
-    def given_up(self, told: Sequence[Tell]) -> str:
-        """Why it ended without an answer; empty where it has one, or goes on."""
+    def given_up(self, results: Sequence[Tell]) -> str:
+        """Why it ended without an answer; empty if it has one, or continues."""
 
 
 class Pairs(Struct, frozen=True):
@@ -52,82 +52,82 @@ class Pairs(Struct, frozen=True):
 
     pairing: Pairing
 
-    def ask(self, told: Sequence[Tell]) -> Ask | None:
+    def ask(self, results: Sequence[Tell]) -> Ask | None:
         """The next trial of the next pair."""
-        return pairing.ask(self.pairing, told)
+        return pairing.ask(self.pairing, results)
 
     def samples(self) -> Sequence[Ask]:
         """One of A and one of B."""
         return [Ask(cell, 1) for cell in self.pairing.cells[:2]]
 
     def expected(self) -> Expected:
-        """The pairs up to the first look, and up to the last one."""
+        """The pairs up to the first interim analysis, and up to the last one."""
         every = pairing.every(self.pairing)
         return every[: pairing.left(self.pairing, ())], every
 
-    def left(self, told: Sequence[Tell]) -> int:
-        """Until the next look."""
-        return pairing.left(self.pairing, told)
+    def left(self, results: Sequence[Tell]) -> int:
+        """Those until the next interim analysis."""
+        return pairing.left(self.pairing, results)
 
-    def given_up(self, told: Sequence[Tell]) -> str:
-        """Which pair could not be had."""
-        return pairing.given_up(self.pairing, told)
+    def given_up(self, results: Sequence[Tell]) -> str:
+        """The pair that could not be measured."""
+        return pairing.given_up(self.pairing, results)
 
 
 class Budgeted(Struct, frozen=True):
-    """A budget of time over the cells of a machine."""
+    """A time budget over the cells of a machine."""
 
     goal: TimeBudget
     cells: tuple[Cell, ...]
 
     def __post_init__(self) -> None:
-        """Raises PlanError where it has no room for a trial of each cell."""
+        """Raises PlanError if it is too small for a trial of each cell."""
         time_budget.check(self.goal, self.cells)
 
-    def ask(self, told: Sequence[Tell]) -> Ask | None:
-        """The next one of the first pass, then of what decides."""
-        return time_budget.ask(self.goal, self.cells, told)
+    def ask(self, results: Sequence[Tell]) -> Ask | None:
+        """The next one of the first pass, then the one that decides most."""
+        return time_budget.ask(self.goal, self.cells, results)
 
     def samples(self) -> Sequence[Ask]:
         """The first pass."""
         return time_budget.first(self.goal, self.cells)
 
     def expected(self) -> Expected:
-        """As many as fit."""
-        found = time_budget.expected(self.goal, self.cells)
-        return found, found
+        """The number that fits."""
+        asks = time_budget.expected(self.goal, self.cells)
+        return asks, asks
 
-    def left(self, told: Sequence[Tell]) -> int:
-        """How many the rest of the budget has room for."""
-        return time_budget.left(self.goal, self.cells, told)
+    def left(self, results: Sequence[Tell]) -> int:
+        """The number that fits into the rest of the budget."""
+        return time_budget.left(self.goal, self.cells, results)
 
-    def given_up(self, told: Sequence[Tell]) -> str:
-        """Which cells have no trial."""
-        return time_budget.given_up(self.goal, self.cells, told)
+    def given_up(self, results: Sequence[Tell]) -> str:
+        """The cells without a trial."""
+        return time_budget.given_up(self.goal, self.cells, results)
 
 
 def strategies(
     goal: Goal, cells: Sequence[Cell], machine_of: Mapping[str, str]
 ) -> dict[str, Strategy]:
-    """Who chooses the trials of each machine. cells: those of the design.
+    """The strategy of each machine. cells: those of the design.
 
-    machine_of: the machine of each target level. Pairs run one after the other, whatever machines
-    they are of: so what changes between pairs meets both. Raises PlanError for a budget that is too
-    small.
+    machine_of: the machine of each target level. Pairs run one after the other, whatever their
+    machines, so that drift between pairs affects both members. Raises PlanError for a budget that
+    is too small.
     """
     if isinstance(goal, Pairing):
         return {HERE: Pairs(goal)}
-    found: dict[str, list[Cell]] = {}
+    of_machines: dict[str, list[Cell]] = {}
     for cell in cells:
         target = dict(cell.levels).get("target", HERE)
-        found.setdefault(machine_of.get(target, HERE), []).append(cell)
+        of_machines.setdefault(machine_of.get(target, HERE), []).append(cell)
     if isinstance(goal, TimeBudget):
-        return {machine: Budgeted(goal, tuple(own)) for machine, own in found.items()}
-    return {machine: searches.Searches(goal, tuple(own)) for machine, own in found.items()}
+        return {machine: Budgeted(goal, tuple(own)) for machine, own in of_machines.items()}
+    return {machine: searches.Searches(goal, tuple(own)) for machine, own in of_machines.items()}
 
 
-def asked(goal: Goal) -> tuple[str, ...]:
-    """What an experiment is asked, before it begins, in words."""
+def question(goal: Goal) -> tuple[str, ...]:
+    """The question of an experiment in words, printed before it begins."""
     if isinstance(goal, Pairing):
         return pairing.asked(goal)
     return () if isinstance(goal, TimeBudget) else searches.asked(goal)
@@ -140,10 +140,10 @@ def write(goal: Goal) -> dict[str, Any]:
 
 
 def read(document: Any) -> Goal:
-    """The goal of plain values. Raises StoreError where there is none in them."""
+    """The goal of plain values. Raises StoreError if they are damaged."""
     try:
-        given = {name: value for name, value in document.items() if name != "kind"}
-        found: Goal = facts.read(_KINDS[document["kind"]], given, "a goal")
+        fields = {name: value for name, value in document.items() if name != "kind"}
+        goal: Goal = facts.read(_KINDS[document["kind"]], fields, "a goal")
     except (ValueError, PlanError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"the stored goal of an experiment is damaged: {error}") from None
-    return found
+    return goal

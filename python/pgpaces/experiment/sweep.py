@@ -1,7 +1,7 @@
 """An experiment: its trials planned, run machine by machine, resumed where it stopped.
 
-Every trial is stored as it runs, so what is missing can always be told from the store alone.
-Knows no terminal: what happens is told to a SweepListener.
+Every trial is stored as it runs, so the store alone shows which trials are missing.
+Knows no terminal: a SweepListener receives the events.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pgpaces.experiment import document, targets
 from pgpaces.experiment.listener import Progress, SweepListener
 from pgpaces.experiment.machine import Machine
 from pgpaces.experiment.order import Builder, Order
-from pgpaces.experiment.queue import Chosen, Listed, Queue
+from pgpaces.experiment.queue import ChosenTrials, ListedTrials, Queue
 from pgpaces.experiment.request import Request, check, choose, commands_of, spec_of
 from pgpaces.experiment.site import without_pg_variables
-from pgpaces.experiment.stops import Stops, kept, signals
+from pgpaces.experiment.stops import Stops, retry_write, signals
 from pgpaces.experiment.strategies import Goal, Strategy, strategies
-from pgpaces.experiment.trial import Keeping
+from pgpaces.experiment.trial import TrialContext
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
@@ -44,15 +44,15 @@ from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 
 _BEAT_S = 5.0
-# So long a store that takes nothing is waited for, before a trial and behind it.
+# Maximum wait for a store that refuses writes, before a trial and after it.
 PATIENCE_S = 60.0
 
 
-class Planned(Struct, frozen=True):
-    """An experiment of which every trial was checked, as far as that can be without a server.
+class SweepPlan(Struct, frozen=True):
+    """An experiment whose trials were all checked, as far as that is possible without a server.
 
-    slots: what is missing of a design. total: with what was run before; None where trials are
-    chosen as it goes. requests: for each cell and block of the design, else one of each kind.
+    slots: the missing ones of a design. total: including the trials that ran before; None if
+    trials are chosen adaptively. requests: by block and cell of the design, else one of each kind.
     """
 
     order: Order
@@ -65,11 +65,11 @@ class Planned(Struct, frozen=True):
     workload_hash: str = ""
 
 
-class Swept(Struct, frozen=True):
-    """How an experiment went. failed: trials that were tried twice in vain.
+class SweepResult(Struct, frozen=True):
+    """The result of running an experiment. failed: trials that failed twice.
 
-    missing: trials of a design that were not run. given_up: why there is no answer, where trials
-    were chosen as it went and no more of them would help.
+    missing: trials of a design that were not run. given_up: why an adaptive experiment ended
+    without an answer.
     """
 
     id: str
@@ -80,40 +80,40 @@ class Swept(Struct, frozen=True):
     given_up: str = ""
 
 
-def plan(order: Order) -> Planned:
-    """Checks everything that can be checked without a server, and counts what it will take.
+def plan(order: Order) -> SweepPlan:
+    """Checks everything that can be checked without a server, and estimates time and size.
 
-    Raises PlanError, WorkloadError, ScriptError; what is resumed must be that experiment.
+    Raises PlanError, WorkloadError, ScriptError; an experiment to resume must not have changed.
     """
-    builder, found = Builder.of(order), order.resume or new_id()
+    builder, id_ = Builder.of(order), order.resume or new_id()
     goal, cells = order.goal, order.experiment.design.cells()
     chosen: list[Strategy] = []
     if goal is None:
         slots = order.experiment.design.slots()
-        requests = {(slot.block, slot.cell.key): builder.request(slot, found) for slot in slots}
+        requests = {(slot.block, slot.cell.key): builder.request(slot, id_) for slot in slots}
     else:
         chosen = list(strategies(goal, cells, builder.machines).values())
-        samples = [each for one in chosen for each in one.samples()]
-        slots = tuple(Slot(each.block, each.cell) for each in samples)
-        requests = {(w.block, w.cell.key): _request(builder, w, found) for w in samples}
+        samples = [ask for strategy in chosen for ask in strategy.samples()]
+        slots = tuple(Slot(ask.block, ask.cell) for ask in samples)
+        requests = {(ask.block, ask.cell.key): _request(builder, ask, id_) for ask in samples}
     _check(slots, requests)
     left, workload_hash = slots, _hash(builder.base, requests.values())
     if order.resume is not None:
         left = _left(order, slots, workload_hash)
     _check_servers(requests[slot.block, slot.cell.key] for slot in left)
     if chosen:
-        takes = _expected(order, builder, [one.expected() for one in chosen], found)
+        estimate = _expected(order, builder, [each.expected() for each in chosen], id_)
     else:
         steps = [(slot, requests[slot.block, slot.cell.key]) for slot in left]
-        takes = _preview(order, steps, builder.machines)
-    return Planned(
+        estimate = _preview(order, steps, builder.machines)
+    return SweepPlan(
         order=order,
         builder=builder,
         slots=left,
         total=len(slots) if goal is None else None,
-        preview=takes,
+        preview=estimate,
         requests=requests,
-        id=found,
+        id=id_,
         workload_hash=workload_hash,
     )
 
@@ -121,10 +121,10 @@ def plan(order: Order) -> Planned:
 def _expected(
     order: Order, builder: Builder, chosen: Iterable[Expected], experiment_id: str
 ) -> Preview:
-    """The preview of trials that are chosen as it goes: of the fewest, and of the most."""
+    """The preview of adaptively chosen trials: of the fewest, and of the most."""
 
-    def of(ask: Iterable[Ask]) -> Preview:
-        steps = [(Slot(w.block, w.cell), _request(builder, w, experiment_id)) for w in ask]
+    def of(asks: Iterable[Ask]) -> Preview:
+        steps = [(Slot(a.block, a.cell), _request(builder, a, experiment_id)) for a in asks]
         return _preview(order, steps, builder.machines)
 
     least, most = zip(*chosen, strict=True)
@@ -132,9 +132,9 @@ def _expected(
 
 
 def _request(builder: Builder, ask: Ask, experiment_id: str) -> Request:
-    found = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.given)
-    assert found.place is not None
-    return replace(found, place=replace(found.place, attempt=ask.attempt))
+    request = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.given)
+    assert request.place is not None
+    return replace(request, place=replace(request.place, attempt=ask.attempt))
 
 
 def _check(slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
@@ -146,31 +146,31 @@ def _check(slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -
 
 
 def _hash(base: workload.Workload, requests: Iterable[Request]) -> str:
-    """What results depend on: the workload, and those beside it."""
-    others = {f"{name}\0{other.workload.hash}" for each in requests for name, other in each.beside}
+    """A hash of the workload and its background workloads, on which results depend."""
+    others = {f"{n}\0{other.workload.hash}" for each in requests for n, other in each.background}
     if not others:
         return base.hash
     return hashlib.sha256("\0".join([base.hash, *sorted(others)]).encode()).hexdigest()
 
 
 def _check_servers(requests: Iterable[Request]) -> None:
-    """Raises ServerError for versions that are not here and cannot be fetched."""
+    """Raises ServerError for versions that are not installed and cannot be fetched."""
     named = {request.target.server for request in requests if request.target.dsn is None}
     for server in named - {running.name for running in embedded.running() if running.stays}:
         packages.check(server)
 
 
 def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot, ...]:
-    """What is missing of an experiment that is resumed. Raises PlanError if it is not it."""
+    """The missing trials of a resumed experiment. Raises PlanError if it has changed."""
     store = Store.existing(order.store)
     row = store.experiment(order.resume or "")
     before = document.read(row.document)
     if row.state == "running":
-        raise _taken(row.name)
+        raise _already_running(row.name)
     now = order.experiment
     changed = [
-        what
-        for what, old, new in (
+        part
+        for part, old, new in (
             ("its cells", before.design, now.design),
             ("its workload", row.document.get("workload_hash"), workload_hash),
             ("its settings", before.profiles, now.profiles),
@@ -192,7 +192,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
     return tuple(slots) if order.goal else missing(slots, _done(store, row.id))
 
 
-def _taken(name: str) -> PlanError:
+def _already_running(name: str) -> PlanError:
     return PlanError(
         f"experiment {name} is being run by another pgpaces",
         "wait until it is done; one that was killed can be resumed after a quarter of a minute",
@@ -200,7 +200,7 @@ def _taken(name: str) -> PlanError:
 
 
 def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
-    """The block and cell of each trial that was finished."""
+    """The block and cell of each finished trial."""
     placed = store.placed(experiment_id)
     return [(each.block, each.cell) for each in placed if each.state == "finished"]
 
@@ -213,18 +213,18 @@ def _preview(
     steps: dict[str, list[Step]] = {}
     prices: dict[str, tuple[float, str]] = {}
     slots = [slot for slot, _ in due]
-    for machine, found in by_machine(slots, machines).items():
-        made = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in found}
-        cells_steps = {key: _step(request, sizes) for key, request in made.items()}
-        steps[machine] = [cells_steps[slot.cell.key] for slot in found]
-        for costs in (request.costs for request in made.values()):
+    for machine, own in by_machine(slots, machines).items():
+        of_cells = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in own}
+        cells_steps = {key: _step(request, sizes) for key, request in of_cells.items()}
+        steps[machine] = [cells_steps[slot.cell.key] for slot in own]
+        for costs in (request.costs for request in of_cells.values()):
             if costs is not None and (hourly := an_hour(costs)) is not None:
                 prices[machine] = (hourly, costs.currency)
     return preview(len({slot.cell.key for slot in slots}), steps, prices)
 
 
 def preview_of(request: Request) -> Preview:
-    """What one run will take. Raises PlanError, ScriptError, TrustError for what cannot be."""
+    """The time and size of one run. Raises PlanError, ScriptError, TrustError if it cannot be."""
     check(request)
     hourly = None if request.costs is None else an_hour(request.costs)
     prices = {HERE: (hourly, request.costs.currency)} if request.costs and hourly else {}
@@ -235,157 +235,147 @@ def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
     spec, as_is = spec_of(request), request.as_is
     fingerprints = data.fingerprints(spec)
-    known = fingerprints & sizes.keys() if spec.from_database is None else ()
+    measured = fingerprints & sizes.keys() if spec.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
         tuple(sum(command.is_sql for command in commands) for commands in lists),
         request.workload.writes and not as_is,
         (request.target, fingerprints),
-        0 if as_is else max((sizes[each] for each in known), default=None),
+        0 if as_is else max((sizes[each] for each in measured), default=None),
     )
 
 
 def run(
-    planned: Planned,
+    planned: SweepPlan,
     listener: SweepListener | None = None,
-    held: contextlib.ExitStack | None = None,
-) -> Swept:
-    """Runs what is missing, and stores every second of it.
+    resources: contextlib.ExitStack | None = None,
+) -> SweepResult:
+    """Runs the missing trials, and stores every second of them.
 
-    held: what lasts until the answer is told, as in `trial.run`.
+    resources: closed by the caller once it has reported the answer, as in `trial.run`.
 
-    Raises StoreError where it cannot begin, or where the store takes no trial any more. A trial
-    that fails is tried once more and then left out; a machine that is away does not keep the
-    others from going on.
+    Raises StoreError if it cannot begin, or if the store refuses trials for good. A trial that
+    fails is tried once more and then left out; an unreachable machine does not delay the others.
     """
     listener, stops = listener or SweepListener(), Stops()
     _get_servers(planned, listener)
     store = Store.open(planned.order.store)
     state: ExperimentState = "interrupted"
-    with contextlib.ExitStack() as ours:
-        (held or ours).enter_context(signals(stops, listener))
+    with contextlib.ExitStack() as own:
+        (resources or own).enter_context(signals(stops, listener))
         _begin(store, planned)
-        keeping = Keeping(listener, stops, store, PATIENCE_S)
+        context = TrialContext(listener, stops, store, PATIENCE_S)
         try:
             work = _work(planned, store)
             progress = Progress(planned.total, work.before)
             try:
-                _run_all(work, planned, progress, keeping)
-                gone = work.given_up()
-                missing_ = 0 if planned.total is None else planned.total - progress.done
-                if not (missing_ or gone or (planned.total is None and stops.asked)):
+                _run_all(work, planned, progress, context)
+                reason = work.given_up()
+                absent = 0 if planned.total is None else planned.total - progress.done
+                if not (absent or reason or (planned.total is None and stops.requests)):
                     state = "finished"
             finally:
-                _end(store, (planned.id, state), listener, stops)
+                retry_write(
+                    lambda: store.finish_experiment(planned.id, state),
+                    stops,
+                    listener.say,
+                    PATIENCE_S,
+                )
         except StoreError as error:
-            raise StoreError(error.message, _go_on(error.hint, planned.id)) from None
-    interrupted = bool(stops.asked)
-    return Swept(
+            resume = f"then go on with --resume {planned.id}"
+            hint = f"{error.hint}; {resume}" if error.hint else resume
+            raise StoreError(error.message, hint) from None
+    interrupted = bool(stops.requests)
+    return SweepResult(
         planned.id,
         progress.done,
         progress.failed,
-        missing_,
+        absent,
         interrupted,
-        "" if interrupted else gone,
+        "" if interrupted else reason,
     )
 
 
 class _Work(Struct, frozen=True):
-    """The trials of each machine. before: how many were run already. expected: servers' facts.
+    """The trials of each machine. before: how many ran earlier. expected: facts of each server.
 
-    chosen: who chooses them, where they are not those of a design.
+    chosen: the queues of an adaptive experiment, by machine; empty for those of a design.
     """
 
     queues: Mapping[str, Queue]
     before: int
     expected: Mapping[TargetPlan, ServerFacts]
-    chosen: Mapping[str, tuple[Strategy, Chosen]] = field(default_factory=dict)
+    chosen: Mapping[str, ChosenTrials] = field(default_factory=dict)
 
     def given_up(self) -> str:
-        """Why there is no answer; empty where there is one, or where nothing was chosen."""
-        said = (strategy.given_up(queue.told) for strategy, queue in self.chosen.values())
-        return "; ".join(filter(None, said))
+        """Why there is no answer; empty if there is one, or if the trials are those of a design."""
+        reasons = (queue.strategy.given_up(queue.results) for queue in self.chosen.values())
+        return "; ".join(filter(None, reasons))
 
 
-def _work(planned: Planned, store: Store) -> _Work:
-    """What is to be run: since it was planned, another pgpaces may have run some and ended."""
+def _work(planned: SweepPlan, store: Store) -> _Work:
+    """The trials to run: since planning, another pgpaces may have run some of them and ended."""
     order, goal = planned.order, planned.order.goal
     if goal is not None:
         return _chosen(planned, store, goal)
     slots = missing(planned.slots, _done(store, planned.id))
     before = _servers(store, planned) if order.resume else {}
     queues = {
-        name: Listed(own, planned.requests)
+        name: ListedTrials(own, planned.requests)
         for name, own in by_machine(slots, planned.builder.machines).items()
     }
     assert planned.total is not None
     return _Work(queues, planned.total - len(slots), before)
 
 
-def _chosen(planned: Planned, store: Store, goal: Goal) -> _Work:
+def _chosen(planned: SweepPlan, store: Store, goal: Goal) -> _Work:
     builder, id_ = planned.builder, planned.id
     ids = [each.id for each in store.placed(id_)] if planned.order.resume else []
-    told = [Tell.of(digest) for digest in store.digests(ids)]
+    results = [Tell.of(digest) for digest in store.digests(ids)]
     expected: dict[TargetPlan, ServerFacts] = {}
-    for each in told:
+    for each in results:
         if each.digest is not None and each.digest.trial.state == "finished":
             target = builder.request(Slot(each.block, each.cell), id_).target
             expected.setdefault(target, each.digest.trial.server)
     cells = planned.order.experiment.design.cells()
     chosen = {
-        name: (
+        name: ChosenTrials(
             strategy,
-            Chosen(
-                strategy,
-                list(told),
-                lambda ask: _request(builder, ask, id_),
-                lambda trial: store.digests([trial])[0],
-            ),
+            list(results),
+            lambda ask: _request(builder, ask, id_),
+            lambda trial: store.digests([trial])[0],
         )
         for name, strategy in strategies(goal, cells, builder.machines).items()
     }
-    queues = {name: queue for name, (_, queue) in chosen.items()}
-    return _Work(queues, len(told), expected, chosen)
+    return _Work(chosen, len(results), expected, chosen)
 
 
-def _run_all(work: _Work, planned: Planned, progress: Progress, keeping: Keeping) -> None:
-    """The trials of each machine in their order, machines at the same time."""
+def _run_all(work: _Work, planned: SweepPlan, progress: Progress, context: TrialContext) -> None:
+    """Runs the trials of each machine in their order, all machines at the same time."""
     machines = [
         Machine(name, queue, progress, dict(work.expected)) for name, queue in work.queues.items()
     ]
     with without_pg_variables():
-        _together(machines, keeping, planned.id)
+        _together(machines, context, planned.id)
 
 
-def _end(
-    store: Store, ended: tuple[str, ExperimentState], listener: SweepListener, stops: Stops
-) -> None:
-    kept(lambda: store.finish_experiment(*ended), stops, listener.say, PATIENCE_S)
+def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
+    """Fetches missing PostgreSQL versions before the first trial rather than between two.
 
-
-def _go_on(hint: str | None, experiment_id: str) -> str:
-    """What to do where the store took no more: what it took before is not run again."""
-    then = f"go on with --resume {experiment_id}"
-    return f"{hint}; then {then}" if hint else f"then {then}"
-
-
-def _get_servers(planned: Planned, listener: SweepListener) -> None:
-    """Fetches what is missing of PostgreSQL, before the first trial rather than between two.
-
-    Raises PlanError, ServerError for servers that cannot be.
+    Raises PlanError, ServerError for servers that are not available.
     """
     targets = {planned.requests[slot.block, slot.cell.key].target for slot in planned.slots}
     for target in sorted(targets, key=lambda target: target.server or ""):
         if target.dsn is not None or not binaries.is_version(target.server or "18"):
             continue
-        found = packages.locate(target.server, listener.say)
+        installation = packages.locate(target.server, listener.say)
         if target.tls:
-            tls.check(found)
+            tls.check(installation)
 
 
-def _servers(store: Store, planned: Planned) -> dict[TargetPlan, ServerFacts]:
-    """Each server as it was for its first trial, of an experiment that is resumed."""
+def _servers(store: Store, planned: SweepPlan) -> dict[TargetPlan, ServerFacts]:
+    """Each server of a resumed experiment as it was for its first trial."""
     first: dict[TargetPlan, str] = {}
     for placed in store.placed(planned.id):
         request = planned.requests.get((placed.block, placed.cell))
@@ -395,16 +385,15 @@ def _servers(store: Store, planned: Planned) -> dict[TargetPlan, ServerFacts]:
     return {target: digest.trial.server for target, digest in zip(first, digests, strict=True)}
 
 
-def _begin(store: Store, planned: Planned) -> None:
+def _begin(store: Store, planned: SweepPlan) -> None:
     from importlib.metadata import version
 
     order = planned.order
     if order.resume is not None:
         if not store.claim_experiment(planned.id):
-            raise _taken(order.experiment.name)
+            raise _already_running(order.experiment.name)
         return
-    beside = document.DocumentExtras(order.command, planned.workload_hash, order.goal)
-    found = document.write(order.experiment, beside)
+    extras = document.DocumentExtras(order.command, planned.workload_hash, order.goal)
     store.begin_experiment(
         ExperimentRow(
             id=planned.id,
@@ -413,21 +402,21 @@ def _begin(store: Store, planned: Planned) -> None:
             ended_at=None,
             state="running",
             version=version("pgpaces"),
-            document=found,
+            document=document.write(order.experiment, extras),
         )
     )
 
 
-def _together(machines: Sequence[Machine], keeping: Keeping, experiment_id: str) -> None:
-    """Every machine in a thread of its own; this one waits, and hears signals.
+def _together(machines: Sequence[Machine], context: TrialContext, experiment_id: str) -> None:
+    """Runs every machine in a thread of its own; this thread waits, and receives signals.
 
-    A store that does not take its signs of life is for the machines to wait for, or to give up.
+    If the store refuses a heartbeat, the machines decide whether to wait or to give up.
     """
-    store, stops = keeping.store, keeping.stops
+    store, stops = context.store, context.stops
     assert store is not None
     threads = [
         threading.Thread(
-            target=machine.run, args=(keeping,), name=f"machine {machine.name or 'here'}"
+            target=machine.run, args=(context,), name=f"machine {machine.name or 'here'}"
         )
         for machine in machines
     ]
@@ -446,23 +435,23 @@ def _together(machines: Sequence[Machine], keeping: Keeping, experiment_id: str)
             thread.join()
         raise
     for machine in machines:
-        if machine.broken is not None:
-            raise machine.broken
+        if machine.failure is not None:
+            raise machine.failure
 
 
 def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | None]:
-    """What `name` means: its id, itself, and its goal. Raises PlanError, StoreError."""
+    """The experiment called `name`: its id, itself, its goal. Raises PlanError, StoreError."""
     opened = Store.existing(store)
     row = opened.experiment(opened.find_experiment(name))
     return row.id, document.read(row.document), document.goal(row.document)
 
 
 def label(dsn: str) -> str:
-    """What a target is called that has no name: where its server is, without a password."""
+    """The label of a target without a name: where its server is, without a password."""
     keywords = generator.resolve(dsn).keywords
     host = keywords.get("host") or keywords.get("hostaddr") or "local"
     port = keywords.get("port", "5432")
     return host if port == "5432" else f"{host}:{port}"
 
 
-__all__ = ["Cell", "Order", "Planned", "Swept", "find", "label", "plan", "run"]
+__all__ = ["Cell", "Order", "SweepPlan", "SweepResult", "find", "label", "plan", "run"]

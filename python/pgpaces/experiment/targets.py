@@ -1,4 +1,4 @@
-"""Databases and servers as they are stored and shown: what reaches them, without a password."""
+"""Addresses of databases and servers as they are stored and shown, without a password."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pgpaces.errors import PgpacesError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
 
-# Keywords that say where a database is, and those that `resolve` has read.
+# Keywords of the address of a database, and those that `resolve` has already applied.
 _PLACE = frozenset(("host", "hostaddr", "port", "user", "dbname"))
 _SPENT = frozenset(("service", "servicefile", "fallback_application_name"))
 _ODD = re.compile(r"^$|[\s'\\]")
 
 
 def source(from_database: str | None) -> str | None:
-    """A database to be copied, by its name or a DSN without a password."""
+    """A database to copy, as its name or a DSN without a password."""
     if from_database is None or not is_dsn(from_database):
         return from_database
     return dsn(from_database)
@@ -25,12 +25,12 @@ def source(from_database: str | None) -> str | None:
 def target(written: str, **overrides: str) -> str:
     """A DSN that reaches the same database from here, without a password.
 
-    With what the DSN and the environment say of the place; of the rest, what they change.
+    With the address from the DSN and the environment, and the other keywords that they change.
     """
     keywords = without_secrets(generator.resolve(written, **overrides).keywords)
     try:
         usual = generator.resolve("").keywords
-    except PgpacesError:  # of an environment that is only usable with this DSN
+    except PgpacesError:  # the environment is only usable with this DSN
         usual = {}
     words = {k: v for k, v in keywords.items() if k in _PLACE or usual.get(k) != v}
     return " ".join(
@@ -41,7 +41,7 @@ def target(written: str, **overrides: str) -> str:
 
 
 def dsn(written: str) -> str:
-    """With what the DSN says, written out; only the password is left for a password file."""
+    """The DSN with its keywords written out, but not the password: that is for a password file."""
     keywords = without_secrets(generator.resolve(written).keywords)
     words = (f"{k}={_quoted(v)}" for k, v in keywords.items() if k not in _SPENT)
     return " ".join(words)

@@ -1,4 +1,4 @@
-"""A sweep in a time budget, as people write it, made into an experiment. Starts nothing."""
+"""The experiment of a sweep with a time budget, from its options. Starts nothing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pgpaces.units import SECOND_NS, duration_ns
 
 
 def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
-    """The experiment and how its time is spent. Raises PlanError for what cannot be.
+    """The experiment and its time budget. Raises PlanError.
 
-    A duration is that of each trial, and of each the same; without one it follows from the time.
+    All trials have the same duration; without one in the draft it follows from the budget.
     """
     assert draft.time_budget is not None
     if "transactions" in draft.levels or any("transactions" in part for part in draft.extra):

@@ -1,6 +1,6 @@
 """One trial: prepare, generate, store, from its plan to its answer.
 
-Knows no terminal: what happens is told to a Listener.
+Knows no terminal: a Listener receives the events.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.experiment import bulk
 from pgpaces.experiment.cell import ReadyTrial, record
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.monitors import Monitors, beside
+from pgpaces.experiment.monitors import Monitors, monitoring
 from pgpaces.experiment.preparation import ready
 from pgpaces.experiment.recorder import Recorder
 from pgpaces.experiment.request import OnStoreError, Request, check
 from pgpaces.experiment.site import Site, site, source_database
-from pgpaces.experiment.stops import Stops, kept, signals
+from pgpaces.experiment.stops import Stops, retry_write, signals
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.generators.composite import Together
@@ -38,11 +38,11 @@ _MEASURED_MAX_NS = 2**61
 
 
 class Outcome(Struct, frozen=True):
-    """A trial that was run, its answer, and why it could not all be stored, if so.
+    """A trial that was run, its answer, and the error that kept part of it from the store, if any.
 
-    The trial's intervals are in the store. aborted: how many clients gave up. killed: why the kill
-    switch stopped it, if it did. whole: the answer with the warm-up that was cut, if one was.
-    series: what charts show of it over time.
+    The trial's intervals are in the store. aborted: the number of clients that gave up. killed: why
+    the kill switch stopped it, if it did. whole: the answer including the warm-up, if one was cut.
+    series: the values over time that charts show.
     """
 
     trial: Trial
@@ -56,28 +56,28 @@ class Outcome(Struct, frozen=True):
 
 
 def run(
-    request: Request, listener: Listener | None = None, held: ExitStack | None = None
+    request: Request, listener: Listener | None = None, resources: ExitStack | None = None
 ) -> Outcome:
     """Runs one trial and stores every second of it.
 
-    held: see Keeping; whoever gives it ends what it holds once the answer is told. Raises
-    PgpacesError for what keeps the load from starting. What ends it early stands in the outcome,
-    beside everything that was measured.
+    resources: see TrialContext; the caller closes it once it has reported the answer. Raises
+    PgpacesError if the load cannot start. An error that ends it early is in the outcome, together
+    with everything that was measured.
     """
     listener, stops = listener or Listener(), Stops()
     check(request)
     request = replace(request, from_database=source_database(request.from_database))
     store = Store.open(request.store) if request.keep else None
-    with ExitStack() as ours:
-        keeping = Keeping(listener, stops, store, held=held or ours)
+    with ExitStack() as own:
+        context = TrialContext(listener, stops, store, resources=resources or own)
         with site(request.target, listener.say) as where:
-            return run_at(where, request, keeping)
+            return run_at(where, request, context)
 
 
-class Keeping(Struct, frozen=True):
-    """Who hears of a trial, who may end it, and what keeps it.
+class TrialContext(Struct, frozen=True):
+    """The listener of a trial, what may end it, and the store.
 
-    wait_s: so long is waited at its end for a store that takes nothing. held: what lasts from the
+    wait_s: maximum wait at its end for a store that refuses writes. resources: open from the
     beginning of the load to the answer, so that a signal after the load does not cost the answer.
     """
 
@@ -85,20 +85,20 @@ class Keeping(Struct, frozen=True):
     stops: Stops
     store: Store | None
     wait_s: float = 0.0
-    held: ExitStack = field(default_factory=ExitStack)
+    resources: ExitStack = field(default_factory=ExitStack)
 
 
-def run_at(where: Site, request: Request, keeping: Keeping) -> Outcome:
-    """Runs one trial on a server that runs. Raises as `run`."""
-    stops = keeping.stops
-    with ready(where, request, keeping.listener.say, stops.check) as cell:
+def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
+    """Runs one trial on a running server. Raises as `run`."""
+    stops = context.stops
+    with ready(where, request, context.listener.say, stops.check) as cell:
         stops.check()
-        return _measure(cell, keeping)
+        return _measure(cell, context)
 
 
-def _measure(cell: ReadyTrial, keeping: Keeping) -> Outcome:
-    """Generates the load and stores what it does, until its end or somebody's."""
-    listener, stops, store = keeping.listener, keeping.stops, keeping.store
+def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
+    """Generates the load and stores its results, until it ends or is stopped."""
+    listener, stops, store = context.listener, context.stops, context.store
     connections = [cell.connection(component) for component in cell.components]
     for connection in connections:
         generator.probe(connection)
@@ -107,7 +107,7 @@ def _measure(cell: ReadyTrial, keeping: Keeping) -> Outcome:
     trial = record(cell)
     with (
         bulk.jobs(cell, connections, listener.say) as jobs,
-        beside(cell, listener, jobs) as looks,
+        monitoring(cell, listener, jobs) as monitors,
     ):
         loads = [
             (component.work.name, (job or component).load(connection))
@@ -119,25 +119,25 @@ def _measure(cell: ReadyTrial, keeping: Keeping) -> Outcome:
         )
         trial = replace(trial, plan=trial.plan.but(poll=load.poll))
         recorder = Recorder(store, trial, listener.say)
-        keeping.held.enter_context(signals(stops, listener))
+        context.resources.enter_context(signals(stops, listener))
         with stops.over(load):
             try:
                 recorder.begin()
-                looks.ready()
+                monitors.ready()
                 load.begin()
                 listener.started(trial, load.connect_ns)
-                looks.begin(time.monotonic() + plan.warmup_ns / 1e9)
-                error = _follow(load, recorder, listener, (cell.request.on_store_error, looks))
+                monitors.begin(time.monotonic() + plan.warmup_ns / 1e9)
+                error = _follow(load, recorder, listener, cell.request.on_store_error, monitors)
             except BaseException:
                 load.abort()
                 raise
-        answers = looks.answers()
+        answers = monitors.answers()
     stopped = recorder.error if cell.request.on_store_error == "stop" else None
     why = error or stopped
-    state = _state(why, ended_early=bool(stops.asked or looks.reason))
+    state = _state(why, ended_early=bool(stops.requests or monitors.reason))
     accumulator = recorder.accumulator
     if state == "finished" and cell.request.observe and answers:
-        looks.explain()
+        monitors.explain()
     measured_ns = _measured_ns(load.end_ns, accumulator.ended_ns)
     stored = _stored(recorder, store, before)
     trial = replace(
@@ -146,28 +146,28 @@ def _measure(cell: ReadyTrial, keeping: Keeping) -> Outcome:
         ended_at=datetime.now(UTC),
         measured_ns=measured_ns,
         error=str(why) if why else None,
-        notes=(*trial.notes, *recorder.notes, *looks.notes(), *_given_up(recorder, load.clients)),
+        notes=(*trial.notes, *recorder.notes, *monitors.notes(), *_given_up(recorder, load)),
         findings=(
             *trial.findings,
             *load.findings,
-            *looks.findings(throttle.pace(accumulator, trial, measured_ns // 10**9)),
+            *monitors.findings(throttle.pace(accumulator, trial, measured_ns // 10**9)),
             *stored,
         ),
-        samples=looks.samples(),
-        explained=looks.explained,
-        observed=looks.observed(),
+        samples=monitors.samples(),
+        explained=monitors.explained,
+        observed=monitors.observed(),
     )
     summary = summarize(trial, accumulator)
     shown = digest(trial, summary, accumulator)
-    failed = _finish(lambda: recorder.finish(trial, shown), keeping) or stopped
-    ends = (error, failed, accumulator.aborted, looks.reason)
+    failed = _finish(lambda: recorder.finish(trial, shown), context) or stopped
+    ends = (error, failed, accumulator.aborted, monitors.reason)
     whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
     return Outcome(trial, summary, *ends, whole, shown.series)
 
 
-def _measured_ns(asked_ns: int, ended_ns: int) -> int:
-    """How long it was measured: as asked for, or to its end where that was earlier."""
-    return max(0, min(asked_ns if asked_ns < _MEASURED_MAX_NS else ended_ns, ended_ns))
+def _measured_ns(planned_ns: int, ended_ns: int) -> int:
+    """The measured time: as planned, or to the end of the load if that was earlier."""
+    return max(0, min(planned_ns if planned_ns < _MEASURED_MAX_NS else ended_ns, ended_ns))
 
 
 def _state(why: PgpacesError | None, *, ended_early: bool) -> State:
@@ -176,53 +176,54 @@ def _state(why: PgpacesError | None, *, ended_early: bool) -> State:
     return "interrupted" if ended_early else "finished"
 
 
-def _finish(finish: Callable[[], None], keeping: Keeping) -> StoreError | None:
-    """Stores the end of a trial; why that failed, if it did."""
+def _finish(finish: Callable[[], None], context: TrialContext) -> StoreError | None:
+    """Stores the end of a trial; returns the error if that failed."""
     try:
-        kept(finish, keeping.stops, keeping.listener.say, keeping.wait_s)
+        retry_write(finish, context.stops, context.listener.say, context.wait_s)
     except StoreError as error:
         return error
     return None
 
 
-def _given_up(recorder: Recorder, clients: int) -> list[str]:
+def _given_up(recorder: Recorder, load: Together) -> list[str]:
     aborted = recorder.accumulator.aborted
-    return [f"{aborted} of {clients} clients gave up: {recorder.first_error}"] if aborted else []
+    text = f"{aborted} of {load.clients} clients gave up: {recorder.first_error}"
+    return [text] if aborted else []
 
 
 def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:
-    """What storing did to the trial."""
+    """Findings about the influence of storing on the trial."""
     if store and store.path and _same_disk(store.path, recorder.trial.server):
         written = max(0, store.size_bytes() - before) / 1024
         text = "the store lies on the disk that is measured; it grew by"
         yield Finding("store", "info", f"{text} {written:.0f} KiB in this run", written, "KiB")
     if recorder.delayed:
-        said = f"for {recorder.delayed} s the store took nothing; it was kept in memory"
-        yield Finding("store", "warning", said, recorder.delayed, "s")
+        text = f"for {recorder.delayed} s the store took nothing; it was kept in memory"
+        yield Finding("store", "warning", text, recorder.delayed, "s")
 
 
 def _follow(
     load: Together,
     recorder: Recorder,
     listener: Listener,
-    watching: tuple[OnStoreError, Monitors],
+    on_store_error: OnStoreError,
+    monitors: Monitors,
 ) -> PgpacesError | None:
-    """Takes every second of a load; why it ended early, if it did."""
-    on_store_error, looks = watching
+    """Records every second of a load; returns the error that ended it early, if any."""
     try:
         for interval in load:
             recorder.add(interval)
             if recorder.error and on_store_error == "stop":
                 load.stop()
             listener.interval(interval)
-            looks.look(load)
+            monitors.sample(load)
     except PgpacesError as error:
         return error
     return None
 
 
 def _same_disk(store: Path, server: ServerFacts) -> bool:
-    """Whether the store shares a file system with the server's data, as far as we can see it."""
+    """Whether the store shares a file system with the server's data, if that is visible here."""
     data = server.data_directory
     try:
         return bool(

@@ -1,7 +1,7 @@
 """Several loads as one: they begin at the same moment, and their seconds are added up.
 
-So a trial may send scripts to several servers, run several workloads at once, or time a command
-beside them, and everything behind it sees one load. Knows nothing of servers and stores.
+So a trial can send scripts to several servers, run several workloads at once, or time a command
+together with them, while its consumers see one load. Knows nothing of servers and stores.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pgpaces.errors import PgpacesError
 from pgpaces.record import Interval, Offset, merged
 from pgpaces.result import Finding
 
-# Far enough ahead that every load has heard of it.
+# Far enough ahead that every load learns of it in time.
 _AHEAD_NS = 20_000_000
 
 
 class RunningLoad(Protocol):
     """One load: connected, begun once, iterated over to its end. Any generator.
 
-    scripts, threads, clients: how many; numbers in its intervals are below them. connect_ns: what
-    connecting took. poll: how it waits. end_ns: when nothing new falls due, from the start of the
-    measured part. findings: what it has to say of itself. Its seconds are those of the trial, from
-    the first one of the warm-up.
+    scripts, threads, clients: counts; numbers in its intervals are below them. connect_ns: the time
+    to connect. poll: how it waits. end_ns: when nothing new falls due, from the start of the
+    measured part. findings: about the load itself. Its seconds are those of the trial, from the
+    first one of the warm-up.
     """
 
     scripts: int
@@ -38,17 +38,17 @@ class RunningLoad(Protocol):
 
     @property
     def end_ns(self) -> int:
-        """When nothing new falls due any more."""
+        """The time when nothing new falls due any more."""
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What it has to say of itself."""
+        """Findings about the load itself."""
 
     def begin(self, ahead_ns: int) -> None:
-        """Lets it begin so many nanoseconds from now."""
+        """Lets it begin ahead_ns from now."""
 
     def __iter__(self) -> Iterator[Interval]:
-        """Its seconds; then raises why it ended early, if it did."""
+        """Its seconds; then raises the error that ended it early, if any."""
 
     def stop(self) -> None:
         """Lets nothing new fall due."""
@@ -58,7 +58,7 @@ class RunningLoad(Protocol):
 
 
 class _Member(Struct, frozen=True):
-    """A load, and where its numbers begin among those of all."""
+    """A load, and the offset of its numbers among those of all."""
 
     load: RunningLoad
     seconds: Iterator[Interval]
@@ -66,9 +66,9 @@ class _Member(Struct, frozen=True):
 
 
 class Together:
-    """Loads that are one: those of the trial itself, and others that end when these have.
+    """Loads as one RunningLoad: those of the trial itself, and others that end with these.
 
-    A RunningLoad itself. Of one load alone it gives what that gives.
+    The intervals of a single load pass unchanged.
     """
 
     def __init__(self, own: Sequence[RunningLoad], others: Sequence[RunningLoad] = ()) -> None:
@@ -90,28 +90,28 @@ class Together:
 
     @property
     def end_ns(self) -> int:
-        """When nothing new of the trial itself falls due any more."""
+        """The time when nothing new of the trial itself falls due any more."""
         return max(load.end_ns for load in self._own)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What all of them say of themselves."""
+        """The findings of all loads."""
         return tuple(finding for load in self._loads for finding in load.findings)
 
     def begin(self, ahead_ns: int = 0) -> None:
-        """Lets them begin at one moment, so many nanoseconds from now, or a little later."""
+        """Lets them begin at one moment, ahead_ns from now or slightly later."""
         moment = time.monotonic_ns() + max(ahead_ns, _AHEAD_NS if len(self._loads) > 1 else 0)
         for load in self._loads:
             load.begin(max(0, moment - time.monotonic_ns()))
 
     def __iter__(self) -> Iterator[Interval]:
-        """Seconds of all. Raises why the first of them ended early, when all have ended."""
+        """Seconds of all. Raises the first error of a load, when all have ended."""
         own = [member for member in self._members if member.load in self._own]
         others = [member for member in self._members if member.load not in self._own]
         over = False
         while own or others:
             own, parts = self._second(own)
-            # The trial's own are heard first, so that the others end when they do.
+            # The trial's own come first, so that the others end with them.
             if not over and (not own or self.end_ns <= max(part.ended_ns for _, part in parts)):
                 over = True
                 for member in others:
@@ -125,7 +125,7 @@ class Together:
     def _second(
         self, running: Sequence[_Member]
     ) -> tuple[list[_Member], list[tuple[_Member, Interval]]]:
-        """The next second of each, and those that had one. One that fails ends all."""
+        """The running loads, and the next second of each. One that fails ends all."""
         left, parts = [], []
         for member in running:
             try:

@@ -1,10 +1,10 @@
-"""Programs of a workload: what they are given, and how they are run so that none outlives us.
+"""Programs of a workload: their environment, and how they are run so that none outlives pgpaces.
 
-environment.py  words, variables, folders, the way to the server: made here for whoever runs one
+environment.py  words, variables, folders and connection of a program
 files.py    the files that a workload reads: the user's own, or fetched once
-inputs.py   what programs that make data read, so that data is not used again wrongly
-runner.py   runs them one after the other, under
-watchdog.py a process of its own, which ends them when we end
+inputs.py   a hash of the inputs of programs that make data, so that outdated data is not reused
+runner.py   runs programs in sequence, under
+watchdog.py a process of its own, which ends them when pgpaces ends
 
 Knows no load and no ownership.
 """

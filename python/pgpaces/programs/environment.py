@@ -1,6 +1,6 @@
-"""What a program of a workload is given: words, variables, folders and the way to the server.
+"""The environment of a workload's program: words, variables, folders and connection.
 
-The same for one that makes data as for one that is timed. Runs nothing.
+The same for a program that makes data as for one that is timed. Runs nothing.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from pgpaces.workload import Workload
 _SHELL = "/bin/sh"
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 _VARIABLE = re.compile(r"PGPACES_([A-Z_][A-Z0-9_]*)")
-# What every libpq understands; the rest is in variables, of which old ones ignore the new.
+# Keywords that every libpq understands; the others are in variables, which old versions ignore.
 _DSN = ("host", "hostaddr", "port", "user", "dbname")
 
 
 class ProgramEnvironment(Redacted, frozen=True):
-    """What programs are given as long as `program_environment` lasts.
+    """The environment of programs, valid within `program_environment`.
 
     values: by the names that words have in braces. variables: of the environment, without those
-    that repeat the values. scratch: an empty folder. files: open ones that they inherit.
+    that repeat the values. scratch: an empty folder. files: open descriptors that they inherit.
     """
 
     REDACTED: ClassVar = ("variables", "secret")
@@ -48,10 +48,10 @@ class ProgramEnvironment(Redacted, frozen=True):
     def order(
         self, name: str, run: tuple[str, ...] | str, hidden: Set[str] = frozenset()
     ) -> CommandOrder:
-        """A program as it is run, called `name`.
+        """The order to run a program, called `name`.
 
-        hidden: values that its variables have not. Raises PlanError for a placeholder that nobody
-        knows, RunError where there is no such program.
+        hidden: values without an environment variable. Raises PlanError for an unknown placeholder,
+        RunError for a missing program.
         """
         shown = {f"PGPACES_{k.upper()}": v for k, v in self.values.items() if k not in hidden}
         variables = {**self.variables, **shown}
@@ -62,7 +62,7 @@ class ProgramEnvironment(Redacted, frozen=True):
         return CommandOrder(name, words, variables, self.folder, self.files, secret=self.secret)
 
     def filled(self, word: str) -> str:
-        """A word with values for its placeholders. Raises PlanError for one that nobody knows."""
+        """A word with values for its placeholders. Raises PlanError for an unknown one."""
         return filled(word, self.values)
 
     def _check_program(self, name: str, path: str) -> None:
@@ -70,7 +70,7 @@ class ProgramEnvironment(Redacted, frozen=True):
         if shutil.which(at, path=path) is None:
             raise RunError(
                 f"there is no program '{name}' to run",
-                "install it, or name it with its folder; looked for in the PATH and beside psql",
+                "install it, or name it with its folder; searched in the PATH and psql's folder",
             )
 
 
@@ -88,10 +88,10 @@ def _make_cache(folder: Path) -> None:
 def program_environment(
     way: psql.Way, workload: Workload, values: Mapping[str, str], say: Say
 ) -> Iterator[ProgramEnvironment]:
-    """What programs of a workload are given on the way to a database. values: scale and so on.
+    """The environment of a workload's programs for a database. values: scale and so on.
 
-    Fetches the files that they read. Raises RunError where a program that is needed is absent,
-    PrepareError where a file is.
+    Fetches the files that they read. Raises RunError for a missing program, PrepareError for a
+    missing file.
     """
     from psycopg.conninfo import make_conninfo
 
@@ -104,7 +104,7 @@ def program_environment(
         path = f"{way.program.parent}{os.pathsep}{path}"
         _check_programs(workload, path)
         files = located(workload, values, say)
-        # After what may take long: only then is there soon a watchdog, which always removes it.
+        # After the slow steps: the watchdog, which always removes it, starts soon after.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
         yield ProgramEnvironment(
             workload.folder.resolve(),
@@ -129,7 +129,7 @@ def program_environment(
 
 
 def _check_programs(workload: Workload, path: str) -> None:
-    """Raises RunError where a program that the workload needs is absent."""
+    """Raises RunError if a program that the workload needs is missing."""
     for name, package in workload.needs.programs.items():
         if shutil.which(name, path=path) is None:
             raise RunError(
@@ -139,21 +139,21 @@ def _check_programs(workload: Workload, path: str) -> None:
 
 
 def filled(word: str, values: Mapping[str, str]) -> str:
-    """A word with values for its placeholders. Raises PlanError for one that nobody knows."""
+    """A word with values for its placeholders. Raises PlanError for an unknown one."""
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in values:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
             raise PlanError(
-                f"the command's word '{word}' names {found[0]}, which is nothing",
+                f"the command's word '{word}' names {match[0]}, which is nothing",
                 f"known are {', '.join(f'{{{name}}}' for name in values)}",
             )
-        return values[found[1]]
+        return values[match[1]]
 
     return _PLACE.sub(value, word)
 
 
 def named(run: tuple[str, ...] | str) -> set[str]:
-    """The names of values that a program asks for, in lower case: by words, or as variables."""
+    """The names of values that a program uses, in lower case: in words, or as variables."""
     text = run if isinstance(run, str) else "\n".join(run)
     places = set() if isinstance(run, str) else set(_PLACE.findall(text))
     return {name.lower() for name in places | set(_VARIABLE.findall(text))}

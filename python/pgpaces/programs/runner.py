@@ -1,6 +1,6 @@
-"""Programs that are run, one after the other, under a watchdog (watchdog.py): it ends them with us.
+"""Runs programs in sequence under a watchdog (watchdog.py), which ends them when pgpaces ends.
 
-Takes their times and keeps the last lines that they say. Knows no server, no load, no terminal.
+Takes their times and keeps their last output lines. Knows no server, no load, no terminal.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
 class CommandOrder(Redacted, frozen=True):
-    """A command as it is run: its name, words, variables, folder, the descriptors that it inherits.
+    """An order to run a command: its name, words, variables, folder, and inherited descriptors.
 
-    secret: what is never repeated of what it says.
+    secret: a text to mask in its output.
     """
 
     REDACTED: ClassVar = ("variables", "secret")
@@ -48,29 +48,29 @@ class CommandOrder(Redacted, frozen=True):
     succeeds: tuple[int, ...] = (0,)
     secret: str | None = None
 
-    def shown(self, said: str) -> str:
-        """What it said, as it may be kept."""
-        return said.replace(self.secret, "***") if self.secret else said
+    def shown(self, output: str) -> str:
+        """The output of the command without the secret."""
+        return output.replace(self.secret, "***") if self.secret else output
 
 
 class Execution(Struct, frozen=True):
-    """One that has ended. Times by the monotonic clock; failed: its class, empty if it did not.
+    """A completed execution. Times by the monotonic clock; failed: its class, empty on success.
 
-    said: what it said last, where it failed. cpu_s: of it and of all that it waited for.
+    output: the last lines, if it failed. cpu_s: of the process and its waited-for children.
     """
 
     due_ns: int
     sent_ns: int
     done_ns: int
     failed: str = ""
-    said: str = ""
+    output: str = ""
     cpu_s: float = 0.0
 
 
 class Tail:
-    """The last lines that programs say through a pipe, one program after the other.
+    """The last lines that programs write to a pipe, one program after the other.
 
-    mark: a line that stands behind each of them.
+    mark: a line that follows the output of each.
     """
 
     def __init__(self, file: IO[bytes], mark: bytes) -> None:
@@ -81,9 +81,11 @@ class Tail:
     def _read(self, file: IO[bytes], mark: bytes) -> None:
         rest = b""
         with file:
-            while heard := os.read(file.fileno(), 65536):
-                data = rest + heard
-                if mark not in data:  # so that one who says much is not slowed down by us
+            while chunk := os.read(file.fileno(), 65536):
+                data = rest + chunk
+                if (
+                    mark not in data
+                ):  # so that reading does not slow down a program with much output
                     data = data[-_TAIL_LINES * _LINE_BYTES :]
                 # Progress that is rewritten ends its lines with a carriage return.
                 *lines, rest = data.replace(b"\r", b"\n").split(b"\n")
@@ -96,13 +98,13 @@ class Tail:
                 rest = rest[-_LINE_BYTES:]
 
     def last(self) -> str:
-        """The last line that the program that runs has said."""
+        """The last output line of the running program."""
         with contextlib.suppress(IndexError):
             return _text(self._lines[-1])
         return ""
 
     def take(self) -> str:
-        """The last lines of a program that has ended. Raises RunError where nobody ended them."""
+        """The last lines of an ended program. Raises RunError if the mark does not arrive."""
         try:
             return self._whole.get(timeout=_TAIL_PATIENCE_S)
         except queue.Empty:
@@ -120,7 +122,7 @@ def _lost() -> RunError:
 
 
 class Runner:
-    """Runs commands, one after the other. Ends with us, whatever ends us."""
+    """Runs commands in sequence. They end with pgpaces, however it ends."""
 
     def __init__(self, files: Sequence[int] = (), scratch: Path | None = None) -> None:
         """Starts the watchdog. Raises RunError.
@@ -136,13 +138,13 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(writer, *files),
-                # What is in them for us is not for others: a password may be.
+                # Without the PG* variables, which may hold a password.
                 env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
                 start_new_session=True,
             )
         except OSError as error:
             os.close(reader)
-            raise RunError(f"the command's warden does not start: {error.strerror}") from None
+            raise RunError(f"the command's watchdog does not start: {error.strerror}") from None
         finally:
             os.close(writer)
         assert self._watchdog.stdout is not None
@@ -150,10 +152,10 @@ class Runner:
         self._answers = self._watchdog.stdout
         self._errors = Tail(self._watchdog.stderr, mark.encode())
         self._output = Tail(os.fdopen(reader, "rb", 0), mark.encode())
-        self._answer()  # it is there: its start is not the first command's
+        self._answer()  # its start must not count as time of the first command
 
     def run(self, order: CommandOrder, due_ns: int) -> Execution | None:
-        """Runs a command to its end; None where nothing may begin any more. Raises RunError."""
+        """Runs a command to its end; None after `stop` or `kill`. Raises RunError."""
         words = {
             "run": order.words,
             "variables": dict(order.variables),
@@ -162,19 +164,19 @@ class Runner:
             "timeout_s": order.timeout_ns / 1e9,
             "polite_s": order.polite_ns / 1e9,
         }
-        self._tell(json.dumps(words).encode() + b"\n")
-        found = self._answer()
-        if "refused" in found:
+        self._send(json.dumps(words).encode() + b"\n")
+        begun = self._answer()
+        if "refused" in begun:
             return None
-        if "absent" in found:
+        if "absent" in begun:
             now = time.monotonic_ns()
-            return Execution(due_ns, now, now, "exit 127", f"{order.words[0]}: {found['absent']}")
+            return Execution(due_ns, now, now, "exit 127", f"{order.words[0]}: {begun['absent']}")
         ended = self._answer()
         errors, output = self._errors.take(), self._output.take()
         failed = _class(ended, order.succeeds)
-        said = order.shown(errors or output) if failed else ""
+        shown = order.shown(errors or output) if failed else ""
         cpu_s = float(ended["cpu_s"])
-        return Execution(due_ns, found["sent"], ended["done"], failed, said, cpu_s)
+        return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s)
 
     @property
     def pid(self) -> int:
@@ -182,28 +184,28 @@ class Runner:
         return self._watchdog.pid
 
     def last(self) -> str:
-        """The last line that the command said, if it runs."""
+        """The last output line of the running command."""
         return self._errors.last() or self._output.last()
 
     def stop(self) -> None:
-        """Lets nothing new begin, and ends politely what runs. Waits for nothing."""
-        self._tell(b"stop\n")
+        """Lets nothing new begin, and ends the running command politely. Does not wait."""
+        self._send(b"stop\n")
 
     def kill(self) -> None:
         """The same by force."""
-        self._tell(b"kill\n")
+        self._send(b"kill\n")
 
     def close(self) -> None:
-        """Ends it, and whatever it still runs."""
+        """Ends the watchdog, and a running command."""
         if self._watchdog.stdin is not None:
             self._watchdog.stdin.close()
         self._watchdog.wait()
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         assert self._watchdog.stdin is not None
-        # Whoever waits for an answer hears that nobody listened.
+        # If the watchdog is gone, `_answer` raises.
         with contextlib.suppress(OSError, ValueError):
-            # Not through a buffer: a handler of signals may tell something in the middle of it.
+            # Unbuffered: a signal handler may send in the middle of another line.
             while line:
                 line = line[os.write(self._watchdog.stdin.fileno(), line) :]
 
@@ -211,12 +213,12 @@ class Runner:
         line = self._answers.readline()
         if not line.endswith(b"\n"):
             raise _lost()
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 def _class(ended: Mapping[str, Any], succeeds: Sequence[int]) -> str:
-    """How an execution failed; empty if it did not."""
+    """The class of a failure; empty on success."""
     code = int(ended["code"])
     if ended["timed_out"]:
         return "timeout"

@@ -1,21 +1,21 @@
-"""A program of its own: runs commands one after the other, and ends them when pgpaces ends.
+"""A separate program: runs commands in sequence, and ends them when pgpaces ends.
 
-Run as `python -I -S watchdog.py` in a session of its own, so that neither Ctrl-C nor the death of
+Run as `python -I -S watchdog.py` in its own session, so that neither Ctrl-C nor the death of
 pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces holds. Lines there:
 
-    {"run": ...}    run this, in a session of its own: words, variables, folder, timeout_s, polite_s
-    stop            let nothing new begin; end what runs politely, and by force after polite_s
+    {"run": ...}    run this, in its own session: words, variables, folder, timeout_s, polite_s
+    stop            let nothing new begin; end the command politely, and by force after polite_s
     kill            the same by force at once
-    end of file     pgpaces is gone, by whatever death, or wants nothing more: as stop, in a hurry
+    end of file     pgpaces has ended in any way, or is done: as stop, in a hurry
 
-It answers with JSON, a line each: {"ready": true} first, {"sent": ns} when a command begins, and
-{"done": ns, ...} when it has ended, by the monotonic clock that all processes share: whoever reads
-this late is told the truth nevertheless. What commands say goes to its standard error and to the
-descriptor that is its first argument; behind each command stands its second argument there, in a
-line of its own. Its third argument is a folder that it removes in the end.
+It answers with JSON lines: {"ready": true} first, {"sent": ns} when a command begins, and
+{"done": ns, ...} when it has ended, by the monotonic clock that all processes share, so that a
+reader's delay does not matter. Commands write to its standard error and to the descriptor that is
+its first argument; it writes its second argument there after each command, on a separate line. Its
+third argument is a folder that it removes in the end.
 
-Whatever a command leaves running in the background ends with it. Standard library only, nothing of
-ours: it must start in milliseconds. Knows no server and no workload.
+Background processes of a command end with it. Standard library only, without pgpaces: it must start
+in milliseconds. Knows no server and no workload.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ from typing import Any
 
 HURRY_S = 1.0  # for what must end because pgpaces has ended
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def prctl(option: int, value: int) -> None:
-    """What Linux is asked for; nothing elsewhere."""
+    """Calls Linux's prctl; does nothing elsewhere."""
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -44,19 +44,19 @@ def prctl(option: int, value: int) -> None:
 
 
 def outputs() -> Iterator[int]:
-    """Where commands say something: standard error, standard output."""
+    """The descriptors to which commands write: standard error, standard output."""
     yield 2
     yield int(sys.argv[1])
 
 
 def say(**words: Any) -> None:
-    """Tell pgpaces, if it is still there."""
+    """Sends a line to pgpaces, if it still runs."""
     with contextlib.suppress(OSError):
         os.write(1, f"{json.dumps(words)}\n".encode())
 
 
 class Running:
-    """A command that runs: its process, and when it has to end by which signal."""
+    """A running command: its process, and the time of the next signal to it."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.polite_s: float = order["polite_s"]
@@ -78,11 +78,11 @@ class Running:
         say(sent=sent)
 
     def wait_s(self) -> float:
-        """Until the next signal is due."""
+        """The time until the next signal is due."""
         return max(0.0, self._deadline - time.monotonic())
 
     def end(self, polite_s: float) -> None:
-        """Ends it: politely, and by force after so long. Asked again, no later than before."""
+        """Ends it: politely, and by force after polite_s. A repetition never postpones the end."""
         if polite_s > 0:
             self._signal(signal.SIGTERM)
             self._deadline = min(self._deadline, time.monotonic() + polite_s)
@@ -92,7 +92,7 @@ class Running:
         self._killed = True
 
     def late(self) -> None:
-        """What happens when the time for it is over."""
+        """Sends the signal that is due."""
         if self._killed:
             self.end(0.0)
         else:
@@ -102,7 +102,7 @@ class Running:
             self._deadline = time.monotonic() + self.polite_s
 
     def ended(self) -> bool:
-        """Whether it has ended; then everything of it is reaped, and pgpaces knows."""
+        """Whether it has ended; if so, reaps its children and reports to pgpaces."""
         pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if pid == 0:
             return False
@@ -125,8 +125,8 @@ class Running:
 
 
 def reap_the_rest() -> None:
-    """Ends what commands left behind in sessions of its own: those are our children now."""
-    for _ in range(100):  # a child may make others while it ends
+    """Ends the orphans of commands, in other sessions: they are children of this process now."""
+    for _ in range(100):  # a child may create others while it ends
         children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
         with contextlib.suppress(OSError):
             for pid in children.read_text().split():
@@ -146,26 +146,26 @@ def signals() -> int:
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in OURS:  # by a handler: commands would inherit that they are ignored
+    for number in IGNORED:  # by a handler: commands would inherit SIG_IGN
         signal.signal(number, lambda *_: None)
     return reader
 
 
 class Watchdog:
-    """What it was told, and the command that runs."""
+    """The loop over orders, and the running command."""
 
     def __init__(self) -> None:
         self._wakes = signals()
-        self._left = b""
+        self._rest = b""
         self._running: Running | None = None
-        self._stopping = self._gone = False
+        self._stopping = self._closed = False
 
     def work(self) -> None:
-        """Does what it is told, until nobody tells it anything any more."""
-        while not self._gone or self._running:
+        """Follows the orders, until the end of standard input."""
+        while not self._closed or self._running:
             timeout = self._running.wait_s() if self._running else None
             timeout = None if timeout == float("inf") else timeout
-            listening = [self._wakes] if self._gone else [0, self._wakes]
+            listening = [self._wakes] if self._closed else [0, self._wakes]
             ready = select.select(listening, [], [], timeout)[0]
             if self._wakes in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -173,16 +173,16 @@ class Watchdog:
             if self._running and self._running.ended():
                 self._running = None
             if 0 in ready:
-                self._hear(os.read(0, 65536))
+                self._receive(os.read(0, 65536))
             if not ready and self._running:
                 self._running.late()
 
-    def _hear(self, heard: bytes) -> None:
-        *lines, self._left = (self._left + heard).split(b"\n")
+    def _receive(self, chunk: bytes) -> None:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             self._obey(line)
-        if not heard:
-            self._gone = self._stopping = True
+        if not chunk:
+            self._closed = self._stopping = True
             if self._running:
                 self._running.end(HURRY_S)
 
@@ -196,7 +196,7 @@ class Watchdog:
         if self._stopping:
             say(refused=True)
             return
-        # Others may close what they do not know: the password's file is read from here.
+        # Programs may close unknown descriptors: they read the password file from this process.
         variables = order["variables"]
         if (name := variables.get("PGPASSFILE", "")).startswith("/proc/self/fd/"):
             variables["PGPASSFILE"] = name.replace("self", str(os.getpid()), 1)
@@ -207,7 +207,7 @@ class Watchdog:
 
 
 def main() -> int:
-    """Work, and leave nothing behind."""
+    """Works, and removes the scratch folder."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     watchdog = Watchdog()
     say(ready=True)

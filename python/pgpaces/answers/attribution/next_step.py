@@ -182,7 +182,7 @@ def next_step_for(key: str, trial: Trial) -> NextStep:
     varied = _clients(0.5, 0.75, 1) if key == "cpu" and trial.plan.model != "open" else cause.sweep
     if varied is None:
         # A shell command is executed by `load`.
-        run = f"{'load' if trial.workload.asked.command else 'run'} {options(trial)}"
+        run = f"{'load' if trial.workload.requested.command else 'run'} {options(trial)}"
         command = f"pgpaces {run} && pgpaces compare {trial.id} last --metric missed"
     else:
         sweep = varied(trial)
@@ -195,7 +195,7 @@ def options(trial: Trial, sweep: str = "") -> str:
 
     sweep: an option with several levels, which the command has as well.
     """
-    plan, request = trial.plan, trial.workload.asked
+    plan, request = trial.plan, trial.workload.requested
     factor, _, setting = sweep.partition(" ")
     values = {**_load(plan), **_times(plan), **_server(trial, sweep)}
     for name, usual in _USUAL:
@@ -290,13 +290,13 @@ def _duration(ns: int) -> str:
 
 def _server(trial: Trial, sweep: str) -> dict[str, Any]:
     """Where the trial ran, without defaults and without a password."""
-    server, request = trial.server, trial.workload.asked
+    server, request = trial.server, trial.workload.requested
     if request.target:
         return {"--target": request.target, "--own": None if sweep else request.own}
     if server.ours:
         tls = request.tls
         return {
-            "--server": server.asked,
+            "--server": server.requested,
             "--data-dir": request.data_dir,
             "--tls": None if tls is None else "on" if tls else "off",
             "--standbys": request.standbys or None,
@@ -345,7 +345,7 @@ def _level(value: Any, sweep: str) -> str | None:
 
 def _settings(trial: Trial, varied: str, sweep: str) -> Iterator[str]:
     """Settings of sessions and of the server, without the varied one."""
-    request = trial.workload.asked
+    request = trial.workload.requested
     for option, values in (
         ("--server-set" if sweep else "--set", trial.plan.settings),
         ("--server-set", request.server_settings),
