@@ -91,7 +91,7 @@ def preview(planned: SweepPlan, given: Mapping[str, Any]) -> None:
     order = planned.order
     asked = () if order.goal is None else strategies.question(order.goal)
     chosen = order.goal is not None
-    said = lines(order.experiment, planned.preview, chosen=chosen, asked=asked)
+    said = lines(order.experiment, planned.preview, chosen=chosen, goals=asked)
     text = "".join(f"{escape.line(line)}\n" for line in said)
     if given["dry_run"]:
         put(text)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from pgpaces.result import Estimate
+from pgpaces.section import TableCell
 
-# What is not known.
+# Stands for an unknown value or interval.
 NOT_KNOWN = "–"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SPARK_MAX = 40
@@ -17,14 +18,14 @@ _LINE = 31
 def percent(share: float) -> str:
     """A share as a percentage without its sign: 2 significant digits below ten, else one place."""
     value = 100 * share
-    # Below, it is what is left of 0 when shares are taken from each other.
+    # A smaller number is the rounding error of a difference of shares.
     if value < 0.095 and abs(value) > 1e-9:
         return f"{value:.2g}"
     return f"{value:.1f}"
 
 
 def milliseconds(value: float | None, above: str) -> str:
-    """A time of a table, or where it lies if it is above every value."""
+    """A time of a table; `above` if it is infinite or None."""
     if value is None or math.isinf(value):
         return above
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
@@ -36,7 +37,7 @@ def ms(value: float) -> str:
 
 
 def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") -> str:
-    """The interval of an estimate in as few words as there are for it."""
+    """The interval of an estimate, in the fewest words."""
     if not estimate.estimable:
         return NOT_KNOWN
     if math.isinf(estimate.low):
@@ -48,6 +49,25 @@ def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") ->
     return f"{form(estimate.low)}{to}{form(estimate.high)}"
 
 
+def plural(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def estimate_cell(estimate: Estimate | None, form: Callable[[float], str]) -> TableCell:
+    """An estimate and its interval as a cell of a table; `-` for None."""
+    if estimate is None:
+        return TableCell("-")
+    return TableCell(form(estimate.value), interval(estimate, form))
+
+
+def share_cell(estimate: Estimate | None) -> TableCell:
+    """A share and both ends of its interval in percent, as a cell of a table; `-` for None."""
+    if estimate is None:
+        return TableCell("-")
+    return TableCell(percent(estimate.value), f"{percent(estimate.low)}-{percent(estimate.high)}")
+
+
 def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:
     """An estimate in a sentence."""
     ends = interval(estimate, form, " to ") if estimate.estimable else ""
@@ -55,14 +75,14 @@ def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str
 
 
 def ci(estimate: Estimate, form: Callable[[float], str], unit: str = "") -> str:
-    """The interval of an estimate as it stands after its value; empty where there is none."""
+    """The interval of an estimate, to stand after its value; empty if there is none."""
     if not estimate.estimable:
         return ""
     return f" (95% CI {interval(estimate, form, '–')}{unit})"
 
 
 def interval_line(estimate: Estimate, none: float, form: Callable[[float], str]) -> str:
-    """An interval on a line with the place of no difference; empty where there is none."""
+    """An interval drawn on a line, with a tick at `none`; empty if there is no interval."""
     if not estimate.estimable or not all(map(math.isfinite, (estimate.low, estimate.high))):
         return ""
     least, most = min(estimate.low, none), max(estimate.high, none)
@@ -81,9 +101,9 @@ def interval_line(estimate: Estimate, none: float, form: Callable[[float], str])
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """A line of blocks from 0 to the largest value, of which several share one where many are.
+    """A line of blocks from 0 to the largest value; a block is the largest of several values.
 
-    A blank is where nothing is known.
+    A blank stands for None.
     """
     step = -(-len(values) // _SPARK_MAX) or 1
     parts = [values[at : at + step] for at in range(0, len(values), step)]
@@ -95,17 +115,17 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def rate(per_s: float) -> str:
-    """A rate with three significant digits, from 1000 on in whole ones, and no exponent."""
+    """A rate with three significant digits, from 1000 on an integer, and no exponent."""
     return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.3g}"
 
 
 def seconds(value: float) -> str:
-    """A duration in seconds, or in milliseconds where it is short."""
+    """A duration in seconds, or in milliseconds below 1 s."""
     return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
 
 
 def clock(seconds: float) -> str:
-    """A duration as people say it: `45 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    """A duration in two units at most: `45 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""A capacity in Python: the search is run, or read from the store."""
+"""Capacity searches in Python: run one, or read it from the store."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     listener: SweepListener | None = None,
     **levels: Any,
 ) -> Answer:
-    """Searches how much each combination of levels holds; the same as `pgpaces capacity`.
+    """Searches the capacity of each combination of levels; the same as `pgpaces capacity`.
 
     what: as for `pgpaces.sweep`. missed: the share that may miss the latency limit, or goal: a
-    bound on a quantile, `p99 <= 250ms`. levels: as for `pgpaces.sweep`; of the load itself one is
-    where the search begins, two are the least and the most that is offered. resume: the experiment
-    to go on with, as it stands in the store where `what` is left out. trust: as for `pgpaces.run`.
+    bound on a quantile, `p99 <= 250ms`. levels: as for `pgpaces.sweep`; one level of the load is
+    the start of the search, two are its minimum and maximum. resume: the experiment to resume, as
+    stored if `what` is left out. trust: as for `pgpaces.run`.
 
-    Its value is a `pgpaces.answers.capacity.value.Capacities`. Ctrl-C ends the search: the answer
-    is what is known so far. Raises PgpacesError for what keeps it from beginning.
+    Its value is a `pgpaces.answers.capacity.value.Capacities`. Ctrl-C ends the search and returns
+    the answer so far. Raises PgpacesError if the search cannot begin.
     """
     from pgpaces import host_file as costs
     from pgpaces.experiment import capacity as asking
@@ -57,9 +57,9 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     for chosen in ("duration", "transactions"):
         if chosen in levels:
             raise PlanError(f"{chosen} is for the search to choose", "leave it out")
-    known = None
+    resumed = None
     if resume is not None:
-        known, experiment, sought = asking.stored(resume, store)
+        resumed, experiment, sought = asking.stored(resume, store)
     elif what is None:
         raise PlanError("nothing to search was named", "name a workload or an experiment file")
     if what is not None:
@@ -71,7 +71,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     order = pipeline.Order(
         experiment,
         store,
-        resume=known,
+        resume=resumed,
         costs=costs.find(host_file),
         goal=sought,
         consent=answer(trust),
@@ -85,7 +85,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
 def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Answer:
     """The answer of a stored search: `last`, an id, the end or start of one, or its name.
 
-    Raises PlanError for an experiment that is no search, StoreError.
+    Raises PlanError if the experiment is no search, StoreError.
     """
     from pgpaces.experiment import capacity as asking
     from pgpaces.questions.sweep.lookup import answer_of

@@ -1,4 +1,4 @@
-"""The charts of a search: capacity and its price by level, and what missed at each load."""
+"""The charts of a search: capacity and its price by level, and the missed share by load."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pgpaces.answers.capacity.rule import Drawn
 from pgpaces.answers.capacity.trials import ROLES, Found
 from pgpaces.answers.capacity.value import Capacities, Holds
 from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
-from pgpaces.design import Factor
+from pgpaces.design import Cell, Factor
 from pgpaces.questions.sweep.axes import axis_of_names
-from pgpaces.questions.trials import factor_name
+from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.section import Figure
@@ -26,27 +26,27 @@ from pgpaces.section import Figure
 _KEY = "capacity"
 _HEIGHT = 230
 _CELLS_MAX = 6
-# So many values are named beside their dots.
+# Charts of at most this number of values have a text for each.
 _NAMED_MAX = 8
-# Short trials farther from the others than this are not drawn: there is nothing to see between.
+# Short trials farther from the others than this factor are not drawn.
 _FAR = 1.35
 _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def figures(
-    found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Figure]:
-    """First what answers the question of several cells at a glance, then each by its trials."""
-    if len(found) > 1:
+    """For several cells, capacity and price by level; then the trials of each cell."""
+    if len(searches) > 1:
         yield from _by_level(answer, factors)
         yield from _prices(answer, factors)
-    for number, each in enumerate(found[:_CELLS_MAX], 1):
+    for number, each in enumerate(searches[:_CELLS_MAX], 1):
         if any(point.possible for _, point in each.trials):
-            yield _trials(each, number if len(found) > 1 else 0, factors)
+            yield _trials(each, number if len(searches) > 1 else 0, factors)
 
 
 def along(factors: Sequence[Factor]) -> Factor | None:
-    """The factor along the axis: one with numbers, else that of most levels."""
+    """The factor along the axis: the main one, else that of most levels."""
     main = crossing.main_factor(factors)
     return main or max(factors, key=lambda factor: len(factor.levels), default=None)
 
@@ -55,7 +55,7 @@ def along(factors: Sequence[Factor]) -> Factor | None:
 
 
 class _Level(Struct, frozen=True):
-    """What a chart by level shows of a cell. at: the dot; low, high: None where it is open."""
+    """A cell in a chart by level. at: the dot; low, high: None for an open end."""
 
     x: str
     series: str
@@ -65,7 +65,7 @@ class _Level(Struct, frozen=True):
     text: str
 
     @property
-    def known(self) -> list[float]:
+    def values(self) -> list[float]:
         return [each for each in (self.low, self.at, self.high) if each is not None]
 
     def point(self, y: float | None) -> Point:
@@ -87,9 +87,9 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
         if quick
         else ("meets up to", "misses from", "estimate", "95 % interval")
     )
-    rows = tuple((_cell(each), *_row(each, quick=quick)) for each in answer.cells)
-    made = [(each, _level_of(each)) for each in answer.cells]
-    for part, chart in enumerate(_charts(made, factors, f"meets, {unit}"), 1):
+    rows = tuple((_name(each), *_row(each, quick=quick)) for each in answer.cells)
+    levels = [(each, _level_of(each)) for each in answer.cells]
+    for part, chart in enumerate(_charts(levels, factors, f"meets, {unit}"), 1):
         yield Figure(
             f"{_KEY}-by-level" + (f"-{part}" if part > 1 else ""),
             f"Capacity by {chart.x.title}",
@@ -101,19 +101,19 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
 
 
 def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
-    """What a million transactions cost, where that is known of two cells, in one currency."""
-    known = [(each, each.worth) for each in answer.cells if each.worth and each.worth.per_million]
-    currencies = {worth.currency for _, worth in known if worth}
-    if len(known) < 2 or len(currencies) > 1:
+    """The cost of a million transactions, if known for two cells, in one currency."""
+    priced = [(each, each.worth) for each in answer.cells if each.worth and each.worth.per_million]
+    currencies = {worth.currency for _, worth in priced if worth}
+    if len(priced) < 2 or len(currencies) > 1:
         return
     currency = currencies.pop()
-    made = [
+    levels = [
         (each, _Level("", "", worth.per_million, None, None, rate(worth.per_million)))
-        for each, worth in known
+        for each, worth in priced
         if worth and worth.per_million
     ]
-    rows = tuple((_cell(each), level.text) for each, level in made)
-    for part, chart in enumerate(_charts(made, factors, f"{currency} per million"), 1):
+    rows = tuple((_name(each), level.text) for each, level in levels)
+    for part, chart in enumerate(_charts(levels, factors, f"{currency} per million"), 1):
         yield Figure(
             f"{_KEY}-price" + (f"-{part}" if part > 1 else ""),
             "What a million transactions cost",
@@ -124,17 +124,16 @@ def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
         )
 
 
-def _cell(holds: Holds) -> str:
-    pairs = holds.levels.items()
-    return ", ".join(f"{factor_name(name)} = {level}" for name, level in pairs) or "the one cell"
+def _name(holds: Holds) -> str:
+    return cell_name(Cell(tuple(holds.levels.items())))
 
 
 def _row(holds: Holds, *, quick: bool) -> Iterator[str]:
     yield from ("-" if end is None else rate(end) for end in holds.ends)
     if not quick:
-        found = holds.estimate
-        yield "-" if found is None else rate(found.value)
-        yield "-" if found is None else interval(found, rate) or "-"
+        estimate = holds.estimate
+        yield "-" if estimate is None else rate(estimate.value)
+        yield "-" if estimate is None else interval(estimate, rate) or "-"
 
 
 def _level_of(holds: Holds) -> _Level:
@@ -152,15 +151,15 @@ def _level_of(holds: Holds) -> _Level:
 
 
 def _charts(
-    made: Sequence[tuple[Holds, _Level]], factors: Sequence[Factor], axis: str
+    cells: Sequence[tuple[Holds, _Level]], factors: Sequence[Factor], axis: str
 ) -> Iterator[Chart]:
-    """The cells as charts of a few series each."""
+    """The cells as charts of at most SERIES_MAX series."""
     main = along(factors)
     if main is None:
         return
     others = [factor for factor in factors if factor != main]
     every: dict[str, list[_Level]] = {}
-    for holds, level in made:
+    for holds, level in cells:
         name = ", ".join(shown(holds.levels.get(factor.name, "-")) for factor in others) or "all"
         placed = replace(level, x=shown(holds.levels.get(main.name, "-")), series=name)
         every.setdefault(name, []).append(placed)
@@ -175,25 +174,25 @@ def _charts(
 
 
 def _layers(levels: Sequence[_Level]) -> Iterator[Layer]:
-    """Intervals, what is most likely, and triangles at ends that are not known."""
+    """Intervals, estimates, and triangles at open ends."""
     whole = tuple(one.point(None) for one in levels if one.low is not None and one.high is not None)
     yield Layer("rule", whole, size=7, opacity=0.4)
     yield Layer("point", tuple(Point(one.x, one.at, series=one.series) for one in levels
                                if one.at is not None))  # fmt: skip
     lows = [one for one in levels if one.low is not None and one.high is None]
     highs = [one for one in levels if one.high is not None and one.low is None]
-    for shape, found in (("triangle-up", lows), ("triangle-down", highs)):
-        points = tuple(Point(one.x, one.known[-1 if one.low is None else 0], series=one.series)
-                       for one in found)  # fmt: skip
+    for shape, open_levels in (("triangle-up", lows), ("triangle-down", highs)):
+        points = tuple(Point(one.x, one.values[-1 if one.low is None else 0], series=one.series)
+                       for one in open_levels)  # fmt: skip
         yield Layer("point", points, shape=shape, size=90)
     if len(levels) <= _NAMED_MAX:
-        yield Layer("text", tuple(one.point(max(one.known)) for one in levels if one.known),
+        yield Layer("text", tuple(one.point(max(one.values)) for one in levels if one.values),
                     "ink", dy=-11)  # fmt: skip
 
 
 def _from_zero(title: str, levels: Sequence[_Level]) -> Axis:
-    """From 0 on, unless all are near each other and their differences would not be seen."""
-    ends = [end for one in levels for end in one.known]
+    """An axis from 0, unless the values are too close together to tell them apart."""
+    ends = [end for one in levels for end in one.values]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     if low < 0.7 * high:
         return Axis(title, ends=(0.0, 1.1 * high), zero=True)
@@ -204,13 +203,12 @@ def _from_zero(title: str, levels: Sequence[_Level]) -> Axis:
 # --- trials ---------------------------------------------------------------------------------------
 
 
-def _trials(found: Found, number: int, factors: Sequence[Factor]) -> Figure:
-    """What missed at each load. number: of the cell, 0 of the only one."""
+def _trials(search: Found, number: int, factors: Sequence[Factor]) -> Figure:
+    """The missed share at each load. number: of the cell; 0 for the only one."""
     names = {factor.name for factor in factors}
-    pairs = ", ".join(
-        f"{factor_name(name)} = {level}" for name, level in found.cell.levels if name in names
-    )
-    every = [(digest, point) for digest, point in found.trials if point.possible]
+    levels = tuple(pair for pair in search.cell.levels if pair[0] in names)
+    where = f", {cell_name(Cell(levels))}" if levels else ""
+    every = [(digest, point) for digest, point in search.trials if point.possible]
     rows = tuple(
         (
             digest.trial.id[-8:],
@@ -222,43 +220,42 @@ def _trials(found: Found, number: int, factors: Sequence[Factor]) -> Figure:
         for digest, point in every
     )
     points = [point for _, point in every if point.due]
-    near = _near(points, found)
+    near = _near(points, search)
     left = len(points) - len(near)
     more = f"; {left} more at loads far away are in the table" if left else ""
-    drawn = "" if not curve(points, found.goal) else (
+    legend = "" if not curve(points, search.goal) else (
         "; the curve is the mean share that long trials tell: where its band's upper edge crosses"
         " the threshold it is met, where the lower one does it is missed, or further out where a"
         " load's own trials say otherwise"
     )  # fmt: skip
     return Figure(
         f"{_KEY}-trials" + (f"-{number}" if number else ""),
-        f"Missed at each load{f', {pairs}' if pairs else ''}",
-        f"each dot is a trial, a hollow one is not valid{drawn}{more}",
+        f"Missed at each load{where}",
+        f"each dot is a trial, a hollow one is not valid{legend}{more}",
         ("run", "for", "load", "missed %", "valid"),
         rows,
-        (_chart(found, near),),
+        (_chart(search, near),),
     )
 
 
-def _near(points: Sequence[TrialPoint], found: Found) -> list[TrialPoint]:
-    """Those that are drawn: all long ones, and of the short ones what is about as large."""
+def _near(points: Sequence[TrialPoint], search: Found) -> list[TrialPoint]:
+    """The points that are drawn: all long trials, and short ones at similar loads."""
     long = [point.load for point in points if point.role != "coarse"]
     if not long:
-        held, broke = bracket(points, found.goal)
-        long = [end for end in (held, broke) if end is not None]
+        long = [end for end in bracket(points, search.goal) if end is not None]
     if not long:
         return list(points)
     low, high = min(long) / _FAR, max(long) * _FAR
     return [point for point in points if low <= point.load <= high]
 
 
-def _chart(found: Found, points: Sequence[TrialPoint]) -> Chart:
-    goal, known = found.goal, found.capacity
+def _chart(search: Found, points: Sequence[TrialPoint]) -> Chart:
+    goal, capacity = search.goal, search.capacity
     theta = 100 * goal.missed_max
-    band = curve([point for _, point in found.trials], goal)
+    band = curve([point for _, point in search.trials], goal)
     bounds = [
         (name, words.safe(end, goal, turn))
-        for name, end, turn in (("meets", known.proved, -1), ("misses", known.refuted, 1))
+        for name, end, turn in (("meets", capacity.proved, -1), ("misses", capacity.refuted, 1))
         if end is not None
     ]
     loads = [*(point.load for point in points), *(end for _, end in bounds)] or [goal.start]
@@ -269,7 +266,7 @@ def _chart(found: Found, points: Sequence[TrialPoint]) -> Chart:
     roles = [role for role in ROLES if any(point.role == role for point in points)]
     return Chart(
         Axis(f"load, {value.unit(goal.load)}", ends=ends, ticks=6),
-        # Linear up to a tenth of the threshold, so that nothing missed has a place.
+        # Linear up to a tenth of the threshold, so that 0 has a place.
         Axis("missed, % of due", scale="symlog", constant=theta / 10, ends=(0.0, top), ticks=ticks),
         (
             *_curve(band, ends, top),
@@ -277,13 +274,13 @@ def _chart(found: Found, points: Sequence[TrialPoint]) -> Chart:
             *bound(theta, f"may miss: {theta:.4g} %"),
             *(layer for name, load in bounds for layer in _bound(name, load)),
         ),
-        tuple(Series(ROLES[role], *_LOOKS[role]) for role in roles),
+        tuple(Series(ROLES[role], *_ROLE_STYLES[role]) for role in roles),
         "trial",
         height=_HEIGHT + 20,
     )
 
 
-_LOOKS = {
+_ROLE_STYLES = {
     "coarse": ("muted", "circle"),
     "fine": ("line0", "square"),
     "soak": ("line1", "diamond"),
@@ -295,14 +292,14 @@ def _trial(point: TrialPoint) -> Point:
 
 
 def _ticks(theta: float) -> list[float]:
-    """About the threshold, at most two powers of ten below it."""
+    """Ticks around the threshold."""
     scale = 10.0 ** math.floor(math.log10(theta))
     every = {tick * factor for tick in _TICKS for factor in (scale, 10 * scale)}
     return sorted(float(f"{tick:.3g}") for tick in every if theta / 10 <= tick <= 100)
 
 
 def _curve(band: Sequence[Drawn], ends: tuple[float, float], top: float) -> Iterator[Layer]:
-    """The part of the curve and its band that is within the axes."""
+    """The part of the curve and its band within the axes."""
     points = [
         Point(at.load, 100 * at.share, low=100 * at.low, high=min(top, 100 * at.high))
         for at in band
@@ -315,7 +312,7 @@ def _curve(band: Sequence[Drawn], ends: tuple[float, float], top: float) -> Iter
 
 
 def _bound(name: str, load: float) -> Iterator[Layer]:
-    """What meets or misses it as a line, its name at the top, away from the other's."""
+    """The bound that meets or misses the goal as a line, labeled at the top."""
     at = (Point(load, text=f"{name} {rate(load)}"),)
     yield Layer("rule", at, "ink", size=1.2)
     if name == "meets":

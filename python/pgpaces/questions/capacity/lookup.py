@@ -1,4 +1,4 @@
-"""How much it holds, from the trials of a search so far, and what was the limit there."""
+"""The capacity from the trials of a search so far, and the limiting resource."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pgpaces.store.store import Store
 
 
 def section_of(
-    store: Store, sought: Sought, cells: Sequence[Cell], told: Sequence[Tell]
+    store: Store, sought: Sought, cells: Sequence[Cell], tells: Sequence[Tell]
 ) -> Section:
     """The answer so far. cells: those of the design. Raises StoreError."""
-    own = Searches(sought, tuple(cells)).own(told)
-    found = [trials.found(sought, cell, own[cell.key]) for cell in cells]
-    return section(found, {each.cell.key: attribution.limit(store, each) for each in found})
+    own = Searches(sought, tuple(cells)).own(tells)
+    searched = [trials.found(sought, cell, own[cell.key]) for cell in cells]
+    return section(searched, {each.cell.key: attribution.limit(store, each) for each in searched})

@@ -1,4 +1,4 @@
-"""A trial of a search in a few words, while the search goes on."""
+"""A trial of a search in a few words, for the progress of the search."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pgpaces.result import Trial
 
 
 def trial_name(cell: Cell) -> str | None:
-    """What a trial is called; None for one of no search."""
+    """The name of a trial; None if it belongs to no search."""
     return label(cell)
 
 
 def trial_result(trial: Trial, summary: Summary) -> str:
-    """How long it took and what missed, behind its load."""
+    """Duration and missed share of a trial, to stand after its load."""
     missed = summary.missed
     took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s"
     if missed is None:
@@ -27,8 +27,8 @@ def trial_result(trial: Trial, summary: Summary) -> str:
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
     if trial.state != "finished":
         return f"{took}: {share}, {trial.state}"
-    wrong = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
-    if wrong:
-        return f"{took}: {share}, not valid: {wrong}"
+    reasons = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
+    if reasons:
+        return f"{took}: {share}, not valid: {reasons}"
     late = ", the generator was late" if summary.generator.late else ""
     return f"{took}: {share}{late}"

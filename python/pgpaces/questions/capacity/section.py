@@ -1,7 +1,6 @@
-"""How much it holds: the answer of a search, or of one for each cell, as a section.
+"""The capacity of each cell of a search as a section: words, tables, charts and values.
 
-Words, tables, charts (those in charts.py) and the values behind them. Values in, a section
-out.
+Values in, a section out. The charts are in charts.py.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers.across import share
 from pgpaces.answers.capacity import value, words
-from pgpaces.answers.capacity import worth as worths
+from pgpaces.answers.capacity import worth as units
 from pgpaces.answers.capacity.answer import Load
 from pgpaces.answers.capacity.trials import ROLES, Found, objections, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
@@ -24,15 +23,14 @@ from pgpaces.design import Factor
 from pgpaces.questions.capacity import charts as capacity_charts
 from pgpaces.questions.sweep import facts
 from pgpaces.questions.trials import factor_name
-from pgpaces.report.numbers import interval, milliseconds, percent, rate
-from pgpaces.result import Estimate
+from pgpaces.report.numbers import estimate_cell, milliseconds, percent, rate, share_cell
 from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell
 from pgpaces.units import duration_text
 
 KEY = "capacity"
-# Columns that go first where a terminal is narrow.
+# The columns that a narrow terminal omits, in this order.
 _SPARE = ("warnings", "limit", "trials", "users")
-_CELLS_SAID, _DOUBTS_SAID, _GROUPS_SAID = 6, 6, 6
+_CELLS_MAX, _DOUBTS_MAX, _GROUPS_MAX = 6, 6, 6
 _MARKS: Mapping[str, Mark] = {
     "passed": "meets",
     "failed": "misses",
@@ -42,82 +40,84 @@ _FOR = {"preflight": "saturating"}
 _BIG = ((1e9, " billion"), (1e6, " million"))
 
 
-def section(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Section:
-    """The capacity of each cell. limits: the resource that each met, by the key of the cell."""
-    answer = value.of(found, limits)
-    factors = varied([each.cell for each in found])
+def section(searches: Sequence[Found], limits: Mapping[str, Limit | None]) -> Section:
+    """The capacity of each cell. limits: the limiting resource, by the key of the cell."""
+    answer = value.of(searches, limits)
+    factors = varied([each.cell for each in searches])
     return Section(
         key=KEY,
         title="Capacity",
-        sentences=tuple(_said(found, answer, factors)),
-        headline=_headline(found, answer, factors),
-        note=_rule(found),
-        facts=tuple(_facts(answer)) if len(found) == 1 else (),
-        next=tuple(_next(found)),
-        tables=tuple(_tables(found, answer, factors)),
-        figures=tuple(capacity_charts.figures(found, answer, factors)),
+        sentences=tuple(_sentences(searches, answer, factors)),
+        headline=_headline(searches, answer, factors),
+        note=_rule(searches),
+        facts=tuple(_facts(answer)) if len(searches) == 1 else (),
+        next=tuple(_next(searches)),
+        tables=tuple(_tables(searches, answer, factors)),
+        figures=tuple(capacity_charts.figures(searches, answer, factors)),
         value=answer,
-        trials=tuple(digest.trial.id for each in found for digest in each.digests),
+        trials=tuple(digest.trial.id for each in searches for digest in each.digests),
     )
 
 
-def _headline(found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]) -> Headline:
-    """Up to which load it is met, in a line; of several cells which one meets most."""
-    if len(found) == 1:
-        text = words.answer(found[0].capacity)
-        if found[0].goal.mode == "quick":
+def _headline(searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]) -> Headline:
+    """The load up to which the goal is met, in a line; for several cells, the best one."""
+    if len(searches) == 1:
+        text = words.answer(searches[0].capacity)
+        if searches[0].goal.mode == "quick":
             text = f"{text.removeprefix('Quick estimate: ').rstrip('.')}: a quick estimate"
         return Headline("CAPACITY", "", text)
     if answer.most is None:
         return Headline("CAPACITY", "unknown", "Nothing is known yet.")
-    by_key = {each.cell.key: each for each in found}
+    by_key = {each.cell.key: each for each in searches}
     return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
 
 
 def _facts(answer: Capacities) -> Iterator[tuple[str, str]]:
-    """What that is worth, and what the limit was."""
+    """The capacity in other units, and the limiting resource."""
     [holds] = answer.cells
     yield from (("worth", text) for text in _worth(holds))
     yield from (("limit", text) for text in _limit(holds))
 
 
-def _next(found: Sequence[Found]) -> Iterator[str]:
-    """What a quick search is followed by."""
-    if found[0].goal.mode == "quick":
+def _next(searches: Sequence[Found]) -> Iterator[str]:
+    """The search that confirms a quick one."""
+    if searches[0].goal.mode == "quick":
         yield "the same without --quick, for 95% confidence"
 
 
 def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
-    """What tells the cells apart, with its levels in their order."""
+    """The factors in which the cells differ, with their levels in order."""
     levels: dict[str, list[str]] = {}
     for cell in cells:
         for name, level in cell.levels:
             levels.setdefault(name, []).append(level)
-    found = ((name, tuple(dict.fromkeys(had))) for name, had in levels.items())
-    return tuple(Factor(name, had) for name, had in found if len(had) > 1)
+    distinct = ((name, tuple(dict.fromkeys(own))) for name, own in levels.items())
+    return tuple(Factor(name, own) for name, own in distinct if len(own) > 1)
 
 
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _said(
-    found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+def _sentences(
+    searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
-    if not any(each.digests for each in found):
+    if not any(each.digests for each in searches):
         yield Sentence("Nothing was run yet, so nothing is known.", "main")
         return
     yield from (
-        _one(found[0], answer.cells[0]) if len(found) == 1 else _several(found, answer, factors)
+        _one(searches[0], answer.cells[0])
+        if len(searches) == 1
+        else _several(searches, answer, factors)
     )
-    yield Sentence(_rule(found))
-    running = sum(not each.ended for each in found)
+    yield Sentence(_rule(searches))
+    running = sum(not each.ended for each in searches)
     if running:
-        of = "" if len(found) == 1 else f" of {running} of {len(found)} cells"
+        of = "" if len(searches) == 1 else f" of {running} of {len(searches)} cells"
         yield Sentence(f"The search{of} has not ended: this is what is known so far.", "warning")
 
 
-def _one(found: Found, holds: Holds) -> Iterator[Sentence]:
-    capacity = found.capacity
+def _one(search: Found, holds: Holds) -> Iterator[Sentence]:
+    capacity = search.capacity
     yield Sentence(words.answer(capacity), "main")
     soaked = words.soaked(capacity)
     yield from (Sentence(text, "main" if capacity.can_hold else "plain") for text in soaked)
@@ -128,52 +128,52 @@ def _one(found: Found, holds: Holds) -> Iterator[Sentence]:
 
 
 def _several(
-    found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
-    """Which meets most, what each meets, warnings of any, what the best one is worth."""
-    by_key = {each.cell.key: each for each in found}
+    """The best cell, the capacity of each, their warnings, the best one in other units."""
+    by_key = {each.cell.key: each for each in searches}
     if answer.most is not None:
         yield Sentence(_most(answer.most, by_key, factors), "main")
         yield from _groups(answer.cells, by_key, factors)
-    for each in found[:_CELLS_SAID]:
+    for each in searches[:_CELLS_MAX]:
         text = words.answer(each.capacity)
         yield Sentence(f"{name(each.cell, factors)}: {_lower(text)}")
-    if len(found) > _CELLS_SAID:
-        yield Sentence(f"The table has {len(found) - _CELLS_SAID} more cells.")
+    if len(searches) > _CELLS_MAX:
+        yield Sentence(f"The table has {len(searches) - _CELLS_MAX} more cells.")
     doubts: dict[str, list[Found]] = {}
-    for each in found:
+    for each in searches:
         for text in words.doubts(each.capacity):
             doubts.setdefault(text, []).append(each)
-    for text, of in list(doubts.items())[:_DOUBTS_SAID]:
-        who = "; ".join(name(each.cell, factors) for each in of)
-        yield Sentence(text if len(of) == len(found) else f"{who}: {_lower(text)}", "warning")
-    if len(doubts) > _DOUBTS_SAID:
-        more = len(doubts) - _DOUBTS_SAID
+    for text, of in list(doubts.items())[:_DOUBTS_MAX]:
+        cells = "; ".join(name(each.cell, factors) for each in of)
+        yield Sentence(text if len(of) == len(searches) else f"{cells}: {_lower(text)}", "warning")
+    if len(doubts) > _DOUBTS_MAX:
+        more = len(doubts) - _DOUBTS_MAX
         yield Sentence(f"The table has {more} more warnings.", "warning")
     if answer.most is not None:
         best = next(each for each in answer.cells if each.cell == answer.most.cell)
         where = name(by_key[best.cell].cell, factors)
         soaked = words.soaked(by_key[best.cell].capacity)
-        told = (*soaked, *_limit(best), *_worth(best))
-        yield from (Sentence(f"With {where}: {_lower(text)}") for text in told)
+        texts = (*soaked, *_limit(best), *_worth(best))
+        yield from (Sentence(f"With {where}: {_lower(text)}") for text in texts)
 
 
 def _lower(text: str) -> str:
-    """To go on with after a colon."""
+    """The text with a lowercase first letter, to stand after a colon."""
     return f"{text[0].lower()}{text[1:]}"
 
 
 def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
-    """A cell by what tells it from the others."""
+    """The name of a cell: its levels of the factors."""
     names = {factor.name for factor in factors}
     pairs = [(factor_name(each), level) for each, level in cell.levels if each in names]
     return ", ".join(f"{each} = {level}" for each, level in pairs) or "the one cell"
 
 
-def _most(most: Most, found: Mapping[str, Found], factors: Sequence[Factor]) -> str:
-    """Which level meets it at the highest load, and whether that is known."""
-    best = found[most.cell]
-    of, load = name(best.cell, factors), worths.size(best.capacity)
+def _most(most: Most, searches: Mapping[str, Found], factors: Sequence[Factor]) -> str:
+    """The cell that meets the goal at the highest load, and whether that is certain."""
+    best = searches[most.cell]
+    of, load = name(best.cell, factors), units.size(best.capacity)
     assert load is not None
     if best.goal.mode == "quick":
         meets = words.bound(load, best.goal, -1)
@@ -181,8 +181,8 @@ def _most(most: Most, found: Mapping[str, Found], factors: Sequence[Factor]) -> 
     proved = words.load(load, best.goal)
     if most.known:
         return f"{of} meets it at the highest load, {proved}, which every other one misses."
-    rivals = [name(found[key].cell, factors) for key in most.rivals]
-    if len(rivals) == len(found) - 1 > 1:
+    rivals = [name(searches[key].cell, factors) for key in most.rivals]
+    if len(rivals) == len(searches) - 1 > 1:
         less = "any other one"
     else:
         less = " or ".join(rivals[:3]) + (f" or {len(rivals) - 3} more" if rivals[3:] else "")
@@ -193,9 +193,9 @@ def _most(most: Most, found: Mapping[str, Found], factors: Sequence[Factor]) -> 
 
 
 def _groups(
-    cells: Sequence[Holds], found: Mapping[str, Found], factors: Sequence[Factor]
+    cells: Sequence[Holds], searches: Mapping[str, Found], factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
-    """Of several factors: which level of the main one meets most, for each of the others."""
+    """With several factors: the best level of the main one, for each combination of the others."""
     along = capacity_charts.along(factors)
     if along is None or len(factors) < 2:
         return
@@ -204,39 +204,39 @@ def _groups(
     for each in cells:
         at = tuple((other, each.levels.get(other, "")) for other in others)
         groups.setdefault(at, []).append(each)
-    for at, group in list(groups.items())[:_GROUPS_SAID]:
+    for at, group in list(groups.items())[:_GROUPS_MAX]:
         most = value.most(group)
         if most is None:
             continue
         where = ", ".join(f"{factor_name(other)} = {level}" for other, level in at)
-        text = _most(most, {each.cell: found[each.cell] for each in group}, [along])
+        text = _most(most, {each.cell: searches[each.cell] for each in group}, [along])
         yield Sentence(f"With {where}: {_lower(text)}")
 
 
-def _rule(found: Sequence[Found]) -> str:
-    """What meeting it means here."""
-    digests = [digest for each in found for digest, _ in each.trials]
+def _rule(searches: Sequence[Found]) -> str:
+    """What it means that a load meets the goal."""
+    digests = [digest for each in searches for digest, _ in each.trials]
     limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
     policies = {digest.trial.plan.policy for digest in digests}
     within = f" within {limits[0]}" if len(limits) == 1 else " within its latency limit"
     policy = ", policy skip" if policies == {"skip"} else ""
-    share = f"{100 * found[0].goal.missed_max:.4g} %"
+    share = f"{100 * searches[0].goal.missed_max:.4g} %"
     return f"A load meets it if at most {share} of what was due was not answered{within}{policy}."
 
 
 def _limit(holds: Holds) -> Iterator[str]:
-    """Which resource was the limit, as far as sensors tell."""
+    """The limiting resource, if sensors reveal it."""
     limit = holds.limit
     if limit is not None:
-        seen = f": {limit.evidence[0]}" if limit.evidence else ""
+        evidence = f": {limit.evidence[0]}" if limit.evidence else ""
         yield (
             f"Where it missed it, {percent(limit.share.value)} % of what missed is associated"
-            f" with {limit.name}{seen}."
+            f" with {limit.name}{evidence}."
         )
 
 
 def _worth(holds: Holds) -> Iterator[str]:
-    """What meets it, in other units."""
+    """The load that meets the goal, in other units."""
     worth = holds.worth
     if worth is None:
         return
@@ -282,35 +282,35 @@ def _load(load: float, holds: Holds) -> str:
 
 
 def _tables(
-    found: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Table]:
-    yield replace(_cells(answer, factors), brief=len(found) > 1)
-    known = [(each, each.worth) for each in answer.cells if each.worth is not None]
-    if len(answer.cells) > 1 and known:
-        yield _worths([(each, worth) for each, worth in known if worth], factors)
-    if len(found) == 1 and found[0].goal.mode == "quick" and found[0].trials:
-        yield _tried(found[0], answer.cells[0].unit)
+    yield replace(_cells(answer, factors), brief=len(searches) > 1)
+    worths = [(each, each.worth) for each in answer.cells if each.worth is not None]
+    if len(answer.cells) > 1 and worths:
+        yield _worths(worths, factors)
+    if len(searches) == 1 and searches[0].goal.mode == "quick" and searches[0].trials:
+        yield _quick_loads(searches[0], answer.cells[0].unit)
     if any(each.loads for each in answer.cells):
-        yield replace(_loads(answer, factors), brief=len(found) == 1)
-    if any(each.digests for each in found):
-        yield _trials(found, factors)
+        yield replace(_loads(answer, factors), brief=len(searches) == 1)
+    if any(each.digests for each in searches):
+        yield _trials(searches, factors)
 
 
-def _tried(found: Found, unit: str) -> Table:
-    """Each load of a quick search: what missed there, in its trials from the least to the most."""
+def _quick_loads(search: Found, unit: str) -> Table:
+    """Each load of a quick search, with the range of missed shares of its trials."""
     shares: dict[float, list[float]] = {}
-    for _, each in found.trials:
+    for _, each in search.trials:
         if each.valid:
             shares.setdefault(each.load, []).append(each.share)
     rows = []
-    for load, seen in sorted(shares.items()):
-        least, most = percent(min(seen)), percent(max(seen))
-        sides = {share <= found.goal.missed_max for share in seen}
+    for load, own in sorted(shares.items()):
+        least, most = percent(min(own)), percent(max(own))
+        sides = {share <= search.goal.missed_max for share in own}
         mark: Mark = "unknown" if len(sides) > 1 else "meets" if sides.pop() else "misses"
         text = "trials disagree" if mark == "unknown" else mark
         rows.append((
             TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
-            TableCell(str(len(seen))), TableCell(text, "", mark),
+            TableCell(str(len(own))), TableCell(text, "", mark),
         ))  # fmt: skip
     columns = (f"load, {unit}", "missed %", "trials", "seen")
     return Table(f"{KEY}-tried", "Loads that were tried", columns, 1, tuple(rows), brief=True)
@@ -327,12 +327,8 @@ def _names(factors: Sequence[Factor]) -> tuple[str, ...]:
 
 
 def _own(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
-    """The levels of a row that has a label of its own beside them."""
+    """The levels of a row that has another label too."""
     return _labels(levels, factors) if factors else []
-
-
-def _levels(factors: Sequence[Factor]) -> tuple[str, ...]:
-    return _names(factors) if factors else ()
 
 
 def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
@@ -340,15 +336,15 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     quick, unit = first.goal.mode == "quick", first.unit
     ends = ("most likely meets", "most likely misses") if quick else ("meets up to", "misses from")
     more = () if quick else ("estimate", "soak")
-    met = ("limit",) if any(each.limit for each in answer.cells) else ()
+    limit = ("limit",) if any(each.limit for each in answer.cells) else ()
     columns = (
-        *_names(factors), *(f"{end}, {unit}" for end in ends), *more, *met, "trials", "warnings",
+        *_names(factors), *(f"{end}, {unit}" for end in ends), *more, *limit, "trials", "warnings",
     )  # fmt: skip
     rows = []
     for each in answer.cells:
         bounds = [TableCell("-" if end is None else _number(end, each)) for end in each.ends]
-        others = [] if quick else [_estimate(each), _soak(each)]
-        others += [TableCell(each.limit.name if each.limit else "-")] if met else []
+        others = [] if quick else [estimate_cell(each.estimate, rate), _soak(each)]
+        others += [TableCell(each.limit.name if each.limit else "-")] if limit else []
         flags = ", ".join(flag for flag in each.flags if flag != "indicative")
         trials = TableCell(
             str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else ""
@@ -371,40 +367,33 @@ def _number(load: float, holds: Holds) -> str:
     return rate(load) if holds.load == "rate" else f"{load:.0f}"
 
 
-def _estimate(holds: Holds) -> TableCell:
-    found = holds.estimate
-    if found is None:
-        return TableCell("-")
-    return TableCell(rate(found.value), interval(found, rate))
-
-
 def _soak(holds: Holds) -> TableCell:
     soak = holds.soak
     if soak is None:
         return TableCell("not run" if holds.goal.soak_s and holds.proved else "-")
-    said: Mark = "meets" if soak.held else "misses"
-    return TableCell(said, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", said)
+    mark: Mark = "meets" if soak.held else "misses"
+    return TableCell(mark, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", mark)
 
 
-def _worths(found: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
-    """What meets it of each cell, in other units."""
-    currency = found[0][1].currency
+def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
+    """The capacity of each cell in other units."""
+    currency = worths[0][1].currency
     every = (
-        ("1/s", [rate(worth.rate) for _, worth in found]),
-        ("users", [_or(worth.users, lambda n: f"{n:.0f}") for _, worth in found]),
-        ("transactions a day", [many(worth.per_day) for _, worth in found]),
-        ("queries a day", [_or(worth.queries_per_day, many) for _, worth in found]),
-        (f"{currency} a month", [_or(worth.month, rate) for _, worth in found]),
-        (f"{currency} per million", [_or(worth.per_million, rate) for _, worth in found]),
-        (f"{currency} per user", [_or(worth.per_user, rate) for _, worth in found]),
+        ("1/s", [rate(worth.rate) for _, worth in worths]),
+        ("users", [_or(worth.users, lambda n: f"{n:.0f}") for _, worth in worths]),
+        ("transactions a day", [many(worth.per_day) for _, worth in worths]),
+        ("queries a day", [_or(worth.queries_per_day, many) for _, worth in worths]),
+        (f"{currency} a month", [_or(worth.month, rate) for _, worth in worths]),
+        (f"{currency} per million", [_or(worth.per_million, rate) for _, worth in worths]),
+        (f"{currency} per user", [_or(worth.per_user, rate) for _, worth in worths]),
     )
     shown = [(title, texts) for title, texts in every if any(text != "-" for text in texts)]
     rows = tuple(
         (*_labels(holds.levels, factors), *(TableCell(texts[at]) for _, texts in shown))
-        for at, (holds, _) in enumerate(found)
+        for at, (holds, _) in enumerate(worths)
     )
     columns = (*_names(factors), *(title for title, _ in shown))
-    quick = found[0][0].goal.mode == "quick"
+    quick = worths[0][0].goal.mode == "quick"
     note = f"At the load that {'most likely meets it' if quick else 'meets it'}."
     labels = max(1, len(factors))
     return Table(f"{KEY}-worth", "What that is", columns, labels, rows, note, spare=_SPARE)
@@ -415,9 +404,10 @@ def _or(number: float | None, form: Callable[[float], str]) -> str:
 
 
 def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
-    """Each load that was tried for long, by its own trials."""
+    """Each load that had long trials, by these trials alone."""
     first = answer.cells[0]
-    columns = (*_levels(factors), f"load, {first.unit}", "missed %", "trials", "seen")
+    names = _names(factors) if factors else ()
+    columns = (*names, f"load, {first.unit}", "missed %", "trials", "seen")
     rows = tuple(
         (*_own(each.levels, factors), *_of_load(load, each))
         for each in answer.cells
@@ -440,15 +430,15 @@ def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
     yield TableCell(mark, "", mark)
 
 
-def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
-    """Every trial, in the order of time."""
-    unit = value.unit(found[0].goal.load)
+def _trials(searches: Sequence[Found], factors: Sequence[Factor]) -> Table:
+    """Every trial, in chronological order."""
+    unit = value.unit(searches[0].goal.load)
     columns = (
-        *_levels(factors), "run", "for", "started", f"load, {unit}", "seconds", "due", "missed %",
-        "p99 ms", "state",
+        *(_names(factors) if factors else ()), "run", "for", "started", f"load, {unit}", "seconds",
+        "due", "missed %", "p99 ms", "state",
     )  # fmt: skip
-    every = [(digest, each) for each in found for digest in each.digests]
-    points = {digest.trial.id: point for each in found for digest, point in each.trials}
+    every = [(digest, each) for each in searches for digest in each.digests]
+    points = {digest.trial.id: point for each in searches for digest, point in each.trials}
     rows = []
     for digest, each in sorted(every, key=lambda pair: pair[0].trial.started_at):
         trial, summary, place = digest.trial, digest.summary, digest.trial.place
@@ -469,7 +459,7 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
                 TableCell(at.removesuffix("/s")),
                 TableCell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
                 TableCell(f"{due:,}"),
-                _missed(share([[(missed, due)]], summary.phi)),
+                share_cell(share([[(missed, due)]], summary.phi)),
                 TableCell(milliseconds(summary.latency.p99.value, "above"))
                 if summary.latency.p99
                 else TableCell("-"),
@@ -479,9 +469,3 @@ def _trials(found: Sequence[Found], factors: Sequence[Factor]) -> Table:
     note = f"For: {', '.join(ROLES.values())} or saturating, which is never a bound."
     labels = len(factors) + 3
     return Table(f"{KEY}-trials", "Every trial", columns, labels, tuple(rows), note, folded=True)
-
-
-def _missed(missed: Estimate | None) -> TableCell:
-    if missed is None:
-        return TableCell("-")
-    return TableCell(percent(missed.value), f"{percent(missed.low)}-{percent(missed.high)}")

@@ -1,4 +1,4 @@
-"""The page of trials that were chosen as it went: what they were chosen for comes first."""
+"""The page of trials that were chosen one after another; its first section is their purpose."""
 
 from __future__ import annotations
 
@@ -23,51 +23,48 @@ from pgpaces.store.store import Store
 
 
 def page_of(
-    store: Store, digests: Sequence[Digest], about: About, asked: tuple[Experiment, Goal]
+    store: Store, digests: Sequence[Digest], about: About, document: tuple[Experiment, Goal]
 ) -> Page:
-    """The page of trials that were chosen as it went: what they were chosen for comes first.
-
-    Of a budget over the cells of a design it is the page of any sweep, and how it was spent.
-    """
-    experiment, goal = asked
+    """The page of such trials; for a time budget that of any sweep, with the time it took."""
+    experiment, goal = document
     if isinstance(goal, TimeBudget):
         page = gather(digests, replace(about, chosen=True), experiment)
-        said = words.spent(page.rows, goal.budget_s, took_s(digests))
-        return replace(page, answer=(*page.answer, said), options=_without_trials(page))
-    made = replace(experiment, design=grouping.as_chosen(experiment.design, digests))
-    page = gather(digests, replace(about, chosen=True), made)
-    told = [Tell.of(digest) for digest in digests]
-    searched = not isinstance(goal, Pairing)
+        spent = words.spent(page.rows, goal.budget_s, took_s(digests))
+        return replace(page, answer=(*page.answer, spent), options=_without_trials(page))
+    placed = replace(experiment, design=grouping.as_chosen(experiment.design, digests))
+    page = gather(digests, replace(about, chosen=True), placed)
+    tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
-        found = _compared(goal, told, digests)
+        section = _comparison(goal, tells, digests)
     else:
-        found = capacity.section_of(store, goal, experiment.design.cells(), told)
-    first = replace(found, sentences=())
-    failed = outcome.no_trial(digest.summary for digest in digests)
+        section = capacity.section_of(store, goal, experiment.design.cells(), tells)
+    failure = outcome.no_trial(digest.summary for digest in digests)
     return replace(
         page,
-        answer=found.sentences if failed is None else (Sentence(f"FAIL: {failed[0]}.", "main"),),
-        sections=(first, *page.sections),
-        searched=searched,
+        answer=(
+            section.sentences if failure is None else (Sentence(f"FAIL: {failure[0]}.", "main"),)
+        ),
+        sections=(replace(section, sentences=()), *page.sections),
+        searched=not isinstance(goal, Pairing),
         options=_without_trials(page),
     )
 
 
-def _compared(goal: Pairing, told: Sequence[Tell], digests: Sequence[Digest]) -> Section:
-    pairs = tuple(pairing.pairs(goal, told))
+def _comparison(goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest]) -> Section:
+    pairs = tuple(pairing.pairs(goal, tells))
     a, b, _ = (cell.key for cell in goal.cells)
-    of = {key: [t.digest for t in told if t.digest and t.cell.key == key] for key in (a, b)}
+    of = {key: [t.digest for t in tells if t.digest and t.cell.key == key] for key in (a, b)}
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
     differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
-    seen = comparing.VerdictBasis(
+    basis = comparing.VerdictBasis(
         pairs,
         ids=tuple(digest.trial.id for digest in digests),
         left_out=len(digests) - 2 * len(pairs),
         notes=comparing.differing(differing),
     )
-    return comparing.section(pairing.standing(goal, told), *pairing.names(goal), seen)
+    return comparing.section(pairing.standing(goal, tells), *pairing.names(goal), basis)
 
 
 def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:
-    """What was asked: nobody asked for so many of each cell."""
+    """The options without the number of trials of each cell, which follows from the goal."""
     return tuple(pair for pair in page.options if pair[0] != facts.TRIALS)

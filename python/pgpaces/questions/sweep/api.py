@@ -1,4 +1,4 @@
-"""An experiment in Python: one call, the same values, tables and charts in a notebook."""
+"""Experiments in Python: one call, the same values, tables and charts in a notebook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Sweep(Answer, frozen=True):
-    """An experiment that was run, as far as it was: its cells, trials, words, table and charts."""
+    """An experiment that was run, even in part: its cells, trials, words, tables and charts."""
 
     @property
     def id(self) -> str:
@@ -42,7 +42,7 @@ class Sweep(Answer, frozen=True):
 
     @property
     def cells(self) -> tuple[Row, ...]:
-        """What the trials of each cell say together, each number with its interval."""
+        """The numbers of each cell over its trials, each with its interval."""
         return self.page.rows
 
     @property
@@ -52,7 +52,7 @@ class Sweep(Answer, frozen=True):
 
     @property
     def missing(self) -> int:
-        """Trials that were asked for and not run."""
+        """The number of planned trials that did not run."""
         return self.page.missing
 
 
@@ -73,16 +73,15 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     listener: SweepListener | None = None,
     **levels: Any,
 ) -> Sweep:
-    """Runs every combination of levels and returns what was found; the same as `pgpaces sweep`.
+    """Runs every combination of levels and returns the results; the same as `pgpaces sweep`.
 
     what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
     option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
-    as `define=...`, workloads at the same time as `beside={"reporting": {"rate": ["1/s", "2/s"]}}`.
-    targets: DSNs by the name that the levels of `target` use. within: a time of each machine, such
-    as "30min", instead of `trials`: they are spent where they decide. resume: the experiment to go
-    on with. trust: as for `pgpaces.run`.
-    Raises PgpacesError for what keeps it from beginning; trials that fail
-    are `missing` in what is returned.
+    as `define=...`, background workloads as `beside={"reporting": {"rate": ["1/s", "2/s"]}}`.
+    targets: DSNs by the name that the levels of `target` use. within: a time budget of each
+    machine, such as "30min", instead of `trials`. resume: the experiment to resume. trust: as for
+    `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; trials that fail are counted
+    by `missing`.
     """
     from pgpaces import host_file as costs
 
@@ -95,7 +94,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     if trials is not None:
         draft = replace(draft, trials=trials, time_budget=None)
     excluded: tuple[Levels, ...] = tuple(
-        {key: found[0] for key, found in kinds.of_values(part).items()} for part in exclude
+        {key: values[0] for key, values in kinds.of_values(part).items()} for part in exclude
     )
     draft = replace(
         draft,
@@ -103,9 +102,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         seed=draft.seed if seed is None else seed,
         exclude=(*draft.exclude, *excluded),
     )
-    known = None
-    if resume is not None:
-        known, _, _ = pipeline.find(resume, store)
+    resumed = None if resume is None else pipeline.find(resume, store)[0]
     goal = None
     if draft.time_budget is None:
         experiment = draft.experiment(profiles.ready_made)
@@ -113,7 +110,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         experiment, goal = time_budget.ask(draft)
     here = costs.find(host_file)
     order = pipeline.Order(
-        experiment, store, resume=known, costs=here, goal=goal, consent=answer(trust)
+        experiment, store, resume=resumed, costs=here, goal=goal, consent=answer(trust)
     )
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)

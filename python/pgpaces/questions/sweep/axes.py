@@ -1,4 +1,4 @@
-"""What charts of an experiment share: the axis of the main factor, and groups of lines."""
+"""The common parts of the charts of an experiment: the main axis, and groups of lines."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pgpaces.questions.trials import factor_name
 from pgpaces.report.escape import line as shown
 
 PANELS_MAX = 6
-# What has charts side by side rather than lines in one.
+# Factors whose levels have charts side by side rather than lines of one chart.
 _SIDE = ("server", "target", "variant")
 LOG_FROM = 20
-# Letters that fit side by side below a chart.
+# The number of characters that fit below a chart.
 _NAMES_MAX = LABELED_WIDTH // 8
 _TICKS_MAX = 7
 
 
 class Panel(Struct, frozen=True):
-    """Lines that share a chart. name: what they have in common and others have not."""
+    """The lines of one chart. name: the levels they share. legend: the factor of the lines."""
 
     name: str
     lines: tuple[Line, ...]
@@ -36,10 +36,10 @@ class Panel(Struct, frozen=True):
 
 
 def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
-    """The lines as charts side by side, and how many charts were left out.
+    """The lines as charts side by side, and the number of charts left out.
 
-    The legend has the levels of one factor; of the others each combination has a chart of its own:
-    what one compares by eye first (a server, a target, a variant), else what has fewest levels.
+    The legend has the levels of one factor; each combination of the others is a chart of its own.
+    Servers, targets and variants are charts, else the factor with the fewest levels is.
     """
     along = _along(page)
     others = [factor for factor in page.factors if factor != along]
@@ -51,13 +51,13 @@ def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
     parts = [
         Panel(words.line_name(Line(rest, ())), tuple(group[at : at + SERIES_MAX]), legend)
         for rest, group in groups.items()
-        for at in _steps(group)
+        for at in range(0, len(group), SERIES_MAX)
     ]
     return tuple(parts[:PANELS_MAX]), max(0, len(parts) - PANELS_MAX)
 
 
 def _along(page: Page) -> Factor | None:
-    """The factor along the axis: the main one; without one (all are names) that of most levels."""
+    """The factor along the axis: the main one; if all levels are names, that of most levels."""
     return page.main or max(page.factors, key=lambda each: len(each.levels), default=None)
 
 
@@ -66,23 +66,19 @@ def _legend(others: Sequence[Factor]) -> str:
     if not others:
         return ""
     side = [factor for name in _SIDE for factor in others if factor.name == name]
-    beside = side[0] if side else min(others, key=lambda factor: len(factor.levels))
-    rest = [factor for factor in others if factor != beside] or [beside]
+    panel = side[0] if side else min(others, key=lambda factor: len(factor.levels))
+    rest = [factor for factor in others if factor != panel] or [panel]
     able = [factor for factor in rest if len(factor.levels) <= SERIES_MAX] or rest
     return max(able, key=lambda factor: len(factor.levels)).name
 
 
-def _steps(lines: Sequence[Line]) -> range:
-    return range(0, len(lines), SERIES_MAX)
-
-
 def line_label(line: Line, panel: Panel) -> str:
-    """What the legend calls a line: its level of the factor that is the legend's title."""
+    """The name of a line in the legend: its level of the factor of the legend."""
     return shown(dict(line.levels).get(panel.legend, "")) or "all"
 
 
 class MainAxis(Struct, frozen=True):
-    """The axis of the main factor. step: between numbers; 0 where levels are names."""
+    """The axis of the main factor. step: between numbers; 0 if the levels are names."""
 
     factor: Factor | None
     title: str
@@ -91,14 +87,14 @@ class MainAxis(Struct, frozen=True):
     log: bool
 
     def place(self, row: Row) -> float | str:
-        """Where a row stands."""
+        """The place of a row on the axis."""
         level = crossing.level_of(row, self.factor.name) if self.factor else ""
         if not self.step:
             return shown(level) or "all"
         return (crossing.quantity(level) or 0.0) / self.unit
 
     def aside(self, row: Row, part: float) -> float | str:
-        """The same, a little aside so that lines do not hide each other; part: -0.5 to 0.5."""
+        """The place with an offset, so that lines do not overlap; part: -0.5 to 0.5 of a step."""
         place = self.place(row)
         if isinstance(place, str):
             return place
@@ -118,9 +114,9 @@ class MainAxis(Struct, frozen=True):
 
 
 def axis_of_names(title: str, names: Iterable[str], most: int) -> Axis:
-    """An axis of names; those that would touch each other, or `most` of them, stand aslant."""
-    found = tuple(names)
-    return Axis(title, found, aslant=sum(map(len, found)) > _NAMES_MAX or len(found) >= most)
+    """A nominal axis; labels that would touch, or `most` of them and more, are rotated."""
+    labels = tuple(names)
+    return Axis(title, labels, aslant=sum(map(len, labels)) > _NAMES_MAX or len(labels) >= most)
 
 
 def axis_of(page: Page) -> MainAxis:
@@ -141,7 +137,7 @@ def axis_of(page: Page) -> MainAxis:
 
 
 def _unit(levels: Sequence[str]) -> tuple[float, str]:
-    """What the axis counts in: the unit of the first level that has one."""
+    """The unit of the axis, as a quantity and a suffix: that of the first level that has one."""
     for level in levels:
         unit = level.lstrip("+-0123456789.eE ").replace(" ", "") or level.lstrip("+-0123456789. ")
         if unit.startswith("/"):
@@ -152,11 +148,11 @@ def _unit(levels: Sequence[str]) -> tuple[float, str]:
 
 
 def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Where a logarithmic axis has numbers: at 1, 2 and 5 times powers of ten, or fewer."""
+    """The ticks of a logarithmic axis: 1, 2 and 5 times powers of ten, or fewer."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 2, 5), (1, 3), (1,)):
         every = [step * 10.0**power for power in powers for step in steps]
-        found = tuple(value for value in every if low <= value <= high)
-        if len(found) <= _TICKS_MAX:
+        ticks = tuple(value for value in every if low <= value <= high)
+        if len(ticks) <= _TICKS_MAX:
             break
-    return found
+    return ticks

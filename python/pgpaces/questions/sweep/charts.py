@@ -33,16 +33,16 @@ from pgpaces.report.numbers import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
-# How the lines of series are told apart, beside their colors and shapes.
+# The dashes of lines, which differ between series in addition to colors and shapes.
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
-# What is shown beside a command's own numbers, where there are queries or a limit.
-_BESIDE = ("missed", "p95")
+# The measures shown in addition to those of a command, if there are queries or a limit.
+_ADDITIONAL = ("missed", "p95")
 
 
 class Measure(Struct, frozen=True):
     """A number of cells that charts show over the main factor.
 
-    scale: from the number to what the axis shows. bound: a line that it is held against.
+    scale: factor from the number to the unit of the axis. bound: a threshold and its label.
     """
 
     key: str
@@ -70,16 +70,16 @@ def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Mea
 
 
 def measures(page: Page) -> tuple[Measure, ...]:
-    """What is shown over the main factor, the most important first."""
+    """The measures shown over the main factor, the most important first."""
     if bulk.about_commands(page.rows):
-        found = tuple(_of_command(column) for column in bulk.columns(page.rows))
+        own = tuple(_of_command(column) for column in bulk.columns(page.rows))
         more = () if bulk.nothing_else(page.rows) else _of_scripts(page)
-        return (*found, *(each for each in more if each.key in _BESIDE))
+        return (*own, *(each for each in more if each.key in _ADDITIONAL))
     return _of_scripts(page)
 
 
 def _of_scripts(page: Page) -> tuple[Measure, ...]:
-    """What is shown of transactions."""
+    """The measures of transactions."""
     limit_ms = _limit_ms(page)
     limit = None if limit_ms is None else (limit_ms, "latency limit")
     missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g} %")
@@ -124,54 +124,50 @@ def _of_scripts(page: Page) -> tuple[Measure, ...]:
 
 def _of_command(column: bulk.BulkColumn) -> Measure:
     def of_trial(digest: Digest) -> Estimate | None:
-        found = bulk.of_digest(digest)
-        return None if found is None else of_bulk(found, column.key)
+        result = bulk.of_digest(digest)
+        return None if result is None else of_bulk(result, column.key)
 
     name = column.name
     return Measure(column.key, name, name, column.about, column.scale, column.text, of_trial)
 
 
 def _parts(page: Page) -> tuple[str, ...]:
-    """The parts of what missed that are worth a chart: where there are several."""
+    """The parts of missed that have a chart of their own: those that occurred, if several."""
     names = ("late", "skipped", "failed", "unfinished")
-    had = [name for name in names if any(getattr(row.counts, name) for row in page.rows)]
-    return tuple(had) if len(had) > 1 and page.limits else ()
+    parts = [name for name in names if any(getattr(row.counts, name) for row in page.rows)]
+    return tuple(parts) if len(parts) > 1 and page.limits else ()
 
 
 def _limit_ms(page: Page) -> float | None:
-    found = {digest.trial.plan.limit_ns for digest in page.digests}
-    only = found.pop() if len(found) == 1 else None
+    limits = {digest.trial.plan.limit_ns for digest in page.digests}
+    only = limits.pop() if len(limits) == 1 else None
     return only / 1e6 if only else None
 
 
 def overview(page: Page) -> Iterator[Figure]:
-    """The charts of all cells together: measures over the main factor, heat map, statements."""
+    """The charts of all cells together: measures over the main factor, and a heat map."""
     if len(page.rows) < 2:
         return
     if bulk.about_commands(page.rows):
         yield from bars.figures(page)
-    axis, found = axis_of(page), panels(page)[0]
+    axis, every = axis_of(page), panels(page)[0]
     for measure in measures(page):
-        if measure.key not in NAMES and _anything(page, measure):
-            yield from _over(page, axis, found, measure)
+        estimates = (row.estimate(measure.key) for row in page.rows)
+        # A chart of nothing but zeros is left out.
+        if measure.key not in NAMES and any(each and each.value for each in estimates):
+            yield from _over(page, axis, every, measure)
     if bulk.about_commands(page.rows):
         return
     if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None:
         yield heat_map(page, page.main)
 
 
-def _anything(page: Page, measure: Measure) -> bool:
-    """Whether a chart would show anything: another number than 0."""
-    found = [row.estimate(measure.key) for row in page.rows]
-    return any(estimate is not None and estimate.value for estimate in found)
-
-
 def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) -> Iterator[Figure]:
     """A measure over the main factor: a chart for each panel, with the same axes."""
     key = measure.key.replace(".", "")
-    drawn = [_seen(axis, panel, measure) for panel in every]
-    vertical = _vertical(drawn, measure)
-    for number, (panel, seen) in enumerate(zip(every, drawn, strict=True)):
+    contents = [_content(axis, panel, measure) for panel in every]
+    vertical = _vertical(contents, measure)
+    for number, (panel, content) in enumerate(zip(every, contents, strict=True)):
         where = f", {shown(panel.name)}" if panel.name else ""
         columns = (
             shown(axis.title),
@@ -187,18 +183,18 @@ def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) 
             f"{measure.about}; {_legend(panel, measure)}",
             columns,
             tuple(_table(axis, panel, measure)),
-            (_chart(panel, axis.axis(page.rows), vertical, seen, measure),),
+            (_chart(panel, axis.axis(page.rows), vertical, content, measure),),
             key if len(every) > 1 else "",
         )
 
 
 def _legend(panel: Panel, measure: Measure) -> str:
-    """What bars and dots are."""
-    found = [row.estimate(measure.key) for line in panel.lines for row in line.rows]
-    known = [estimate.estimable for estimate in found if estimate is not None]
-    if not any(known):
+    """The meaning of bars and dots."""
+    estimates = [row.estimate(measure.key) for line in panel.lines for row in line.rows]
+    estimable = [estimate.estimable for estimate in estimates if estimate is not None]
+    if not any(estimable):
         return "small dots are single trials; no 95 % interval is estimable"
-    bare = "" if all(known) else " (not estimable where there is none)"
+    bare = "" if all(estimable) else " (not estimable where there is none)"
     return f"bars are 95 % intervals{bare}, small dots single trials"
 
 
@@ -208,7 +204,7 @@ def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str
             yield (
                 _label(axis, row),
                 line_label(line, panel),
-                *_said(row.estimate(measure.key), measure),
+                *_texts(row.estimate(measure.key), measure),
                 str(len(row.trials)),
                 "yes" if row.sound else "no" if row.trials else "-",
             )
@@ -218,14 +214,14 @@ def _label(axis: MainAxis, row: Row) -> str:
     return shown(crossing.level_of(row, axis.factor.name)) if axis.factor else "all"
 
 
-def _said(estimate: Estimate | None, measure: Measure) -> tuple[str, str]:
+def _texts(estimate: Estimate | None, measure: Measure) -> tuple[str, str]:
     if estimate is None:
         return "-", "-"
     return measure.form(estimate.value), interval(estimate, measure.form) or "-"
 
 
 class _Ends(Struct, frozen=True):
-    """An estimate as a chart has it. value, high: infinite where they are above every number."""
+    """An estimate in units of the axis. value, high: infinite if above every measured time."""
 
     x: float | str
     at: str
@@ -233,25 +229,24 @@ class _Ends(Struct, frozen=True):
     value: float
     low: float
     high: float
-    known: bool
     sound: bool
 
 
-class _Seen(Struct, frozen=True):
-    """What a chart draws: estimates with their ends, and single trials."""
+class _Content(Struct, frozen=True):
+    """The points of a chart: estimates with their ends, and single trials."""
 
     cells: tuple[_Ends, ...]
     trials: tuple[Point, ...]
 
 
 class _Vertical(Struct, frozen=True):
-    """The vertical axis of charts side by side. top: where what is above every number stands."""
+    """The vertical axis of charts side by side. top: the place of infinite values."""
 
     axis: Axis
     top: float | None
 
 
-def _seen(axis: MainAxis, panel: Panel, measure: Measure) -> _Seen:
+def _content(axis: MainAxis, panel: Panel, measure: Measure) -> _Content:
     cells, trials = [], []
     count = len(panel.lines)
     for number, line in enumerate(panel.lines):
@@ -267,21 +262,20 @@ def _seen(axis: MainAxis, panel: Panel, measure: Measure) -> _Seen:
                     filled = digest in row.trials and sound(digest)
                     y = own.value * measure.scale
                     trials.append(Point(x, y, at=at, series=name, filled=filled))
-    return _Seen(tuple(cells), tuple(trials))
+    return _Content(tuple(cells), tuple(trials))
 
 
 def _ends(
     place: tuple[float | str, str, str], estimate: Estimate, measure: Measure, *, sound: bool
 ) -> _Ends:
-    value, known = estimate.value, estimate.estimable
-    # Of a time that has no lower bound the bar begins at the value: a bar from nothing would shout.
+    value, scale = estimate.value, measure.scale
+    # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
     below = value if estimate.low == 0 and measure.log else estimate.low
-    low, high = (below, estimate.high) if known else (value, value)
-    scale = measure.scale
-    return _Ends(*place, value * scale, low * scale, high * scale, known, sound)
+    low, high = (below, estimate.high) if estimate.estimable else (value, value)
+    return _Ends(*place, value * scale, low * scale, high * scale, sound)
 
 
-def _vertical(every: Sequence[_Seen], measure: Measure) -> _Vertical:
+def _vertical(every: Sequence[_Content], measure: Measure) -> _Vertical:
     """The vertical axis, the same for all charts side by side."""
     cells = [cell for each in every for cell in each.cells]
     values = [end for cell in cells for end in (cell.value, cell.low, cell.high)]
@@ -302,9 +296,11 @@ def _vertical(every: Sequence[_Seen], measure: Measure) -> _Vertical:
     return _Vertical(Axis(measure.axis, ends=(0.0, end), nice=end < 90, zero=True), top)
 
 
-def _chart(panel: Panel, x: Axis, vertical: _Vertical, seen: _Seen, measure: Measure) -> Chart:
+def _chart(
+    panel: Panel, x: Axis, vertical: _Vertical, content: _Content, measure: Measure
+) -> Chart:
     names = [line_label(line, panel) for line in panel.lines]
-    points = tuple(_point(cell, vertical) for cell in seen.cells)
+    points = tuple(_point(cell, vertical) for cell in content.cells)
     layers = [Layer("rule", tuple(p for p in points if p.low is not None), opacity=0.75)]
     if not x.names:
         layers += [
@@ -312,18 +308,19 @@ def _chart(panel: Panel, x: Axis, vertical: _Vertical, seen: _Seen, measure: Mea
             for name, dash in zip(names, DASHES, strict=False)
         ]
     layers += [
-        Layer("point", seen.trials, size=13, opacity=0.55, name="a trial"),
+        Layer("point", content.trials, size=13, opacity=0.55, name="a trial"),
         Layer("point", points),
     ]
-    # Not the first layer: that decides whether there is a grid, and one value has none.
+    # Not the first layer, which decides whether there is a grid: a single value has none.
     if measure.bound is not None:
-        layers += bound(*measure.bound, _free_side(seen, points, vertical.axis, measure.bound[0]))
-    if any(math.isinf(cell.value) for cell in seen.cells):
+        side = _free_side(content, points, vertical.axis, measure.bound[0])
+        layers += bound(*measure.bound, side)
+    if any(math.isinf(cell.value) for cell in content.cells):
         above = {
             cell.x if isinstance(cell.x, str) else round(cell.x): Point(
                 cell.x, vertical.top, text="above"
             )
-            for cell in seen.cells
+            for cell in content.cells
             if math.isinf(cell.value)
         }
         layers.append(Layer("text", tuple(above.values()), "muted", dy=-9))
@@ -332,7 +329,7 @@ def _chart(panel: Panel, x: Axis, vertical: _Vertical, seen: _Seen, measure: Mea
 
 
 def _point(cell: _Ends, vertical: _Vertical) -> Point:
-    """A cell: what is above every number stands at the top, without an interval."""
+    """The point of a cell; an infinite value stands at the top, without an interval."""
     if math.isinf(cell.value):
         return Point(cell.x, vertical.top, at=cell.at, series=cell.series, filled=cell.sound)
     floor = vertical.axis.ends[0] or 0.0
@@ -344,11 +341,11 @@ def _point(cell: _Ends, vertical: _Vertical) -> Point:
 
 
 def _free_side(
-    seen: _Seen, points: Sequence[Point], axis: Axis, value: float
+    content: _Content, points: Sequence[Point], axis: Axis, value: float
 ) -> Literal["left", "right"]:
-    """Where the name of the bound hides least: left or right."""
+    """The side at which the label of the bound overlaps fewer points."""
     every = [(p.x, p.y if p.low is None else p.low, p.y if p.high is None else p.high)
-             for p in (*points, *seen.trials)]  # fmt: skip
+             for p in (*points, *content.trials)]  # fmt: skip
     placed = [(x, a, b) for x, a, b in every if isinstance(x, float)]
     if not placed:
         return "left"

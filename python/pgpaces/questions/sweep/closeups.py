@@ -26,9 +26,9 @@ _TRIALS_MAX = 7
 _TRACKS_MAX = 8
 _STATEMENT_PANELS_MAX = 4
 _ROWS_MAX = 60
-_WAITED = "sessions of the load and of others, by what they wait for"
+_WAITS_TITLE = "sessions of the load and of others, by what they wait for"
 _BANDS = ("median", "95 %", "99 %")
-# Up to 99.99 %, in decades of what is left.
+# Up to 99.99 %, in decades of the remaining share.
 _TICKS = (0.0, 0.30103, 1.0, 2.0, 3.0, 4.0)
 _TICK_TEXTS = ("0", "50", "90", "99", "99.9", "99.99")
 
@@ -41,54 +41,54 @@ class Closeup(Struct, frozen=True):
 
 
 def chosen(page: Page) -> tuple[Row, ...]:
-    """The cells that are shown in detail: all, or where they are many those about the crossing.
+    """The cells shown in detail: all, or CELLS_MAX of them, first those near the threshold.
 
-    Then the best and the worst, then as many as there is room for, in the order of the table.
+    Then the best and the worst, then the others in the order of the table.
     """
     able = [row for row in page.rows if row.trials]
     if len(able) <= CELLS_MAX:
         return tuple(able)
-    wanted: list[Row | None] = []
+    ranked: list[Row | None] = []
     for line in page.lines:
-        found = crossing.find_crossing(line, page.missed_max)
-        wanted += [found.broke, found.held, *found.unknown[:1]]
+        threshold = crossing.find_crossing(line, page.missed_max)
+        ranked += [threshold.broke, threshold.held, *threshold.unknown[:1]]
     by_missed = sorted(able, key=lambda row: row.missed.value if row.missed else 0.0)
-    wanted += [by_missed[0], by_missed[-1], *able]
-    keys = dict.fromkeys(row.cell.key for row in wanted if row is not None and row.trials)
-    kept = set(list(keys)[:CELLS_MAX])
-    return tuple(row for row in able if row.cell.key in kept)
+    ranked += [by_missed[0], by_missed[-1], *able]
+    keys = dict.fromkeys(row.cell.key for row in ranked if row is not None and row.trials)
+    first = list(keys)[:CELLS_MAX]
+    return tuple(row for row in able if row.cell.key in first)
 
 
 def closeups(page: Page) -> Iterator[Closeup]:
-    """The charts of the cells that are shown in detail."""
+    """The charts of the cells shown in detail."""
     places = {row.cell.key: number for number, row in enumerate(page.rows, 1)}
     for row in chosen(page):
         number = places[row.cell.key]
-        found = list(_over_time(row, number))
+        figures = list(_over_time(row, number))
         if not _by_command(row):
-            found[1:1] = _distribution(row, number)
-        yield Closeup(row, tuple(found))
+            figures[1:1] = _distribution(row, number)
+        yield Closeup(row, tuple(figures))
 
 
 def _by_command(row: Row) -> bool:
-    """Whether its trials are of nothing but a command: of one execution there is no curve."""
+    """Whether a command is the whole load: a single execution has no curve over time."""
     return all(bulk.alone(digest.trial) for digest in row.trials)
 
 
 def middle(row: Row) -> Digest:
-    """The trial that stands for a cell: the middle one by its p95, the earlier of two."""
+    """The trial that represents a cell: the median by p95, the earlier of two."""
     able = [digest for digest in row.trials if digest.series] or list(row.trials)
 
     def p95(digest: Digest) -> float:
-        found = digest.summary.latency.p95
-        return found.value if found else 0.0
+        estimate = digest.summary.latency.p95
+        return estimate.value if estimate else 0.0
 
     ranked = sorted(able, key=p95)
     return ranked[(len(ranked) - 1) // 2]
 
 
 def trial_name(digest: Digest) -> str:
-    """A trial in a legend: its block, and its machine if there is one."""
+    """The name of a trial in a legend: its block, attempt and machine."""
     place = digest.trial.place
     if place is None:
         return digest.trial.id[-6:]
@@ -98,7 +98,7 @@ def trial_name(digest: Digest) -> str:
 
 
 def _over_time(row: Row, number: int) -> Iterator[Figure]:
-    """What a trial's transactions and its server and machine did, by the second they were due."""
+    """Latency, and readings of server and machine, of a trial over its due time."""
     digest = middle(row)
     if not digest.series:
         return
@@ -121,7 +121,7 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
     tracks = [*moving[:_TRACKS_MAX], *(t for ts in _waits(digest).values() for t in ts)]
     if not tracks:
         return
-    still = [_track_name(t) for t in digest.tracks if t not in moving and not _waited(t)]
+    still = [_track_name(t) for t in digest.tracks if t not in moving and not _is_wait_event(t)]
     yield Figure(
         f"machine-{number}",
         f"Server and machine over time{cell}",
@@ -134,27 +134,27 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
 
 
 def _of_cell(row: Row) -> str:
-    """Which cell a chart is of, where there are several."""
+    """The name of the cell for a title; empty for the only cell."""
     return f", {shown(cell_name(row.cell))}" if row.cell.levels else ""
 
 
 def _moving(digest: Digest) -> list[Track]:
-    """What sensors read, but for what stayed the same."""
-    return [t for t in digest.tracks if len({*t.values} - {None}) > 1 and not _waited(t)]
+    """The tracks whose values change, without wait events."""
+    return [t for t in digest.tracks if len({*t.values} - {None}) > 1 and not _is_wait_event(t)]
 
 
-def _waited(track: Track) -> bool:
-    """Whether it is of wait events: those have a chart of their own."""
+def _is_wait_event(track: Track) -> bool:
+    """Whether a track counts a wait event; these have a chart of their own."""
     return track.source.rpartition("/")[2] == waits.SOURCE
 
 
 def _waits(digest: Digest) -> dict[str, list[Track]]:
     """Wait events of each server, by its source."""
-    found: dict[str, list[Track]] = {}
+    tracks: dict[str, list[Track]] = {}
     for track in digest.tracks:
-        if _waited(track):
-            found.setdefault(track.source, []).append(track)
-    return found
+        if _is_wait_event(track):
+            tracks.setdefault(track.source, []).append(track)
+    return tracks
 
 
 def _track_name(track: Track) -> str:
@@ -163,7 +163,7 @@ def _track_name(track: Track) -> str:
 
 
 def _rows_at(digest: Digest) -> range:
-    """At most so many rows that one can go through them: every n-th bucket."""
+    """The indexes of every n-th bucket, at most _ROWS_MAX."""
     return range(0, len(digest.series), -(-len(digest.series) // _ROWS_MAX))
 
 
@@ -193,7 +193,7 @@ def _middles(digest: Digest) -> list[float]:
 
 
 def _latency_charts(digest: Digest) -> Iterator[Chart]:
-    """Latency, what missed and how late the generator was, one chart above the other."""
+    """Stacked charts of latency, missed share and schedule lag of the generator."""
     series, x = digest.series, _seconds(digest)
     yield _latency_chart(digest, x)
     if any(bucket.counts.missed for bucket in series):
@@ -203,7 +203,7 @@ def _latency_charts(digest: Digest) -> Iterator[Chart]:
 
 
 def _machine_charts(digest: Digest) -> Iterator[Chart]:
-    """What sensors read, and what sessions waited for."""
+    """Stacked charts of sensor readings and of the wait events of sessions."""
     x = _seconds(digest)
     for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
         pairs = zip(_middles(digest), track.values, strict=True)
@@ -227,10 +227,11 @@ def _latency_chart(digest: Digest, x: Axis) -> Chart:
     values = [value for band in bands for _, value in band if value]
     limit_ns = digest.trial.plan.limit_ns
     limit = limit_ns / 1e6 if limit_ns else None
-    reach = [*values, *([limit] if limit else [])] or [1.0]
-    log = max(reach) / min(reach) > 5
-    ends = (min(reach) * 0.85, max(reach) * 1.6) if log else (0.0, max(reach) * 1.18)
-    form = "~s" if max(reach) >= 1e4 else ""
+    places = [*values, *([limit] if limit else [])] or [1.0]
+    least, most = min(places), max(places)
+    log = most / least > 5
+    ends = (least * 0.85, most * 1.6) if log else (0.0, most * 1.18)
+    form = "~s" if most >= 1e4 else ""
     y = Axis("", scale="log" if log else "linear", ends=ends, ticks=4, format=form)
     layers: list[Layer] = []
     if digest.summary.cut_s:
@@ -258,22 +259,22 @@ def _missed_chart(series: Sequence[Bucket], x: Axis) -> Chart:
         kind: [100 * getattr(b.counts, kind) / b.counts.due if b.counts.due else 0 for b in series]
         for kind in colors
     }
-    had = tuple(Series(kind, color, "") for kind, color in colors.items() if any(amounts[kind]))
-    points = tuple(_stacked(series, {each.name: amounts[each.name] for each in had}))
-    y = Axis(ends=(0.0, max([1.0, *(_top(point) for point in points)])), ticks=2)
+    kinds = tuple(Series(kind, color, "") for kind, color in colors.items() if any(amounts[kind]))
+    points = tuple(_stacked(series, {each.name: amounts[each.name] for each in kinds}))
+    y = Axis(ends=(0.0, max([1.0, *(point.high or 0.0 for point in points)])), ticks=2)
     title = ("missed, % of due",)
-    return Chart(x, y, (Layer("rect", points),), had, height=46, title=title)
+    return Chart(x, y, (Layer("rect", points),), kinds, height=46, title=title)
 
 
 def _waits_chart(digest: Digest, source: str, x: Axis) -> Chart:
-    """Sessions in each wait event, one upon the other."""
+    """Sessions in each wait event, stacked."""
     node, _, _ = source.rpartition("/")
     amounts = {shown(track.name): track.values for track in _waits(digest)[source]}
     names = tuple(
         Series(name, f"line{number % SERIES_MAX}", "") for number, name in enumerate(amounts)
     )
     points = tuple(_stacked(digest.series, amounts))
-    title = (f"{shown(node)}: {_WAITED}" if node else _WAITED,)
+    title = (f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE,)
     y = Axis(ends=(0.0, None), ticks=3, zero=True, nice=True)
     return Chart(x, y, (Layer("rect", points),), names, height=80, title=title)
 
@@ -281,17 +282,13 @@ def _waits_chart(digest: Digest, source: str, x: Axis) -> Chart:
 def _stacked(
     series: Sequence[Bucket], amounts: Mapping[str, Sequence[float | None]]
 ) -> Iterator[Point]:
-    """Amounts of each bucket, one upon the other."""
+    """Amounts of each bucket, stacked."""
     for at, bucket in enumerate(series):
         low, start = 0.0, float(bucket.start_s)
         for name, values in amounts.items():
             if amount := values[at] or 0.0:
                 yield Point(start, end=_end(bucket), low=low, high=low + amount, series=name)
             low += amount
-
-
-def _top(point: Point) -> float:
-    return point.high or 0.0
 
 
 def _strip(title: str, pairs: Iterable[tuple[float, float | None]], x: Axis, color: str) -> Chart:
@@ -328,8 +325,7 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
 
 
 def _at(curve: Sequence[tuple[float, float | None]], share: float) -> str:
-    found = [ms for at, ms in curve if at >= share - 1e-9]
-    return milliseconds(found[0], "-") if found else "-"
+    return next((milliseconds(ms, "-") for at, ms in curve if at >= share - 1e-9), "-")
 
 
 def _distribution_chart(digests: Sequence[Digest]) -> Chart:
@@ -352,24 +348,24 @@ def _distribution_chart(digests: Sequence[Digest]) -> Chart:
 
 
 def statements(page: Page) -> Iterator[Figure]:
-    """Mean times of each statement over the main factor: a chart for each line of cells."""
+    """Mean times of the statements over the main factor: a chart for each line of cells."""
     if len(page.rows) < 2 or not page.statements:
         return
     axis = axis_of(page)
     lines = [line for panel in panels(page)[0] for line in panel.lines]
     for number, line in enumerate(lines[:_STATEMENT_PANELS_MAX]):
         keys = {row.cell.key for row in line.rows}
-        found = [each for each in page.statements if each.row.cell.key in keys and each.mean]
-        busiest = _busiest(found)
-        used = [each for each in found if each.name in busiest]
+        able = [each for each in page.statements if each.row.cell.key in keys and each.mean]
+        busiest = _busiest(able)
+        used = [each for each in able if each.name in busiest]
         if used:
             yield _statement_figure(axis, used, words.line_name(line), number)
 
 
-def _busiest(found: Sequence[StatementRow]) -> list[str]:
-    """The statements that take the most time in all, as many as lines can be told apart."""
+def _busiest(rows: Sequence[StatementRow]) -> list[str]:
+    """The statements with the largest sum of mean times over the cells; at most SERIES_MAX."""
     spent: dict[str, float] = {}
-    for each in found:
+    for each in rows:
         spent[each.name] = spent.get(each.name, 0.0) + (each.mean.value if each.mean else 0)
     return sorted(spent, key=lambda name: -spent[name])[:SERIES_MAX]
 

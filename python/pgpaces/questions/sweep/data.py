@@ -1,6 +1,6 @@
-"""The page of an experiment for programs: all of it as plain values; a row a cell and a trial.
+"""The page of an experiment for programs: a document of plain values; a row a cell and a trial.
 
-In the rows the column `row` says what a row is of, so that no sum counts twice.
+The column `row` tells cells from trials, so that no sum counts a trial twice.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pgpaces.answers.cells import SHARES, Row, sound, trial_share
 from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.costs import Priced
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.answers.summary import as_json
 from pgpaces.questions import costs
 from pgpaces.questions.bulk import words as bulk
@@ -31,26 +32,26 @@ _WHOLE = ("trials", "block", "attempt", "users", *_COUNTS)
 
 
 def records(page: Page) -> Records:
-    """A row for each cell and for each of its trials; columns are the same for both.
+    """A row for each cell and for each of its trials, with the same columns.
 
-    Shares from 0 to 1, times in ms, rates a second, each with `_low` and `_high` (None where they
-    cannot be estimated). Infinity is above every time. What its machines cost stands beside a cell
-    where that is known of any.
+    Shares from 0 to 1, times in ms, rates per second, each with `_low` and `_high` (None if they
+    cannot be estimated). Infinity is above every time. Costs of machines are columns of cells if
+    any cell has them.
     """
     texts = {*_TEXTS, *(f"factor_{factor.name}" for factor in page.factors)}
-    found = tuple(each for row in page.rows for each in _rows(page, row))
-    return Records(found, frozenset(texts), frozenset(_WHOLE))
+    rows = tuple(each for row in page.rows for each in _rows(page, row))
+    return Records(rows, frozenset(texts), frozenset(_WHOLE))
 
 
 def _costs(page: Page, row: Row | None) -> dict[str, Any]:
-    """Of a cell; of a trial (None) nothing is said of it."""
-    known = next((found for priced, found in page.economies if priced is row), None)
-    return costs.row_values(known) if page.economies else {}
+    """The costs of a cell; those of a trial (None) are empty."""
+    economy = next((economy for priced, economy in page.economies if priced is row), None)
+    return costs.row_values(economy) if page.economies else {}
 
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
     verdict = crossing.verdict(row, page.missed_max) if page.limits else None
-    did = [column.key for column in bulk.columns(page.rows)]
+    keys = [column.key for column in bulk.columns(page.rows)]
     levels = {f"factor_{name}": level for name, level in row.cell.levels}
     base = {
         "experiment": page.about.id,
@@ -72,11 +73,11 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         "verdict": verdict,
         **_counts(row.counts),
         **_spread(row),
-        **_ends_of({name: row.estimate(name) for name in did}),
+        **_ends_of({name: row.estimate(name) for name in keys}),
         **_costs(page, row),
     }
     for digest in row.every:
-        yield {**_trial(base, row, digest), **_did(digest, did), **_costs(page, None)}
+        yield {**_trial(base, row, digest), **_of_command(digest, keys), **_costs(page, None)}
 
 
 def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
@@ -103,10 +104,10 @@ def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
     }
 
 
-def _did(digest: Digest, names: Sequence[str]) -> dict[str, float | None]:
-    """What the command of a trial did."""
-    found = bulk.of_digest(digest)
-    return _ends_of({name: None if found is None else number(found, name) for name in names})
+def _of_command(digest: Digest, keys: Sequence[str]) -> dict[str, float | None]:
+    """The numbers of the command of a trial."""
+    result = bulk.of_digest(digest)
+    return _ends_of({key: None if result is None else number(result, key) for key in keys})
 
 
 def _ms(name: str) -> str:
@@ -128,41 +129,40 @@ def _spread(row: Row) -> dict[str, float | None]:
 
 
 def _ends_of(estimates: Mapping[str, Estimate | None]) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for name, estimate in estimates.items():
-        known = estimate is not None and estimate.estimable
-        found[name] = estimate.value if estimate else None
-        found[f"{name}_low"] = estimate.low if known and estimate else None
-        found[f"{name}_high"] = estimate.high if known and estimate else None
-    return found
+        ends = (estimate.low, estimate.high) if estimate and estimate.estimable else (None, None)
+        values[name] = estimate.value if estimate else None
+        values[f"{name}_low"], values[f"{name}_high"] = ends
+    return values
 
 
-def _ratio(found: Ratio) -> dict[str, Any]:
+def _ratio(ratio: Ratio) -> dict[str, Any]:
     return {
-        "factor": found.factor,
-        "level": found.level,
-        "against": found.base,
-        "at": dict(found.at),
-        "rate": _estimate(found.rate),
-        "mean_latency": _estimate(found.latency),
+        "factor": ratio.factor,
+        "level": ratio.level,
+        "against": ratio.base,
+        "at": dict(ratio.at),
+        "rate": _estimate(ratio.rate),
+        "mean_latency": _estimate(ratio.latency),
     }
 
 
-def _beside(found: BackgroundRow) -> dict[str, Any]:
+def _background(load: BackgroundRow) -> dict[str, Any]:
     return {
-        "cell": found.row.cell.key,
-        "workload": found.name,
-        "due": found.due,
-        "missed": _estimate(found.missed),
-        "rate": _estimate(found.rate),
-        "mean_ms": _estimate(found.mean),
-        "p95_ms": _estimate(found.p95),
-        "p99_ms": _estimate(found.p99),
+        "cell": load.row.cell.key,
+        "workload": load.name,
+        "due": load.due,
+        "missed": _estimate(load.missed),
+        "rate": _estimate(load.rate),
+        "mean_ms": _estimate(load.mean),
+        "p95_ms": _estimate(load.p95),
+        "p99_ms": _estimate(load.p99),
     }
 
 
 def document(page: Page) -> dict[str, Any]:
-    """All of it but its answers. An end of an estimate is null above all, or where not known."""
+    """The page without its answers. A bound of an estimate is null if infinite or unknown."""
     return {
         "missed_max": page.missed_max,
         "limits": page.limits,
@@ -187,8 +187,8 @@ def document(page: Page) -> dict[str, Any]:
             for each in page.statements
         ],
         "ratios": [_ratio(each) for each in page.ratios],
-        "beside": [_beside(each) for each in page.background],
-        "plans": [_plan(page, each) for each in _seen(page)],
+        "beside": [_background(each) for each in page.background],
+        "plans": [_plan(plan, each) for plan in page.plans for each in plan.plans],
         "differences": [
             {
                 "what": each.name,
@@ -223,43 +223,33 @@ def document(page: Page) -> dict[str, Any]:
 
 
 def _machine(one: Priced) -> dict[str, Any]:
-    """What a machine costs, and what that buys at its largest cell."""
+    """The cost of a machine, and what it buys at its largest cell."""
     about = {"machine": one.name, "cell": one.row.cell.key, "held": one.held}
     return {**about, **costs.as_json(one.economy)}
 
 
-def _seen(page: Page) -> Sequence[tuple[Any, Any]]:
-    return [(plan, seen) for plan in page.plans for seen in plan.plans]
-
-
-def _plan(page: Page, found: tuple[Any, Any]) -> dict[str, Any]:
-    plan, seen = found
+def _plan(plan: StatementPlans, execution: CellPlan) -> dict[str, Any]:
+    one = execution.plan
     return {
-        "cell": seen.row.cell.key,
+        "cell": execution.row.cell.key,
         "script": plan.script,
         "line": plan.line,
-        "shape": seen.plan.shape,
-        "summary": seen.plan.summary,
-        "workers_planned": seen.plan.workers_planned,
-        "workers_launched": seen.plan.workers_launched,
-        "spilled_bytes": seen.plan.spilled_bytes,
-        "analyzed": seen.plan.analyzed,
-        "trials": seen.trials,
-        "plan": seen.plan.plan,
+        "shape": one.shape,
+        "summary": one.summary,
+        "workers_planned": one.workers_planned,
+        "workers_launched": one.workers_launched,
+        "spilled_bytes": one.spilled_bytes,
+        "analyzed": one.analyzed,
+        "trials": execution.trials,
+        "plan": one.plan,
     }
 
 
 def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
     if estimate is None:
         return None
-    ends = {
-        name: value if math.isfinite(value) else None
-        for name, value in (
-            ("value", estimate.value),
-            ("low", estimate.low),
-            ("high", estimate.high),
-        )
-    }
+    values = {name: getattr(estimate, name) for name in ("value", "low", "high")}
+    ends = {name: value if math.isfinite(value) else None for name, value in values.items()}
     return {**ends, "n": estimate.n, "estimable": estimate.estimable}
 
 
@@ -284,7 +274,7 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
                 "attempt": digest.trial.place.attempt if digest.trial.place else None,
                 "counted": digest in row.trials,
                 "summary": as_json(digest.summary),
-                **({} if (did := bulk.of_digest(digest)) is None else {"bulk": plain(did)}),
+                **({} if (result := bulk.of_digest(digest)) is None else {"bulk": plain(result)}),
             }
             for digest in row.every
         ],

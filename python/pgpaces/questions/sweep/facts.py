@@ -1,6 +1,6 @@
-"""What was asked and where it ran: plain names and values of trials.
+"""Options, servers and machines of trials as plain names and values.
 
-Knows no HTML and no terminal; texts are as others wrote them.
+Knows no HTML and no terminal; texts are unescaped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pgpaces.questions.disk import Known
 
 Pairs = tuple[tuple[str, str], ...]
-# What is asked of a design, and of no trials that are chosen as it goes.
+# An option of a design; trials that are chosen one after another do not have it.
 TRIALS = "trials of each cell"
 
 _SERVER = (
@@ -33,14 +33,14 @@ _SERVER = (
 )
 _TARGET = ("host", "hostaddr", "port", "sslmode")
 _PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
-# Where Python functions are the load: they have no protocol of ours.
+# Labels for a load of Python functions; an empty one hides the option.
 _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
 
 class ServerFacts(Struct, frozen=True):
     """A server with its machine: facts, and the settings that are not at their default.
 
-    generator: the machine that made the load. trials: how many ran there.
+    generator: the machine of the load generator. trials: the number of trials there.
     """
 
     name: str
@@ -59,7 +59,7 @@ def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Pairs:
 
 
 def limits_of(trial: Trial) -> tuple[str, ...]:
-    """The latency limits of a trial, that of all scripts first."""
+    """The latency limits of a trial; that of all scripts first, then those of single scripts."""
     whole = trial.plan.limit_ns
     own = [f"{name} {duration_text(ns)}" for name, ns in trial.plan.limits if ns]
     return (*([duration_text(whole)] if whole else []), *own)
@@ -67,31 +67,29 @@ def limits_of(trial: Trial) -> tuple[str, ...]:
 
 def limits(rows: Iterable[Row]) -> tuple[str, ...]:
     """The latency limits of the trials, each once."""
-    found = (limit for row in rows for digest in row.every for limit in limits_of(digest.trial))
-    return tuple(dict.fromkeys(found))
+    every = (limit for row in rows for digest in row.every for limit in limits_of(digest.trial))
+    return tuple(dict.fromkeys(every))
 
 
 def one_limit(rows: Iterable[Row]) -> str | None:
-    """The limit that holds for every script of every trial; None where there is no such one."""
-    found = {
+    """The limit that holds for every script of every trial; None if there is none."""
+    plans = {
         (digest.trial.plan.limit_ns, bool(digest.trial.plan.limits))
         for row in rows
         for digest in row.every
     }
-    limit_ns, own = found.pop() if len(found) == 1 else (None, True)
+    limit_ns, own = plans.pop() if len(plans) == 1 else (None, True)
     return duration_text(limit_ns) if limit_ns and not own else None
 
 
 def options(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
-    """What all trials share of what was asked for."""
-    found: dict[str, list[str]] = {}
-    for digest in digests:
-        for name, value in _options_of(digest.trial):
-            found.setdefault(name, []).append(value)
+    """The options that are the same in all trials."""
+    every = [dict(_options_of(digest.trial)) for digest in digests]
+    first = every[0] if every else {}
     same = {
-        name: values[0]
-        for name, values in found.items()
-        if len(set(values)) == 1 and len(values) == len(digests)
+        name: value
+        for name, value in first.items()
+        if all(each.get(name) == value for each in every)
     }
     if experiment is not None:
         design = experiment.design
@@ -131,10 +129,10 @@ def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
-    """Standbys and pooler, where the clients are, and each load beside the trial's own."""
+    """Standbys and pooler, the nodes of the clients, and each background workload."""
     components = trial.plan.components
-    if behind := layout(trial.server):
-        yield "servers", f"primary{behind}"
+    if others := layout(trial.server):
+        yield "servers", f"primary{others}"
     if at := at_nodes(trial.plan):
         yield "clients at", at.strip(" ()")
     for name in dict.fromkeys(component.of for component in components if component.of):
@@ -145,8 +143,8 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[ServerFacts, ...]:
-    """The servers and machines that trials ran on, each once. disks: what was measured of some."""
-    found: dict[tuple[str, ...], list[Trial]] = {}
+    """The servers and machines of the trials, each once. disks: measured ones."""
+    trials_at: dict[tuple[str, ...], list[Trial]] = {}
     for digest in digests:
         trial = digest.trial
         target = trial.server.target
@@ -156,27 +154,26 @@ def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[Serv
             f"{target.get('host', '')}:{target.get('port', '')}",
             trial.host.hostname or "",
         )
-        found.setdefault(key, []).append(trial)
-    return tuple(_place(trials, disks) for trials in found.values())
+        trials_at.setdefault(key, []).append(trial)
+    return tuple(_place(trials, disks) for trials in trials_at.values())
 
 
 def _disk_of(trial: Trial, disks: Iterable[Known]) -> Pairs:
-    """What was measured last of the disk that the server's data is on."""
+    """The latest measurement of the disk of the data directory."""
     device = trial.server.data_device
-    for known in disks if device else ():
-        same = known.host.hostname == trial.host.hostname
-        if same and known.found.device.id == device:
-            return (("disk", in_short(known)),)
+    for disk in disks if device else ():
+        same = disk.host.hostname == trial.host.hostname
+        if same and disk.found.device.id == device:
+            return (("disk", in_short(disk)),)
     return ()
 
 
 def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerFacts:
     first = trials[0]
     server, target = first.server, first.server.target
-    common = [set(trial.server.settings.items()) for trial in trials]
-    settings = sorted(set.intersection(*common))
-    ours = "a server of pgpaces" if server.ours else ""
-    where = target.get("host") or ours
+    settings = sorted(set.intersection(*(set(each.server.settings.items()) for each in trials)))
+    kind = "a server of pgpaces" if server.ours else ""
+    where = target.get("host") or kind
     name = f"PostgreSQL {server.version}"
     if where and not where.startswith(("/", "@")):
         name = f"{name} on {where}"
@@ -185,7 +182,7 @@ def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerFacts:
         (
             *_pairs(dict(server.items()), _SERVER),
             *_pairs(target, _TARGET),
-            *((("kind", ours),) if ours else ()),
+            *((("kind", kind),) if kind else ()),
             *_disk_of(first, disks),
         ),
         tuple(settings),
@@ -195,15 +192,14 @@ def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerFacts:
 
 
 def builds(rows: Iterable[Row]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The builds of PostgreSQL that different versions are of, each with its versions.
+    """The builds of PostgreSQL with their versions, if different versions have different builds.
 
-    Empty where they are all of one, or of one version: then builds are what is compared.
+    Empty for a single build, or a single version: then the builds are compared.
     """
-    found: dict[str, dict[str, None]] = {}
+    versions_of: dict[str, dict[str, None]] = {}
     for digest in (digest for row in rows for digest in row.every):
         server = digest.trial.server
         if server.build:
-            found.setdefault(server.build, {})[server.version] = None
-    versions = {version for had in found.values() for version in had}
-    mixed = len(found) > 1 and len(versions) > 1
-    return tuple((build, tuple(had)) for build, had in found.items()) if mixed else ()
+            versions_of.setdefault(server.build, {})[server.version] = None
+    mixed = len(versions_of) > 1 and len(set().union(*versions_of.values())) > 1
+    return tuple((build, tuple(own)) for build, own in versions_of.items()) if mixed else ()

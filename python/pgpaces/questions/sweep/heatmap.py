@@ -1,4 +1,4 @@
-"""The map of a grid: one number of every cell, by the main factor and what the others are."""
+"""The heat map of a grid: one number of every cell, by the main factor and the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAT_ROWS_MAX = 40
 
 
 def heat_map(page: Page, main: Factor) -> Figure:
-    """Missed (or p95, where nothing can be late) of every cell as a map of two factors."""
+    """The missed share of every cell (p95 without a limit) as a map of two factors."""
     by_limit = bool(page.limits)
     others = [factor for factor in page.factors if factor != main]
     lines = page.lines[:_HEAT_ROWS_MAX]
@@ -36,7 +36,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
             shown(crossing.level_of(row, main.name)),
             _label(line),
             text,
-            _verdict(page, row),
+            crossing.verdict(row, page.missed_max) if by_limit else "-",
         )
         for (line, row), text in zip(cells, texts, strict=True)
     )
@@ -65,12 +65,8 @@ def heat_map(page: Page, main: Factor) -> Figure:
 
 
 def _label(line: Line) -> str:
-    """The levels of a line; which factors they are of stands above them all."""
+    """The levels of a line; the title of the chart names their factors."""
     return shown(", ".join(level for _, level in line.levels))
-
-
-def _verdict(page: Page, row: Row) -> str:
-    return crossing.verdict(row, page.missed_max) if page.limits else "-"
 
 
 def _heat_value(row: Row, by_limit: bool) -> float | None:
@@ -86,13 +82,13 @@ def _heat_text(row: Row, by_limit: bool) -> str:
 
 
 def _steps_of(values: Sequence[float | None], middle: float | None) -> list[float]:
-    """The five borders between six classes: about what may miss, else by the values' own range."""
+    """The five bounds of six classes: around the allowed share, else by the range of the values."""
     if middle is not None:
         return [middle * factor for factor in (0.1, 0.5, 1.0, 2.0, 4.0)]
-    known = [value for value in values if value is not None and 0 < value < math.inf]
-    if not known:
+    finite = [value for value in values if value is not None and 0 < value < math.inf]
+    if not finite:
         return [1.0] * 5
-    low, high = math.log(min(known)), math.log(max(known))
+    low, high = math.log(min(finite)), math.log(max(finite))
     return [math.exp(low + (high - low) * part / 6) for part in range(1, 6)]
 
 

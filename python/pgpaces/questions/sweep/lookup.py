@@ -1,4 +1,4 @@
-"""From the store to a report: which trials a name means, gathered into the values of a page."""
+"""From the store to a report: the trials that a name refers to, as the values of a page."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from pgpaces.store.store import Store
 
 
 def page_of(store: Store, names: Sequence[str] = ()) -> Page:
-    """The page of an experiment, of several, or of runs; without a name of the newest experiment.
+    """The page of experiments or runs, by default of the newest experiment, with a forecast.
 
-    With the answers that its trials allow. Raises PlanError for unknown names, StoreError for what
-    cannot be read.
+    Raises PlanError for unknown names, StoreError if the store cannot be read.
     """
     from pgpaces.questions import forecast
 
@@ -27,13 +26,13 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
 
 
 def gathered(store: Store, names: Sequence[str] = ()) -> Page:
-    """The same page without answers that were not what its trials were run for."""
+    """The same page without a forecast."""
     from importlib.metadata import version
 
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
-    found = [_find(store, name) for name in names or (store.find_last(),)]
-    if len(found) == 1 and found[0][1] == "experiment":
-        row = store.experiment(found[0][0])
+    matches = [_find(store, name) for name in names or (store.find_last(),)]
+    if len(matches) == 1 and matches[0][1] == "experiment":
+        row = store.experiment(matches[0][0])
         ids = [each.id for each in store.placed(row.id)]
         shown = replace(
             about,
@@ -51,46 +50,45 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
         return _observed(store, adaptive.page_of(store, digests, shown, (experiment, goal)))
     ids = [
         id_
-        for what, kind in found
-        for id_ in ([each.id for each in store.placed(what)] if kind == "experiment" else [what])
+        for match, kind in matches
+        for id_ in ([each.id for each in store.placed(match)] if kind == "experiment" else [match])
     ]
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
 
 
 def page_for(store: Store, section: Section) -> Page:
-    """The page of the trials that an answer stands on, with the answer first. Raises as page_of."""
+    """The page of the trials that an answer rests on, with the answer first. Raises as page_of."""
     return fronted(page_of(store, section.trials), section)
 
 
 def answer_for(store: Store, section: Section) -> Answer:
-    """An answer whose page is that of the trials it stands on."""
+    """An answer whose page is that of the trials it rests on."""
     return Answer(section, lambda: page_for(store, section))
 
 
 def answer_of(store: Store, experiment_id: str) -> Answer:
-    """The answer of an experiment whose trials were chosen as it went. Raises as page_of."""
+    """The answer of an experiment with adaptively chosen trials. Raises as page_of."""
     page = page_of(store, (experiment_id,))
     return Answer(replace(page.sections[0], sentences=page.answer), lambda: page)
 
 
 def fronted(page: Page, section: Section) -> Page:
-    """A page as that of one answer: its title and its answer, what to mind of the trials behind."""
+    """The page with the title and the main sentences of one answer; its warnings stay."""
     rest = (each for each in page.sections if each.key != section.key)
     answer = (each for each in section.sentences if each.weight == "main")
-    mind = (each for each in page.answer if each.weight == "warning")
-    return replace(page, title=section.title, answer=(*answer, *mind), sections=(section, *rest))
+    warnings = (each for each in page.answer if each.weight == "warning")
+    return replace(
+        page, title=section.title, answer=(*answer, *warnings), sections=(section, *rest)
+    )
 
 
 def _observed(store: Store, page: Page) -> Page:
-    """With what was seen of servers in the trials that stand for the cells shown in detail, and
-
-    why those were late that did not hold.
-    """
+    """The page with server observations of the cells shown in detail, and attributions."""
     from pgpaces.questions.sweep import closeups
     from pgpaces.questions.why import lookup as attribution
 
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
-    # Loads of a search that were too high are late for what was the limit, which it says.
+    # The answer of a search names the limiting resource already.
     late = () if page.searched else attribution.of_cells(store, page)
     return replace(
         page,
@@ -100,21 +98,18 @@ def _observed(store: Store, page: Page) -> Page:
 
 
 def _find(store: Store, name: str) -> tuple[str, str]:
-    """The id of what a name means, and what it is: an experiment, else a run."""
+    """The id that a name refers to, and its kind: `experiment`, else `run`."""
     try:
         return store.find_experiment(name), "experiment"
     except PgpacesError as no_experiment:
         try:
             return store.find(name), "run"
         except PlanError as no_run:
-            several = "several" in str(no_experiment)
-            if several:
+            if "several" in str(no_experiment):
                 raise no_experiment from None
-            raise (
-                PlanError(
-                    f"there is no experiment and no run '{name}' in {store.address}",
-                    "`pgpaces runs -E` lists experiments, `pgpaces runs` lists runs",
-                )
-                if "there is no run" in no_run.message
-                else no_run
+            if "there is no run" not in no_run.message:
+                raise
+            raise PlanError(
+                f"there is no experiment and no run '{name}' in {store.address}",
+                "`pgpaces runs -E` lists experiments, `pgpaces runs` lists runs",
             ) from None

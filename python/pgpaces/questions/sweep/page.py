@@ -1,6 +1,6 @@
-"""What a report says, as values: gathered from trials once, then rendered in any form.
+"""The content of a report as values: computed from trials once, then rendered in any form.
 
-Knows no HTML, no charts, no store. Texts are as others wrote them: whoever renders them escapes.
+Knows no HTML, no charts, no store. Texts are unescaped; the code that renders them escapes them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class About(Struct, frozen=True):
-    """What the caller knows beside the trials. Times are of somebody's clock, so given.
+    """What the caller knows in addition to the trials. The module reads no clock.
 
-    rerun: one command that runs all of it again. id, started_at: the experiment's. failures: cell
-    key, block and error of each trial that never began. disks: those that were measured, the newest
-    first. chosen: trials were chosen as it went, so that none of the design's is missing.
+    rerun: the command that repeats the experiment. id, started_at: of the experiment. failures:
+    cell key, block and error of each trial that never began. disks: measured disks, the newest
+    first. chosen: the trials were chosen one after another, so none of the design is missing.
     """
 
     made_at: datetime
@@ -54,15 +54,15 @@ class About(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """All that a report says. factors: those with several levels; main: along the axis of charts.
+    """The content of a report. factors: those with several levels; main: the axis of the charts.
 
-    lines: the rows in groups that share all levels but the main one's. places: servers with their
-    machines. missing: trials that were asked for and not run. failures: cell and block of trials
-    that never began, and why. limit: the one that holds for all, if there is one. economies: cells
-    of which it is known what their machines cost; costs: each such machine at its largest cell.
-    sections: answers of their own, to more than which cells held. searched: the first of them says
-    all that cells do, which are loads that a search chose: no tables and charts over them.
-    observed: what was seen of servers, by the id of the trial, of those that are shown in detail.
+    lines: rows that share all levels but that of the main factor. places: servers with their
+    machines. missing: the number of planned trials that did not run. failures: cell and block of
+    trials that never began, and why. limit: the common latency limit, if any. options: those that
+    all trials share. economies: cells with the costs of their machines; costs: each machine at its
+    largest cell. sections: answers to further questions. searched: a search chose the loads, so the
+    first section is the answer and there are no tables and charts over cells. observed: server
+    observations by trial id, for the trials shown in detail.
     """
 
     title: str
@@ -99,25 +99,25 @@ class Page(Struct, frozen=True):
 
 
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
-    """What a report of these trials says; without an experiment of runs that belong to none."""
+    """The page of these trials; without an experiment, of runs that belong to none."""
     if experiment is None:
         factors, digests = grouping.place(digests, about.id)
-        asked = grouping.cells(digests, _by_levels(factors))
+        design = grouping.cells(digests, _by_levels(factors))
         kinds: dict[str, str] = {}
         title, missed_max, missing = _title(digests), Experiment("", None, Design()).missed_max, 0
     else:
-        factors, asked = experiment.design.factors, list(experiment.design.cells())
+        factors, design = experiment.design.factors, list(experiment.design.cells())
         kinds = {target.name: target.kind for target in experiment.targets if target.kind}
         title, missed_max = experiment.name, experiment.missed_max
         missing = 0 if about.chosen else _missing(experiment, digests)
-    made = cells.rows(asked, digests, kinds)
-    shown = _shown(factors, made)
+    untrimmed = cells.rows(design, digests, kinds)
+    shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)
-    rows = tuple(_trimmed(row, shown) for row in made)
+    rows = tuple(_trimmed(row, shown) for row in untrimmed)
     lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
     apart = replicates.compare(digests, kinds)
-    failures = _failures(about, {cell.key: cell for cell in asked})
-    said = words.ReportMaterial(shown, main, rows, lines, missed_max, apart, missing, failures)
+    failures = _failures(about, {cell.key: cell for cell in design})
+    material = words.ReportMaterial(shown, main, rows, lines, missed_max, apart, missing, failures)
     limits = facts.limits(rows)
     economies = costs.economies(rows, clients=_clients_are_users(experiment, shown, digests))
     machines = priced(economies, _holding(missed_max, limited=bool(limits)))
@@ -126,7 +126,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         question=experiment.question if experiment else "",
         about=about,
         answer=(
-            *words.answer(said),
+            *words.answer(material),
             *(Sentence(text) for text in volume.sentences(rows)),
             *costs.sentences(machines, limited=bool(limits)),
         ),
@@ -155,9 +155,9 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
 def _clients_are_users(
     experiment: Experiment | None, shown: Sequence[Factor], digests: Sequence[Digest]
 ) -> bool:
-    """Whether each client stands for a user: one with a rate or pauses of its own, of a number
+    """Whether each client is a user: clients have a rate or pauses each, and their number is set.
 
-    that was asked for. Under a rate for all, clients are connections.
+    Under a common rate, clients are connections.
     """
     design = experiment.design if experiment else Design()
     named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
@@ -166,7 +166,7 @@ def _clients_are_users(
 
 
 def _holding(missed_max: float, *, limited: bool) -> Callable[[Row], bool]:
-    """Whether a cell held; without a limit, whether it is to be believed."""
+    """Whether a cell meets the limit; without a limit, whether it has a valid trial."""
     if not limited:
         return lambda row: row.sound
     return lambda row: crossing.verdict(row, missed_max) == "meets"
@@ -203,22 +203,22 @@ def _by_levels(factors: Sequence[Factor]) -> Callable[[Cell], Any]:
 
 
 def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]:
-    """The factors that tell rows apart, with the levels that rows have: targets become kinds."""
-    found = []
+    """The factors with several levels among the rows, in which targets are machine kinds."""
+    shown = []
     names = list(
         dict.fromkeys([*(f.name for f in factors), *(n for r in rows for n, _ in r.cell.levels)])
     )
     order = {factor.name: factor.levels for factor in factors}
     for name in names:
-        had = dict.fromkeys(crossing.level_of(row, name) for row in rows)
-        levels = [level for level in order.get(name, ()) if level in had]
-        levels += [level for level in had if level not in levels]
+        present = dict.fromkeys(crossing.level_of(row, name) for row in rows)
+        levels = [level for level in order.get(name, ()) if level in present]
+        levels += [level for level in present if level not in levels]
         if len(levels) > 1:
-            found.append(Factor(name, tuple(levels)))
-    return tuple(found)
+            shown.append(Factor(name, tuple(levels)))
+    return tuple(shown)
 
 
 def _trimmed(row: Row, factors: Sequence[Factor]) -> Row:
-    """The row with those levels only that tell it from others."""
+    """The row with its levels of these factors alone."""
     names = {factor.name for factor in factors}
     return replace(row, cell=Cell(tuple(pair for pair in row.cell.levels if pair[0] in names)))

@@ -1,4 +1,4 @@
-"""What an experiment will take, in words and as plain values."""
+"""The time, disk space and cost of a planned experiment, in words and as plain values."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from msgspec.structs import asdict
 
 from pgpaces.answers.preview import Preview, Span
 from pgpaces.design import Experiment
-from pgpaces.report.numbers import clock
+from pgpaces.report.numbers import clock, plural
 
 
 def lines(
-    experiment: Experiment, found: Preview, *, chosen: bool = False, asked: Iterable[str] = ()
+    experiment: Experiment, preview: Preview, *, chosen: bool = False, goals: Iterable[str] = ()
 ) -> Iterator[str]:
-    """One line for each thing that it takes.
+    """Lines about cells, time, disk space and cost.
 
-    chosen: its trials are, as it goes; asked: for what, in words.
+    chosen: trials are chosen one after another; goals: for which question, in words.
     """
     design = experiment.design
-    each = "1 trial" if design.trials == 1 else f"{design.trials} trials"
+    each = plural(design.trials, "trial")
     trials = len(design.cells()) * design.trials
-    left = "" if trials == found.trials else f", {found.trials} of them still to be run"
+    left = "" if trials == preview.trials else f", {preview.trials} of them still to be run"
     if chosen:
-        less, most = found.trials_least, found.trials
+        less, most = preview.trials_least, preview.trials
         count = f"about {most}" if less == most else f"{less} to {most}"
         about = f"{count} trials, each chosen by those before it"
-        yield f"{experiment.name}: {_count(len(design.cells()), 'cell')}, {about}"
+        yield f"{experiment.name}: {plural(len(design.cells()), 'cell')}, {about}"
     else:
         yield (
-            f"{experiment.name}: {_count(len(design.cells()), 'cell')}, {each} of each:"
+            f"{experiment.name}: {plural(len(design.cells()), 'cell')}, {each} of each:"
             f" {trials} in all{left}"
         )
     for factor in design.factors:
@@ -39,36 +39,32 @@ def lines(
     excluded = math.prod(len(factor.levels) for factor in design.factors) - len(design.cells())
     if design.exclude and excluded > 0:
         yield f"  {excluded} cells of the grid are excluded"
-    yield from (f"  {text}" for text in asked)
-    yield f"  time: {_time(found)}"
-    yield f"  disk: about {_bytes(found.store_bytes)} in the store{_data(found)}"
-    for currency, cost in found.cost.items():
+    yield from (f"  {text}" for text in goals)
+    yield f"  time: {_time(preview)}"
+    yield f"  disk: about {_bytes(preview.store_bytes)} in the store{_data(preview)}"
+    for currency, cost in preview.cost.items():
         about = f"about {cost:.2f}" if cost >= 0.005 else "under 0.01"
         yield f"  price: {about} {currency} for the time of the machines"
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
-
-
-def _data(found: Preview) -> str:
-    """What the data takes beside it, as far as earlier trials tell."""
-    if found.data_bytes is None:
+def _data(preview: Preview) -> str:
+    """The size of the data and its copy, as known from earlier trials."""
+    if preview.data_bytes is None:
         return ", beside the data"
-    least = "" if found.data_known else "at least "
-    copies = f", {_bytes(found.copy_bytes)} for its copy" if found.copy_bytes else ""
-    return f"; {least}{_bytes(found.data_bytes)} for the data{copies}"
+    least = "" if preview.data_known else "at least "
+    copies = f", {_bytes(preview.copy_bytes)} for its copy" if preview.copy_bytes else ""
+    return f"; {least}{_bytes(preview.data_bytes)} for the data{copies}"
 
 
-def _time(found: Preview) -> str:
-    if found.seconds is None:
+def _time(preview: Preview) -> str:
+    if preview.seconds is None:
         return "not known: trials end by count"
-    span = found.seconds
-    made = ", and making the data where it is not there yet"
-    several = f" on {len(found.machines)} machines at a time" if len(found.machines) > 1 else ""
+    span = preview.seconds
+    generation = ", and making the data where it is not there yet"
+    several = f" on {len(preview.machines)} machines at a time" if len(preview.machines) > 1 else ""
     low, high = clock(span.low), clock(span.high)
     ends = f" ({low} to {high})" if low != high else ""
-    return f"about {clock(span.value)}{ends}{several}{made}"
+    return f"about {clock(span.value)}{ends}{several}{generation}"
 
 
 def _bytes(count: float) -> str:
@@ -78,7 +74,7 @@ def _bytes(count: float) -> str:
     return f"{max(1, round(count / 1e3))} kB"
 
 
-def as_json(experiment: Experiment, found: Preview) -> dict[str, Any]:
+def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
     """The same as plain values; seconds."""
 
     def span(value: Span | None) -> dict[str, float] | None:
@@ -91,13 +87,13 @@ def as_json(experiment: Experiment, found: Preview) -> dict[str, Any]:
         "fixed": dict(design.fixed),
         "cells": [dict(cell.levels) for cell in design.cells()],
         "trials_of_each": design.trials,
-        "trials_to_run": found.trials,
-        "trials_to_run_least": found.trials_least,
-        "trials_by_machine": {name or "here": n for name, n in found.machines.items()},
-        "seconds": span(found.seconds),
-        "store_bytes": round(found.store_bytes),
-        "data_bytes": found.data_bytes,
-        "copy_bytes": found.copy_bytes,
-        "data_known": found.data_known,
-        "cost": dict(found.cost),
+        "trials_to_run": preview.trials,
+        "trials_to_run_least": preview.trials_least,
+        "trials_by_machine": {name or "here": n for name, n in preview.machines.items()},
+        "seconds": span(preview.seconds),
+        "store_bytes": round(preview.store_bytes),
+        "data_bytes": preview.data_bytes,
+        "copy_bytes": preview.copy_bytes,
+        "data_known": preview.data_known,
+        "cost": dict(preview.cost),
     }

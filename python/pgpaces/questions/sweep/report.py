@@ -1,10 +1,11 @@
-"""The page of an experiment as a report: what each of its sections says, in which order.
+"""The page of an experiment as a report: its sections in their order.
 
-Values in, values out; the forms of the report show any section.
+Values in, values out; every form of output shows any section.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -22,18 +23,19 @@ from pgpaces.questions.sweep.charts import Measure
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, judgment
 from pgpaces.report.numbers import interval
+from pgpaces.result import Estimate
 from pgpaces.section import Bar, Bars, Block, Figure, Headline, Rank, Report, Section, Sentence
 
 _MAINS_MAX = 4
-# What an answer begins with where nothing was measured.
+# The prefix of an answer without a measurement.
 _FAILED = "FAIL: "
-# The keys of the sections that say why the cells were late begin with it.
+# The prefix of the keys of attribution sections.
 _LATE = "why"
 _BARS = ("missed", "p95", "rate", "rows_s", "seconds")
 
 
 def report(page: Page) -> Report:
-    """The report on a page."""
+    """The report of a page."""
     sections = tuple(_sections(page))
     return Report(
         title=page.title,
@@ -53,13 +55,13 @@ def report(page: Page) -> Report:
 
 
 def _lead(sections: Iterable[Section]) -> Figure | None:
-    """The first chart that is neither folded nor one of several that are compared by eye."""
+    """The first chart that is neither folded nor one of a group side by side."""
     shown = (figure for each in sections if not each.folded for figure in each.every_figure())
     return next((figure for figure in shown if not figure.group), None)
 
 
 def top(page: Page) -> Section:
-    """The answer in one screen: of a search or of pairs theirs, else what the cells say."""
+    """The answer in one screen: that of a search or of pairs, else that of the cells."""
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
     first = page.sections[0] if page.sections else None
     if (
@@ -91,29 +93,29 @@ def top(page: Page) -> Section:
 
 
 def _headline_of(page: Page) -> Headline:
-    """The first sentence, and the word for all cells where they have one."""
+    """The first sentence, and the common verdict of all cells if there is one."""
     text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
     if text.startswith(_FAILED):
         return Headline("FAIL", "misses", text.removeprefix(_FAILED))
-    found = {crossing.verdict(row, page.missed_max) for row in page.rows if row.trials}
-    if not page.limits or len(found) != 1:
+    verdicts = {crossing.verdict(row, page.missed_max) for row in page.rows if row.trials}
+    if not page.limits or len(verdicts) != 1:
         return Headline("", "", text)
-    [mark] = found
+    [mark] = verdicts
     return Headline(goal.WORDS[mark], mark, text)
 
 
 def _sections(page: Page) -> Iterator[Section]:
     late = [each for each in page.sections if each.key.startswith(_LATE)]
     yield from (each for each in page.sections if each not in late)
-    # A page that was asked for that begins with it.
-    asked = page.title.startswith("Why late")
-    if asked:
+    # The page of `pgpaces why` begins with the attribution.
+    of_why = page.title.startswith("Why late")
+    if of_why:
         yield from late
     if not page.searched:
         yield from _charts(page)
         yield _cells(page)
-    yield from _compared(page)
-    if not asked:
+    yield from _comparisons(page)
+    if not of_why:
         yield from (replace(each, folded=True) for each in late)
     if not page.searched:
         yield from _statements(page)
@@ -136,8 +138,8 @@ def _sections(page: Page) -> Iterator[Section]:
 
 def _charts(page: Page) -> Iterator[Section]:
     every = tuple(charts.overview(page))
-    found = tuple(each for each in every if each.key != "heat-map")
-    if found:
+    figures = tuple(each for each in every if each.key != "heat-map")
+    if figures:
         left = axes.panels(page)[1]
         note = "Bars are means of the trials of a cell."
         if not bulk.about_commands(page.rows):
@@ -147,7 +149,7 @@ def _charts(page: Page) -> Iterator[Section]:
             )
             if left:
                 note += f" Charts of {left} more groups of cells are left out; the table has all."
-        yield Section("charts", "At a glance", figures=found, note=note, rank="page")
+        yield Section("charts", "At a glance", figures=figures, note=note, rank="page")
     if heat := tuple(each for each in every if each.key == "heat-map"):
         yield Section("map", "The whole grid", figures=heat, rank="page")
 
@@ -159,8 +161,8 @@ def _cells(page: Page) -> Section:
     )
 
 
-def _compared(page: Page) -> Iterator[Section]:
-    """Levels against each other, workloads in the background, and what machines cost."""
+def _comparisons(page: Page) -> Iterator[Section]:
+    """Ratios of levels, background workloads, and the costs of machines."""
     if not page.searched and (ratios := tables.ratios(page)).rows:
         yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
     if page.background:
@@ -168,8 +170,8 @@ def _compared(page: Page) -> Iterator[Section]:
             "Workloads that ran beside the one that the cells above are about, each with a limit of"
             " its own."
         )
-        found = tables.beside(page)
-        yield Section("beside", "At the same time", tables=(found,), note=note, rank="numbers")
+        table = tables.background(page)
+        yield Section("beside", "At the same time", tables=(table,), note=note, rank="numbers")
     if page.costs and not page.searched:
         rank: Rank = "numbers" if len(page.costs) > 1 else "details"
         yield Section("costs", "What it costs", tables=(tables.costs(page),), rank=rank)
@@ -197,7 +199,7 @@ def _plans(page: Page) -> Iterator[Section]:
 def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
     count = len(plan.shapes)
     how = f"Plans differ: {count} different ones between these cells."
-    full = {plan.letter(seen.plan.shape): seen.plan for seen in reversed(plan.plans)}
+    full = {plan.letter(each.plan.shape): each.plan for each in reversed(plan.plans)}
     return Section(
         f"plan-{number}",
         f"{plan.script}:{plan.line}",
@@ -214,19 +216,19 @@ def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
 
 
 def _details(page: Page) -> Section:
-    found = list(closeups.closeups(page))
-    left = sum(bool(row.trials) for row in page.rows) - len(found)
+    details = list(closeups.closeups(page))
+    left = sum(bool(row.trials) for row in page.rows) - len(details)
     note = (
-        f"Of many cells only {len(found)} are shown in detail here: those about the threshold, the"
-        f" best, the worst, and then as the table has them. {left} more are in the table above, and"
-        " in the report as JSON or Parquet."
+        f"Of many cells only {len(details)} are shown in detail here: those about the threshold,"
+        f" the best, the worst, and then as the table has them. {left} more are in the table above,"
+        " and in the report as JSON or Parquet."
     )
-    title = "Load by load" if page.searched else "Cell by cell" if len(found) > 1 else "Over time"
+    title = "Load by load" if page.searched else "Cell by cell" if len(details) > 1 else "Over time"
     return Section(
         "details",
         title,
         note=note if left > 0 else "",
-        parts=tuple(_cell(page, each, alone=len(found) == 1) for each in found),
+        parts=tuple(_cell(page, each, alone=len(details) == 1) for each in details),
         rank="page",
     )
 
@@ -236,12 +238,12 @@ def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
     row = closeup.row
     verdict = tables.verdict(page, row)
     missed = f"missed {100 * row.missed.value:.1f} %" if row.missed and page.limits else ""
-    seen = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
+    observed = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
     return Section(
         f"cell-{page.rows.index(row) + 1}",
         cell_name(row.cell),
-        sentences=tuple(Sentence(text) for text in _said(row)),
-        tables=(tables.trials(page, [row]), *seen),
+        sentences=tuple(Sentence(text) for text in _remarks(row)),
+        tables=(tables.trials(page, [row]), *observed),
         figures=closeup.figures,
         aside=missed,
         mark=verdict if page.limits or verdict.text == "not valid" else None,
@@ -250,18 +252,18 @@ def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
     )
 
 
-def _said(row: Row) -> Iterator[str]:
-    """What is to be known of the trials of a cell, the same thing once."""
-    found: dict[str, list[str]] = {}
+def _remarks(row: Row) -> Iterator[str]:
+    """Verdicts, errors and notes of the trials of a cell, each text once."""
+    trials: dict[str, list[str]] = {}
     for digest in row.every:
-        for text in _of_trial(digest):
-            found.setdefault(text, []).append(closeups.trial_name(digest))
-    for text, names in found.items():
-        who = "all trials" if len(names) == len(row.every) > 1 else ", ".join(names)
-        yield f"{who}: {text}"
+        for text in _trial_remarks(digest):
+            trials.setdefault(text, []).append(closeups.trial_name(digest))
+    for text, names in trials.items():
+        of = "all trials" if len(names) == len(row.every) > 1 else ", ".join(names)
+        yield f"{of}: {text}"
 
 
-def _of_trial(digest: Digest) -> Iterable[str]:
+def _trial_remarks(digest: Digest) -> Iterable[str]:
     trial, summary = digest.trial, digest.summary
     yield from (text for text in judgment(summary.validity) if text != "valid")
     if trial.error:
@@ -274,13 +276,13 @@ def _of_trial(digest: Digest) -> Iterable[str]:
 
 def _differences(page: Page) -> Iterator[Section]:
     if page.differences:
-        found = tables.differences(page)
+        table = tables.differences(page)
         note = (
             "No level asked for these. What differs within cells is no doing of the experiment and"
             " may explain a spread."
         )
         yield Section(
-            "differences", "What else differed", tables=(found,), note=note, rank="details"
+            "differences", "What else differed", tables=(table,), note=note, rank="details"
         )
 
 
@@ -357,8 +359,8 @@ def _headline(page: Page) -> Iterator[tuple[str, str]]:
         for digest in page.digests
         if digest.trial.state == "finished" or not page.missing
     }
-    asked = f" of {len(ran) + page.missing}" if page.missing else ""
-    yield "trials", f"{len(ran)}{asked}"
+    planned = f" of {len(ran) + page.missing}" if page.missing else ""
+    yield "trials", f"{len(ran)}{planned}"
     if len(page.rows) > 1 and not page.searched:
         yield "cells", str(len(page.rows))
     if page.limits:
@@ -371,7 +373,7 @@ def _headline(page: Page) -> Iterator[tuple[str, str]]:
 
 
 def _span(page: Page) -> str:
-    """From when to when the trials ran."""
+    """The time from the first to the last start of a trial."""
     starts = [digest.trial.started_at for digest in page.digests]
     if not starts:
         return ""
@@ -386,44 +388,38 @@ def _span(page: Page) -> str:
 
 
 def _bars(page: Page) -> Iterator[Bars]:
-    """What a terminal draws of the cells: a chart for each number that matters."""
+    """The text charts of the cells: one for each measure in _BARS."""
     if len(page.rows) < 2 or not any(row.trials for row in page.rows):
         return
     for measure in charts.measures(page):
         if measure.key in _BARS:
-            values = [_value(row, measure) for each in page.lines for row in each.rows]
-            finite = [value for value in values if value is not None and value != float("inf")]
+            estimates = [row.estimate(measure.key) for each in page.lines for row in each.rows]
+            finite = [each.value for each in estimates if each and each.value != math.inf]
             top = max(finite, default=0.0)
             groups = (
-                (words.line_name(of) if of.levels else "", tuple(_group(page, of, measure, top)))
-                for of in page.lines
+                (words.line_name(line), tuple(_group(page, line, measure, top)))
+                for line in page.lines
             )
             yield Bars(measure.axis, tuple((name, bars) for name, bars in groups if bars))
 
 
-def _value(row: Row, measure: Measure) -> float | None:
-    estimate = row.estimate(measure.key)
-    return None if estimate is None else estimate.value
-
-
-def _group(page: Page, group: Line, measure: Measure, top: float) -> Iterator[Bar]:
-    for row in group.rows:
+def _group(page: Page, line: Line, measure: Measure, top: float) -> Iterator[Bar]:
+    for row in line.rows:
         if not row.trials:
             continue
-        value = _value(row, measure)
-        share = 0.0 if value is None or not top else min(value, top) / top
+        estimate = row.estimate(measure.key)
+        share = 0.0 if estimate is None or not top else min(estimate.value, top) / top
         mark = crossing.verdict(row, page.missed_max) if page.limits else ""
         name = ", ".join(level for _, level in row.cell.levels)
         if page.main is not None:
             name = crossing.level_of(row, page.main.name)
-        yield Bar(name, share, _number(row, measure), mark)
+        yield Bar(name, share, _number(row, estimate, measure), mark)
 
 
-def _number(row: Row, measure: Measure) -> str:
-    estimate = row.estimate(measure.key)
+def _number(row: Row, estimate: Estimate | None, measure: Measure) -> str:
     if estimate is None:
         return "-"
     ends = interval(estimate, measure.form) if estimate.estimable else ""
-    value = "above" if estimate.value == float("inf") else measure.form(estimate.value)
-    marked = "" if row.sound else ", not valid"
-    return f"{value}{f' ({ends})' if ends else ''}{marked}"
+    value = "above" if estimate.value == math.inf else measure.form(estimate.value)
+    mark = "" if row.sound else ", not valid"
+    return f"{value}{f' ({ends})' if ends else ''}{mark}"

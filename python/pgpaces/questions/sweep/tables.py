@@ -1,11 +1,11 @@
-"""The tables of a report as texts with their intervals, the same for every form of it.
+"""The tables of a report: texts with their intervals, the same for every form of output.
 
-Texts are as others wrote them: whoever renders them escapes.
+Texts are unescaped; the code that renders them escapes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -17,16 +17,16 @@ from pgpaces.questions import costs as money
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
-from pgpaces.report.numbers import interval, milliseconds, percent, rate
+from pgpaces.report.numbers import estimate_cell, milliseconds, ms, rate, share_cell
 from pgpaces.result import Estimate
 from pgpaces.section import Table, TableCell
 from pgpaces.units import memory_text, size_text
 
 _CELLS_NAMED = 4
-# Longer tables of what few look at are folded.
+# Longer tables of details are folded.
 _OPEN_MAX = 12
 FAILURES_SHOWN = 20
-# Columns that go first where a terminal is narrow.
+# The columns that a narrow terminal omits, in this order.
 _SPARE = (
     *("input MB/s", "WAL MB/s", "WAL B a row", "WAL B a byte of input", "median s", "stddev ms"),
     *("skipped %", "unfinished %", "failed %", "late %", "trials", "TPS", "latency ms", "p95 ms"),
@@ -36,31 +36,37 @@ _OF_TRIAL = ("executions", "succeeded", "seconds", "rows", "input", "WAL")
 
 
 def above(page: Page) -> str:
-    """How a time is shown that lies above every one that was seen."""
+    """The text of a quantile above every measured time."""
     return f"> {page.limit}" if page.limit else "none"
 
 
-def _share(estimate: Estimate | None) -> TableCell:
-    if estimate is None:
-        return TableCell("-")
-    return TableCell(percent(estimate.value), f"{percent(estimate.low)}-{percent(estimate.high)}")
+def _time(page: Page, estimate: Estimate | None) -> TableCell:
+    return estimate_cell(estimate, lambda value: milliseconds(value, above(page)))
 
 
-def _number(estimate: Estimate | None, form: Callable[[float], str]) -> TableCell:
-    if estimate is None:
-        return TableCell("-")
-    return TableCell(form(estimate.value), interval(estimate, form))
+def _names(page: Page) -> tuple[str, ...]:
+    return tuple(factor_name(factor.name) for factor in page.factors)
+
+
+def _levels(page: Page, row: Row, single: str = "the one cell") -> list[TableCell]:
+    """The levels of a row; single: the label of the only row, which has no levels."""
+    levels = [TableCell(crossing.level_of(row, factor.name)) for factor in page.factors]
+    return levels or [TableCell(single)] if single else levels
 
 
 def cells(page: Page) -> Table:
-    """The table that people know: a row for each cell."""
+    """A row for each cell, with all numbers."""
     if bulk.about_commands(page.rows):
         return _commands(page)
-    names = tuple(factor_name(factor.name) for factor in page.factors)
+    names = _names(page) or ("cell",)
     shares = ("late %", "skipped %") if page.limits else ()
-    others = tuple(name for name in ("failed", "unfinished") if _any(page, name))
+    others = tuple(
+        name
+        for name in ("failed", "unfinished")
+        if any(getattr(row.counts, name) for row in page.rows)
+    )
     columns = (
-        *(names or ("cell",)),
+        *names,
         "trials",
         "TPS",
         "latency ms",
@@ -73,7 +79,7 @@ def cells(page: Page) -> Table:
         *(("verdict",) if page.limits else ()),
     )
     rows = tuple(tuple(_row(page, row, others)) for row in page.rows)
-    return _all_cells(page, columns, max(1, len(names)), rows)
+    return _all_cells(page, columns, len(names), rows)
 
 
 def _all_cells(
@@ -88,43 +94,38 @@ def _all_cells(
         labels,
         rows,
         f"Small figures are 95 % intervals across the trials of a cell{few}.",
-        # Without a limit the answer is the cell that did most: its TPS is the last to go.
+        # Without a limit the answer is the cell of the highest rate: TPS is omitted last.
         spare=_SPARE if page.limits else (*(name for name in _SPARE if name != "TPS"), "TPS"),
         absent=tuple(at for at, row in enumerate(page.rows) if not row.trials),
     )
 
 
 def brief(page: Page) -> Table:
-    """A line for each cell: what it did, what missed, and whether it held."""
+    """A line for each cell: rate, p95, missed share and verdict."""
     if bulk.about_commands(page.rows):
         return replace(_commands(page), brief=True)
-    names = tuple(factor_name(factor.name) for factor in page.factors) or ("cell",)
+    names = _names(page) or ("cell",)
     last = ("missed %", "verdict") if page.limits else ("failed %",)
     columns = (*names, "tx/s", "p95 ms", *last)
     rows = []
     for row in page.rows:
-        labels = [TableCell(crossing.level_of(row, f.name)) for f in page.factors] or [
-            TableCell("the one cell")
-        ]
-        done = _number(row.rate, rate)
-        p95 = _number(row.p95, lambda ms: milliseconds(ms, above(page)))
+        done = estimate_cell(row.rate, rate)
         if page.limits:
             done = replace(done, ends="")
-            rest = [_share(row.missed), verdict(page, row)]
+            rest = [share_cell(row.missed), verdict(page, row)]
         else:
-            rest = [replace(_share(row.estimate("failed")), ends="")]
-        rows.append((*labels, done, replace(p95, ends=""), *rest))
+            rest = [replace(share_cell(row.estimate("failed")), ends="")]
+        rows.append((*_levels(page, row), done, replace(_time(page, row.p95), ends=""), *rest))
     absent = tuple(at for at, row in enumerate(page.rows) if not row.trials)
     spare = ("p95 ms", "tx/s")
-    made = tuple(rows)
     return Table(
-        "brief", "Cells", columns, len(names), made, spare=spare, absent=absent, brief=True
+        "brief", "Cells", columns, len(names), tuple(rows), spare=spare, absent=absent, brief=True
     )
 
 
 def _commands(page: Page) -> Table:
-    """A row for each cell of what commands did."""
-    names = tuple(factor_name(factor.name) for factor in page.factors) or ("cell",)
+    """A row for each cell whose load is a command."""
+    names = _names(page) or ("cell",)
     numbers = bulk.columns(page.rows)
     lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     late = ("late %", "missed %", "verdict") if page.limits else ("missed %",) if lost else ()
@@ -133,45 +134,34 @@ def _commands(page: Page) -> Table:
     columns = (*names, "trials", "median s", *(column.name for column in numbers), *late)
     rows = []
     for row in page.rows:
-        labels = [TableCell(crossing.level_of(row, f.name)) for f in page.factors] or [
-            TableCell("the one cell")
-        ]
-        middle = bulk.median_s(row)
-        found = [_number(row.estimate(column.key), column.text) for column in numbers]
-        shares = {"late %": row.late, "missed %": row.missed}
-        others = {
+        seconds = bulk.median_s(row)
+        median = TableCell("-" if seconds is None else f"{seconds:.3g}")
+        values = [estimate_cell(row.estimate(column.key), column.text) for column in numbers]
+        last = {
+            "late %": share_cell(row.late),
+            "missed %": share_cell(row.missed),
             "verdict": verdict(page, row),
-            "p95 ms": _number(row.p95, lambda ms: milliseconds(ms, above(page))),
+            "p95 ms": _time(page, row.p95),
         }
-        rest = [_share(shares[name]) if name in shares else others[name] for name in late]
-        shown = TableCell("-" if middle is None else f"{middle:.3g}")
-        rows.append((*labels, _trials(row), shown, *found, *rest))
+        rest = [last[name] for name in late]
+        rows.append((*_levels(page, row), _trials(row), median, *values, *rest))
     return _all_cells(page, columns, len(names), tuple(rows))
 
 
-def _any(page: Page, name: str) -> bool:
-    return any(getattr(row.counts, name) for row in page.rows)
-
-
 def _row(page: Page, row: Row, others: Sequence[str]) -> Iterator[TableCell]:
-    def time(estimate: Estimate | None) -> TableCell:
-        return _number(estimate, lambda ms: milliseconds(ms, above(page)))
-
-    yield from [TableCell(crossing.level_of(row, f.name)) for f in page.factors] or [
-        TableCell("the one cell")
-    ]
+    yield from _levels(page, row)
     yield _trials(row)
-    yield _number(row.rate, rate)
-    yield time(row.mean)
-    yield time(row.stddev)
+    yield estimate_cell(row.rate, rate)
+    yield _time(page, row.mean)
+    yield _time(page, row.stddev)
     if page.limits:
-        yield _share(row.late)
-        yield _share(row.skipped)
+        yield share_cell(row.late)
+        yield share_cell(row.skipped)
     for name in others:
-        yield _share(row.estimate(name))
-    yield _share(row.missed)
-    yield time(row.p95)
-    yield time(row.p99)
+        yield share_cell(row.estimate(name))
+    yield share_cell(row.missed)
+    yield _time(page, row.p95)
+    yield _time(page, row.p99)
     if page.limits:
         yield verdict(page, row)
 
@@ -184,28 +174,28 @@ def _trials(row: Row) -> TableCell:
 
 
 def verdict(page: Page, row: Row) -> TableCell:
-    """Whether a cell held, in a word."""
+    """The verdict on a cell, in a word."""
     if not row.trials:
         return TableCell("not run", "", "unknown")
     if not row.sound:
         failed = outcome.no_trial(digest.summary for digest in row.every) is not None
         return TableCell("failed" if failed else "not valid", "", "not valid")
-    said = crossing.verdict(row, page.missed_max)
-    return TableCell(crossing.likely(row, page.missed_max) or said, "", said)
+    mark = crossing.verdict(row, page.missed_max)
+    return TableCell(crossing.likely(row, page.missed_max) or mark, "", mark)
 
 
 def trials(page: Page, rows: Iterable[Row]) -> Table:
-    """Every trial of some cells, also those that do not count."""
+    """Every trial of the cells, including those that do not count."""
     numbers: tuple[str, ...] = ("due", "TPS", "latency ms", "missed %", "p99 ms")
     if bulk.about_commands(page.rows):
         numbers = _OF_TRIAL
     columns = ("run", "trial", "started", *numbers, "state")
     shown = list(rows)
-    found = tuple(
+    table_rows = tuple(
         _trial(page, digest, digest in row.trials) for row in shown for digest in row.every
     )
     of = f" of {cell_name(shown[0].cell)}" if len(shown) == 1 else ""
-    return Table("trials", f"Trials{of}", columns, 2, found)
+    return Table("trials", f"Trials{of}", columns, 2, table_rows)
 
 
 def _trial(page: Page, digest: Digest, counts: bool) -> tuple[TableCell, ...]:
@@ -217,13 +207,13 @@ def _trial(page: Page, digest: Digest, counts: bool) -> tuple[TableCell, ...]:
         block += f" on {place.levels['target']}"
     valid = "valid" if summary.validity.state == "valid" else "not valid"
     state = trial.state if trial.state != "finished" else valid
-    said = state if counts else f"{state}, not counted"
+    state = state if counts else f"{state}, not counted"
     numbers: Iterable[TableCell] = (
         TableCell(f"{summary.counts.due:,}"),
-        _number(summary.rate, rate),
-        _number(summary.latency.mean, lambda ms: milliseconds(ms, "-")),
-        _share(trial_share(digest, "missed")),
-        _number(summary.latency.p99, lambda ms: milliseconds(ms, above(page))),
+        estimate_cell(summary.rate, rate),
+        estimate_cell(summary.latency.mean, ms),
+        share_cell(trial_share(digest, "missed")),
+        _time(page, summary.latency.p99),
     )
     if bulk.about_commands(page.rows):
         numbers = _executions(digest)
@@ -232,35 +222,35 @@ def _trial(page: Page, digest: Digest, counts: bool) -> tuple[TableCell, ...]:
         TableCell(block),
         TableCell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
         *numbers,
-        TableCell(said, "", "" if sound(digest) else "not valid"),
+        TableCell(state, "", "" if sound(digest) else "not valid"),
     )
 
 
 def _executions(digest: Digest) -> Iterator[TableCell]:
-    """What the command of a trial did."""
-    found = bulk.of_digest(digest)
-    assert found is not None
-    yield TableCell(str(found.counts.due))
-    yield TableCell(str(found.done))
-    yield _number(found.seconds, lambda value: f"{value:.3g}")
-    yield TableCell("-" if found.rows is None else f"{found.rows:,.0f}")
-    for value in (found.input_total, found.wal_bytes):
+    """The numbers of the command of a trial."""
+    result = bulk.of_digest(digest)
+    assert result is not None
+    yield TableCell(str(result.counts.due))
+    yield TableCell(str(result.done))
+    yield estimate_cell(result.seconds, lambda value: f"{value:.3g}")
+    yield TableCell("-" if result.rows is None else f"{result.rows:,.0f}")
+    for value in (result.input_total, result.wal_bytes):
         yield TableCell("-" if value is None else size_text(value))
 
 
 def statements(page: Page) -> Table:
-    """What each statement took in each cell."""
+    """The times of each statement in each cell."""
     shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
-    names = tuple(factor_name(factor.name) for factor in page.factors)
+    names = _names(page)
     columns = ("statement", *names, "done", *shown, "mean ms", "p95 ms")
     rows = tuple(
         (
             TableCell(each.name),
-            *(TableCell(crossing.level_of(each.row, factor.name)) for factor in page.factors),
+            *_levels(page, each.row, ""),
             TableCell(f"{each.done:,}"),
             *(TableCell(f"{getattr(each, name):,}") for name in shown),
-            _number(each.mean, lambda ms: milliseconds(ms, "-")),
-            _number(each.p95, lambda ms: milliseconds(ms, "-")),
+            estimate_cell(each.mean, ms),
+            estimate_cell(each.p95, ms),
         )
         for each in page.statements
     )
@@ -270,7 +260,7 @@ def statements(page: Page) -> Table:
 
 
 def ratios(page: Page) -> Table:
-    """What each level makes of another one, over pairs of trials."""
+    """The ratio of each level to another one, over pairs of trials."""
     others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
     columns = (
         "level",
@@ -286,8 +276,8 @@ def ratios(page: Page) -> Table:
             TableCell(each.base),
             *(TableCell(dict(each.at).get(factor.name, "-")) for factor in others),
             TableCell(str(max(e.n for e in (each.rate, each.latency) if e))),
-            _number(each.rate, times),
-            _number(each.latency, times),
+            estimate_cell(each.rate, times),
+            estimate_cell(each.latency, times),
         )
         for each in page.ratios
         if each.rate or each.latency
@@ -297,23 +287,23 @@ def ratios(page: Page) -> Table:
 
 
 def times(value: float) -> str:
-    """A ratio: so many times."""
+    """A ratio with at least three digits."""
     return f"{value:.3f}" if value < 10 else f"{value:.3g}"
 
 
-def beside(page: Page) -> Table:
-    """What became of the workloads that ran beside the one that the cells are about."""
-    names = tuple(factor_name(factor.name) for factor in page.factors)
+def background(page: Page) -> Table:
+    """The numbers of the background workloads in each cell."""
+    names = _names(page)
     columns = ("workload", *names, "due", "TPS", "missed %", "mean ms", "p95 ms", "p99 ms")
     rows = tuple(
         (
             TableCell(each.name),
-            *(TableCell(crossing.level_of(each.row, factor.name)) for factor in page.factors),
+            *_levels(page, each.row, ""),
             TableCell(f"{each.due:,}"),
-            _number(each.rate, rate),
-            _share(each.missed),
+            estimate_cell(each.rate, rate),
+            share_cell(each.missed),
             *(
-                _number(time, lambda ms: milliseconds(ms, "none"))
+                estimate_cell(time, lambda value: milliseconds(value, "none"))
                 for time in (each.mean, each.p95, each.p99)
             ),
         )
@@ -323,69 +313,56 @@ def beside(page: Page) -> Table:
 
 
 def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
-    """How one statement was executed: cells with the same in a row, then every cell."""
-    names = tuple(factor_name(factor.name) for factor in page.factors)
+    """How one statement was executed: a row for the cells of each plan, then one for each cell."""
+    names = _names(page) or ("cell",)
     columns = ("plan", "workers planned", "launched", "spilled", "trials")
     every = tuple(
-        (
-            *(
-                [TableCell(crossing.level_of(seen.row, f.name)) for f in page.factors]
-                or [TableCell("all")]
-            ),
-            *_plan_cells(plan, [seen]),
-        )
-        for seen in plan.plans
+        (*_levels(page, execution.row, "all"), *_plan_cells(plan, [execution]))
+        for execution in plan.plans
     )
     groups: dict[tuple[object, ...], list[CellPlan]] = {}
-    for seen in plan.plans:
-        one = seen.plan
+    for execution in plan.plans:
+        one = execution.plan
         how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
-        groups.setdefault(how, []).append(seen)
+        groups.setdefault(how, []).append(execution)
     grouped = tuple(
-        (TableCell(_named(page, [seen.row for seen in group])), *_plan_cells(plan, group))
+        (TableCell(_cells_text(page, [each.row for each in group])), *_plan_cells(plan, group))
         for group in groups.values()
     )
     title = f"Plans of {plan.script}:{plan.line}"
     return (
         Table("plans", title, ("cells", *columns), 1, grouped),
-        Table(
-            "plans-every",
-            "Cell by cell",
-            (*(names or ("cell",)), *columns),
-            max(1, len(names)),
-            every,
-            folded=True,
-        ),
+        Table("plans-every", "Cell by cell", (*names, *columns), len(names), every, folded=True),
     )
 
 
-def _plan_cells(plan: StatementPlans, seen: Sequence[CellPlan]) -> Iterator[TableCell]:
-    one = seen[0].plan
-    sizes = [each.plan.spilled_bytes for each in seen]
+def _plan_cells(plan: StatementPlans, executions: Sequence[CellPlan]) -> Iterator[TableCell]:
+    one = executions[0].plan
+    sizes = [each.plan.spilled_bytes for each in executions]
     yield TableCell(plan.letter(one.shape))
     yield TableCell(str(one.workers_planned))
     yield TableCell(str(one.workers_launched) if one.analyzed else "not executed")
     least, most = (memory_text(each) for each in (min(sizes), max(sizes)))
     yield TableCell(most if least == most else f"{least} to {most}")
-    yield TableCell(str(sum(each.trials for each in seen)))
+    yield TableCell(str(sum(each.trials for each in executions)))
 
 
 def failures(page: Page) -> tuple[tuple[str, str], ...]:
-    """Trials that never began, those with the same reason together; not more than a page takes."""
+    """Trials that never began, grouped by reason; at most FAILURES_SHOWN groups."""
     reasons: dict[str, list[str]] = {}
     for where, why in page.failures:
         reasons.setdefault(why, []).append(where)
-    found = [
+    groups = [
         (names[0] + (f", and {len(names) - 1} more" if len(names) > 1 else ""), why)
         for why, names in reasons.items()
     ]
-    left = len(found) - FAILURES_SHOWN
+    left = len(groups) - FAILURES_SHOWN
     more = ((f"and {left} more reasons", "they are in the report as JSON"),) if left > 0 else ()
-    return (*found[:FAILURES_SHOWN], *more)
+    return (*groups[:FAILURES_SHOWN], *more)
 
 
 def costs(page: Page) -> Table:
-    """What each machine costs, and what that buys at its largest cell."""
+    """The cost of each machine, and what it buys at the largest cell of the machine."""
     columns = money.columns(page.costs)
     rows = tuple(
         (
@@ -406,12 +383,12 @@ def costs(page: Page) -> Table:
 
 
 def differences(page: Page) -> Table:
-    """What was not the same in all cells and is no factor."""
+    """What was not the same in all cells, other than the factors."""
     rows = tuple(
         (
             TableCell(each.name),
             TableCell(value),
-            TableCell(_named(page, cells)),
+            TableCell(_cells_text(page, cells)),
             TableCell("within cells" if each.within else "between cells"),
         )
         for each in page.differences
@@ -423,8 +400,8 @@ def differences(page: Page) -> Table:
     return Table("differences", title, names, 3, rows, folded=folded)
 
 
-def _named(page: Page, rows: Sequence[Row]) -> str:
-    """Some cells by name, in as few words as do."""
+def _cells_text(page: Page, rows: Sequence[Row]) -> str:
+    """Several cells by name, in the fewest words."""
     if len(rows) == len(page.rows):
         return "all cells"
     common = set.intersection(*(set(row.cell.levels) for row in rows))
