@@ -9,7 +9,7 @@ from typing import Any
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.capacity.goal import CapacityGoal
-from pgpaces.answers.capacity.trials import Found, Sought, ask, found
+from pgpaces.answers.capacity.trials import CellSearch, SearchSpec, ask, cell_search
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.sequential import Ask, Tell, role
 from pgpaces.answers.summary import summarize
@@ -50,7 +50,7 @@ def trial(
     """
     levels = dict(asked.cell.levels)
     at = float(levels.get(load, "20").removesuffix("/s"))
-    seconds = int(float((asked.given["duration"] or "").removesuffix("s")))
+    seconds = int(float((asked.options["duration"] or "").removesuffix("s")))
     missed = 0.0 if role(asked.cell) == "preflight" else share(at)
     plan = {"limit_ns": 50_000_000, "policy": "run", "model": "open", "rate": at, "clients": 8}
     plan |= {"load_text": f"open, {at:g}/s", "warmup_ns": 0, "settings": {}, "protocol": "simple"}
@@ -102,11 +102,11 @@ def searched(
     most: int = TRIALS_MOST,
     invalid: Callable[[float], str] = lambda _: "",
     **changes: Any,
-) -> Found:
+) -> CellSearch:
     """A search as far as so many trials take it."""
-    sought, told = Sought(goal), list[Tell]()
-    while len(told) < most and (asked := ask(sought, cell, told)) is not None:
+    spec, told = SearchSpec(goal), list[Tell]()
+    while len(told) < most and (asked := ask(spec, cell, told)) is not None:
         at = float(dict(asked.cell.levels)[goal.load].removesuffix("/s"))
         of = trial(asked, share, len(told) + 1, load=goal.load, invalid=invalid(at), **changes)
         told.append(Tell(asked.cell, asked.block, of))
-    return found(sought, cell, told)
+    return cell_search(spec, cell, told)

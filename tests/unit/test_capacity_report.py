@@ -17,7 +17,7 @@ from pgpaces.answers import grouping
 from pgpaces.answers.capacity import value
 from pgpaces.answers.capacity.centre import curve
 from pgpaces.answers.capacity.goal import CapacityGoal, Mode
-from pgpaces.answers.capacity.trials import Found, label
+from pgpaces.answers.capacity.trials import CellSearch, label
 from pgpaces.answers.goal import Limit
 from pgpaces.chart import Point
 from pgpaces.costs import Costs
@@ -44,26 +44,26 @@ PRICED = {
 MEMORY = "set.work_mem"
 
 
-def section(found: Sequence[Found]) -> Section:
+def section(found: Sequence[CellSearch]) -> Section:
     return capacity.section(found, {})
 
 
-def said(found: Sequence[Found], weight: str = "") -> str:
+def said(found: Sequence[CellSearch], weight: str = "") -> str:
     return "\n".join(s.text for s in section(found).sentences if weight in ("", s.weight))
 
 
 @cache
-def one() -> Found:
+def one() -> CellSearch:
     return searched(slope(17.5), replace(GOAL, soak_s=120), **PRICED)
 
 
 @cache
-def of_level(level: str, at: float, mode: Mode = "normal") -> Found:
+def of_level(level: str, at: float, mode: Mode = "normal") -> CellSearch:
     cell = Cell(((MEMORY, level),))
     return searched(slope(at), replace(GOAL, mode=mode), cell, **PRICED)
 
 
-def page(found: Sequence[Found]) -> Page:
+def page(found: Sequence[CellSearch]) -> Page:
     digests = [digest for each in found for digest in each.digests]
     design = grouping.as_chosen(Design(), digests)
     made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
@@ -187,12 +187,12 @@ def noisy() -> Callable[[float], float]:
         (lambda: searched(slope(17.5), most=7), "8 are needed at least"),
         (
             lambda: searched(slope(17.5), invalid=lambda load: "throttled" if load > 16 else ""),
-            "not valid and count for nothing: throttled",
+            "not valid and do not count: throttled",
         ),
     ],
 )
 def test_what_to_mind_is_a_warning_and_stands_in_the_table(
-    found: Callable[[], Found], words: str
+    found: Callable[[], CellSearch], words: str
 ) -> None:
     made = found()
     assert words in said([made], "warning")
@@ -228,7 +228,7 @@ def test_quick_is_indicative_and_proves_nothing() -> None:
     ],
 )
 def test_quick_says_where_an_end_of_what_can_be_offered_was_met(
-    found: Callable[[CapacityGoal], Found], words: str
+    found: Callable[[CapacityGoal], CellSearch], words: str
 ) -> None:
     text = said([found(replace(GOAL, mode="quick"))], "warning")
     assert words in text
@@ -272,7 +272,7 @@ def test_the_most_is_claimed_only_above_every_refuted_load(
     assert best.proved == max(each.proved or 0.0 for each in cells)
     others = [each.refuted for each in cells if each is not best]
     clear = all(refuted is not None and refuted <= (best.proved or 0.0) for refuted in others)
-    assert most.known is clear
+    assert most.certain is clear
 
 
 def test_one_chart_has_the_capacity_of_every_level_and_one_its_price() -> None:
@@ -390,7 +390,7 @@ def test_charts_are_plain_values_and_can_be_drawn() -> None:
         assert all(len(row) == len(figure.columns) for row in figure.rows)
 
 
-def dots(found: Found) -> tuple[Point, ...]:
+def dots(found: CellSearch) -> tuple[Point, ...]:
     layers = section([found]).figures[0].charts[0].layers
     return next(layer.points for layer in layers if layer.kind == "point")
 

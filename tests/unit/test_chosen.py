@@ -14,7 +14,7 @@ from pgpaces.answers import compare, pairing
 from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.goal import CapacityGoal
 from pgpaces.answers.capacity.searches import Searches
-from pgpaces.answers.capacity.trials import PREFLIGHT, Sought
+from pgpaces.answers.capacity.trials import PREFLIGHT, SearchSpec
 from pgpaces.answers.digest import Bucket, Digest
 from pgpaces.answers.pairing import AGAIN, Pairing
 from pgpaces.answers.sequential import Ask, Tell, role
@@ -28,7 +28,7 @@ from pgpaces.result import Counts, Estimate, Finding, Place
 from tests.unit.experiments import made
 
 BASE = made(Slot(1, Cell(())), 12)
-SOUGHT = Sought(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
+SPEC = SearchSpec(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
 PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("rate"))
 TIME_BUDGET = TimeBudget(1800.0, 0.05, seed=7, trial_s=60.0)
 Found = Callable[[Ask], Digest | None]
@@ -37,7 +37,7 @@ Found = Callable[[Ask], Digest | None]
 def digest(ask: Ask, due: int, missed: int, rate: float = 100.0, invalid: str = "") -> Digest:
     """A trial that found this."""
     place = Place("E", ask.cell.key, dict(ask.cell.levels), ask.block, ask.attempt)
-    text = ask.given.get("duration") or "60s"
+    text = ask.options.get("duration") or "60s"
     seconds = float(text.removesuffix("s"))
     reasons = (Finding("generator", "invalid", invalid),) if invalid else ()
     trial = replace(
@@ -80,16 +80,16 @@ def holds(at: float, saturated: float = 400.0) -> Found:
         if levels[ROLE] == PREFLIGHT:
             return digest(ask, 4000, 0, saturated)
         load = float(levels["rate"].removesuffix("/s"))
-        seconds = float((ask.given["duration"] or "").removesuffix("s"))
+        seconds = float((ask.options["duration"] or "").removesuffix("s"))
         due = round(load * seconds)
         return digest(ask, due, due if load > at else 0, load)
 
     return found
 
 
-def answer(told: Sequence[Tell], cell: Cell, sought: Sought = SOUGHT) -> trials.Found:
-    own = Searches(sought, (cell,)).own(told)[cell.key]
-    return trials.found(sought, cell, own)
+def answer(told: Sequence[Tell], cell: Cell, spec: SearchSpec = SPEC) -> trials.CellSearch:
+    own = Searches(spec, (cell,)).own(told)[cell.key]
+    return trials.cell_search(spec, cell, own)
 
 
 def attempt(of: Tell, number: int, state: str) -> Tell:
@@ -103,7 +103,7 @@ def attempt(of: Tell, number: int, state: str) -> Tell:
 
 def test_a_search_finds_where_a_server_breaks_and_soaks_below_it() -> None:
     cell = Cell((("set.work_mem", "4MB"),))
-    told = run(strategy := Searches(SOUGHT, (cell,)), holds(173.0))
+    told = run(strategy := Searches(SPEC, (cell,)), holds(173.0))
     assert strategy.given_up(told) == ""
     found = answer(told, cell)
     assert found.ended
@@ -117,10 +117,10 @@ def test_a_search_finds_where_a_server_breaks_and_soaks_below_it() -> None:
 
 def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound() -> None:
     cell = Cell(())
-    told = run(Searches(SOUGHT, (cell,)), holds(173.0, saturated=800.0))
+    told = run(Searches(SPEC, (cell,)), holds(173.0, saturated=800.0))
     assert dict(told[1].cell.levels)["rate"] == "200/s"
     assert answer(told, cell).capacity.indicative[0] is not None
-    without = run(Searches(replace(SOUGHT, each=None), (cell,)), holds(173.0))
+    without = run(Searches(replace(SPEC, each=None), (cell,)), holds(173.0))
     assert dict(without[0].cell.levels)["rate"] == "10/s"
     assert len(told) < len(without)
 
@@ -129,16 +129,16 @@ def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound() -> No
 def test_a_saturating_trial_has_as_many_clients_as_the_load_has(
     levels: tuple[tuple[str, str], ...], clients: str
 ) -> None:
-    ask = trials.ask(replace(SOUGHT, clients=3), Cell(levels), [])
+    ask = trials.ask(replace(SPEC, clients=3), Cell(levels), [])
     assert ask is not None
-    assert ask.given["clients"] == clients
+    assert ask.options["clients"] == clients
 
 
 def test_a_saturating_trial_that_failed_leaves_the_search_where_it_was_to_begin() -> None:
     def found(ask: Ask) -> Digest | None:
         return None if role(ask.cell) == PREFLIGHT else holds(173.0)(ask)
 
-    told = run(Searches(SOUGHT, (Cell(()),)), found)
+    told = run(Searches(SPEC, (Cell(()),)), found)
     assert dict(told[1].cell.levels)["rate"] == "10/s"
     assert answer(told, Cell(())).capacity.proved is not None
 
@@ -150,7 +150,7 @@ def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own() -> None:
     def found(ask: Ask) -> Digest | None:
         return holds(limits[dict(ask.cell.levels)["variant"]])(ask)
 
-    told = run(Searches(SOUGHT, cells), found)
+    told = run(Searches(SPEC, cells), found)
     for cell in cells:
         capacity = answer(told, cell).capacity
         assert capacity.proved is not None
@@ -163,13 +163,13 @@ def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own() -> None:
 
 
 def test_every_trial_of_a_search_has_arrivals_of_its_own() -> None:
-    told = run(Searches(SOUGHT, (Cell(()),)), holds(173.0))
+    told = run(Searches(SPEC, (Cell(()),)), holds(173.0))
     blocks = [t.block for t in told]
     assert blocks == list(range(1, len(blocks) + 1))
 
 
 def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial() -> None:
-    strategy = Searches(SOUGHT, (Cell(()),))
+    strategy = Searches(SPEC, (Cell(()),))
     told = run(strategy, holds(173.0))
     for n in range(len(told)):
         again = [Tell.of(t.digest) for t in told[:n] if t.digest is not None]
@@ -187,7 +187,7 @@ def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial() -> Non
 
 def test_attempts_that_failed_change_nothing_of_a_search() -> None:
     cell = Cell(())
-    told = run(Searches(SOUGHT, (cell,)), holds(173.0))
+    told = run(Searches(SPEC, (cell,)), holds(173.0))
     stored = [
         attempt(one, n, state) for one in told for n, state in ((1, "failed"), (2, "finished"))
     ]
@@ -196,7 +196,7 @@ def test_attempts_that_failed_change_nothing_of_a_search() -> None:
 
 
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer() -> None:
-    strategy = Searches(replace(SOUGHT, each=None), (Cell(()),))
+    strategy = Searches(replace(SPEC, each=None), (Cell(()),))
     told = run(strategy, lambda _: None, most=30)
     assert strategy.given_up(told) == "no trial could be run: it broke"
     assert strategy.given_up(told[:1]) == ""
@@ -215,11 +215,11 @@ def test_a_search_whose_server_went_away_is_given_up_and_says_why(after: int) ->
         gone = ask.cell.matches({"variant": "b"}) and ask.block > after
         return None if gone else holds(173.0)(ask)
 
-    strategy = Searches(SOUGHT, cells)
+    strategy = Searches(SPEC, cells)
     told = run(strategy, found)
     assert strategy.given_up(told) == "1 of 2 searches could not go on: it broke"
     assert strategy.given_up(told[:2]) == ""
-    alone = Searches(SOUGHT, cells[1:])
+    alone = Searches(SPEC, cells[1:])
     said = "the search could not go on" if after else "no trial could be run"
     assert alone.given_up(run(alone, found)) == f"{said}: it broke"
 
@@ -229,7 +229,7 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up() -> N
         load = dict(ask.cell.levels).get("rate", "0/s")
         return None if float(load.removesuffix("/s")) > 150 else holds(1000.0)(ask)
 
-    strategy = Searches(SOUGHT, (Cell(()),))
+    strategy = Searches(SPEC, (Cell(()),))
     told = run(strategy, found)
     assert any(t.digest is None for t in told)
     assert strategy.given_up(told) == ""
@@ -237,7 +237,7 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up() -> N
 
 
 def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold() -> None:
-    ask = trials.first(SOUGHT, Cell(()))
+    ask = trials.first(SPEC, Cell(()))
     settling = Finding("warm-up", "invalid", "the latency was still settling")
     for findings, valid in (((settling,), True), ((settling, Finding("s", "invalid", "x")), False)):
         found = digest(ask, 600, 300)
@@ -252,7 +252,7 @@ def test_a_search_counts_what_missed_also_where_the_warm_up_is_cut_for_it() -> N
         counts = Counts(10, 10 - missed, missed, 0, 0, 0)
         return Bucket(start_s, 1, counts, 1.0, 1.0, 1.0, 1.0, 1.0, 0.1)
 
-    found = digest(trials.first(SOUGHT, Cell(())), 200, 0)
+    found = digest(trials.first(SPEC, Cell(())), 200, 0)
     series = tuple(bucket(n, 10 if n < 5 else 0) for n in range(20))
     cut = replace(found, series=series, summary=replace(found.summary, cut_s=5))
     point = trials.point(Tell.of(cut), "rate")
@@ -263,14 +263,14 @@ def test_a_search_counts_what_missed_also_where_the_warm_up_is_cut_for_it() -> N
 
 
 def test_a_trial_that_runs_is_no_point_yet() -> None:
-    found = digest(trials.first(SOUGHT, Cell(())), 600, 0)
+    found = digest(trials.first(SPEC, Cell(())), 600, 0)
     running = replace(found, trial=replace(found.trial, state="running"))
     assert trials.point(Tell.of(running), "rate") is None
 
 
 def test_a_quick_search_needs_no_long_trial_and_no_soak() -> None:
     goal = CapacityGoal(0.01, 10.0, 0.1, 1e6, mode="quick", soak_s=0.0)
-    told = run(Searches(Sought(goal, 1.0), (Cell(()),)), holds(173.0))
+    told = run(Searches(SearchSpec(goal, 1.0), (Cell(()),)), holds(173.0))
     assert {role(t.cell) for t in told} == {PREFLIGHT, "short"}
 
 
@@ -401,7 +401,7 @@ def test_what_is_left_until_the_next_look_is_counted_down() -> None:
 # ---- what is stored of a goal ----
 
 
-@pytest.mark.parametrize("goal", [SOUGHT, replace(SOUGHT, each=None), PAIRING, TIME_BUDGET])
+@pytest.mark.parametrize("goal", [SPEC, replace(SPEC, each=None), PAIRING, TIME_BUDGET])
 def test_a_goal_is_read_as_it_was_written(goal: strategies.Goal) -> None:
     assert strategies.read(strategies.write(goal)) == goal
 
@@ -424,6 +424,6 @@ def test_a_damaged_goal_is_called_that(wrong: object) -> None:
 
 def test_machines_search_their_own_cells_and_pairs_are_of_all_machines() -> None:
     cells = [Cell((("target", name),)) for name in ("a", "b", "c")]
-    found = strategies.strategies(SOUGHT, cells, {"a": "one", "b": "one", "c": "two"})
+    found = strategies.strategies(SPEC, cells, {"a": "one", "b": "one", "c": "two"})
     assert {name: len(s.samples()) for name, s in found.items()} == {"one": 2, "two": 1}
     assert list(strategies.strategies(PAIRING, cells, {"a": "one"})) == [""]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import pgpaces
 from pgpaces.answer import Answer
 from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.trials import Sought, ask
+from pgpaces.answers.capacity.trials import SearchSpec, ask
 from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
 from pgpaces.design import Cell, Design, Experiment, Factor, Slot
@@ -40,7 +40,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("capacity") / "results.db"
     store = Store.open(path)
     design = Design((Factor(MEMORY, tuple(level for level, _ in LEVELS)),))
-    beside = document.DocumentExtras("pgpaces capacity w", "h", Sought(GOAL))
+    beside = document.DocumentExtras("pgpaces capacity w", "h", SearchSpec(GOAL))
     made = document.write(Experiment("memory", "w", design, missed_max=0.05), beside)
     begun = datetime(2026, 11, 1, tzinfo=UTC)
     row = ExperimentRow("E" * 26, "memory", begun, None, "running", "0", made)
@@ -124,8 +124,8 @@ def test_two_levels_of_the_load_are_the_ends_of_what_is_offered() -> None:
     draft = Draft(workload="tpcb-like").with_levels(
         {"rate": ("10/s", "2000/s"), "latency_limit": ("50ms",)}
     )
-    _, sought = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
-    assert (sought.goal.lowest, sought.goal.highest, sought.goal.missed_max) == (10, 2000, 0.01)
+    _, spec = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
+    assert (spec.goal.lowest, spec.goal.highest, spec.goal.missed_max) == (10, 2000, 0.01)
 
 
 def test_a_third_level_of_the_load_is_refused_because_nobody_would_try_it() -> None:
@@ -141,8 +141,8 @@ def test_the_ends_of_what_is_offered_can_be_offered(least: float, most: float) -
     draft = Draft(workload="tpcb-like").with_levels(
         {"rate": (f"{least!r}/s", f"{most!r}/s"), "latency_limit": ("50ms",)}
     )
-    _, sought = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
-    for end in (sought.goal.lowest, sought.goal.highest):
+    _, spec = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
+    for end in (spec.goal.lowest, spec.goal.highest):
         assert float(trials.level("rate", end).removesuffix("/s")) == end
 
 
@@ -240,11 +240,11 @@ def test_the_saturating_trial_has_no_pause_whatever_pace_the_workload_has(
     name: str, by: dict[str, tuple[str, ...]]
 ) -> None:
     draft = Draft(workload=name).with_levels({"latency_limit": ("50ms",), **by})
-    experiment, sought = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
+    experiment, spec = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
     [cell] = experiment.design.cells()
-    asked = ask(replace(sought, each=1.0), cell, [])
+    asked = ask(replace(spec, each=1.0), cell, [])
     assert asked is not None
-    load = Builder.of(Order(experiment)).request(Slot(1, asked.cell), "", asked.given).trial.load
+    load = Builder.of(Order(experiment)).request(Slot(1, asked.cell), "", asked.options).trial.load
     assert (load.model, load.think_ns, load.rate, str(load.shape)) == (
         "closed",
         0,

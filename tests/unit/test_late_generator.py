@@ -182,7 +182,7 @@ def test_a_soak_is_held_by_all_that_missed() -> None:
     next_load = NextLoad(100, 600, "soak", 1, "")
     found = answer.of([offered(next_load, 0.02, 0.02)], BASE)
     assert found.soak is not None
-    assert not found.soak.held
+    assert not found.soak.met
 
 
 def test_a_late_generator_makes_no_claim_less_true() -> None:

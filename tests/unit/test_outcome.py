@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pgpaces.answers import outcome, volume
 from pgpaces.answers.capacity.goal import CapacityGoal
 from pgpaces.answers.capacity.searches import Searches
-from pgpaces.answers.capacity.trials import Sought
+from pgpaces.answers.capacity.trials import SearchSpec
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import Summary, summarize
@@ -360,7 +360,7 @@ def test_a_search_ends_where_its_first_trials_measured_nothing() -> None:
         levels = (("rate", "50/s"), ("role", "short"))
         return [Tell(Cell(levels), n, d, "", 1) for n, d in enumerate(digests, 1)]
 
-    search = Searches(Sought(CapacityGoal(0.05, 50, 1, 1000)), (cell,))
+    search = Searches(SearchSpec(CapacityGoal(0.05, 50, 1, 1000)), (cell,))
     bad = [failing(digest) for digest in good]
     assert search.ask(told(bad[0])) is not None
     assert search.ask(told(*bad)) is None

@@ -43,7 +43,7 @@ Server = Callable[[Ask, float], tuple[Windows, float]]
 
 
 def seconds_of(ask: Ask) -> float:
-    return float((ask.given["duration"] or "").removesuffix("s"))
+    return float((ask.options["duration"] or "").removesuffix("s"))
 
 
 def digest(ask: Ask, windows: Windows, start_s: float, took_s: float, invalid: str = "") -> Digest:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from pgpaces.answers import compare
 from pgpaces.answers.cells import sound
 from pgpaces.answers.compare import ComparisonGoal, NextPairs, Pair, PlannedPair, Verdict
-from pgpaces.answers.sequential import Ask, Tell, settled
+from pgpaces.answers.sequential import Ask, Tell, last_attempts
 from pgpaces.design import ROLE, Cell, Levels
 
 AGAIN = "again"
@@ -48,18 +48,18 @@ class _Member(Struct, frozen=True):
     """
 
     cell: Cell
-    told: tuple[Tell, ...]
+    tells: tuple[Tell, ...]
     attempts: int
 
 
-def pairs(pairing: Pairing, told: Sequence[Tell]) -> list[Pair]:
+def pairs(pairing: Pairing, tells: Sequence[Tell]) -> list[Pair]:
     """The pairs both of whose trials are valid."""
     every = compare.planned(pairing.goal, pairing.goal.pairs)
-    found = [_pair(pairing, planned, told) for planned in every]
+    found = [_pair(pairing, planned, tells) for planned in every]
     return [pair for pair in found if pair is not None]
 
 
-def asked(pairing: Pairing) -> tuple[str, ...]:
+def terms(pairing: Pairing) -> tuple[str, ...]:
     """What a comparison is asked, before it begins."""
     goal = pairing.goal
     looks = ", ".join(str(look) for look, _ in goal.looks)
@@ -77,23 +77,23 @@ def every(pairing: Pairing) -> list[Ask]:
     return [Ask(c, p.number) for p in planned for c in (a, again if p.same else b)]
 
 
-def standing(pairing: Pairing, told: Sequence[Tell]) -> Verdict:
+def standing(pairing: Pairing, tells: Sequence[Tell]) -> Verdict:
     """The verdict; before the next look what the pairs so far allow to say."""
-    found = pairs(pairing, told)
+    found = pairs(pairing, tells)
     said = compare.next_pairs(found, pairing.goal)
     if isinstance(said, Verdict):
         return said
     return compare.undecided(found, pairing.goal)
 
 
-def ask(pairing: Pairing, told: Sequence[Tell]) -> Ask | None:
+def ask(pairing: Pairing, tells: Sequence[Tell]) -> Ask | None:
     """The next trial; None where there is a verdict, or a pair was not valid too often."""
-    said = compare.next_pairs(pairs(pairing, told), pairing.goal)
+    said = compare.next_pairs(pairs(pairing, tells), pairing.goal)
     if not isinstance(said, NextPairs):
         return None
     planned = said.pairs[0]
-    members = _members(pairing, planned, told)
-    done = [len(member.told) for member in members]
+    members = _members(pairing, planned, tells)
+    done = [len(member.tells) for member in members]
     if min(done) >= _ROUNDS:
         return None
     member = members[0] if done[0] <= done[1] else members[1]
@@ -104,43 +104,43 @@ def ask(pairing: Pairing, told: Sequence[Tell]) -> Ask | None:
     )
 
 
-def left(pairing: Pairing, told: Sequence[Tell]) -> int:
+def left(pairing: Pairing, tells: Sequence[Tell]) -> int:
     """How many trials there are at least until the next look."""
-    said = compare.next_pairs(pairs(pairing, told), pairing.goal)
+    said = compare.next_pairs(pairs(pairing, tells), pairing.goal)
     if not isinstance(said, NextPairs):
         return 0
-    first = _members(pairing, said.pairs[0], told)
-    half = abs(len(first[0].told) - len(first[1].told))
+    first = _members(pairing, said.pairs[0], tells)
+    half = abs(len(first[0].tells) - len(first[1].tells))
     return 2 * len(said.pairs) - half
 
 
-def given_up(pairing: Pairing, told: Sequence[Tell]) -> str:
+def given_up(pairing: Pairing, tells: Sequence[Tell]) -> str:
     """Why there is no verdict and no next trial; empty where that is not so."""
-    said = compare.next_pairs(pairs(pairing, told), pairing.goal)
-    if not isinstance(said, NextPairs) or ask(pairing, told) is not None:
+    said = compare.next_pairs(pairs(pairing, tells), pairing.goal)
+    if not isinstance(said, NextPairs) or ask(pairing, tells) is not None:
         return ""
-    last = [m.told[-1] for m in _members(pairing, said.pairs[0], told)]
+    last = [m.tells[-1] for m in _members(pairing, said.pairs[0], tells)]
     why = [reason for each in last if (reason := _reason(each))]
     return f"pair {said.pairs[0].number} was not valid {_ROUNDS} times: {'; '.join(why)}"
 
 
-def _reason(told: Tell) -> str:
-    if told.digest is None:
-        return told.error
-    return "; ".join(told.digest.summary.validity.reasons) or (told.digest.trial.error or "")
+def _reason(tells: Tell) -> str:
+    if tells.digest is None:
+        return tells.error
+    return "; ".join(tells.digest.summary.validity.reasons) or (tells.digest.trial.error or "")
 
 
 def _members(
-    pairing: Pairing, planned: PlannedPair, told: Sequence[Tell]
+    pairing: Pairing, planned: PlannedPair, tells: Sequence[Tell]
 ) -> tuple[_Member, _Member]:
     """The trials of a pair in the order in which they run."""
     a, b, again = pairing.cells
     cells = (a, again if planned.same else b)
-    own = [t for t in told if t.block == planned.number]
+    own = [t for t in tells if t.block == planned.number]
     # Who goes on with a comparison that was interrupted in a pair begins the pair again: two trials
     # with a night between them are no pair.
     cut = max((n for n, t in enumerate(own, 1) if _interrupted(t)), default=0)
-    found = tuple(_member(cell, settled(own[cut:]), own) for cell in cells)
+    found = tuple(_member(cell, last_attempts(own[cut:]), own) for cell in cells)
     return (found[1], found[0]) if planned.b_first else (found[0], found[1])
 
 
@@ -149,15 +149,15 @@ def _member(cell: Cell, counted: Sequence[Tell], every: Sequence[Tell]) -> _Memb
     return _Member(cell, tuple(t for t in counted if t.cell.key == cell.key), attempts)
 
 
-def _interrupted(told: Tell) -> bool:
-    return told.digest is not None and told.digest.trial.state == "interrupted"
+def _interrupted(tells: Tell) -> bool:
+    return tells.digest is not None and tells.digest.trial.state == "interrupted"
 
 
-def _pair(pairing: Pairing, planned: PlannedPair, told: Sequence[Tell]) -> Pair | None:
-    members = _members(pairing, planned, told)
-    if not members[0].told or len(members[0].told) != len(members[1].told):
+def _pair(pairing: Pairing, planned: PlannedPair, tells: Sequence[Tell]) -> Pair | None:
+    members = _members(pairing, planned, tells)
+    if not members[0].tells or len(members[0].tells) != len(members[1].tells):
         return None
-    first, second = (member.told[-1].digest for member in members)
+    first, second = (member.tells[-1].digest for member in members)
     if first is None or second is None or not (sound(first) and sound(second)):
         return None
     a, b = (second, first) if planned.b_first else (first, second)

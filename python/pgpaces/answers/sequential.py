@@ -1,7 +1,7 @@
-"""Sequential design, as ask and tell: the next trial, and what became of those before it. Pure.
+"""Sequential design, as ask and tell: the next trial, and the results of those before it. Pure.
 
-Whoever chooses (capacity/trials.py, pairing.py) is a function of what it was told, so an experiment
-that was interrupted goes on by asking it again.
+A strategy (capacity/searches.py, pairing.py, time_budget.py) is a function of the results so far,
+so an interrupted experiment is resumed by asking again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pgpaces.design import ROLE, Cell
 
 
 class Tell(Struct, frozen=True):
-    """What became of a trial; of one that could not be run no digest, and why is in error."""
+    """The result of a trial. digest: None where it could not be run; error: why."""
 
     cell: Cell
     block: int
@@ -34,14 +34,14 @@ class Tell(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """The next trial. given: levels of it alone, that tell no cells apart; None: without this one.
+    """The next trial. options: of this trial alone, not of its cell; None: without this option.
 
-    why: in a few words, for whoever waits for it.
+    why: in a few words, for the display of progress.
     """
 
     cell: Cell
     block: int
-    given: Mapping[str, str | None] = field(default_factory=dict)
+    options: Mapping[str, str | None] = field(default_factory=dict)
     why: str = ""
     attempt: int = 1
 
@@ -50,22 +50,22 @@ class Ask(Struct, frozen=True):
 Expected = tuple[Sequence[Ask], Sequence[Ask]]
 
 
-def settled(told: Iterable[Tell]) -> list[Tell]:
-    """Without attempts behind which the same trial was run again at once: the last one counts.
+def last_attempts(tells: Iterable[Tell]) -> list[Tell]:
+    """The last attempt of each trial that was repeated at once.
 
-    told: of one cell or pair, in their order. The store has every attempt; whoever runs them hears
-    of the last alone, and both must come to the same answer.
+    tells: of one cell or pair, in their order. The store has every attempt, the running experiment
+    the last alone, and both must come to the same answer.
     """
-    found: list[Tell] = []
-    for each in told:
-        if found and found[-1].block == each.block and found[-1].cell.key == each.cell.key:
-            found.pop()
-        found.append(each)
-    return found
+    last: list[Tell] = []
+    for each in tells:
+        if last and last[-1].block == each.block and last[-1].cell.key == each.cell.key:
+            last.pop()
+        last.append(each)
+    return last
 
 
 def role(cell: Cell) -> str:
-    """What a trial was for; empty for one of a design."""
+    """The role of a trial in its experiment; empty for one of a design."""
     return dict(cell.levels).get(ROLE, "")
 
 

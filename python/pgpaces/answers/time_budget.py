@@ -18,7 +18,7 @@ from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.distributions import normal_cdf
-from pgpaces.answers.sequential import Ask, Tell, settled
+from pgpaces.answers.sequential import Ask, Tell, last_attempts
 from pgpaces.design import Cell, place
 from pgpaces.errors import PlanError
 
@@ -95,12 +95,12 @@ def check(goal: TimeBudget, cells: Sequence[Cell]) -> None:
     )
 
 
-def ask(goal: TimeBudget, cells: Sequence[Cell], told: Sequence[Tell]) -> Ask | None:
+def ask(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> Ask | None:
     """The next trial; None where the budget has no room for it, or nothing is open."""
-    every = _own(cells, told)
-    own = {key: settled(trials) for key, trials in every.items()}
+    every = _own(cells, tells)
+    own = {key: last_attempts(trials) for key, trials in every.items()}
     length = trial_s(goal, cells)
-    left_s = goal.budget_s - spent_s(goal, cells, told)
+    left_s = goal.budget_s - spent_s(goal, cells, tells)
     untried = [cell for cell in cells if not own[cell.key]]
     if untried:
         cell = min(untried, key=lambda cell: place(goal.seed, 1, cell))
@@ -125,35 +125,35 @@ def expected(goal: TimeBudget, cells: Sequence[Cell]) -> list[Ask]:
     """The first pass, and as many more trials as fit: nobody knows of which cells."""
     count = int(goal.budget_s / takes_s(goal, cells))
     passes = [
-        Ask(each.cell, block, each.given)
+        Ask(each.cell, block, each.options)
         for block in range(1, 2 + count // len(cells))
         for each in first(goal, cells)
     ]
     return passes[:count]
 
 
-def left(goal: TimeBudget, cells: Sequence[Cell], told: Sequence[Tell]) -> int:
+def left(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> int:
     """How many trials the rest of the budget has room for; 0 where none is next."""
-    if ask(goal, cells, told) is None:
+    if ask(goal, cells, tells) is None:
         return 0
-    rest = goal.budget_s - spent_s(goal, cells, told)
+    rest = goal.budget_s - spent_s(goal, cells, tells)
     return max(1, int(rest / takes_s(goal, cells)))
 
 
-def given_up(goal: TimeBudget, cells: Sequence[Cell], told: Sequence[Tell]) -> str:
+def given_up(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> str:
     """Which cells have no trial that ended; empty where each has one."""
-    own = _own(cells, told)
+    own = _own(cells, tells)
     without = [cell for cell in cells if not any(_ended(t) for t in own[cell.key])]
-    if not without or ask(goal, cells, told) is not None:
+    if not without or ask(goal, cells, tells) is not None:
         return ""
     errors = [t.error for cell in without for t in own[cell.key] if t.error]
     why = f": {errors[0]}" if errors else f": {goal.budget_s:g} s were over before"
     return f"{len(without)} of {len(cells)} cells have no trial that ended{why}"
 
 
-def spent_s(goal: TimeBudget, cells: Sequence[Cell], told: Sequence[Tell]) -> float:
+def spent_s(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> float:
     """What the trials of these cells took of the budget, with the pauses between them."""
-    own = [t for found in _own(cells, told).values() for t in found]
+    own = [t for found in _own(cells, tells).values() for t in found]
     return sum(_took_s(goal, cells, t) for t in own) + sum(_pauses_s(own))
 
 
@@ -170,16 +170,16 @@ def took_s(digests: Iterable[Digest]) -> float:
     return total
 
 
-def _own(cells: Sequence[Cell], told: Sequence[Tell]) -> dict[str, list[Tell]]:
+def _own(cells: Sequence[Cell], tells: Sequence[Tell]) -> dict[str, list[Tell]]:
     found: dict[str, list[Tell]] = {cell.key: [] for cell in cells}
-    for each in told:
+    for each in tells:
         if each.cell.key in found:
             found[each.cell.key].append(each)
     return found
 
 
-def _ended(told: Tell) -> bool:
-    return told.digest is not None and told.digest.trial.state == "finished"
+def _ended(tells: Tell) -> bool:
+    return tells.digest is not None and tells.digest.trial.state == "finished"
 
 
 def _lasted_s(digest: Digest) -> float:
@@ -190,14 +190,14 @@ def _lasted_s(digest: Digest) -> float:
     return max(0.0, (trial.ended_at - trial.started_at).total_seconds())
 
 
-def _took_s(goal: TimeBudget, cells: Sequence[Cell], told: Tell) -> float:
+def _took_s(goal: TimeBudget, cells: Sequence[Cell], tells: Tell) -> float:
     """What a trial took; one that could not be run is taken for as long as any."""
-    return takes_s(goal, cells) if told.digest is None else _lasted_s(told.digest)
+    return takes_s(goal, cells) if tells.digest is None else _lasted_s(tells.digest)
 
 
-def _pauses_s(told: Iterable[Tell]) -> list[float]:
+def _pauses_s(tells: Iterable[Tell]) -> list[float]:
     """Between the end of a trial and the start of the next one: copies of data, servers."""
-    trials = sorted((t.digest.trial for t in told if t.digest), key=lambda t: t.started_at)
+    trials = sorted((t.digest.trial for t in tells if t.digest), key=lambda t: t.started_at)
     return [
         min(_PAUSE_MAX_S, pause)
         for before, after in pairwise(trials)
@@ -206,9 +206,9 @@ def _pauses_s(told: Iterable[Tell]) -> list[float]:
     ]
 
 
-def _usual_pause_s(told: Sequence[Tell]) -> float:
+def _usual_pause_s(tells: Sequence[Tell]) -> float:
     """The median: making data once is not usual."""
-    pauses = sorted(_pauses_s(told))
+    pauses = sorted(_pauses_s(tells))
     return pauses[len(pauses) // 2] if pauses else 0.0
 
 

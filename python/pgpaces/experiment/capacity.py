@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pgpaces import levels, options, trust
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, Mode
-from pgpaces.answers.capacity.trials import Sought, first, level
+from pgpaces.answers.capacity.trials import SearchSpec, first, level
 from pgpaces.design import Cell, Experiment, Levels, Slot
 from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
@@ -53,7 +53,7 @@ class CapacityQuestion(Struct, frozen=True):
 
 def ask(
     draft: Draft, question: CapacityQuestion, consent: trust.Consent = trust.refuse
-) -> tuple[Experiment, Sought]:
+) -> tuple[Experiment, SearchSpec]:
     """The experiment and the search of each of its cells. Raises PlanError.
 
     One level of the load is where the search begins, two are the smallest and the largest load.
@@ -81,10 +81,10 @@ def ask(
     experiment = draft.experiment(_profile)
     each = _each(experiment, goal, consent, begins=len(ends) == 1)
     clients = experiment.design.fixed.get("clients")
-    return experiment, Sought(goal, each, *(() if clients is None else (int(clients),)))
+    return experiment, SearchSpec(goal, each, *(() if clients is None else (int(clients),)))
 
 
-def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Sought]:
+def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, SearchSpec]:
     """A search in the store: its id, its experiment, its goal.
 
     Raises PlanError for an experiment that is no search, StoreError.
@@ -92,7 +92,7 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Sought
     from pgpaces.experiment import sweep
 
     id_, experiment, goal = sweep.find(name, store)
-    if not isinstance(goal, Sought):
+    if not isinstance(goal, SearchSpec):
         raise PlanError(
             f"experiment {experiment.name} is no search for a capacity",
             "`pgpaces runs -E` lists experiments; others are resumed by `pgpaces sweep --resume`",
@@ -197,9 +197,9 @@ def _each(
     each: float | None = None
     for cell in experiment.design.cells():
         # Of the cell as the user wrote it, so that errors do not name the load of a trial.
-        ask = first(Sought(goal), cell)
+        ask = first(SearchSpec(goal), cell)
         load: dict[str, str | None] = {goal.load: dict(ask.cell.levels)[goal.load]}
-        request = builder.request(Slot(1, cell), "", {**ask.given, **load})
+        request = builder.request(Slot(1, cell), "", {**ask.options, **load})
         _check(request.trial, cell, goal)
         plan, start = request.trial, goal.start
         if plan.load.model == "closed":

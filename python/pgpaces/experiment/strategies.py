@@ -20,9 +20,9 @@ from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import PlanError, StoreError
 
-Goal = searches.Sought | Pairing | TimeBudget
+Goal = searches.SearchSpec | Pairing | TimeBudget
 _KINDS: Mapping[str, type[Goal]] = {
-    "capacity": searches.Sought,
+    "capacity": searches.SearchSpec,
     "comparison": Pairing,
     "spending": TimeBudget,
 }
@@ -129,8 +129,8 @@ def strategies(
 def question(goal: Goal) -> tuple[str, ...]:
     """The question of an experiment in words, printed before it begins."""
     if isinstance(goal, Pairing):
-        return pairing.asked(goal)
-    return () if isinstance(goal, TimeBudget) else searches.asked(goal)
+        return pairing.terms(goal)
+    return () if isinstance(goal, TimeBudget) else searches.terms(goal)
 
 
 def write(goal: Goal) -> dict[str, Any]:

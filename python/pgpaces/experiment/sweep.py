@@ -132,7 +132,7 @@ def _expected(
 
 
 def _request(builder: Builder, ask: Ask, experiment_id: str) -> Request:
-    request = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.given)
+    request = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.options)
     assert request.place is not None
     return replace(request, place=replace(request.place, attempt=ask.attempt))
 

@@ -1,4 +1,4 @@
-"""What all trials of a search say together: proved, refuted, and how far that can be believed.
+"""The answer of all trials of a search: what is proved, what is refuted, and how reliable that is.
 
 Points in, a Capacity out. Knows no words and not which trial comes next.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pgpaces.answers.capacity.centre import bracket, indicated, judged, line
 from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint, excused, of_role
@@ -22,7 +22,7 @@ Flag = Literal[
     "indicative",
     "highest load passed",
     "lowest load failed",
-    "nobody can reach it",
+    "no load reaches it",
     "inversion",
     "irregular",
     "generator-limited",
@@ -35,20 +35,20 @@ Flag = Literal[
 ENOUGH = math.log(1.04)
 _SOAK_SHARE = 0.9
 _TAIL_95 = 0.025
-# The first number of trials of which a line has an interval that says something.
+# The fewest trials for which the interval of a line is useful.
 _LINE_MIN = 8
-# Neighbouring loads whose log odds differ by more (a factor of 20) may be no two points of a curve.
-# So many times the threshold is far too much.
+# Between neighboring loads whose log odds differ by more (a factor of 20) a curve is no evidence.
+# _CLIFF times the threshold is far too much.
 _JUMP, _CLIFF, _SHARE_MIN = 3.0, 8.0, 1e-6
-# By less than this the speed of no server is the same.
+# The p-value, and the least variation of a server's speed (sd, a share), of a noisy host.
 _NOISE_P, _NOISE_SPEED = 0.01, 0.01
 
 
 class Load(Struct, frozen=True):
-    """A load that was tried for long, judged by its own trials alone.
+    """A load with long trials, judged by these alone.
 
-    share: what missed; least, most: of one of its trials; low, high: the one-sided bounds of its
-    long-run share.
+    share: missed of due; least, most: of one trial; low, high: the one-sided bounds of the long-run
+    share.
     """
 
     load: float
@@ -62,26 +62,26 @@ class Load(Struct, frozen=True):
 
 
 class Soak(Struct, frozen=True):
-    """What the long trial at 0.9 of what is proved said."""
+    """The long trial at 0.9 of the proved load. met: it met the goal."""
 
     load: float
     seconds: float
     share: float
     low: float
     high: float
-    held: bool
+    met: bool = field(name="held")
 
 
 class Capacity(Struct, frozen=True):
-    """What a server holds: proved, refuted, and between them it is not known.
+    """How much load meets the goal: proved, refuted, and unknown in between.
 
-    proved: None where no load is shown to hold; refuted: None where none is shown not to. estimate:
-    the load at which the long-run share is the threshold, with its 95 % interval. indicative: by
-    short trials; of a quick search the loads that most likely meet and miss it (`indicated`), else
-    the highest that held and the lowest that did not. speed_spread: by how much
-    the server's speed differs between trials beyond chance (sd, a share). more: how many more long
-    trials would about decide, 0 where it is decided, None where nobody can say. soak_load: where
-    the soak belongs, None where nothing is proved.
+    proved: None where no load is shown to meet it; refuted: None where none is shown to miss it.
+    estimate: the load at which the long-run share is the threshold, with its 95 % interval.
+    indicative: by short trials; of a quick search the loads that most likely meet and miss it
+    (`indicated`), else the highest that met it and the lowest that missed it. speed_spread: by how
+    much the server's speed differs between trials beyond chance (sd, a share). more: about how many
+    more long trials would decide, 0 where it is decided, None where that is unknown. soak_load: the
+    load of the soak, None where nothing is proved.
     """
 
     goal: CapacityGoal
@@ -100,34 +100,34 @@ class Capacity(Struct, frozen=True):
 
     @property
     def decided(self) -> bool:
-        """Whether there is an answer from both sides, as narrow as wished, or at an end."""
+        """Whether the answer is narrow enough, or at the lowest or highest load."""
         return self.more == 0
 
     @property
     def can_hold(self) -> bool:
-        """Whether "can hold" may be said: proved, and the soak held."""
-        return self.proved is not None and self.soak is not None and self.soak.held
+        """Whether a load is proved and the soak met the goal."""
+        return self.proved is not None and self.soak is not None and self.soak.met
 
 
 def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
-    """What the points say so far, however few they are."""
+    """The answer of the points so far, of any number."""
     points = judged(points, goal)
     fine = of_role(points, "fine")
-    found = line(points, goal) if len(fine) >= _LINE_MIN else None
+    fit = line(points, goal) if len(fine) >= _LINE_MIN else None
     flags: list[Flag] = ["indicative"] if goal.mode == "quick" else []
     proved, refuted, odd = _claims(points, goal)
     flags += odd
     ends = bracket(points, goal) if goal.mode == "quick" else (proved, refuted)
     flags += _ends(*ends, points, goal)
-    spread = None if found is None else speed_spread(found)
+    spread = None if fit is None else speed_spread(fit)
     if spread is not None and spread >= _NOISE_SPEED:
         flags.append("noisy host")
     more = _more(proved, refuted, goal, len(fine))
-    if goal.mode != "quick" and found is None and proved is None and refuted is None:
+    if goal.mode != "quick" and fit is None and proved is None and refuted is None:
         flags.append("too few trials")
-    wrong = tuple(p.invalid or "its numbers cannot be" for p in points if not p.valid)
-    if wrong:
-        limited = any("generator" in text for text in wrong)
+    invalid = tuple(p.invalid or "its numbers are impossible" for p in points if not p.valid)
+    if invalid:
+        limited = any("generator" in text for text in invalid)
         flags.append("generator-limited" if limited else "invalid trials")
     if any(p.excused for p in points if p.valid):
         flags.append("generator late")
@@ -135,21 +135,21 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         goal=goal,
         proved=proved,
         refuted=refuted,
-        estimate=_estimate(points, goal) if found is not None else None,
+        estimate=None if fit is None else _estimate(points, goal),
         indicative=(indicated if goal.mode == "quick" else bracket)(points, goal),
         loads=_loads(fine, goal),
         flags=tuple(flags),
         speed_spread=spread,
         more=more,
         trials=len(points),
-        invalid=wrong,
+        invalid=invalid,
         soak_load=_soak_load(proved, goal),
         soak=_soak(points, goal),
     )
 
 
 def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
-    """Whether more long trials are not worth it."""
+    """Whether more long trials are not worth their time."""
     if line(points, goal) is None:
         return False
     proved, refuted, _ = _claims(points, goal)
@@ -159,7 +159,7 @@ def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
 def _claims(
     points: Sequence[TrialPoint], goal: CapacityGoal
 ) -> tuple[float | None, float | None, list[Flag]]:
-    """What is proved, by all that missed; and refuted, without what the generator may explain."""
+    """Proved, by all that missed; and refuted, without misses that the generator may explain."""
     proved, refuted, odd = _bounds(points, goal)
     if not any(point.excused for point in points):
         return proved, refuted, odd
@@ -173,49 +173,48 @@ def _bounds(
 ) -> tuple[float | None, float | None, list[Flag]]:
     fine = of_role(points, "fine")
     loads = _loads(fine, goal)
-    found = line(points, goal) if len(fine) >= _LINE_MIN else None
-    ends = _from_verdicts(loads) if found is None else _from_line(found, loads, goal)
+    fit = line(points, goal) if len(fine) >= _LINE_MIN else None
+    ends = _from_verdicts(loads) if fit is None else _from_line(fit, loads, goal)
     return _checked(*ends, loads)
 
 
 def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
-    return tuple(_load(found, goal) for found in by_load(fine).values())
+    return tuple(_load(points, goal) for points in by_load(fine).values())
 
 
 def _load(points: Sequence[TrialPoint], goal: CapacityGoal) -> Load:
-    found = bounds(points, TAIL[goal.mode])
+    limits = bounds(points, TAIL[goal.mode])
     share = sum(p.missed for p in points) / sum(p.due for p in points)
     shares = [point.share for point in points]
-    said = verdict(points, goal)
-    ends = (min(shares), max(shares), found.low, found.high)
-    return Load(points[0].load, said, len(points), share, *ends)
+    ends = (min(shares), max(shares), limits.low, limits.high)
+    return Load(points[0].load, verdict(points, goal), len(points), share, *ends)
 
 
 def _from_line(
-    found: Fit, loads: Sequence[Load], goal: CapacityGoal
+    fit: Fit, loads: Sequence[Load], goal: CapacityGoal
 ) -> tuple[float | None, float | None]:
-    """Where the curve's interval ends; nothing is claimed beyond the loads that were tried."""
+    """The ends of the curve's interval, within the loads of the trials."""
     least, most = loads[0].load, loads[-1].load
-    low = min(math.exp(found.low), most) if found.low > -math.inf else 0.0
-    high = max(math.exp(found.high), least) if found.high < 700 else math.inf
-    # A curve that bends more than a parabola is below the line through it: not so its own loads.
-    held = [at.load for at in loads if at.trials >= TRIALS_MIN and at.share <= goal.missed_max]
-    high = max(high, *held) if held else high
-    low, high = _jumped(found, loads, (low, high), goal.missed_max)
+    low = min(math.exp(fit.low), most) if fit.low > -math.inf else 0.0
+    high = max(math.exp(fit.high), least) if fit.high < 700 else math.inf
+    # A curve steeper than a parabola crosses later than its fit: the loads that met it show that.
+    met = [at.load for at in loads if at.trials >= TRIALS_MIN and at.share <= goal.missed_max]
+    high = max([high, *met])
+    low, high = _at_cliff(fit, loads, (low, high), goal.missed_max)
     if goal.whole:
-        # A hair's breadth below a whole number is that number.
+        # Ignore rounding errors next to an integer.
         low = float(math.floor(low + 1e-9))
         high = max(float(math.ceil(high - 1e-9)), low + 1) if high < math.inf else high
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
 
 
-def _jumped(
-    found: Fit, loads: Sequence[Load], ends: tuple[float, float], missed_max: float
+def _at_cliff(
+    fit: Fit, loads: Sequence[Load], ends: tuple[float, float], missed_max: float
 ) -> tuple[float, float]:
-    """Of a server that holds everything up to some load and nothing beyond: the loads themselves.
+    """For a server that meets the goal up to some load and fails beyond: the loads themselves.
 
-    Between two neighbours whose odds are too far apart no curve says anything, and nothing needs to
-    where every trial up to one held, and from the other on every trial missed far too much.
+    Between two neighbors whose odds are too far apart a curve is no evidence, and none is needed
+    where every trial up to one load met the goal and all from the next on missed far too much.
     """
     low, high = ends
     far = min(_CLIFF * missed_max, 0.5)
@@ -226,8 +225,8 @@ def _jumped(
             and all(at.least >= far for at in loads[n:])
         ):
             return below.load, above.load
-        is_there = math.log(below.load) <= found.x <= math.log(above.load)
-        if is_there and _odds(above) - _odds(below) >= _JUMP:
+        crosses = math.log(below.load) <= fit.x <= math.log(above.load)
+        if crosses and _odds(above) - _odds(below) >= _JUMP:
             low, high = min(low, below.load), max(high, above.load)
     return low, high
 
@@ -238,7 +237,7 @@ def _odds(at: Load) -> float:
 
 
 def _from_verdicts(loads: Sequence[Load]) -> tuple[float | None, float | None]:
-    """The largest load that passed below the smallest that failed, and that one."""
+    """The largest load that passed below the smallest that failed, and the latter."""
     failed = min((at.load for at in loads if at.verdict == "failed"), default=None)
     below = math.inf if failed is None else failed
     passed = [at.load for at in loads if at.verdict == "passed" and at.load < below]
@@ -248,7 +247,7 @@ def _from_verdicts(loads: Sequence[Load]) -> tuple[float | None, float | None]:
 def _checked(
     proved: float | None, refuted: float | None, loads: Sequence[Load]
 ) -> tuple[float | None, float | None, list[Flag]]:
-    """Widened where a load's own trials say otherwise than the line."""
+    """Widened where the verdict on a load by its own trials contradicts the line."""
     flags: list[Flag] = []
     failed = min((at.load for at in loads if at.verdict == "failed"), default=math.inf)
     passed = max((at.load for at in loads if at.verdict == "passed"), default=-math.inf)
@@ -266,7 +265,7 @@ def _checked(
 def _ends(
     proved: float | None, refuted: float | None, points: Sequence[TrialPoint], goal: CapacityGoal
 ) -> list[Flag]:
-    """What is said at an end of what can be offered. proved, refuted: of short trials if quick."""
+    """Flags at the lowest and the highest load. proved, refuted: by short trials if quick."""
     if proved is not None and proved >= goal.highest:
         return ["highest load passed"]
     if refuted is None or refuted > goal.lowest:
@@ -277,21 +276,21 @@ def _ends(
         # Where less load does not help, no load will.
         least = sum(p.missed for p in at) / sum(p.due for p in at)
         if least >= sum(p.missed for p in above) / sum(p.due for p in above) / 2:
-            return ["lowest load failed", "nobody can reach it"]
+            return ["lowest load failed", "no load reaches it"]
     return ["lowest load failed"]
 
 
-def speed_spread(found: Fit) -> float | None:
+def speed_spread(fit: Fit) -> float | None:
     """By how much the speed differs between trials, sd as a share; None where chance explains it.
 
-    The log odds differ by slope times the log of the speed, beside what differs within trials: an
-    F test of the two variances at 1 %.
+    The log odds differ by slope times the log of the speed, in addition to the variance within
+    trials: an F test of the two variances at 1 %.
     """
-    if not 0 < found.within < found.variance:
+    if not 0 < fit.within < fit.variance:
         return None
-    if fisher_above(found.n - 2, found.n, found.variance / found.within) > _NOISE_P:
+    if fisher_above(fit.n - 2, fit.n, fit.variance / fit.within) > _NOISE_P:
         return None
-    return math.sqrt(found.variance - found.within) / found.slope
+    return math.sqrt(fit.variance - fit.within) / fit.slope
 
 
 def _more(proved: float | None, refuted: float | None, goal: CapacityGoal, fine: int) -> int | None:
@@ -304,19 +303,19 @@ def _more(proved: float | None, refuted: float | None, goal: CapacityGoal, fine:
     width = math.log(refuted / proved)
     if width <= ENOUGH or (goal.whole and refuted - proved <= 1):
         return 0
-    # An interval is as wide as one over the root of the number of trials.
+    # The width of an interval goes with one over the square root of the number of trials.
     return max(1, math.ceil(fine * ((width / ENOUGH) ** 2 - 1)))
 
 
 def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | None:
-    found = line(points, goal, _TAIL_95)
-    if found is None:
+    fit = line(points, goal, _TAIL_95)
+    if fit is None:
         return None
-    if found.low == -math.inf:
-        return Estimate.alone(math.exp(found.x), found.n)
+    if fit.low == -math.inf:
+        return Estimate.alone(math.exp(fit.x), fit.n)
     without = line(excused(points), goal, _TAIL_95)
-    high = max(each.high for each in (found, without or found))
-    return Estimate(math.exp(found.x), math.exp(found.low), math.exp(min(high, 700)), found.n)
+    high = max(each.high for each in (fit, without or fit))
+    return Estimate(math.exp(fit.x), math.exp(fit.low), math.exp(min(high, 700)), fit.n)
 
 
 def _soak_load(proved: float | None, goal: CapacityGoal) -> float | None:
@@ -331,7 +330,6 @@ def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
     soaks = of_role(points, "soak")
     if not soaks:
         return None
-    found, last = bounds(soaks[-1:], TAIL[goal.mode]), soaks[-1]
-    return Soak(
-        last.load, last.seconds, last.share, found.low, found.high, last.share <= goal.missed_max
-    )
+    limits, last = bounds(soaks[-1:], TAIL[goal.mode]), soaks[-1]
+    met = last.share <= goal.missed_max
+    return Soak(last.load, last.seconds, last.share, limits.low, limits.high, met)

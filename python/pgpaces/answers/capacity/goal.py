@@ -1,7 +1,7 @@
-"""What is asked of a search for the capacity, what its trials found, and what it wants next.
+"""The goal of a search for the capacity, its trials as points, and the next load.
 
-Values alone. A threshold on a quantile is one on a share: p99 <= 250 ms says that at most 1 % may
-miss a limit of 250 ms; whoever asks does that.
+Values alone. A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1 % may
+miss a limit of 250 ms; the caller converts it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["rate", "users", "clients"]
 Mode = Literal["normal", "quick", "strict"]
 Role = Literal["coarse", "fine", "soak"]
 
-# Behind a trial comes the wait for what is due still, before it the connections.
+# For connecting before a trial, and for transactions still due after it.
 _OVERHEAD_S = 3.0
 _WARM_UP = 0.1
 _WARM_UP_MAX_S = 30.0
@@ -29,8 +29,8 @@ class CapacityGoal(Struct, frozen=True):
     """The most that may miss (a share between 0 and 1), and which loads can be offered.
 
     load: transactions a second, users with a pace each, or clients in a closed loop; the latter
-    two are whole numbers. start: where the search begins. soak_s: how long 0.9 of what is proved
-    runs at the end, 0 for not at all. Raises PlanError for what cannot be.
+    two are integers. start: the first load. soak_s: how long 0.9 of the proved load runs at the
+    end, 0 for no soak. Raises PlanError for values out of range.
     """
 
     missed_max: float
@@ -45,7 +45,7 @@ class CapacityGoal(Struct, frozen=True):
         if not 0 < self.missed_max < 1:
             raise PlanError(
                 f"a threshold of {self.missed_max:.4g} is not a share between 0 and 1",
-                "nothing shows that nothing ever misses: say a small share, such as 0.1 %",
+                "no measurement shows that nothing ever misses: use a small share, such as 0.1 %",
             )
         loads = (self.lowest, self.start, self.highest)
         if not all(math.isfinite(load) and load > 0 for load in loads):
@@ -57,22 +57,22 @@ class CapacityGoal(Struct, frozen=True):
                 "begin between the lowest and the highest load that can be offered",
             )
         if self.whole and not all(load == round(load) for load in loads):
-            raise PlanError(f"{self.load} are whole numbers, not {loads}")
+            raise PlanError(f"{self.load} must be integers, not {loads}")
         if not 0 <= self.soak_s < math.inf:
-            raise PlanError(f"a soak of {self.soak_s:g} s cannot be", "say 0 for none")
+            raise PlanError(f"a soak of {self.soak_s:g} s is impossible", "use 0 for no soak")
 
     @property
     def whole(self) -> bool:
-        """Whether a load is a whole number."""
+        """Whether a load is an integer."""
         return self.load != "rate"
 
 
 class TrialPoint(Struct, frozen=True):
-    """What a trial at a load found. windows: (missed, due) by 10 s, in order.
+    """The result of a trial at a load. windows: (missed, due) by 10 s, in order.
 
-    excused: of what missed, so much as may be the fault of a generator that was late itself: it
-    counts where a load is proved, and not where one is refuted. invalid: why its numbers are no
-    bound, such as "generator-limited"; empty where they are one.
+    excused: how many of the missed may be the fault of a late generator: these count for proving a
+    load, and not for refuting one. invalid: why its numbers are no bound, such as
+    "generator-limited"; empty where they are one.
     """
 
     load: float
@@ -87,12 +87,12 @@ class TrialPoint(Struct, frozen=True):
 
     @property
     def valid(self) -> bool:
-        """Whether it can be a bound: nobody objected, and its numbers can be those of a trial."""
+        """Whether it can be a bound: no objection, and possible numbers."""
         return not self.invalid and self.possible and self.due > 0
 
     @property
     def possible(self) -> bool:
-        """Whether its numbers can be those of a trial at all."""
+        """Whether its numbers can be those of a trial."""
         sizes = math.isfinite(self.load) and math.isfinite(self.seconds)
         counts = 0 <= self.excused <= self.missed <= self.due
         return sizes and self.load > 0 and self.seconds > 0 and counts
@@ -104,7 +104,7 @@ class TrialPoint(Struct, frozen=True):
 
 
 class NextLoad(Struct, frozen=True):
-    """The next trial: a load, for so many seconds without its warm-up, and why."""
+    """The next trial: a load, its seconds without warm-up, and why."""
 
     load: float
     seconds: float
@@ -114,12 +114,12 @@ class NextLoad(Struct, frozen=True):
 
 
 def cost_s(seconds: float) -> float:
-    """How long a trial of so many seconds takes in all."""
+    """How long a trial takes in all, from its seconds of measurement."""
     return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
 
 
 def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
-    """Without trials at loads that the goal cannot ask for: those are of another search."""
+    """The points at loads within the goal: others belong to another search."""
     return [
         point
         for point in points
@@ -132,10 +132,10 @@ def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
 
 
 def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
-    """The valid ones of a role, in the order in which they ran."""
+    """The valid points of a role, in the order in which they ran."""
     return [point for point in points if point.role == role and point.valid]
 
 
 def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
-    """As if nothing had missed that the generator's own lateness may explain."""
+    """The points without misses that a late generator may explain."""
     return [replace(p, missed=p.missed - p.excused, excused=0) if p.excused else p for p in points]

@@ -1,4 +1,4 @@
-"""How long a search for the capacity will take, before it begins: by running it in thought."""
+"""How long a search for the capacity will take, before it begins: by simulating it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _STEPS_MOST = 100
 
 
 class Plan(Struct, frozen=True):
-    """How many trials of which length, and seconds in all, at least and at most, without the soak.
+    """The number and length of trials, and seconds in all, at least and at most, without the soak.
 
-    soak_s: of the soak with all that belongs to it, 0 where there is none. The least is where the
-    first answer is narrow enough, the most where none is: a host that is not steady takes it.
+    soak_s: of the soak with its overhead, 0 without one. The least is where the first answer is
+    narrow enough, the most where none is, as on a host that is not steady.
     """
 
     coarse: int
@@ -27,30 +27,22 @@ class Plan(Struct, frozen=True):
 
 
 def plan(goal: CapacityGoal, load: float, rate: float) -> Plan:
-    """What to expect where the capacity is about `load`, at `rate` transactions a second there.
+    """The expected trials where the capacity is about `load`, at `rate` transactions a second.
 
-    The search runs against a server that holds everything up to that load and nothing beyond.
+    The search runs against a server that meets the goal up to that load and misses all beyond.
     """
     points: list[TrialPoint] = []
-    next_load = step(points, goal)
-    while (
-        isinstance(next_load, NextLoad) and next_load.role == "coarse" and len(points) < _STEPS_MOST
-    ):
-        due = max(1, round(next_load.seconds * rate * next_load.load / load))
-        missed = due if next_load.load > load else 0
-        points.append(
-            TrialPoint(
-                next_load.load, "coarse", due, missed, next_load.seconds, seed=next_load.seed
-            )
-        )
-        next_load = step(points, goal)
+    trial = step(points, goal)
+    while isinstance(trial, NextLoad) and trial.role == "coarse" and len(points) < _STEPS_MOST:
+        due = max(1, round(trial.seconds * rate * trial.load / load))
+        missed = due if trial.load > load else 0
+        points.append(TrialPoint(trial.load, "coarse", due, missed, trial.seconds, seed=trial.seed))
+        trial = step(points, goal)
     spent = sum(cost_s(point.seconds) for point in points)
-    if not isinstance(next_load, NextLoad) or next_load.role != "fine":
+    if not isinstance(trial, NextLoad) or trial.role != "fine":
         return Plan(len(points), 0, 0, 0.0, spent, spent, 0.0)
-    most = fine_most(goal, spent, next_load.seconds)
+    most = fine_most(goal, spent, trial.seconds)
     least = min(LEAST[goal.mode], most)
-    each = cost_s(next_load.seconds)
+    least_s, most_s = (spent + count * cost_s(trial.seconds) for count in (least, most))
     soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
-    return Plan(
-        len(points), least, most, next_load.seconds, spent + least * each, spent + most * each, soak
-    )
+    return Plan(len(points), least, most, trial.seconds, least_s, most_s, soak)

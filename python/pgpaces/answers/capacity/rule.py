@@ -1,4 +1,4 @@
-"""What trials say of a load, and of the load at which the share that missed is the threshold.
+"""The verdict of trials on a load, and the load at which the share that missed is the threshold.
 
 Points in, verdicts and a fit out. Knows no search. Symbols: theta, the threshold; K of N missed.
 """
@@ -17,29 +17,28 @@ from pgpaces.answers.distributions import chi_squared_quantile, student_cdf, stu
 from pgpaces.answers.stats import dispersion, pearson
 
 Verdict = Literal["passed", "failed", "undecided"]
-# One-sided: so often may a bound be on the wrong side.
+# The one-sided probability that a bound is on the wrong side.
 TAIL = {"normal": 0.035, "quick": 0.035, "strict": 0.01}
-# With fewer trials at a load their dispersion says nothing: no verdict.
+# With fewer trials at a load their dispersion is unknown: no verdict.
 TRIALS_MIN = 2
-# How many times theta's odds are still told apart (e^2.5 = 12): what is far above or below says
-# only that it is. An overloaded server's share depends on how long it is looked at.
+# Log odds are clipped this far above and below theta's (e^2.5 = 12 times): farther out they do not
+# lie on the curve. An overloaded server's share depends on the length of the trial.
 _ABOVE, _BELOW = 2.5, 4.0
-# What misses grows at least like the load, in its odds.
+# The odds of a miss grow at least in proportion to the load.
 _SLOPE_MIN = 1.0
-# Rounding alone is no variance, and none of a handful of trials is none for sure.
+# A handful of trials cannot show a smaller variance.
 _VARIANCE_MIN = 0.01
 _REACH = 0.3
-# So many trials may show a bend, where it is chance with this probability.
+# The fewest trials that may show a bend, and its largest p-value.
 _BENT_MIN, _BENT_P = 8, 0.05
 _SCAN, _SCAN_MOST = 0.01, 60
 
 
 class ShareBounds(Struct, frozen=True):
-    """Of the long-run share of a load: low and high, one-sided each; of how many trials."""
+    """One-sided bounds, low and high, of the long-run share of a load; phi: the dispersion."""
 
     low: float
     high: float
-    trials: int
     phi: float
 
 
@@ -49,7 +48,6 @@ def bounds(points: Sequence[TrialPoint], tail: float) -> ShareBounds:
     The exact Poisson limits (Garwood 1936) of K/phi events; phi = max(1, phi_trial (1 + 2/k),
     phi_window), Pearson's dispersion over k trials and over windows of 10 s.
     """
-
     missed, due, k = sum(p.missed for p in points), sum(p.due for p in points), len(points)
     windows = [window for point in points for window in point.windows]
     phi = 1.0
@@ -58,32 +56,32 @@ def bounds(points: Sequence[TrialPoint], tail: float) -> ShareBounds:
         phi = max(1.0, trials, dispersion(windows))
     high = phi / 2 * chi_squared_quantile(2 * missed / phi + 2, 1 - tail) / due
     low = phi / 2 * chi_squared_quantile(2 * missed / phi, tail) / due if missed else 0.0
-    return ShareBounds(low, min(1.0, high), k, phi)
+    return ShareBounds(low, min(1.0, high), phi)
 
 
 def verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
-    """Whether a load holds by its own trials alone, which are all at that load."""
+    """Whether a load meets the goal by its own trials alone, which are all at that load."""
     if len(points) < TRIALS_MIN:
         return "undecided"
-    found = bounds(points, TAIL[goal.mode])
-    if found.high <= goal.missed_max:
+    share = bounds(points, TAIL[goal.mode])
+    if share.high <= goal.missed_max:
         return "passed"
-    return "failed" if found.low > goal.missed_max else "undecided"
+    return "failed" if share.low > goal.missed_max else "undecided"
 
 
 def by_load(points: Iterable[TrialPoint]) -> dict[float, list[TrialPoint]]:
     """The trials of each load, in ascending order."""
-    found: dict[float, list[TrialPoint]] = {}
+    loads: dict[float, list[TrialPoint]] = {}
     for point in points:
-        found.setdefault(point.load, []).append(point)
-    return dict(sorted(found.items()))
+        loads.setdefault(point.load, []).append(point)
+    return dict(sorted(loads.items()))
 
 
 class Fit(Struct, frozen=True):
     """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound).
 
-    slope: of the log odds against log load, there. variance: between trials at one load, of the log
-    odds. within: how much of it chance within trials makes. bent: whether it is a parabola.
+    slope: of the log odds against log load, there. variance: of the log odds between trials at one
+    load. within: the part of it by chance within trials. bent: whether it is a parabola.
     """
 
     x: float
@@ -99,7 +97,8 @@ class Fit(Struct, frozen=True):
 class _Curve(Struct, frozen=True):
     """Least squares in orthogonal polynomials: y = mean + slope z + bend (z^2 - skew z - spread/n).
 
-    z = x - middle; spread: sum of z^2; curve: sum of the squares of what bend multiplies.
+    z = x - middle; spread: sum of z^2; curve: sum of squares of the polynomial that bend
+    multiplies (`bow`).
     """
 
     n: int
@@ -131,7 +130,7 @@ class _Curve(Struct, frozen=True):
         return self.slope + self.bend * (2 * (x - self.middle) - self.skew)
 
     def error2(self, x: float) -> float:
-        """The variance of `at`, and of what the variance adds to it."""
+        """The variance of `at`, and of the variance term added to it."""
         z, s2 = x - self.middle, self.variance
         far = 1 / self.n + z * z / self.spread
         if self.bend:
@@ -142,14 +141,14 @@ class _Curve(Struct, frozen=True):
 def fit(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float) -> Fit | None:
     """A curve through log odds against log load, and where its mean share is theta.
 
-    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956), least squares, s2 the variance of
-    what is left: a straight line, or a parabola where it is convex beyond chance (a server that
-    misses a little at any load and everything beyond some load). Trials differ by factors, because
-    misses come in clumps; the mean share at a load is then exp(s2/2) times the median one
-    (Aitchison and Brown, The Lognormal Distribution, 1957), so the curve f is looked at s2/2
-    higher. x* solves f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x*
-    with (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2
-    or n - 3. None of fewer than three trials or of one load.
+    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956), least squares, s2 the variance of the
+    residuals: a straight line, or a parabola where it is convex beyond chance (a server that misses
+    a little at any load and everything beyond some load). Trials differ by factors, because misses
+    come in clumps; the mean share at a load is then exp(s2/2) times the median one (Aitchison and
+    Brown, The Lognormal Distribution, 1957), so s2/2 is added to the curve f. x* solves
+    f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x* with
+    (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2 or
+    n - 3. None for fewer than three trials or one load.
     """
     target = _logit(goal.missed_max)
     curves = _through(points, target)
@@ -158,7 +157,7 @@ def fit(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float) -> Fit | 
     line, curve = curves
     at, low, high = _where(curve, target, tail)
     if low == -math.inf and curve.bend:
-        # On its falling side a parabola bounds nothing; a line is below a convex curve's crossing.
+        # The falling side of a parabola is no bound; a line crosses below a convex curve.
         low = min(_where(line, target, tail)[1], at)
     slope = max(curve.steepness(at), _SLOPE_MIN)
     within = _within(points, target)
@@ -166,10 +165,10 @@ def fit(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float) -> Fit | 
 
 
 class Drawn(Struct, frozen=True):
-    """The fitted curve at a load: its mean share, and from where to where that may be.
+    """The fitted curve at a load: its mean share with its interval.
 
-    Each end is one-sided, so that `high` is the threshold at what is proved and `low` at what is
-    refuted.
+    Each end is one-sided, so that `high` is the threshold at the proved load and `low` at the
+    refuted one.
     """
 
     load: float
@@ -181,27 +180,26 @@ class Drawn(Struct, frozen=True):
 def drawn(
     points: Sequence[TrialPoint], goal: CapacityGoal, tail: float, steps: int
 ) -> tuple[Drawn, ...]:
-    """The curve of `fit` over the loads of its trials, to be looked at; nothing where it has none.
+    """The curve of `fit` over the loads of its trials, for a chart; empty where there is none.
 
     The terms of Fieller's inequality: f(x) + s2/2, and t sqrt(var f(x) + s2^2 / (2 d)) around it.
     """
-
     curves = _through(points, _logit(goal.missed_max))
     if curves is None:
         return ()
     curve = curves[1]
     t = student_quantile(curve.freedom, 1 - tail)
     low, high = (math.log(end(point.load for point in points)) for end in (min, max))
-    found = []
+    points_drawn = []
     for n in range(steps + 1):
         x = low + (high - low) * n / steps
         at, half = curve.at(x) + curve.variance / 2, t * math.sqrt(curve.error2(x))
-        found.append(Drawn(math.exp(x), *map(_share, (at, at - half, at + half))))
-    return tuple(found)
+        points_drawn.append(Drawn(math.exp(x), *map(_share, (at, at - half, at + half))))
+    return tuple(points_drawn)
 
 
 def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curve] | None:
-    """The straight line and the curve; None of fewer than three trials or of one load."""
+    """The straight line and the curve; None for fewer than three trials or one load."""
     x = [math.log(point.load) for point in points]
     if len(x) < 3 or max(x) - min(x) < 1e-9:
         return None
@@ -209,15 +207,19 @@ def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curv
 
 
 def _where(curve: _Curve, target: float, tail: float) -> tuple[float, float, float]:
-    """Where its mean share is the target, and from where to where that may be."""
+    """The load at which its mean share is the target, and its interval, as logs."""
     gap = target - curve.variance / 2
     at = _crossing(curve, gap)
-    return at, *_ends(curve, gap, at, tail)
+    t2 = student_quantile(curve.freedom, 1 - tail) ** 2
+
+    def differs(x: float) -> bool:
+        return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)
+
+    return at, _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
 
 
 def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
-    """The straight line, and the curve to be used, which may be the same."""
-
+    """The straight line, and the curve to use, which may be the same."""
     n = len(x)
     middle, mean = sum(x) / n, sum(y) / n
     z = [a - middle for a in x]
@@ -226,11 +228,11 @@ def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
     skew = sum(a**3 for a in z) / spread
     bows = [a * a - skew * a - spread / n for a in z]
     curve = sum(a * a for a in bows)
-    left = [b - mean - slope * a for a, b in zip(z, y, strict=True)]
-    line = _Curve(n, middle, mean, spread, slope, skew, curve, 0.0, sum(a * a for a in left))
+    residuals = [b - mean - slope * a for a, b in zip(z, y, strict=True)]
+    line = _Curve(n, middle, mean, spread, slope, skew, curve, 0.0, sum(a * a for a in residuals))
     if n < _BENT_MIN or curve < 1e-3 * spread**2 / n:
         return line, line
-    bend = sum(a * b for a, b in zip(bows, left, strict=True)) / curve
+    bend = sum(a * b for a, b in zip(bows, residuals, strict=True)) / curve
     rest = max(line.rest - bend * bend * curve, 0.0)
     t = bend * math.sqrt(curve / max(rest / (n - 3), _VARIANCE_MIN))
     if bend <= 0 or student_cdf(n - 3, -t) > _BENT_P:
@@ -247,25 +249,15 @@ def _crossing(curve: _Curve, gap: float) -> float:
     return curve.middle + min(max(z, -_REACH), _REACH)
 
 
-def _ends(curve: _Curve, gap: float, at: float, tail: float) -> tuple[float, float]:
-    """How far below and above the crossing loads are that cannot be told from it."""
-
-    t2 = student_quantile(curve.freedom, 1 - tail) ** 2
-
-    def told(x: float) -> bool:
-        return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)
-
-    return _end(told, at, -_SCAN), _end(told, at, _SCAN)
-
-
-def _end(told: Callable[[float], bool], at: float, step: float) -> float:
+def _end(differs: Callable[[float], bool], at: float, step: float) -> float:
+    """The nearest point in steps from `at` that differs, refined; infinite: none in reach."""
     near = at
     for k in range(1, _SCAN_MOST):
         far = at + k * step
-        if told(far):
+        if differs(far):
             for _ in range(8):
                 half = (near + far) / 2
-                near, far = (near, half) if told(half) else (half, far)
+                near, far = (near, half) if differs(half) else (half, far)
             return far
         near = far
     return math.copysign(math.inf, step)
@@ -285,11 +277,11 @@ def _odds(missed: int, due: int, target: float) -> float:
 
 
 def _within(points: Sequence[TrialPoint], target: float) -> float:
-    """The variance of a trial's log odds by what differs between its two halves.
+    """The variance of a trial's log odds, from the difference between its two halves.
 
-    The halves of a trial differ by chance alone, and a trial is twice as long as they.
+    The halves of a trial differ by chance alone, and a trial is twice as long as each.
     """
-    found = []
+    variances = []
     for point in points:
         half = len(point.windows) // 2
         if half:
@@ -297,5 +289,5 @@ def _within(points: Sequence[TrialPoint], target: float) -> float:
             one, other = (
                 _odds(sum(k for k, _ in part), sum(n for _, n in part), target) for part in parts
             )
-            found.append((one - other) ** 2 / 4)
-    return sum(found) / len(found) if found else math.inf
+            variances.append((one - other) ** 2 / 4)
+    return sum(variances) / len(variances) if variances else math.inf

@@ -1,8 +1,8 @@
-"""Which trial comes next in a search for the capacity: a pure function of the points so far.
+"""The next trial in a search for the capacity: a pure function of the points so far.
 
-Coarse: single short trials, doubled and bisected. Fine: longer ones, spread around where the line
-through them crosses the threshold (rule.py). Then the soak. To resume is to call it again.
-Points in, a question or an answer out; knows no clock and no server.
+Coarse: single short trials, doubled and bisected. Fine: longer ones, spread around the crossing of
+the line through them and the threshold (rule.py). Then the soak. To resume is to call it again.
+Points in, the next load or the answer out; knows no clock and no server.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _COARSE_TO, _QUICK_TO = 1.12, 1.25
 # A quick search has time left for more trials so far around the capacity, as logs.
 _QUICK_AROUND = (0.0, -0.08, 0.08)
 _COARSE_MOST = 40
-# Trials are long enough for so many transactions.
+# The least seconds and transactions of a long trial.
 _FINE_S, _FINE_DUE = 60.0, 1500.0
 _FINE_MAX_S = 1800.0
-# Out of time it may end with so few.
+# The fewest long trials when time is over.
 _FEWEST = 8
-# Whether it is enough is looked at from here on, every two trials: who stops as soon as an interval
-# is narrow stops at those that are too narrow by chance.
+# The fewest long trials before the search checks, every two trials, whether they are enough: to
+# stop as soon as an interval is narrow prefers intervals that are too narrow by chance.
 LEAST = {"normal": 12, "strict": 24}
 _MOST = {"normal": 20, "strict": 40}
 _PATTERN = (-1.0, 1.0, -0.33, 0.33)
 _STEP = 0.02
-# At the lowest and the highest load: so many trials before anything else is tried.
+# Trials at the lowest or the highest load before any other, and their greatest length.
 _EDGE, _EDGE_MAX_S = 4, 240.0
 INVALID_MOST = 10
 _BARRED = 2
 
 
 class _Ends(Struct, frozen=True):
-    """The loads that can be offered, as far as trials have shown."""
+    """The lowest and highest load that can be offered, as trials have shown."""
 
     lowest: float
     highest: float
@@ -60,12 +60,12 @@ class _Ends(Struct, frozen=True):
 def step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
     """The next trial, or the answer. points: all trials so far, in the order in which they ran.
 
-    Trials at loads that this goal cannot ask for are those of another search and count for nothing.
+    Trials at loads outside of the goal belong to another search and do not count.
     """
-    said = _step(judged(points, goal), goal)
-    if isinstance(said, Capacity):
-        return said
-    return replace(said, seed=1 + max((max(point.seed, 0) for point in points), default=0))
+    result = _step(judged(points, goal), goal)
+    if isinstance(result, Capacity):
+        return result
+    return replace(result, seed=1 + max((max(point.seed, 0) for point in points), default=0))
 
 
 def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
@@ -75,12 +75,12 @@ def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capaci
     load = _coarse(points, goal, ends)
     if load is not None:
         return _coarse_load(points, goal, load)
-    found = None if goal.mode == "quick" else _fine(points, goal, ends)
-    return found or _soak(points, answer.of(points, goal))
+    fine = None if goal.mode == "quick" else _fine(points, goal, ends)
+    return fine or _soak(points, answer.of(points, goal))
 
 
 def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Ends:
-    """Without loads that could not be offered: invalid repeatedly, and nothing valid above them."""
+    """Without loads that could not be offered: repeatedly invalid, with no valid trial above."""
     best = max((p.load for p in points if p.valid), default=0.0)
     tries: dict[float, int] = {}
     for point in points:
@@ -97,7 +97,7 @@ def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Ends:
 
 
 def _offered(load: float, goal: CapacityGoal, whole: object = round) -> float:
-    """A load that people can read: three digits, or a whole number."""
+    """A load rounded to three digits, or to an integer."""
     if goal.whole:
         return float(whole(load)) if callable(whole) else load
     return float(f"{load:.3g}") if load > 0 else load
@@ -115,27 +115,26 @@ def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> fl
     coarse = of_role(points, "coarse")
     if len(coarse) >= _COARSE_MOST or of_role(points, "fine") or _quick_over(points, goal):
         return None
-    held, broke = bracket(points, goal)
-    if held is None and broke is None:
-        return _clip(goal.start, ends)
-    if broke is None and held is not None:
-        # Low loads first; but nobody wants to double for ever.
+    meets, misses = bracket(points, goal)
+    if misses is None:
+        if meets is None:
+            return _clip(goal.start, ends)
+        # Low loads first, then larger steps to get to an end.
         factor = 2 if len(coarse) < 4 else 4
-        return None if held >= ends.highest else _clip(held * factor, ends)
-    if held is None and broke is not None:
-        return None if broke <= ends.lowest else _clip(_down(broke, goal), ends)
-    assert held is not None
-    assert broke is not None
-    if held >= ends.highest or broke <= ends.lowest:
+        return None if meets >= ends.highest else _clip(meets * factor, ends)
+    if meets is None:
+        half = float(math.floor(misses / 2)) if goal.whole else misses / 2
+        return None if misses <= ends.lowest else _clip(half, ends)
+    if meets >= ends.highest or misses <= ends.lowest:
         return None
-    load = _between(held, broke, goal)
+    load = _between(meets, misses, goal)
     if load is None and goal.mode == "quick":
         load = _around(points, goal)
     return None if load is None else _clip(load, ends)
 
 
 def _around(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
-    """Another load near the capacity, so that a quick search sees how trials scatter."""
+    """Another load near the capacity, to show a quick search how trials scatter."""
     low, high = indicated(points, goal)
     assert low is not None
     assert high is not None
@@ -143,16 +142,12 @@ def _around(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
     return _offered(math.exp(at), goal)
 
 
-def _down(load: float, goal: CapacityGoal) -> float:
-    return float(math.floor(load / 2)) if goal.whole else load / 2
-
-
-def _between(held: float, broke: float, goal: CapacityGoal) -> float | None:
+def _between(meets: float, misses: float, goal: CapacityGoal) -> float | None:
     narrow = _QUICK_TO if goal.mode == "quick" else _COARSE_TO
-    if broke / held <= narrow or (goal.whole and broke - held <= 1):
+    if misses / meets <= narrow or (goal.whole and misses - meets <= 1):
         return None
-    load = _offered(math.sqrt(held * broke), goal)
-    return load if held < load < broke else None
+    load = _offered(math.sqrt(meets * misses), goal)
+    return load if meets < load < misses else None
 
 
 def _quick_over(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
@@ -161,23 +156,19 @@ def _quick_over(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
 
 
 def _coarse_load(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> NextLoad:
-    held, broke = bracket(points, goal)
-    if held is None and broke is None:
-        why = "where the search begins"
-    elif broke is None and held is not None:
-        why = f"{words.load(held, goal)} held in a short trial: higher"
-    elif held is None and broke is not None:
-        why = f"{words.load(broke, goal)} did not hold in a short trial: lower"
+    meets, misses = bracket(points, goal)
+    low, high = (None if end is None else words.load(end, goal) for end in (meets, misses))
+    if low and high:
+        why = f"between {low}, which met it in a short trial, and {high}, which missed it"
+    elif low:
+        why = f"{low} met it in a short trial: higher"
     else:
-        assert held is not None
-        assert broke is not None
-        ends = words.load(held, goal), words.load(broke, goal)
-        why = f"between {ends[0]}, which held in a short trial, and {ends[1]}, which did not"
+        why = f"{high} missed it in a short trial: lower" if high else "where the search begins"
     return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
 
 
 def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
-    """How long a short trial at a load is: longer for so few transactions that they say nothing."""
+    """How long a short trial at a load is: longer where it would have too few transactions."""
     if goal.mode == "quick":
         return QUICK_S
     seconds = _COARSE_DUE / (_rate(points) * load)
@@ -188,13 +179,14 @@ def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> f
 
 
 def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> NextLoad | None:
-    """The next long trial; None where they are enough, or as many as may be."""
+    """The next long trial; None where there are enough, or the most."""
     fine = of_role(points, "fine")
     edge = _edge(points, goal, ends)
     if edge is not None:
         at = [p for p in fine if p.load == edge]
         if len(at) < _EDGE:
-            why = f"{words.load(edge, goal)} is an end of what can be offered: does it hold?"
+            end = "highest" if edge >= ends.highest else "lowest"
+            why = f"{words.load(edge, goal)} is the {end} load that can be offered"
             seconds = min(fine_s(points, edge), _EDGE_MAX_S)
             return NextLoad(edge, seconds, "fine", 0, why)
         if edge >= ends.highest and verdict(at, goal) == "passed":
@@ -209,36 +201,36 @@ def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> Next
 
 
 def _edge(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
-    """The end of what can be offered at which short trials left the search; None: between."""
-    held, broke = bracket(points, goal)
-    if broke is None and held is not None:
+    """The lowest or highest load, where short trials ended there; None: in between."""
+    meets, misses = bracket(points, goal)
+    if misses is None and meets is not None:
         return ends.highest
-    return ends.lowest if held is None and broke is not None else None
+    return ends.lowest if meets is None and misses is not None else None
 
 
 def fine_s(points: Sequence[TrialPoint], load: float) -> float:
-    """How long a long trial at a load is, from how many transactions a load has brought so far."""
+    """How long a long trial at a load is, from the transactions per load so far."""
     return float(math.ceil(min(max(_FINE_S, _FINE_DUE / (_rate(points) * load)), _FINE_MAX_S)))
 
 
 def _rate(points: Sequence[TrialPoint]) -> float:
-    """How many transactions a second a load of 1 has brought so far; before the first, 1."""
+    """Transactions a second per load so far, the median; before the first, 1."""
     rates = sorted(p.due / p.seconds / p.load for p in points if p.valid)
     return rates[len(rates) // 2] if rates else 1.0
 
 
 def budget_s(trial_s: float) -> float:
-    """How long a search with trials of that length may take in all, without the soak.
+    """How long a search with trials of this length may take in all, without the soak.
 
     25 minutes for trials of a minute, 56 for those of a server of 7/s (214 s); more only if the
-    least number of trials needs it.
+    fewest trials need it.
     """
     share = (trial_s - _FINE_S) / (_FINE_DUE / 7 - _FINE_S)
     return 60.0 * min(56.0, 25.0 + 31.0 * share)
 
 
 def _enough(points: Sequence[TrialPoint], goal: CapacityGoal, seconds: float) -> bool:
-    """Whether another trial of so many seconds is too many, too late, or not worth it."""
+    """Whether another trial of this length is too many, too late, or not worth it."""
     n = len(of_role(points, "fine"))
     if n < _FEWEST:
         return False
@@ -249,13 +241,13 @@ def _enough(points: Sequence[TrialPoint], goal: CapacityGoal, seconds: float) ->
 
 
 def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
-    """Whether there is time for another trial of so many seconds."""
+    """Whether there is time for another trial of this length."""
     more = 2.0 if goal.mode == "strict" else 1.0
     return spent + cost_s(seconds) <= more * budget_s(seconds)
 
 
 def fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
-    """How many long trials of so many seconds there can be where so much time was spent before."""
+    """The most long trials of this length after the time spent on others."""
     n = _FEWEST
     while n < _MOST[goal.mode] and _room(goal, spent + n * cost_s(seconds), seconds):
         n += 1
@@ -263,26 +255,26 @@ def fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
 
 
 def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float:
-    """Where the next long trial is: spread around the centre, which moves every four trials."""
+    """The load of the next long trial: spread around the center, which moves every four trials."""
     fine = of_role(points, "fine")
     at, spread = centre(points, goal)
     offset = _PATTERN[len(fine) % len(_PATTERN)]
     x = at + offset * spread
     if goal.whole:
-        # Both neighbours of the centre, not one of them four times.
+        # Both neighbors of the center, not one of them four times.
         turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
         return _clip(float(turn(math.exp(x))), ends)
-    # Few different loads with several trials each can be judged by themselves, too.
+    # Few different loads with several trials each have verdicts of their own, too.
     return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), ends)
 
 
 # ---- soak ----
 
 
-def _soak(points: Sequence[TrialPoint], found: Capacity) -> NextLoad | Capacity:
-    if found.soak_load is None or [p for p in points if p.role == "soak"][1:]:
-        return found
-    if of_role(points, "soak") or not found.goal.soak_s:
-        return found
-    why = "0.9 of what meets it, for longer: only then it is said to hold that"
-    return NextLoad(found.soak_load, found.goal.soak_s, "soak", 0, why)
+def _soak(points: Sequence[TrialPoint], capacity: Capacity) -> NextLoad | Capacity:
+    if capacity.soak_load is None or [p for p in points if p.role == "soak"][1:]:
+        return capacity
+    if of_role(points, "soak") or not capacity.goal.soak_s:
+        return capacity
+    why = "0.9 of the load that meets it, for longer: shows whether the server can hold it"
+    return NextLoad(capacity.soak_load, capacity.goal.soak_s, "soak", 0, why)

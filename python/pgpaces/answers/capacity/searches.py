@@ -8,89 +8,89 @@ from msgspec import Struct
 
 from pgpaces.answers import outcome
 from pgpaces.answers.capacity import trials, words
-from pgpaces.answers.sequential import Ask, Expected, Tell, settled
+from pgpaces.answers.sequential import Ask, Expected, Tell, last_attempts, without
 from pgpaces.design import Cell
 
-Sought = trials.Sought
-# After so many trials of a search none of which measured anything it ends.
+SearchSpec = trials.SearchSpec
+# A search ends after this many trials none of which measured anything.
 _HOPELESS = 2
 
 
 class Searches(Struct, frozen=True):
     """A search for the capacity of each cell, in turn: the one with the fewest trials is next."""
 
-    sought: Sought
+    spec: SearchSpec
     cells: tuple[Cell, ...]
 
-    def ask(self, told: Sequence[Tell]) -> Ask | None:
+    def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial of the cell that has the fewest and has not ended."""
-        own = self.own(told)
+        own = self.own(tells)
         for cell in sorted(self.cells, key=lambda cell: len(own[cell.key])):
             if _hopeless(own[cell.key]):
                 continue
-            if (found := trials.ask(self.sought, cell, own[cell.key])) is not None:
-                return found
+            if (ask := trials.ask(self.spec, cell, own[cell.key])) is not None:
+                return ask
         return None
 
     def samples(self) -> Sequence[Ask]:
-        """A load trial of each cell."""
-        return [trials.first(self.sought, cell) for cell in self.cells]
+        """A trial at the first load, of each cell."""
+        return [trials.first(self.spec, cell) for cell in self.cells]
 
     def expected(self) -> Expected:
-        """What a search takes on a server that is not slow."""
-        found = [trials.expected(self.sought, cell) for cell in self.cells]
-        least, most = ([each for own in found for each in own[end]] for end in (0, 1))
+        """The trials of searches on a server that is not slow."""
+        searches = [trials.expected(self.spec, cell) for cell in self.cells]
+        least, most = (
+            [ask for asks in ends for ask in asks] for ends in zip(*searches, strict=True)
+        )
         return least, most
 
-    def left(self, told: Sequence[Tell]) -> int:
-        """Nobody can say."""
+    def left(self, tells: Sequence[Tell]) -> int:
+        """0: unknown."""
         return 0
 
-    def given_up(self, told: Sequence[Tell]) -> str:
+    def given_up(self, tells: Sequence[Tell]) -> str:
         """Which searches ended with trials that could not be run, and why.
 
-        All others have an answer, be it that nothing is known.
+        All others have an answer, which may be "unknown".
         """
-        own = self.own(told)
-        for found in own.values():
-            if (why := _hopeless(found)) is not None:
+        own = self.own(tells)
+        for of_cell in own.values():
+            if (why := _hopeless(of_cell)) is not None:
                 return why
         failed = [
             own[cell.key]
             for cell in self.cells
             if own[cell.key]
             and own[cell.key][-1].digest is None
-            and trials.ask(self.sought, cell, own[cell.key]) is None
+            and trials.ask(self.spec, cell, own[cell.key]) is None
         ]
         if not failed:
             return ""
         error = next(t.error for t in failed[0] if t.digest is None)
-        if not any(each.digest for each in told):
+        if not any(each.digest for each in tells):
             return f"no trial could be run: {error}"
-        what = (
-            "the search" if len(self.cells) == 1 else f"{len(failed)} of {len(self.cells)} searches"
-        )
-        return f"{what} could not go on: {error}"
+        several = f"{len(failed)} of {len(self.cells)} searches"
+        return f"{several if self.cells[1:] else 'the search'} could not go on: {error}"
 
-    def own(self, told: Sequence[Tell]) -> dict[str, list[Tell]]:
-        """The trials of each cell, by its key, without its load."""
-        found: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
-        for each in told:
-            key = trials.base_of(each.cell, self.sought.goal.load).key
-            if key in found:
-                found[key].append(each)
-        return {key: settled(own) for key, own in found.items()}
+    def own(self, tells: Sequence[Tell]) -> dict[str, list[Tell]]:
+        """The last attempts of the trials of each cell, by its key without a load."""
+        own: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
+        for each in tells:
+            key = without(each.cell, self.spec.goal.load).key
+            if key in own:
+                own[key].append(each)
+        return {key: last_attempts(of_cell) for key, of_cell in own.items()}
 
 
-def _hopeless(told: Sequence[Tell]) -> str | None:
+def _hopeless(tells: Sequence[Tell]) -> str | None:
     """Why a search ends where its first trials measured nothing; None where it goes on."""
-    digests = [each.digest for each in told if each.digest is not None]
+    digests = [each.digest for each in tells if each.digest is not None]
     if len(digests) < _HOPELESS:
         return None
-    found = outcome.no_trial(digest.summary for digest in digests)
-    return None if found is None else found[0]
+    reason = outcome.no_trial(digest.summary for digest in digests)
+    return None if reason is None else reason[0]
 
 
-def asked(sought: Sought) -> tuple[str, ...]:
-    """What a search is asked, before it begins, in words."""
-    return words.asked(sought.goal)
+def terms(spec: SearchSpec) -> tuple[str, ...]:
+    """The goal of a search and its loads, in words."""
+    return words.terms(spec.goal)

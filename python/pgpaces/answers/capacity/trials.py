@@ -1,7 +1,7 @@
-"""The trials of a search for the capacity: from digests to points, from a question to a trial.
+"""The trials of a search for the capacity: from digests to points, from the next load to a trial.
 
-Pure. A trial's load stands in its cell, beside the levels of the cell that is asked about; what it
-was for is its role. Several cells are searched in turn, so that what drifts meets them all alike.
+Pure. A trial's load and its role are levels of its cell, in addition to those of the searched cell.
+Several cells are searched in turn, so that a drift affects all of them alike.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.centre import doubted
+from pgpaces.answers.capacity.centre import unless_doubtful
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, NextLoad, Role, TrialPoint, of_role
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, step
 from pgpaces.answers.digest import Digest
-from pgpaces.answers.sequential import Ask, Tell, role, without
+from pgpaces.answers.sequential import Ask, Tell, role
 from pgpaces.answers.summary import Summary
 from pgpaces.design import ROLE, Cell
 from pgpaces.result import Trial
@@ -27,28 +27,28 @@ from pgpaces.result import Trial
 PREFLIGHT = "preflight"
 ROLES: Mapping[Role, str] = {"coarse": "short", "fine": "long", "soak": "soak"}
 _OF_ROLE = {name: kind for kind, name in ROLES.items()}
-# So many clients without a pause show what a server can do at the most, if it can do anything.
+# Clients without a pause that saturate a usual server.
 SATURATING = 16
 _PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
-# A search that begins so far below what was done without a pause doubles once or twice.
+# A search that begins this factor below the saturated rate doubles once or twice.
 _BELOW = 4.0
 _WINDOW_S = 10
-# That the latency was still settling is no reason to leave a trial out here: near what a server
-# holds it never settles, and who keeps the steady trials alone keeps those that held.
+# A latency that was still settling does not make a trial invalid here: near its capacity a server
+# never settles, and to count steady trials alone is to count those that met the goal.
 _UNSETTLED = "warm-up"
-# Of a server that does so many a second a long trial takes a minute.
+# The transactions a second from which on a long trial takes a minute.
 _RATE_USUAL = 50.0
-# With one of these the saturating trial would not be without a pause. The pause of none makes it a
-# closed load where the workload has a rate of its own.
+# Options that the saturating trial resets: with them it would have pauses. A think time of 0 makes
+# it a closed load where the workload has a rate of its own.
 _PACES = ("rate", "rate_per_client", "pace", "users", "start_every", "shape")
 
 
-class Sought(Struct, frozen=True):
-    """How much each cell holds.
+class SearchSpec(Struct, frozen=True):
+    """A search for the capacity of each cell.
 
-    each: how many transactions a second a load of 1 brings; with it a saturating trial comes first
-    and says where to begin. None: the search begins where the goal says. clients: of the saturating
-    trial, where a cell does not say how many there are.
+    each: transactions a second of a load of 1; with it a saturating trial comes first and sets the
+    first load. None: the goal sets it. clients: of the saturating trial, where a cell has no number
+    of clients.
     """
 
     goal: CapacityGoal
@@ -56,8 +56,8 @@ class Sought(Struct, frozen=True):
     clients: int = SATURATING
 
 
-class Found(Struct, frozen=True):
-    """What is known of one cell so far: the question as it was put, and the answer.
+class CellSearch(Struct, frozen=True):
+    """The search of one cell so far: its goal and its answer.
 
     digests: of all trials, in the order in which they ran.
     """
@@ -70,18 +70,18 @@ class Found(Struct, frozen=True):
 
     @property
     def trials(self) -> tuple[tuple[Digest, TrialPoint], ...]:
-        """Those that the answer is made of, with what they found."""
-        found = ((digest, point(Tell.of(digest), self.goal.load)) for digest in self.digests)
-        return tuple((digest, doubted(each, self.goal)) for digest, each in found if each)
+        """The trials of the answer, with their points."""
+        pairs = ((digest, point(Tell.of(digest), self.goal.load)) for digest in self.digests)
+        return tuple((digest, unless_doubtful(each, self.goal)) for digest, each in pairs if each)
 
 
 def level(load: Kind, value: float) -> str:
-    """A load as a level: `171/s`, or a whole number."""
+    """A load as a level: `171/s`, or an integer."""
     return f"{value:.6g}/s" if load == "rate" else f"{value:.0f}"
 
 
 def label(cell: Cell) -> str | None:
-    """A trial of a search in a few words: `work_mem=4MB, 171/s`; None for one of no search."""
+    """A trial of a search in a few words: `work_mem=4MB, 171/s`; None for any other trial."""
     kind = role(cell)
     if kind != PREFLIGHT and kind not in _OF_ROLE:
         return None
@@ -95,21 +95,16 @@ def label(cell: Cell) -> str | None:
     return ", ".join([*(f"{name}={value}" for name, value in pairs), at])
 
 
-def base_of(cell: Cell, load: Kind) -> Cell:
-    """The cell that a trial's capacity is asked of: without its load."""
-    return without(cell, load)
-
-
-def point(told: Tell, load: Kind) -> TrialPoint | None:
-    """What a trial found; None for one that was interrupted, or whose load is no number."""
-    levels = dict(told.cell.levels)
+def point(tell: Tell, load: Kind) -> TrialPoint | None:
+    """A trial as a point; None for one that was interrupted, or whose load is no number."""
+    levels = dict(tell.cell.levels)
     kind = _OF_ROLE.get(levels.get(ROLE, ""))
     value = _number(levels.get(load, ""))
     if kind is None or value is None:
         return None
-    digest = told.digest
+    digest = tell.digest
     if digest is None:
-        return TrialPoint(value, kind, 0, 0, 1.0, invalid=told.error or "it could not be run")
+        return TrialPoint(value, kind, 0, 0, 1.0, invalid=tell.error or "it could not be run")
     if digest.trial.state in ("interrupted", "running"):
         return None
     missed, due = whole(digest)
@@ -128,26 +123,26 @@ def point(told: Tell, load: Kind) -> TrialPoint | None:
 
 
 def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
-    """Why a trial is no bound; none where it is one.
+    """Why a trial is no bound; empty where it is one.
 
-    A generator that was late itself, and no more, is no reason: what it may explain is known, and
-    what held in spite of it holds.
+    A generator that was only late is no objection: the misses it may explain are known, and a load
+    that met the goal in spite of it meets it.
     """
     if trial.state != "finished":
-        return (trial.error or "it did not come to its end",)
-    known = {_UNSETTLED} if summary.generator.excused is None else {_UNSETTLED, "generator"}
-    wrong = [f for f in summary.validity.findings if f.severity == "invalid"]
-    return tuple(finding.text for finding in wrong if finding.source not in known)
+        return (trial.error or "it did not finish",)
+    allowed = {_UNSETTLED} if summary.generator.excused is None else {_UNSETTLED, "generator"}
+    invalid = [f for f in summary.validity.findings if f.severity == "invalid"]
+    return tuple(finding.text for finding in invalid if finding.source not in allowed)
 
 
 def whole(digest: Digest) -> tuple[int, int]:
-    """What missed and was due in a whole trial, behind the warm-up that was asked for.
+    """Missed and due transactions of a trial after its configured warm-up.
 
-    Not behind what MSER-5 cuts as well: that is what looks unlike the rest, and near what a server
-    holds it is where it missed.
+    Including the seconds that MSER-5 cuts: these differ from the rest, and near its capacity they
+    are where a server missed.
     """
-    every = [bucket.counts for bucket in digest.series] or [digest.summary.counts]
-    return sum(counts.missed for counts in every), sum(counts.due for counts in every)
+    series = [bucket.counts for bucket in digest.series] or [digest.summary.counts]
+    return sum(counts.missed for counts in series), sum(counts.due for counts in series)
 
 
 def _number(text: str) -> float | None:
@@ -159,68 +154,66 @@ def _number(text: str) -> float | None:
 
 
 def _windows(digest: Digest) -> tuple[tuple[int, int], ...]:
-    """What missed and was due, by ten seconds."""
-    used = digest.series
-    if not used:
+    """Missed and due transactions, by ten seconds."""
+    series = digest.series
+    if not series:
         return ()
-    size = max(1, -(-_WINDOW_S // used[0].seconds))
-    parts = [used[at : at + size] for at in range(0, len(used), size)]
+    size = max(1, -(-_WINDOW_S // series[0].seconds))
+    parts = [series[at : at + size] for at in range(0, len(series), size)]
     return tuple((sum(b.counts.missed for b in p), sum(b.counts.due for b in p)) for p in parts)
 
 
-def found(sought: Sought, cell: Cell, told: Sequence[Tell]) -> Found:
-    """What the trials of a cell say so far."""
-    goal, points = _of(sought, told)
-    said = step(points, goal)
-    ended = isinstance(said, Capacity)
-    capacity = said if isinstance(said, Capacity) else answer.of(points, goal)
-    digests = tuple(t.digest for t in told if t.digest is not None)
-    return Found(cell, goal, capacity, digests, ended)
+def cell_search(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> CellSearch:
+    """The answer of the trials of a cell so far."""
+    goal, points = _points(spec, tells)
+    result = step(points, goal)
+    capacity = result if isinstance(result, Capacity) else answer.of(points, goal)
+    digests = tuple(t.digest for t in tells if t.digest is not None)
+    return CellSearch(cell, goal, capacity, digests, ended=result is capacity)
 
 
-def ask(sought: Sought, cell: Cell, told: Sequence[Tell]) -> Ask | None:
-    """The next trial of a cell; None where the search has ended. told: its trials so far."""
-    block = 1 + max((t.block for t in told), default=0)
-    if sought.each is not None and not any(role(t.cell) == PREFLIGHT for t in told):
-        return _preflight(sought, cell, block)
-    goal, points = _of(sought, told)
+def ask(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> Ask | None:
+    """The next trial of a cell; None where the search has ended. tells: its trials so far."""
+    block = 1 + max((t.block for t in tells), default=0)
+    if spec.each is not None and not any(role(t.cell) == PREFLIGHT for t in tells):
+        return _preflight(spec, cell, block)
+    goal, points = _points(spec, tells)
     next_load = step(points, goal)
     if not isinstance(next_load, NextLoad):
         return None
-    return Ask(
-        cell=_at(cell, goal, next_load.load, ROLES[next_load.role]),
-        block=block,
-        given={"duration": f"{next_load.seconds:g}s"},
-        why=_why(points, goal, next_load),
-    )
+    why = next_load.why
+    if next_load.role == "fine" and of_role(points, "fine"):
+        why = f"{standing(points, goal)}; {why}"
+    trial = _at(cell, goal, next_load.load, ROLES[next_load.role])
+    return Ask(trial, block, {"duration": f"{next_load.seconds:g}s"}, why)
 
 
-def first(sought: Sought, cell: Cell) -> Ask:
-    """A trial at the load at which the goal says that it begins, to check that there can be one."""
-    return Ask(_at(cell, sought.goal, sought.goal.start, "short"), 1, {"duration": "20s"})
+def first(spec: SearchSpec, cell: Cell) -> Ask:
+    """A trial at the first load of the goal, to check that such trials are possible."""
+    return Ask(_at(cell, spec.goal, spec.goal.start, "short"), 1, {"duration": "20s"})
 
 
-def expected(sought: Sought, cell: Cell) -> tuple[list[Ask], list[Ask]]:
+def expected(spec: SearchSpec, cell: Cell) -> tuple[list[Ask], list[Ask]]:
     """The fewest and the most trials of a search on a server that is not slow, with the soak."""
-    goal, rate = sought.goal, max(_RATE_USUAL, sought.goal.start * (sought.each or 1.0))
+    goal, rate = spec.goal, max(_RATE_USUAL, spec.goal.start * (spec.each or 1.0))
     load = goal.start
-    if sought.each is not None:
-        load = min(max(rate / sought.each, goal.lowest), goal.highest)
-        goal = _beginning(sought, rate)
-    takes = plan(goal, load, rate)
-    before: list[float] = [] if sought.each is None else [_preflight_s(goal)]
-    before += [QUICK_S if goal.mode == "quick" else COARSE_S] * takes.coarse
-    behind = [goal.soak_s] if takes.soak_s else []
-    at = first(sought, cell).cell
+    if spec.each is not None:
+        load = min(max(rate / spec.each, goal.lowest), goal.highest)
+        goal = _beginning(spec, rate)
+    trials = plan(goal, load, rate)
+    before: list[float] = [] if spec.each is None else [_preflight_s(goal)]
+    before += [QUICK_S if goal.mode == "quick" else COARSE_S] * trials.coarse
+    after = [goal.soak_s] if trials.soak_s else []
+    at = first(spec, cell).cell
 
     def of(fine: int) -> list[Ask]:
-        # Each with a role of its own: trials of a preview are told apart by their cells.
+        # Each with its own role: a preview identifies trials by their cells.
         return [
             Ask(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
-            for n, seconds in enumerate([*before, *[takes.fine_s] * fine, *behind], 1)
+            for n, seconds in enumerate([*before, *[trials.fine_s] * fine, *after], 1)
         ]
 
-    return of(takes.fine_least), of(takes.fine_most)
+    return of(trials.fine_least), of(trials.fine_most)
 
 
 def _at(cell: Cell, goal: CapacityGoal, load: float, name: str) -> Cell:
@@ -231,35 +224,28 @@ def _preflight_s(goal: CapacityGoal) -> int:
     return _PREFLIGHT_QUICK_S if goal.mode == "quick" else _PREFLIGHT_S
 
 
-def _preflight(sought: Sought, cell: Cell, block: int) -> Ask:
-    given: dict[str, str | None] = dict.fromkeys(_PACES)
-    clients = dict(cell.levels).get("clients", str(sought.clients))
-    given |= {
-        "clients": clients,
+def _preflight(spec: SearchSpec, cell: Cell, block: int) -> Ask:
+    options = dict.fromkeys(_PACES) | {
+        "clients": dict(cell.levels).get("clients", str(spec.clients)),
         "think_time": "0s",
-        "duration": f"{_preflight_s(sought.goal)}s",
+        "duration": f"{_preflight_s(spec.goal)}s",
         "policy": "run",
     }
     why = "to know where to begin"
-    return Ask(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, given, why)
+    return Ask(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, options, why)
 
 
-def _of(sought: Sought, told: Sequence[Tell]) -> tuple[CapacityGoal, list[TrialPoint]]:
-    goal = _begun(sought, told)
-    found = (point(t, goal.load) for t in told)
-    return goal, [each for each in found if each is not None]
-
-
-def _begun(sought: Sought, told: Sequence[Tell]) -> CapacityGoal:
-    """The goal with the beginning that the saturating trial suggests."""
-    runs = [t.digest for t in told if role(t.cell) == PREFLIGHT and t.digest is not None]
+def _points(spec: SearchSpec, tells: Sequence[Tell]) -> tuple[CapacityGoal, list[TrialPoint]]:
+    """The goal, with the first load that the saturating trial suggests, and the points."""
+    runs = [t.digest for t in tells if role(t.cell) == PREFLIGHT and t.digest is not None]
     rate = runs[0].summary.rate.value if runs else 0.0
-    return _beginning(sought, rate) if rate > 0 else sought.goal
+    goal = _beginning(spec, rate) if rate > 0 else spec.goal
+    return goal, [each for t in tells if (each := point(t, goal.load)) is not None]
 
 
-def _beginning(sought: Sought, rate: float) -> CapacityGoal:
-    """The goal with a beginning below what was done without a pause."""
-    goal, each = sought.goal, sought.each
+def _beginning(spec: SearchSpec, rate: float) -> CapacityGoal:
+    """The goal with a first load below the rate of the saturating trial."""
+    goal, each = spec.goal, spec.each
     if each is None:
         return goal
     start = rate / each / _BELOW
@@ -267,19 +253,12 @@ def _beginning(sought: Sought, rate: float) -> CapacityGoal:
     return replace(goal, start=min(max(start, goal.lowest), goal.highest))
 
 
-def _why(points: Sequence[TrialPoint], goal: CapacityGoal, next_load: NextLoad) -> str:
-    """Why this trial, and how far the bracket is closed."""
-    if next_load.role != "fine" or not of_role(points, "fine"):
-        return next_load.why
-    return f"{standing(points, goal)}; {next_load.why}"
-
-
 def standing(points: Sequence[TrialPoint], goal: CapacityGoal) -> str:
-    """What is known so far in a few words."""
+    """The answer so far in a few words."""
     so_far = answer.of(points, goal)
-    said = words.standing(so_far)
-    held, broke = so_far.indicative
-    if not said:
-        said += [] if held is None else [f"{words.load(held, goal)} held in a short trial"]
-        said += [] if broke is None else [f"{words.load(broke, goal)} did not"]
-    return ", ".join(said) or "nothing is known yet"
+    parts = words.standing(so_far)
+    meets, misses = so_far.indicative
+    if not parts:
+        parts += [] if meets is None else [f"{words.load(meets, goal)} met it in a short trial"]
+        parts += [] if misses is None else [f"{words.load(misses, goal)} missed it"]
+    return ", ".join(parts) or "nothing is known yet"

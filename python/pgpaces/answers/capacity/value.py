@@ -1,18 +1,18 @@
 """The answer of a search as plain values, for Python and JSON, and which of several holds most.
 
-Pure: what was found of cells in, values out. None: not known.
+Pure: searches of cells in, values out. None: unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pgpaces.answers.capacity import words, worth
 from pgpaces.answers.capacity.answer import Flag, Load, Soak
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, Mode
-from pgpaces.answers.capacity.trials import Found
+from pgpaces.answers.capacity.trials import CellSearch
 from pgpaces.answers.capacity.worth import Worth
 from pgpaces.answers.goal import Limit
 from pgpaces.result import Estimate
@@ -20,8 +20,8 @@ from pgpaces.result import Estimate
 _UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
 
 
-class Asked(Struct, frozen=True):
-    """What holding means: at most missed_max, a share, may miss; how it was searched."""
+class SearchGoal(Struct, frozen=True):
+    """The goal: at most missed_max, a share, may miss; and how it was searched."""
 
     missed_max: float
     mode: Mode
@@ -33,13 +33,13 @@ class Asked(Struct, frozen=True):
 class Holds(Struct, frozen=True):
     """How much one cell holds, in `unit`.
 
-    cell: its key. proved, refuted: rounded to three digits, to the safe side; None: not known.
+    cell: its key. proved, refuted: rounded to three digits, to the safe side; None: unknown.
     estimate: the load at which the allowed share misses. indicative: the highest load that met the
     goal in a short trial, and the lowest that missed it. can_hold: proved, and the soak met it.
     flags: cautions. speed_spread: how much the server's speed differs from trial to trial, sd as a
     share. more: about how many more long trials would narrow it to 4 %; 0: none; None: unknown.
     trials: their number; invalid: why some do not count. loads: those with long trials. worth:
-    what is proved in other units. limit: the resource that was the limit where it missed. ended:
+    the proved load in other units. limit: the resource that was the limit where it missed. ended:
     the search is complete. runs: their ids.
     """
 
@@ -47,7 +47,7 @@ class Holds(Struct, frozen=True):
     levels: dict[str, str]
     load: Kind
     unit: str
-    goal: Asked
+    goal: SearchGoal
     proved: float | None
     refuted: float | None
     estimate: Estimate | None
@@ -67,73 +67,69 @@ class Holds(Struct, frozen=True):
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """What holds and what does not, as it is told: of a quick search what is indicative."""
+        """The loads that meet and miss the goal; of a quick search the indicative ones."""
         return self.indicative if self.goal.mode == "quick" else (self.proved, self.refuted)
 
 
 class Most(Struct, frozen=True):
     """Which of several cells holds most.
 
-    known: what it holds is no less than what is refuted of each other one. rivals: the keys of
-    those that may hold as much.
+    certain: its proved load is no less than the refuted load of each other cell. rivals: the keys
+    of cells that may hold as much.
     """
 
     cell: str
-    known: bool
+    certain: bool = field(name="known")
     rivals: tuple[str, ...]
 
 
 class Capacities(Struct, frozen=True):
-    """The answer: how much each cell holds, and which holds most, None of one cell alone."""
+    """The answer: how much each cell holds, and which holds most; None for a single cell."""
 
     cells: tuple[Holds, ...]
     most: Most | None
 
 
 def unit(load: Kind) -> str:
-    """What a load is counted in."""
+    """The unit of a load."""
     return _UNITS[load]
 
 
-def of(found: Sequence[Found], limits: Mapping[str, Limit | None]) -> Capacities:
+def of(searches: Sequence[CellSearch], limits: Mapping[str, Limit | None]) -> Capacities:
     """The answer as values. limits: by the key of a cell."""
-    cells = tuple(_holds(each, limits.get(each.cell.key)) for each in found)
+    cells = tuple(_holds(each, limits.get(each.cell.key)) for each in searches)
     return Capacities(cells, most(cells))
 
 
 def most(cells: Sequence[Holds]) -> Most | None:
-    """Which holds most: that of the highest proved load. None of fewer than two, or of nothing."""
+    """Which holds most: the one with the highest proved load. None with fewer than two, or none."""
+
+    def rank(cell: Holds) -> tuple[float, float]:
+        return cell.ends[0] or 0.0, cell.estimate.value if cell.estimate else 0.0
+
     able = [each for each in cells if each.ends[0] is not None]
     if len(cells) < 2 or not able:
         return None
-    best = max(able, key=_rank)
-    held = best.ends[0] or 0.0
-    rivals = tuple(
-        each.cell
-        for each in cells
-        if each is not best and (each.ends[1] is None or each.ends[1] > held)
-    )
+    best = max(able, key=rank)
+    meets = best.ends[0] or 0.0
+    others = [each for each in cells if each is not best]
+    rivals = tuple(o.cell for o in others if o.ends[1] is None or o.ends[1] > meets)
     return Most(best.cell, not rivals and best.goal.mode != "quick", rivals)
-
-
-def _rank(one: Holds) -> tuple[float, float]:
-    middle = one.estimate.value if one.estimate else 0.0
-    return one.ends[0] or 0.0, middle
 
 
 def _safe(bound: float | None, goal: CapacityGoal, turn: int) -> float | None:
     return None if bound is None else words.safe(bound, goal, turn)
 
 
-def _holds(found: Found, limit: Limit | None) -> Holds:
-    capacity, goal = found.capacity, found.capacity.goal
+def _holds(search: CellSearch, limit: Limit | None) -> Holds:
+    capacity, goal = search.capacity, search.capacity.goal
     likely, unlikely = capacity.indicative
     return Holds(
-        cell=found.cell.key,
-        levels=dict(found.cell.levels),
+        cell=search.cell.key,
+        levels=dict(search.cell.levels),
         load=goal.load,
         unit=unit(goal.load),
-        goal=Asked(goal.missed_max, goal.mode, goal.lowest, goal.highest, goal.soak_s),
+        goal=SearchGoal(goal.missed_max, goal.mode, goal.lowest, goal.highest, goal.soak_s),
         proved=_safe(capacity.proved, goal, -1),
         refuted=_safe(capacity.refuted, goal, 1),
         estimate=capacity.estimate,
@@ -146,8 +142,8 @@ def _holds(found: Found, limit: Limit | None) -> Holds:
         trials=capacity.trials,
         invalid=capacity.invalid,
         loads=capacity.loads,
-        worth=worth.of(capacity, found.trials),
+        worth=worth.of(capacity, search.trials),
         limit=limit,
-        ended=found.ended,
-        runs=tuple(digest.trial.id for digest in found.digests),
+        ended=search.ended,
+        runs=tuple(digest.trial.id for digest in search.digests),
     )

@@ -7,7 +7,7 @@ import math
 from pgpaces.answers.capacity.answer import Capacity, Flag
 from pgpaces.answers.capacity.goal import CapacityGoal
 
-# More long trials than these nobody runs.
+# More long trials than these are not worth their time.
 _MORE_MAX = 100
 _UNITS = {"rate": "/s", "users": " users", "clients": " clients"}
 
@@ -21,12 +21,12 @@ def load(value: float, goal: CapacityGoal) -> str:
 
 
 def length(seconds: float) -> str:
-    """How long a trial took, in a sentence."""
+    """The length of a trial, in a sentence."""
     return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
-def asked(goal: CapacityGoal) -> tuple[str, ...]:
-    """What a search is asked, before it begins."""
+def terms(goal: CapacityGoal) -> tuple[str, ...]:
+    """The goal of a search and its loads, to print before it begins."""
     lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
     soak = f", then {length(goal.soak_s)} at 0.9 of what meets it" if goal.soak_s else ""
     slow = "" if goal.mode == "quick" else "; a server of less than 25/s takes longer"
@@ -37,57 +37,59 @@ def asked(goal: CapacityGoal) -> tuple[str, ...]:
     )
 
 
-def doubts(found: Capacity) -> tuple[str, ...]:
-    """What to mistrust."""
-    return tuple(text for flag in found.flags if (text := _flag(flag, found)))
+def doubts(capacity: Capacity) -> tuple[str, ...]:
+    """Cautions about the answer."""
+    return tuple(text for flag in capacity.flags if (text := _flag(flag, capacity)))
 
 
-def outlook(found: Capacity) -> tuple[str, ...]:
+def outlook(capacity: Capacity) -> tuple[str, ...]:
     """What would help."""
-    if not found.more:
+    if not capacity.more:
         return ()
-    if found.more > _MORE_MAX:
+    if capacity.more > _MORE_MAX:
         return (
             "More trials like these would hardly narrow it; longer ones may, or a quieter host.",
         )
-    plural = "s" if found.more > 1 else ""
-    return (f"About {found.more} more long trial{plural} would narrow it to 4 %.",)
+    plural = "s" if capacity.more > 1 else ""
+    return (f"About {capacity.more} more long trial{plural} would narrow it to 4 %.",)
 
 
 def safe(value: float, goal: CapacityGoal, turn: int) -> float:
-    """A bound with three digits, rounded to the safe side: what is proved down, refuted up."""
+    """A bound with three digits, rounded to the safe side; turn: -1 of proved, 1 of refuted."""
     if goal.whole:
         return value
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
-    turned = math.floor(value / step + 1e-9) if turn < 0 else math.ceil(value / step - 1e-9)
-    return float(f"{turned * step:.3g}")
+    steps = math.floor(value / step + 1e-9) if turn < 0 else math.ceil(value / step - 1e-9)
+    return float(f"{steps * step:.3g}")
 
 
 def bound(value: float, goal: CapacityGoal, turn: int) -> str:
-    """A bound rounded to the safe side, with its unit; turn: -1 of what is proved, 1 of refuted."""
+    """A bound rounded to the safe side, with its unit; turn: -1 of proved, 1 of refuted."""
     return load(safe(value, goal, turn), goal)
 
 
-def answer(found: Capacity) -> str:
-    """Up to which load it is met, from which on it is missed."""
-    share = f"{100 * found.goal.missed_max:.4g} %"
-    if found.goal.mode == "quick":
-        return _indicative(found)
-    if found.proved is None and found.refuted is None:
+def answer(capacity: Capacity) -> str:
+    """The load up to which the goal is met, and that from which on it is missed."""
+    share = f"{100 * capacity.goal.missed_max:.4g} %"
+    if capacity.goal.mode == "quick":
+        return _indicative(capacity)
+    if capacity.proved is None and capacity.refuted is None:
         return f"Which load meets it, at most {share} missed, is unknown."
-    said = _bounds(found)
-    return f"{said[0].upper()}{said[1:]}."
+    text = _bounds(capacity)
+    return f"{text[0].upper()}{text[1:]}."
 
 
-def standing(found: Capacity) -> list[str]:
-    """What is proved and what is refuted so far; nothing where neither is known."""
-    ends = (("meets it up to", found.proved, -1), ("misses it from", found.refuted, 1))
-    return [f"{what} {bound(end, found.goal, turn)}" for what, end, turn in ends if end is not None]
+def standing(capacity: Capacity) -> list[str]:
+    """The proved and the refuted load so far; nothing where neither is known."""
+    ends = (("meets it up to", capacity.proved, -1), ("misses it from", capacity.refuted, 1))
+    return [
+        f"{what} {bound(end, capacity.goal, turn)}" for what, end, turn in ends if end is not None
+    ]
 
 
-def _bounds(found: Capacity) -> str:
-    """What is proved and what is refuted, of a capacity of which one of them is known."""
-    goal, proved, refuted = found.goal, found.proved, found.refuted
+def _bounds(capacity: Capacity) -> str:
+    """The proved and the refuted load, of which one at least is known."""
+    goal, proved, refuted = capacity.goal, capacity.proved, capacity.refuted
     if proved is None:
         assert refuted is not None
         return f"misses it from {bound(refuted, goal, 1)}; unknown below"
@@ -99,62 +101,62 @@ def _bounds(found: Capacity) -> str:
     )
 
 
-def _indicative(found: Capacity) -> str:
-    low, high = found.indicative
+def _indicative(capacity: Capacity) -> str:
+    low, high = capacity.indicative
     if low is not None and high is not None:
-        meets, misses = bound(low, found.goal, -1), bound(high, found.goal, 1)
+        meets, misses = bound(low, capacity.goal, -1), bound(high, capacity.goal, 1)
         return (
             f"Quick estimate: between {meets} (most likely met) and {misses} (most likely missed)."
         )
     if low is not None:
-        return f"Quick estimate: {load(low, found.goal)} or more (most likely met)."
+        return f"Quick estimate: {load(low, capacity.goal)} or more (most likely met)."
     if high is not None:
-        return f"Quick estimate: less than {load(high, found.goal)} (most likely missed)."
+        return f"Quick estimate: less than {load(high, capacity.goal)} (most likely missed)."
     return "Quick estimate: no trial counts."
 
 
-def soaked(found: Capacity) -> tuple[str, ...]:
-    """Whether it can hold: what the long trial said, if there was one."""
-    soak = found.soak
+def soaked(capacity: Capacity) -> tuple[str, ...]:
+    """Whether the server can hold the load: the result of the soak, if there was one."""
+    soak = capacity.soak
     if soak is None:
-        if found.soak_load is None:
+        if capacity.soak_load is None:
             return ()
         return ("Whether it meets that for long is unknown: no soak ran.",)
-    at, took = load(soak.load, found.goal), length(soak.seconds)
-    share = f"{100 * soak.share:.3g} % missed"
-    if soak.held:
-        return (f"It can hold {at}: {share} in {took}.",)
-    return (f"Whether it meets {at} for long is unknown: {share} in {took}.",)
+    at, result = load(soak.load, capacity.goal), f"{100 * soak.share:.3g} % missed"
+    result = f"{result} in {length(soak.seconds)}"
+    if soak.met:
+        return (f"It can hold {at}: {result}.",)
+    return (f"Whether it meets {at} for long is unknown: {result}.",)
 
 
-def _flag(flag: Flag, found: Capacity) -> str:
-    goal = found.goal
+def _flag(flag: Flag, capacity: Capacity) -> str:
+    goal = capacity.goal
     quick = goal.mode == "quick"
-    held, broke = ("met it", "missed it") if quick else ("meets it", "misses it")
-    so = "may be" if quick else "is"
-    spread = 100 * (found.speed_spread or 0)
+    meets, misses = ("met it", "missed it") if quick else ("meets it", "misses it")
+    is_ = "may be" if quick else "is"
+    spread = 100 * (capacity.speed_spread or 0)
     return {
         "indicative": "",
         "highest load passed": f"The highest load that can be offered, {load(goal.highest, goal)},"
-        f" {held}: the capacity {so} above it.",
+        f" {meets}: the capacity {is_} above it.",
         "lowest load failed": f"The lowest load that can be offered, {load(goal.lowest, goal)},"
-        f" {broke}: the capacity {so} below it.",
-        "nobody can reach it": "Less load misses no less: no load reaches this threshold. Allow a"
+        f" {misses}: the capacity {is_} below it.",
+        "no load reaches it": "Less load misses no less: no load reaches this threshold. Allow a"
         " longer latency or a larger share.",
         "inversion": "A load passed above one that failed: something else than the load decides.",
-        "irregular": "Trials at one load say otherwise than all together: the answer was widened.",
-        "generator-limited": f"{_count(found)} not valid, the generator was the limit: those are"
+        "irregular": "Trials at one load contradict all of them together: the answer was widened.",
+        "generator-limited": f"{_count(capacity)} not valid, the generator was the limit: those are"
         " no bounds of the server.",
         "generator late": "The generator was late itself in some trials: the answer is wide"
         " enough for what that may explain.",
-        "invalid trials": f"{_count(found)} not valid and count for nothing:"
-        f" {', '.join(sorted(set(found.invalid)))}.",
+        "invalid trials": f"{_count(capacity)} not valid and do not count:"
+        f" {', '.join(sorted(set(capacity.invalid)))}.",
         "noisy host": f"The host is noisy: its speed differs by about {spread:.2g} % (sd) from"
         " trial to trial, so the answer is wider.",
         "too few trials": "There are too few long trials for an interval: 8 are needed at least.",
     }[flag]
 
 
-def _count(found: Capacity) -> str:
-    n = len(found.invalid)
-    return f"1 of {found.trials} trials is" if n == 1 else f"{n} of {found.trials} trials are"
+def _count(capacity: Capacity) -> str:
+    n = len(capacity.invalid)
+    return f"1 of {capacity.trials} trials is" if n == 1 else f"{n} of {capacity.trials} trials are"

@@ -1,6 +1,6 @@
-"""What a load is in other units: transactions, queries and users a day, money. Pure.
+"""A load in other units: transactions, queries and users a day, money. Pure.
 
-For capacities that are proved; of a quick search for the highest load that held in a short trial.
+For proved capacities; of a quick search for the highest load that met the goal in a short trial.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pgpaces.answers.digest import Digest
 _DAY_S = 86_400
 _MONTH_S = costs.HOURS_A_MONTH * 3600
 _MILLION = 1e6
-# What trials at about this load say of it; farther away a server is another one.
+# Trials between these multiples of the load describe it; others differ too much.
 _NEAR = (0.75, 1.1)
 
 Trials = Sequence[tuple[Digest, TrialPoint]]
 
 
 class Worth(Struct, frozen=True):
-    """What a load is worth; None: not known.
+    """A load in other units; None: unknown.
 
-    rate: transactions a second at it. users: that it serves, where they have a pace of their own or
-    think between transactions: N = X (R + Z). response_s, think_s: R and Z of such a closed load.
-    queries_per_day. month: what the machines cost in `currency`, and of that per_million
-    transactions and per_user.
+    rate: transactions a second at it. users: that it serves, where they have a pace or think
+    between transactions: N = X (R + Z). response_s, think_s: R and Z of such a closed load.
+    month, year: the cost of the machines in `currency`; per_million transactions and per_user: the
+    month's.
     """
 
     load: float
@@ -52,25 +52,25 @@ class Worth(Struct, frozen=True):
         return self.rate * _DAY_S
 
 
-def size(found: Capacity) -> float | None:
-    """What one counts on: proved, or what held in a short trial where no more was asked."""
-    if found.goal.mode == "quick":
-        return found.indicative[0]
-    return None if found.proved is None else words.safe(found.proved, found.goal, -1)
+def size(capacity: Capacity) -> float | None:
+    """The load to rely on: proved, or of a quick search the one that met the goal."""
+    if capacity.goal.mode == "quick":
+        return capacity.indicative[0]
+    return None if capacity.proved is None else words.safe(capacity.proved, capacity.goal, -1)
 
 
-def of(found: Capacity, trials: Trials) -> Worth | None:
-    """What a capacity is worth; None where nothing holds, or no trial says how much it brings."""
-    load = size(found)
+def of(capacity: Capacity, trials: Trials) -> Worth | None:
+    """A capacity in other units; None where no load meets the goal, or no trial is valid."""
+    load = size(capacity)
     near = _near(trials, load or 0.0)
     if load is None or not near:
         return None
     rate = load
-    if found.goal.load != "rate":
+    if capacity.goal.load != "rate":
         rate = load * median(point.due / point.seconds / point.load for _, point in near)
     plan = near[0][0].trial.plan
     think_ns, closed = plan.think_ns, plan.model == "closed"
-    own_pace = found.goal.load == "users" or (found.goal.load == "clients" and not closed)
+    own_pace = capacity.goal.load == "users" or (capacity.goal.load == "clients" and not closed)
     users = load if own_pace or (closed and think_ns) else None
     each = _queries([digest for digest, _ in near])
     machines = _money([digest for digest, _ in near])
@@ -92,13 +92,9 @@ def of(found: Capacity, trials: Trials) -> Worth | None:
 
 def _near(trials: Trials, load: float) -> Trials:
     """The valid trials at about a load; where there are none, all valid ones."""
-    valid = [(digest, point) for digest, point in trials if point.valid]
-    near = [
-        (digest, point)
-        for digest, point in valid
-        if _NEAR[0] * load <= point.load <= _NEAR[1] * load
-    ]
-    return near or valid
+    low, high = (factor * load for factor in _NEAR)
+    valid = [trial for trial in trials if trial[1].valid]
+    return [trial for trial in valid if low <= trial[1].load <= high] or valid
 
 
 def _response_s(near: Trials) -> float | None:
@@ -107,17 +103,13 @@ def _response_s(near: Trials) -> float | None:
 
 
 def _queries(digests: Sequence[Digest]) -> float | None:
-    """Queries of a transaction; None where a script does not say."""
-    found = [(digest, volume.of(digest.trial, digest.summary)) for digest in digests]
-    each = [
-        volume_.per_s.value / digest.summary.rate.value
-        for digest, volume_ in found
-        if volume_ is not None and digest.summary.rate.value > 0
-    ]
-    return median(each) if each and len(each) == len(found) else None
+    """Queries per transaction, the median; None where that of a trial is unknown."""
+    volumes = [(d.summary.rate.value, volume.of(d.trial, d.summary)) for d in digests]
+    each = [of.per_s.value / rate for rate, of in volumes if of is not None and rate > 0]
+    return median(each) if each and len(each) == len(volumes) else None
 
 
 def _money(digests: Sequence[Digest]) -> costs.Economy | None:
-    """What the machines cost, where all trials ran on machines of the same price."""
+    """The cost of the machines, where all trials ran on machines of the same price."""
     machines = {costs.machines_of(digest.trial) for digest in digests}
     return costs.economy(machines.pop()) if len(machines) == 1 else None

@@ -59,7 +59,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
             raise PlanError(f"{chosen} is for the search to choose", "leave it out")
     resumed = None
     if resume is not None:
-        resumed, experiment, sought = asking.stored(resume, store)
+        resumed, experiment, spec = asking.stored(resume, store)
     elif what is None:
         raise PlanError("nothing to search was named", "name a workload or an experiment file")
     if what is not None:
@@ -67,13 +67,13 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
         question = asking.CapacityQuestion(missed, goal, by, mode, soak)
-        experiment, sought = asking.ask(draft, question, answer(trust))
+        experiment, spec = asking.ask(draft, question, answer(trust))
     order = pipeline.Order(
         experiment,
         store,
         resume=resumed,
         costs=costs.find(host_file),
-        goal=sought,
+        goal=spec,
         consent=answer(trust),
     )
     swept = pipeline.run(pipeline.plan(order), listener)

@@ -13,7 +13,7 @@ from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity.centre import bracket, curve
 from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.capacity.rule import Drawn
-from pgpaces.answers.capacity.trials import ROLES, Found
+from pgpaces.answers.capacity.trials import ROLES, CellSearch
 from pgpaces.answers.capacity.value import Capacities, Holds
 from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
 from pgpaces.design import Cell, Factor
@@ -34,7 +34,7 @@ _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def figures(
-    searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Figure]:
     """For several cells, capacity and price by level; then the trials of each cell."""
     if len(searches) > 1:
@@ -203,7 +203,7 @@ def _from_zero(title: str, levels: Sequence[_Level]) -> Axis:
 # --- trials ---------------------------------------------------------------------------------------
 
 
-def _trials(search: Found, number: int, factors: Sequence[Factor]) -> Figure:
+def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figure:
     """The missed share at each load. number: of the cell; 0 for the only one."""
     names = {factor.name for factor in factors}
     levels = tuple(pair for pair in search.cell.levels if pair[0] in names)
@@ -238,7 +238,7 @@ def _trials(search: Found, number: int, factors: Sequence[Factor]) -> Figure:
     )
 
 
-def _near(points: Sequence[TrialPoint], search: Found) -> list[TrialPoint]:
+def _near(points: Sequence[TrialPoint], search: CellSearch) -> list[TrialPoint]:
     """The points that are drawn: all long trials, and short ones at similar loads."""
     long = [point.load for point in points if point.role != "coarse"]
     if not long:
@@ -249,7 +249,7 @@ def _near(points: Sequence[TrialPoint], search: Found) -> list[TrialPoint]:
     return [point for point in points if low <= point.load <= high]
 
 
-def _chart(search: Found, points: Sequence[TrialPoint]) -> Chart:
+def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
     goal, capacity = search.goal, search.capacity
     theta = 100 * goal.missed_max
     band = curve([point for _, point in search.trials], goal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.searches import Searches, Sought
+from pgpaces.answers.capacity.searches import Searches, SearchSpec
 from pgpaces.answers.sequential import Tell
 from pgpaces.design import Cell
 from pgpaces.questions.capacity.section import section
@@ -15,9 +15,9 @@ from pgpaces.store.store import Store
 
 
 def section_of(
-    store: Store, sought: Sought, cells: Sequence[Cell], tells: Sequence[Tell]
+    store: Store, spec: SearchSpec, cells: Sequence[Cell], tells: Sequence[Tell]
 ) -> Section:
     """The answer so far. cells: those of the design. Raises StoreError."""
-    own = Searches(sought, tuple(cells)).own(tells)
-    searched = [trials.found(sought, cell, own[cell.key]) for cell in cells]
+    own = Searches(spec, tuple(cells)).own(tells)
+    searched = [trials.cell_search(spec, cell, own[cell.key]) for cell in cells]
     return section(searched, {each.cell.key: attribution.limit(store, each) for each in searched})

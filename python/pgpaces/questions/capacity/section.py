@@ -13,7 +13,7 @@ from pgpaces.answers.across import share
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity import worth as units
 from pgpaces.answers.capacity.answer import Load
-from pgpaces.answers.capacity.trials import ROLES, Found, objections, whole
+from pgpaces.answers.capacity.trials import ROLES, CellSearch, objections, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
 from pgpaces.answers.goal import Limit
@@ -40,7 +40,7 @@ _FOR = {"preflight": "saturating"}
 _BIG = ((1e9, " billion"), (1e6, " million"))
 
 
-def section(searches: Sequence[Found], limits: Mapping[str, Limit | None]) -> Section:
+def section(searches: Sequence[CellSearch], limits: Mapping[str, Limit | None]) -> Section:
     """The capacity of each cell. limits: the limiting resource, by the key of the cell."""
     answer = value.of(searches, limits)
     factors = varied([each.cell for each in searches])
@@ -59,7 +59,9 @@ def section(searches: Sequence[Found], limits: Mapping[str, Limit | None]) -> Se
     )
 
 
-def _headline(searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]) -> Headline:
+def _headline(
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
+) -> Headline:
     """The load up to which the goal is met, in a line; for several cells, the best one."""
     if len(searches) == 1:
         text = words.answer(searches[0].capacity)
@@ -79,7 +81,7 @@ def _facts(answer: Capacities) -> Iterator[tuple[str, str]]:
     yield from (("limit", text) for text in _limit(holds))
 
 
-def _next(searches: Sequence[Found]) -> Iterator[str]:
+def _next(searches: Sequence[CellSearch]) -> Iterator[str]:
     """The search that confirms a quick one."""
     if searches[0].goal.mode == "quick":
         yield "the same without --quick, for 95% confidence"
@@ -99,7 +101,7 @@ def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
 
 
 def _sentences(
-    searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
     if not any(each.digests for each in searches):
         yield Sentence("Nothing was run yet, so nothing is known.", "main")
@@ -116,7 +118,7 @@ def _sentences(
         yield Sentence(f"The search{of} has not ended: this is what is known so far.", "warning")
 
 
-def _one(search: Found, holds: Holds) -> Iterator[Sentence]:
+def _one(search: CellSearch, holds: Holds) -> Iterator[Sentence]:
     capacity = search.capacity
     yield Sentence(words.answer(capacity), "main")
     soaked = words.soaked(capacity)
@@ -128,7 +130,7 @@ def _one(search: Found, holds: Holds) -> Iterator[Sentence]:
 
 
 def _several(
-    searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
     """The best cell, the capacity of each, their warnings, the best one in other units."""
     by_key = {each.cell.key: each for each in searches}
@@ -140,7 +142,7 @@ def _several(
         yield Sentence(f"{name(each.cell, factors)}: {_lower(text)}")
     if len(searches) > _CELLS_MAX:
         yield Sentence(f"The table has {len(searches) - _CELLS_MAX} more cells.")
-    doubts: dict[str, list[Found]] = {}
+    doubts: dict[str, list[CellSearch]] = {}
     for each in searches:
         for text in words.doubts(each.capacity):
             doubts.setdefault(text, []).append(each)
@@ -170,7 +172,7 @@ def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
     return ", ".join(f"{each} = {level}" for each, level in pairs) or "the one cell"
 
 
-def _most(most: Most, searches: Mapping[str, Found], factors: Sequence[Factor]) -> str:
+def _most(most: Most, searches: Mapping[str, CellSearch], factors: Sequence[Factor]) -> str:
     """The cell that meets the goal at the highest load, and whether that is certain."""
     best = searches[most.cell]
     of, load = name(best.cell, factors), units.size(best.capacity)
@@ -179,7 +181,7 @@ def _most(most: Most, searches: Mapping[str, Found], factors: Sequence[Factor]) 
         meets = words.bound(load, best.goal, -1)
         return f"{of} may meet it at the highest load: most likely {meets}, by a quick estimate."
     proved = words.load(load, best.goal)
-    if most.known:
+    if most.certain:
         return f"{of} meets it at the highest load, {proved}, which every other one misses."
     rivals = [name(searches[key].cell, factors) for key in most.rivals]
     if len(rivals) == len(searches) - 1 > 1:
@@ -193,7 +195,7 @@ def _most(most: Most, searches: Mapping[str, Found], factors: Sequence[Factor]) 
 
 
 def _groups(
-    cells: Sequence[Holds], searches: Mapping[str, Found], factors: Sequence[Factor]
+    cells: Sequence[Holds], searches: Mapping[str, CellSearch], factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
     """With several factors: the best level of the main one, for each combination of the others."""
     along = capacity_charts.along(factors)
@@ -213,7 +215,7 @@ def _groups(
         yield Sentence(f"With {where}: {_lower(text)}")
 
 
-def _rule(searches: Sequence[Found]) -> str:
+def _rule(searches: Sequence[CellSearch]) -> str:
     """What it means that a load meets the goal."""
     digests = [digest for each in searches for digest, _ in each.trials]
     limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
@@ -282,7 +284,7 @@ def _load(load: float, holds: Holds) -> str:
 
 
 def _tables(
-    searches: Sequence[Found], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Table]:
     yield replace(_cells(answer, factors), brief=len(searches) > 1)
     worths = [(each, each.worth) for each in answer.cells if each.worth is not None]
@@ -296,7 +298,7 @@ def _tables(
         yield _trials(searches, factors)
 
 
-def _quick_loads(search: Found, unit: str) -> Table:
+def _quick_loads(search: CellSearch, unit: str) -> Table:
     """Each load of a quick search, with the range of missed shares of its trials."""
     shares: dict[float, list[float]] = {}
     for _, each in search.trials:
@@ -371,7 +373,7 @@ def _soak(holds: Holds) -> TableCell:
     soak = holds.soak
     if soak is None:
         return TableCell("not run" if holds.goal.soak_s and holds.proved else "-")
-    mark: Mark = "meets" if soak.held else "misses"
+    mark: Mark = "meets" if soak.met else "misses"
     return TableCell(mark, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", mark)
 
 
@@ -430,7 +432,7 @@ def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
     yield TableCell(mark, "", mark)
 
 
-def _trials(searches: Sequence[Found], factors: Sequence[Factor]) -> Table:
+def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
     """Every trial, in chronological order."""
     unit = value.unit(searches[0].goal.load)
     columns = (

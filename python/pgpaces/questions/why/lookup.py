@@ -17,7 +17,7 @@ from pgpaces.section import Section
 from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
-    from pgpaces.answers.capacity.trials import Found
+    from pgpaces.answers.capacity.trials import CellSearch
     from pgpaces.questions.sweep.page import Page
 
 CELLS_MAX = 3
@@ -52,7 +52,7 @@ def of_page(store: Store, page: Page) -> tuple[Section, ...]:
     return of_cells(store, page) or _of_rows(store, [max(ran, key=_share)])
 
 
-def limit(store: Store, found: Found) -> Limit | None:
+def limit(store: Store, found: CellSearch) -> Limit | None:
     """The resource that was the limit where a search found that a load does not hold.
 
     None where no trial missed too much, or sensors do not say. Raises StoreError.
