@@ -1,8 +1,7 @@
-"""pgbench's four tables: made and filled as `pgbench -i` does it, and what a run asks of them.
+"""pgbench's four tables: made and filled as by `pgbench -i`, and what a run needs of them.
 
-Only the tables in TABLES are dropped or overwritten, and typing `-i` is the consent for these.
-Knows psycopg and no terminal: what is to be told goes to callbacks. Every connection given to this
-module commits each statement (psycopg's autocommit).
+Drops and overwrites only the tables in TABLES, to which the user consents by `-i`. Knows psycopg
+and no terminal: messages go to callbacks. All connections are in psycopg's autocommit mode.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 
 PartitionMethod = Literal["range", "hash"]
 Say = Callable[[str], None]
-"""Takes text as it is to appear: where a line ends, the text says so."""
+"""Prints a text as it is; it contains its ends of lines."""
 Progress = Callable[[str, int], None]
-"""Takes a line of progress without its end, and how many characters the line before it had.
+"""Prints a line of progress; its arguments are the text and the length of the previous text.
 
-On a terminal the new line goes over the old one (pad to that length, end with a carriage return),
-and an empty text wipes it out. Elsewhere every text but the empty one is a line.
+On a terminal the new text replaces the old one (pad to that length, end with a carriage return),
+and an empty text erases it. Elsewhere every text except the empty one is a line.
 """
 Complain = Callable[["TablesError"], None]
 
@@ -41,17 +40,17 @@ ACCOUNTS, TELLERS = 100_000, 10  # of each branch; there is one branch for each 
 ROWS_A_BRANCH = {"branches": 1, "tellers": TELLERS, "accounts": ACCOUNTS}
 TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers")
 _INT_MAX = 2_147_483_647
-_BIGINT_SCALE = 20_000  # from here on an account's number does not fit an int
+_BIGINT_SCALE = 20_000  # from this scale on, account numbers need a bigint
 _FREEZE_VERSION = 140_000
 _ROWS_A_BLOCK = 10_000
 _ROWS_A_LINE = 100_000
 _SECONDS_A_LINE = 5
-_QUIET_ROWS = 100  # under quiet, pgbench looks at the clock once in so many rows
+_QUIET_ROWS = 100  # under quiet, pgbench reads the clock once in this number of rows
 _CANCEL_TIMEOUT_S = 5.0
 
 
 class StepsError(PlanError):
-    """Steps that pgbench does not know; `detail` is what it says behind `detail:`."""
+    """Steps that pgbench does not know; `detail` is the text of its line `detail:`."""
 
     def __init__(self, message: str, detail: str | None = None) -> None:
         super().__init__(message)
@@ -59,7 +58,7 @@ class StepsError(PlanError):
 
 
 class TablesError(PrepareError):
-    """The tables could not be made; `detail` is what pgbench says behind `detail:`."""
+    """The tables could not be made; `detail` is the text of pgbench's line `detail:`."""
 
     def __init__(self, message: str, detail: str | None = None) -> None:
         super().__init__(message)
@@ -67,7 +66,7 @@ class TablesError(PrepareError):
 
 
 class Tables(Struct, frozen=True):
-    """The tables wanted. Partitions are of pgbench_accounts; 0 leaves it whole."""
+    """Specification of the tables. Partitions are of pgbench_accounts; 0: not partitioned."""
 
     scale: int = 1
     fillfactor: int = 100
@@ -80,7 +79,7 @@ class Tables(Struct, frozen=True):
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        """Raises PlanError for what cannot be."""
+        """Raises PlanError for values out of range."""
         ranges = {
             "scale": (self.scale, 1, _INT_MAX),
             "fillfactor": (self.fillfactor, 10, 100),
@@ -94,7 +93,7 @@ class Tables(Struct, frozen=True):
 
 
 def parse_steps(text: str) -> str:
-    """The steps as they were given, if all are known; blanks stand for nothing."""
+    """The text, if it has only steps and blanks, which have no meaning. Raises StepsError."""
     if not text:
         raise StepsError("no initialization steps specified")
     for step in text:
@@ -106,7 +105,7 @@ def parse_steps(text: str) -> str:
     return text
 
 
-# --- SQL: what is sent for each step --------------------------------------------------------
+# --- SQL of each step -----------------------------------------------------------------------
 
 DROP = f"drop table if exists {', '.join(TABLES)}"
 TRUNCATE = f"truncate table {', '.join(TABLES)}"
@@ -136,12 +135,12 @@ def create_statements(tables: Tables) -> list[str]:
         "accounts": f"aid {aid} not null,bid int,abalance int,filler char(84)",
         "branches": "bid int not null,bbalance int,filler char(88)",
     }
-    # As pgbench has it since a partitioned table cannot be unlogged: with partitions, these alone
-    # are unlogged, and not the other three tables either.
+    # As in pgbench: a partitioned table cannot be unlogged, so with partitions these alone are
+    # unlogged, and not the other three tables either.
     unlogged = " unlogged" if tables.unlogged and not tables.partitions else ""
     statements = []
-    for name, described in columns.items():
-        statement = f"create{unlogged} table pgbench_{name}({described})"
+    for name, definition in columns.items():
+        statement = f"create{unlogged} table pgbench_{name}({definition})"
         if name == "accounts" and tables.partitions:
             statement += f" partition by {tables.partition_method} (aid)"
         elif name != "history":
@@ -153,7 +152,7 @@ def create_statements(tables: Tables) -> list[str]:
 
 
 def partition_statements(tables: Tables) -> Iterator[str]:
-    """One statement for each partition of pgbench_accounts; they take any key, also new ones."""
+    """One statement for each partition of pgbench_accounts; together they accept any key."""
     unlogged = " unlogged" if tables.unlogged else ""
     size = -(-ACCOUNTS * tables.scale // (tables.partitions or 1))
     for number in range(1, tables.partitions + 1):
@@ -161,8 +160,8 @@ def partition_statements(tables: Tables) -> Iterator[str]:
             values = f"with (modulus {tables.partitions}, remainder {number - 1})"
         else:
             first = "minvalue" if number == 1 else str((number - 1) * size + 1)
-            behind = "maxvalue" if number == tables.partitions else str(number * size + 1)
-            values = f"from ({first}) to ({behind})"
+            end = "maxvalue" if number == tables.partitions else str(number * size + 1)
+            values = f"from ({first}) to ({end})"
         yield (
             f"create{unlogged} table pgbench_accounts_{number}\n  partition of pgbench_accounts"
             f"\n  for values {values} with (fillfactor={tables.fillfactor})"
@@ -170,7 +169,7 @@ def partition_statements(tables: Tables) -> Iterator[str]:
 
 
 def fill_statements(tables: Tables) -> list[str]:
-    """What fills the tables inside the server, the same rows as `blocks` gives."""
+    """Statements that fill the tables inside the server, with the rows of `blocks`."""
     return [
         "insert into pgbench_branches(bid,bbalance)"
         f" select bid, 0 from generate_series(1, {tables.scale}) as bid",
@@ -198,13 +197,13 @@ def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# --- data: COPY's text, made here ------------------------------------------------------------
+# --- data: COPY's text ------------------------------------------------------------------------
 
 Block = tuple[int, bytes]
 
 
 def blocks(table: str, scale: int) -> Iterator[Block]:
-    """The rows of a table as COPY reads them; with each block, how many rows that is so far.
+    """The rows of a table as COPY reads them; each block with the number of rows so far.
 
     The filler is null in branches and tellers, and blank in accounts.
     """
@@ -213,8 +212,8 @@ def blocks(table: str, scale: int) -> Iterator[Block]:
         last = min(first + _ROWS_A_BLOCK - 1, total)
         numbers = range(first, last + 1)
         if table == "accounts":
-            # All rows of a block are of one branch: joining beats formatting row by row, which
-            # would be slower than the server.
+            # All rows of a block are of one branch: joining is faster than formatting each
+            # row, which would be slower than the server.
             rest = f"\t{(first - 1) // ACCOUNTS + 1}\t0\t\n"
             text = rest.join(map(str, numbers)) + rest
         elif table == "tellers":
@@ -225,9 +224,9 @@ def blocks(table: str, scale: int) -> Iterator[Block]:
 
 
 class FillProgress(Struct):
-    """Says how far the filling of one table is: every 100,000 rows, or every 5 s under quiet.
+    """Reports the progress of filling one table: every 100,000 rows, or every 5 s under quiet.
 
-    Reads no clock. Under quiet, a table of whole hundreds of rows also gets a line at its end.
+    Reads no clock. Under quiet, a table of a multiple of 100 rows also gets a line at its end.
     """
 
     table: str
@@ -237,8 +236,8 @@ class FillProgress(Struct):
     _width: int = 0
     _interval: int = 1
 
-    def told(self, done: int, elapsed_s: float) -> None:
-        """So many rows are on their way."""
+    def report(self, done: int, elapsed_s: float) -> None:
+        """Report that `done` rows are sent."""
         if self._due(done, elapsed_s):
             remaining_s = (self.total - done) * elapsed_s / done
             text = (
@@ -259,7 +258,7 @@ class FillProgress(Struct):
         return True
 
     def ended(self) -> None:
-        """All are."""
+        """Erase the line: all rows are sent."""
         if self._width:
             self.progress("", self._width)
 
@@ -268,7 +267,7 @@ class FillProgress(Struct):
 
 
 class _Work(Struct):
-    """One initialization under way; `statement` is what the server was given last."""
+    """A running initialization; `statement` is the last one sent to the server."""
 
     connection: Session
     tables: Tables
@@ -277,7 +276,7 @@ class _Work(Struct):
     statement: str = ""
 
     def execute(self, *statements: str) -> None:
-        """Raises TablesError for the first that fails."""
+        """Execute statements. Raises TablesError for the first that fails."""
         import psycopg
 
         for statement in statements:
@@ -288,9 +287,9 @@ class _Work(Struct):
                 raise self.failed(error) from None
 
     def failed(self, error: psycopg.Error) -> TablesError:
-        """What pgbench says of a failed statement."""
-        why = _words_of(self.connection, error)
-        return TablesError(f"query failed: {why}", f"Query was: {self.statement}")
+        """The error with pgbench's message for a failed statement."""
+        message = _message_of(self.connection, error)
+        return TablesError(f"query failed: {message}", f"Query was: {self.statement}")
 
     def drop(self) -> None:
         self.say("dropping old tables...\n")
@@ -341,13 +340,13 @@ class _Work(Struct):
                 begun = True
                 self.write(copy, table)
         except psycopg.Error as error:
-            words = _words_of(self.connection, error)
+            message = _message_of(self.connection, error)
             if not begun:
-                raise TablesError(f"unexpected copy in result: {words}") from None
+                raise TablesError(f"unexpected copy in result: {message}") from None
             if error.pgresult is None:
-                raise TablesError("PQputline failed", words) from None
-            # libpq makes a notice of an error at the end of a COPY, and pgbench leaves it at that.
-            self.say(f"{words}\n")
+                raise TablesError("PQputline failed", message) from None
+            # libpq turns an error at the end of a COPY into a notice, and so does pgbench.
+            self.say(f"{message}\n")
             raise TablesError("PQendcopy failed") from None
 
     def can_freeze(self, name: str) -> bool:
@@ -365,13 +364,13 @@ class _Work(Struct):
         return row is not None and row[0] == "r"
 
     def write(self, copy: psycopg.Copy, table: str) -> None:
-        """Send all rows of a table, and say how far that is."""
+        """Send all rows of a table, and report progress."""
         total = ROWS_A_BRANCH[table] * self.tables.scale
         lines = FillProgress(f"pgbench_{table}", total, self.tables.quiet, self.progress)
         started = time.monotonic()
         for done, block in blocks(table, self.tables.scale):
             copy.write(block)
-            lines.told(done, time.monotonic() - started)
+            lines.report(done, time.monotonic() - started)
         lines.ended()
 
 
@@ -389,10 +388,10 @@ _STEPS: dict[str, tuple[str, Callable[[_Work], None]]] = {
 def initialize(
     connection: Session, tables: Tables, steps: str, say: Say, progress: Progress
 ) -> None:
-    """Do the steps in their order, foreign keys last where `tables` wants them and no step is.
+    """Run the steps in order, then foreign keys if `tables` has them and no step makes them.
 
-    Raises TablesError with pgbench's message where a step fails, and for KeyboardInterrupt once
-    the server's work is cancelled. The connection may then be in a failed transaction: close it.
+    Raises TablesError with pgbench's message if a step fails, and for KeyboardInterrupt after
+    canceling the statement. The connection may then be in a failed transaction: close it.
     """
     if tables.foreign_keys and "f" not in steps:
         steps += "f"
@@ -411,7 +410,7 @@ def initialize(
 
 
 def _cancelled(work: _Work) -> TablesError:
-    """Make sure that the server works no more. psycopg does it too, but only while it waits."""
+    """Cancel the statement. psycopg does it too, but only while it waits for the server."""
     import psycopg
 
     connection = work.connection
@@ -431,7 +430,7 @@ def _cancelled(work: _Work) -> TablesError:
 def vacuum_before_run(connection: Session, accounts: bool, say: Say, complain: Complain) -> None:
     """Vacuum the small tables and empty the history; with `accounts`, vacuum these too.
 
-    A statement that fails is complained of, and the next one follows.
+    Errors go to `complain`, and the next statement follows.
     """
     with notices(connection, say):
         say("starting vacuum...")
@@ -455,20 +454,20 @@ def _try(connection: Session, statement: str, complain: Complain) -> None:
         connection.execute(statement.encode())
     except psycopg.Error as error:
         detail = "(ignoring this error and continuing anyway)"
-        complain(TablesError(_words_of(connection, error), detail))
+        complain(TablesError(_message_of(connection, error), detail))
 
 
 def scale_of(connection: Session) -> int:
-    """The scale that the tables have: the number of branches, 0 where the table is empty.
+    """The scale of the tables: the number of branches, 0 for an empty table.
 
-    Raises ServerError where it cannot be known.
+    Raises ServerError if it cannot be read.
     """
     import psycopg
 
     try:
         row = connection.execute("select count(*) from pgbench_branches").fetchone()
     except psycopg.Error as error:
-        message = f"could not count number of branches: {_words_of(connection, error)}"
+        message = f"could not count number of branches: {_message_of(connection, error)}"
         absent = isinstance(error, psycopg.errors.UndefinedTable)
         raise ServerError(message, _advice(connection) if absent else None) from None
     count = row[0] if row else -1
@@ -491,9 +490,9 @@ limit 1
 
 
 def partitions_of(connection: Session) -> tuple[str, int]:
-    """How the first pgbench_accounts of the search path is cut (none, range, hash), in how many.
+    """The partitioning of the first pgbench_accounts in the search path: none, range or hash.
 
-    Raises ServerError where there is no such table, or it is cut in another way.
+    With the number of partitions. Raises ServerError for no such table or another method.
     """
     import psycopg
 
@@ -518,13 +517,12 @@ def _advice(connection: Session) -> str:
     )
 
 
-# --- what the server says --------------------------------------------------------------------
+# --- messages of the server ------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def notices(connection: Session, say: Say) -> Iterator[None]:
-    """Say the server's notices as libpq prints them, lines and all, as long as this lasts."""
-
+    """Say the server's notices as libpq prints them, with ends of lines."""
     from psycopg.pq import DiagnosticField as Field
 
     def handler(notice: PGresult) -> None:
@@ -545,8 +543,8 @@ def notices(connection: Session, say: Say) -> Iterator[None]:
         connection.pgconn.notice_handler = before
 
 
-def _words_of(connection: Session, error: psycopg.Error) -> str:
-    """All of libpq's words for an error, severity, line and hint included."""
+def _message_of(connection: Session, error: psycopg.Error) -> str:
+    """libpq's complete message for an error, with severity, line and hint."""
     result = error.pgresult
-    words = result.error_message if result is not None else connection.pgconn.error_message
-    return decoded(words).rstrip("\n") or str(error)
+    message = result.error_message if result is not None else connection.pgconn.error_message
+    return decoded(message).rstrip("\n") or str(error)

@@ -164,7 +164,7 @@ def test_no_room_is_told_before_anything_is_copied(
 
 
 def test_what_is_handed_over_is_no_copy() -> None:
-    with pytest.raises(PlanError, match="handed over"):
+    with pytest.raises(PlanError, match="cannot be a copy"):
         spec(from_database="a", own="b")
 
 
@@ -314,11 +314,11 @@ def test_autovacuum_at_work_is_waited_for_and_then_noted(
 ) -> None:
     made = Prepared("postgres", "f", created=False, seconds=1.0, size_bytes=0)
     seen = iter([True, True, False])
-    monkeypatch.setattr(copies, "_is_vacuumed", lambda *_: next(seen))
+    monkeypatch.setattr(copies, "_is_being_vacuumed", lambda *_: next(seen))
     with connect(access_to(pg15)) as admin:
         settled = copies.settle(admin, made, checkpoint=False)
         assert (settled.notes, next(seen, None)) == ((), None)
-        monkeypatch.setattr(copies, "_is_vacuumed", lambda *_: True)
+        monkeypatch.setattr(copies, "_is_being_vacuumed", lambda *_: True)
         monkeypatch.setattr(copies, "VACUUM_S", 0.0)
         assert (
             "autovacuum was still at work" in copies.settle(admin, made, checkpoint=False).notes[0]

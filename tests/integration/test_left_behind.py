@@ -143,7 +143,9 @@ def test_copies_and_unfinished_data_go_once_no_process_holds_them(
     heard: list[str] = []
     with data.prepare(access, spec(), heard.append):
         assert not {made.dbname, unfinished} & names(pg15)
-    assert any(text.startswith(f"dropping {made.dbname}, which a run") for text in heard), heard
+    assert any(text.startswith(f"dropping {made.dbname}, which a killed run") for text in heard), (
+        heard
+    )
 
 
 def test_a_database_that_was_handed_over_stays_whatever_its_state(

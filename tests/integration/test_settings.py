@@ -127,7 +127,7 @@ def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_the
     access: Access, drops_options: None
 ) -> None:
     with (
-        pytest.raises(ConsentError, match=r"not ours.*work_mem"),
+        pytest.raises(ConsentError, match=r"not own.*work_mem"),
         applied(access, "postgres", {"work_mem": "64MB"}, Terms()),
     ):
         pass
@@ -168,7 +168,7 @@ def test_they_are_put_back_when_the_load_fails(access: Access) -> None:
     assert ask(access, "SHOW bgwriter_delay") == "200ms"
 
 
-def test_what_somebody_else_changed_in_the_meantime_stays(access: Access) -> None:
+def test_what_another_session_changed_in_the_meantime_stays(access: Access) -> None:
     told: list[str] = []
     terms = Terms(alter_system=True, say=told.append)
     with (
@@ -177,7 +177,7 @@ def test_what_somebody_else_changed_in_the_meantime_stays(access: Access) -> Non
     ):
         admin.execute("ALTER SYSTEM SET bgwriter_delay = '150ms'")
     assert auto_conf(access) == "bgwriter_delay=150ms"
-    assert "bgwriter_delay was changed by somebody else" in told[-1]
+    assert "bgwriter_delay was changed by another session" in told[-1]
     with connect(access) as admin:
         admin.execute("ALTER SYSTEM RESET bgwriter_delay")
         admin.execute("SELECT pg_reload_conf()")
@@ -214,7 +214,7 @@ def test_within_its_own_changes_a_run_may_make_more(access: Access) -> None:
         ({"max_paralel_workers": "1"}, Terms(), PlanError, "no setting 'max_paralel_workers'"),
         ({"work_mem": "many"}, Terms(), PlanError, "does not take work_mem = many"),
         ({"work_mem": "1XB"}, Terms(), PlanError, "does not take work_mem = 1XB"),
-        ({"log_disconnections": "perhaps"}, Terms(), PlanError, "no session can be had"),
+        ({"log_disconnections": "perhaps"}, Terms(), PlanError, "no session can be opened"),
         ({"block_size": "4096"}, Terms(), PlanError, "block_size cannot be changed"),
         ({"checkpoint_timeout": "1h"}, Terms(), ConsentError, "was not allowed"),
         ({"checkpoint_timeout": "2d"}, ALLOWED, PlanError, "does not take checkpoint_timeout"),
@@ -242,8 +242,8 @@ def test_a_setting_that_is_unknown_comes_with_the_nearest_one(access: Access) ->
 
 def test_the_command_line_of_a_server_is_above_alter_system(pg18: Access) -> None:
     with (
-        pytest.raises(ServerError, match="fsync stands on the command line"),
-        applied(pg18, "postgres", {"fsync": "on"}, Terms(ours=True)),
+        pytest.raises(ServerError, match="fsync is set on the command line"),
+        applied(pg18, "postgres", {"fsync": "on"}, Terms(managed=True)),
     ):
         pass
 
@@ -284,7 +284,7 @@ def test_a_restart_within_is_survived_and_seen(own: Postgres) -> None:
         assert ask(access, "SHOW bgwriter_delay") == "100ms"
         assert ask(access, "SHOW max_connections") == "50"
     assert auto_conf(access) is None
-    [said] = identity.same_server(before, identity.facts(access, "postgres"))
+    [said] = identity.server_changes(before, identity.facts(access, "postgres"))
     assert said.startswith("it was restarted")
 
 
@@ -297,13 +297,13 @@ def test_a_server_that_does_not_start_with_a_setting_is_started_without(own: Pos
         except AssertionError:
             raise ServerError("it does not start") from None
 
-    terms = Terms(ours=True, restart=restart)
+    terms = Terms(managed=True, restart=restart)
     with (
         pytest.raises(ServerError, match=r"shared_preload_libraries = nosuch") as raised,
         applied(access, "postgres", {"shared_preload_libraries": "nosuch"}, terms),
     ):
         pass
-    assert raised.value.hint == "it was started again without"
+    assert raised.value.hint == "it was started again without them"
     assert auto_conf(access) is None
 
 

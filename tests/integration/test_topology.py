@@ -482,7 +482,7 @@ def test_a_standby_whose_replay_is_paused_is_given_up_and_found_again(
     execute(cluster.standby, "SELECT pg_wal_replay_pause()")
     try:
         execute(cluster.primary, "CREATE TABLE paused AS SELECT 1 AS one")
-        with pytest.raises(ServerError, match=r"standby1 is .* MiB behind the primary"):
+        with pytest.raises(ServerError, match=r"standby1 lags the primary by .* MiB"):
             wait(cluster)
     finally:
         execute(cluster.standby, "SELECT pg_wal_replay_resume()")

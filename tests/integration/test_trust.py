@@ -42,7 +42,7 @@ def load(made: Path, server: Postgres, consent: trust.Consent) -> None:
     """Runs the folder's init.sql in database postgres, as a run does in its own."""
     found = trust.find(str(made), consent)
     access = access_to(server)
-    way = psql.Way(access.psql, access.keywords, "postgres")
+    way = psql.ClientProgram(access.psql, access.keywords, "postgres")
     psql.run(way, found.init[0], VALUES, print, trusted=found.trusted)
 
 

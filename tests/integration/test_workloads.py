@@ -141,7 +141,7 @@ def made(access: Access, name: str, seed: int) -> Iterator[psycopg.Connection[tu
     with connect(access, "postgres") as admin:
         admin.execute(f"CREATE DATABASE {dbname}")
         try:
-            way = psql.Way(access.psql, access.keywords, dbname)
+            way = psql.ClientProgram(access.psql, access.keywords, dbname)
             variables = {"scale": "1", "seed": str(seed)}
             for step in workload.find(name).init:
                 psql.run(way, step, variables, lambda _: None)

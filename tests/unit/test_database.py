@@ -39,13 +39,13 @@ changed = FACTS.but
     ],
 )  # fmt: skip
 def test_what_changed_of_a_server_is_said_in_words(after: ServerFacts, said: list[str]) -> None:
-    assert identity.same_server(FACTS, after) == said
+    assert identity.server_changes(FACTS, after) == said
 
 
 def test_settings_that_were_meant_to_change_are_no_change() -> None:
     after = changed(settings={"work_mem": "8MB", "fsync": "off"})
-    assert identity.same_server(FACTS, after, ["WORK_MEM"]) == []
-    assert identity.same_server(FACTS, after, ["fsync"]) != []
+    assert identity.server_changes(FACTS, after, ["WORK_MEM"]) == []
+    assert identity.server_changes(FACTS, after, ["fsync"]) != []
 
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), max_size=5)
@@ -90,7 +90,7 @@ def test_a_note_says_what_to_put_back_until_nothing_is(tmp_path: Path) -> None:
 def test_a_note_that_cannot_be_read_is_not_passed_over(tmp_path: Path, text: str) -> None:
     path = tmp_path / "1.json"
     path.write_text(text)
-    with pytest.raises(ServerError, match="which settings of the server to put back"):
+    with pytest.raises(ServerError, match="lists the settings of the server to put back"):
         Note(path).read()
 
 

@@ -118,7 +118,7 @@ def test_a_missing_program_names_its_package(tmp_path: Path) -> None:
     found = replace(
         workload.find("osm"), needs=workload.Needs({"nowhere-at-all": "osm2pgsql"}), files=()
     )
-    way = psql.Way(tmp_path / "psql", {}, "d")
+    way = psql.ClientProgram(tmp_path / "psql", {}, "d")
     with (
         pytest.raises(RunError, match="no program nowhere-at-all, which workload osm") as error,
         programs.program_environment(way, found, {}, print),

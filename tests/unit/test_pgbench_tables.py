@@ -217,7 +217,7 @@ def lines(
     said: list[tuple[str, int]] = []
     fill = FillProgress("pgbench_accounts", total, quiet, lambda *line: said.append(line))
     for done, elapsed_s in seen:
-        fill.told(done, elapsed_s)
+        fill.report(done, elapsed_s)
     fill.ended()
     return said
 

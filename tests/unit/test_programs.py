@@ -15,7 +15,7 @@ from pgpaces.errors import PlanError, RunError
 from pgpaces.programs.environment import filled, named
 from pgpaces.programs.files import user_path
 
-WAY = psql.Way(
+WAY = psql.ClientProgram(
     Path("/opt/pg/bin/psql"), {"host": "/tmp/a b", "user": "u", "password": "geheim"}, "d"
 )
 VALUES = {"scale": "2", "seed": "1", "hot": "5"}

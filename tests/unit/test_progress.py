@@ -71,11 +71,11 @@ def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys: pytest.CaptureFix
     listener = SweepProgress(None)
     listener.trial("", SLOT, 1, Progress(4, left={"": 4}))
     listener.stopping(1)
-    listener.done("", SLOT, PlanError("canceling statement", "mend the file"))
+    listener.done("", SLOT, PlanError("canceling statement", "fix the file"))
     listener.done("", SLOT, outcome())
     text = capsys.readouterr().err
     assert "not begun" in text
-    assert "mend the file" not in text
+    assert "fix the file" not in text
     assert "missed 0.0 %" in text
 
 

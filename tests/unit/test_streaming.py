@@ -86,20 +86,20 @@ def test_a_slow_standby_is_waited_for_as_long_as_it_moves(world: World) -> None:
     world.steps["standby1"] = iter([*range(0, 100 * MIB, step), 100 * MIB])
     wait(world, "standby1")
     assert world.now > 15 * 60
-    assert world.said[0].startswith("waiting: standby1 is 99.")
+    assert world.said[0].startswith("waiting: standby1 lags the primary by 99.")
     assert len(world.said) < world.now / 3
 
 
 def test_a_standby_that_gets_nowhere_is_given_up_with_how_far_it_is_behind(world: World) -> None:
     world.steps["standby1"] = stuck(92 * MIB)
-    with pytest.raises(ServerError, match=r"standby1 is 8\.0 MiB behind.* nothing for 60 s"):
+    with pytest.raises(ServerError, match=r"standby1 lags .* 8\.0 MiB.* nothing for 60 s"):
         wait(world, "standby1")
     assert world.now == pytest.approx(60, abs=1)
 
 
 def test_a_server_that_follows_nobody_is_no_standby(world: World) -> None:
     world.identities["standby1"] = (False, 1)
-    with pytest.raises(PlanError, match="standby1 is no standby: it is not in recovery"):
+    with pytest.raises(PlanError, match="standby1 is not a standby: it is not in recovery"):
         wait(world, "standby1")
 
 

@@ -1,17 +1,18 @@
-"""Prepares the target: our own databases, who owns one, their data, copies of them, and facts.
+"""Prepares the target: managed databases, their ownership and data, copies of them, and facts.
 
-access.py    the way to a server: how it is administered, and how errors there are told
-ownership.py whether a database is ours; one that is not is never changed
-creation.py  managed databases come into being and go, and what a kill left of them
-specification.py  which data is wanted, and what was made of it
-data.py      a workload's data in a managed database, or in one that was handed over
+access.py    administrative sessions of a server, and their errors
+ownership.py whether pgpaces owns a database; it never changes others
+creation.py  creates and drops managed databases, also those that a killed run left
+specification.py  the specification of a dataset
+data.py      a workload's data in a managed database, or in one named with --own
 steps.py     its steps: SQL files by psql, programs under a watchdog
-source.py    source databases: copied, from here or from another server
-copies.py    copies for trials that write, and a server at rest before them
-settings.py  settings applied as mildly as it can be, verified
-changes.py   settings that outlive a session: noted before they are changed, put back after
-streaming.py standbys: until they have what the primary wrote
-identity.py  facts of a server, and whether it is still the same one
+source.py    source databases: copied, on the same server or from another
+copies.py    copies for trials that write; waits until the server is at rest
+settings.py  settings applied with the smallest scope possible, and verified
+changes.py   changes of settings that outlive a session: recorded before, put back after
+streaming.py waits until standbys have replayed what the primary wrote
+identity.py  facts of a server, and their changes
 
-We never drop, truncate or overwrite what is not ours. Knows nothing of load and results.
+It never drops, truncates or overwrites what pgpaces does not own. Knows nothing of load and
+results.
 """

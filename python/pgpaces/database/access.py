@@ -1,4 +1,4 @@
-"""The way to a server: how it is administered, and how what goes wrong there is told.
+"""Administrative sessions of a server, and their errors.
 
 Knows nothing of ownership, data and copies.
 """
@@ -19,6 +19,8 @@ from pgpaces.errors import ConsentError, PrepareError, ServerError
 from pgpaces.plan import without_secrets
 
 if TYPE_CHECKING:
+    from typing import LiteralString
+
     import psycopg
     from psycopg import sql
 
@@ -32,7 +34,7 @@ _NOTICED_S = 2.0
 class Access(Struct, frozen=True):
     """How to administer a server: libpq keywords (the password among them) and psql.
 
-    folders: of programs, the preferred first, where pg_dump is looked for.
+    folders: where to look for pg_dump, the preferred first.
     """
 
     keywords: Mapping[str, str]
@@ -45,7 +47,7 @@ class Access(Struct, frozen=True):
 
     @property
     def dbname(self) -> str:
-        """The database that we administer from."""
+        """The database of administrative sessions."""
         return self.keywords.get("dbname", "")
 
 
@@ -53,9 +55,9 @@ class Access(Struct, frozen=True):
 def connect(
     access: Access, dbname: str | None = None, *, as_the_load: bool = False
 ) -> Iterator[Session]:
-    """An administrative session in autocommit. What goes wrong in it is a ServerError.
+    """An administrative session in autocommit. Its errors become a ServerError.
 
-    as_the_load: with the client encoding that the load gets.
+    as_the_load: with the client encoding of the load.
     """
     import psycopg
 
@@ -73,7 +75,7 @@ def connect(
 
 @contextlib.contextmanager
 def common(access: Access) -> Iterator[Session]:
-    """A session in the database that every pgpaces can find: locks are a database's own."""
+    """A session in a database that every pgpaces can open: advisory locks are local to one."""
     with contextlib.ExitStack() as stack:
         try:
             session = stack.enter_context(connect(access, "postgres"))
@@ -83,9 +85,9 @@ def common(access: Access) -> Iterator[Session]:
 
 
 def locked(admin: Session, name: str) -> bool:
-    """Takes a lock for as long as the session lasts; false where another pgpaces keeps it.
+    """Takes a lock until the end of the session; false if another pgpaces has it.
 
-    The server needs a moment to notice that one which was killed is gone.
+    The server needs a moment to notice that a client was killed, so it tries for some time.
     """
     query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
     deadline = time.monotonic() + _NOTICED_S
@@ -99,17 +101,17 @@ def locked(admin: Session, name: str) -> bool:
 
 
 def hold(admin: Session, dbname: str) -> None:
-    """Keeps other pgpaces from this database as long as the session lasts."""
+    """Locks the database against other pgpaces until the end of the session."""
     if not locked(admin, dbname):
         raise ServerError(
             f"another pgpaces is using database {dbname} on this server",
-            "wait until it is done, or use another --scale or --data-seed to get a database apart",
+            "wait until it is done, or use another --scale or --data-seed to get another database",
         )
 
 
 @contextlib.contextmanager
-def explained(dbname: str) -> Iterator[None]:
-    """What goes wrong while a database is made, as a ConsentError or a PrepareError."""
+def preparation_errors(dbname: str) -> Iterator[None]:
+    """Turns errors of making a database into a ConsentError or a PrepareError."""
     import psycopg
 
     try:
@@ -134,8 +136,8 @@ def explained(dbname: str) -> Iterator[None]:
         raise PrepareError(f"preparing database {dbname} failed: {str(error).strip()}") from None
 
 
-def within(admin: Session, statement: sql.Composable, seconds: float) -> bool:
-    """Runs a statement; false, and the session closed, where there is no answer in time."""
+def execute_within(admin: Session, statement: sql.Composable, seconds: float) -> bool:
+    """Runs a statement; without an answer in time, closes the session and returns false."""
     connection = admin.pgconn
     deadline = time.monotonic() + seconds
     connection.send_query(statement.as_bytes(admin))
@@ -150,18 +152,27 @@ def within(admin: Session, statement: sql.Composable, seconds: float) -> bool:
 
 
 def size(admin: Session, dbname: str) -> int:
-    """Of a database, in bytes; 0 of one that a kill left half dropped."""
+    """The size of a database in bytes; 0 for a half-dropped one."""
     row = admin.execute("SELECT coalesce(pg_database_size(%s), 0)", (dbname,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
+def with_names(text: LiteralString, *names: str) -> sql.Composed:
+    """A statement with quoted names in place of its `{}`."""
+    from psycopg import sql
+
+    from pgpaces.sessions import Identifier
+
+    return sql.SQL(text).format(*map(Identifier, names))
+
+
 def server_id(admin: Session, access: Access) -> str:
-    """What tells a server from others: its system identifier, or its address if it hides that."""
+    """The system identifier of a server; a hash of its address if the role may not read it."""
     import psycopg
 
     try:
         row = admin.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
         return str(row[0]) if row else ""
     except psycopg.errors.InsufficientPrivilege:
-        place = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
-        return hashlib.sha256("\0".join(place).encode()).hexdigest()[:16]
+        address = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
+        return hashlib.sha256("\0".join(address).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Copies of databases, and a server that is at rest when a trial begins.
+"""Copies of databases, and waiting until the server is at rest.
 
 Knows nothing of how the data was made.
 """
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pgpaces.database import creation, ownership
-from pgpaces.database.access import Access, Say, connect, explained, size, within
+from pgpaces.database.access import (
+    Access,
+    Say,
+    connect,
+    execute_within,
+    preparation_errors,
+    size,
+    with_names,
+)
 from pgpaces.database.changes import SettingChange, statement
 from pgpaces.database.ownership import COPY, Ownership
 from pgpaces.errors import PrepareError
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 
     from pgpaces.database.access import Session
 
-# At the end of a run: for a sign of life, and for the drop of a copy, which may need a checkpoint.
+# At the end of a run: for an answer, and for the drop of a copy, which may need a checkpoint.
 _ALIVE_S, _DROP_S = 2.0, 300.0
 _CONNECT_S = "5"
 VACUUM_S = 120.0
@@ -38,7 +46,7 @@ def clone(
     """A copy of the prepared database for a trial that writes; dropped at the end."""
     dbname = creation.run_name(origin.dbname)
     started = time.monotonic()
-    with explained(dbname):
+    with preparation_errors(dbname):
         exists, comment = ownership.comment_on(admin, dbname)
         if exists and Ownership.read(comment) is None:
             raise ownership.refuse(dbname)
@@ -58,39 +66,35 @@ def clone(
             clone_seconds=clone_seconds,
         )
     finally:
-        # Where the server died or stands still, the next run drops it.
+        # If the server died or hangs, the next run drops it.
         with contextlib.suppress(Exception):
             _drop_copy(access, admin, dbname)
 
 
 def _drop_copy(access: Access, admin: Session, dbname: str) -> None:
-    """Through a session of its own where a restart of the server ended the one that made it."""
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
-    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(Identifier(dbname))
+    """Drops it, in a new session if a restart of the server ended the old one."""
+    drop = with_names("DROP DATABASE IF EXISTS {} WITH (FORCE)", dbname)
     if not (admin.closed or admin.broken) and _answers(admin):
-        within(admin, drop, _DROP_S)
+        execute_within(admin, drop, _DROP_S)
     elif admin.broken:
         keywords = {**access.keywords, "connect_timeout": _CONNECT_S}
-        with connect(replace(access, keywords=keywords)) as again:
-            within(again, drop, _DROP_S)
+        with connect(replace(access, keywords=keywords)) as session:
+            execute_within(session, drop, _DROP_S)
 
 
 def _answers(admin: Session) -> bool:
     from psycopg import Error, sql
 
     try:
-        return within(admin, sql.SQL("SELECT 1"), _ALIVE_S) and not admin.broken
+        return execute_within(admin, sql.SQL("SELECT 1"), _ALIVE_S) and not admin.broken
     except Error:
         return False
 
 
 def copy(admin: Session, dbname: str, template: str) -> list[str]:
-    """Makes a database as a copy of another, with the settings of that; those it did not take.
+    """Makes a copy of a database with its settings; returns the settings that were refused.
 
-    Raises PrepareError with the sessions that keep it from being copied; psycopg.Error.
+    Raises PrepareError with the sessions that prevent the copy; psycopg.Error.
     """
     import psycopg
 
@@ -105,7 +109,7 @@ def copy(admin: Session, dbname: str, template: str) -> list[str]:
 
 
 def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[str]:
-    """Gives a database settings of its own; those that the role may not give, or nobody knows."""
+    """Gives a database settings; returns those that the server refused."""
     import psycopg
 
     refused = []
@@ -120,24 +124,19 @@ def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[s
 
 
 def _create(dbname: str, template: str, version: int) -> sql.Composed:
-    """The statement. Of the two strategies the one whose work is over when it ends.
+    """The statement, with the strategy whose work is complete when the statement ends.
 
-    By wal_log, the default, the pages are written to the log and then by the next checkpoint, which
-    a trial would pay for or wait for. Together with that checkpoint, file_copy took 0.46 to 0.93 of
-    the time at every size tried (docs/how-to/settings-and-data.md).
+    By wal_log, the default, pages go to the WAL and then to disk by the next checkpoint, whose
+    cost a trial would bear. Together with that checkpoint, file_copy took 0.46 to 0.93 of the
+    time at every size (docs/how-to/settings-and-data.md).
     """
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
-    parts = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-        Identifier(dbname), Identifier(template)
-    )
-    return parts + sql.SQL(" STRATEGY file_copy") if version >= _STRATEGIES_SINCE else parts
+    if version >= _STRATEGIES_SINCE:
+        return with_names("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy", dbname, template)
+    return with_names("CREATE DATABASE {} TEMPLATE {}", dbname, template)
 
 
 def settings_of(admin: Session, dbname: str) -> list[tuple[str, str]]:
-    """A database's own settings, which no copy of it has by itself."""
+    """The settings of a database, which CREATE DATABASE does not copy."""
     query = (
         "SELECT split_part(entry, '=', 1), substr(entry, strpos(entry, '=') + 1)"
         " FROM pg_catalog.pg_db_role_setting s"
@@ -148,21 +147,21 @@ def settings_of(admin: Session, dbname: str) -> list[tuple[str, str]]:
 
 
 def users(admin: Session, dbname: str) -> str:
-    """Who is in a database: how many sessions of which role, and what they call themselves."""
+    """The sessions in a database: their count, role and application name."""
     query = (
-        "SELECT count(*), coalesce(usename, 'nobody'), coalesce(nullif(application_name, ''), '?')"
+        "SELECT count(*), coalesce(usename, 'no role'), coalesce(nullif(application_name, ''), '?')"
         " FROM pg_catalog.pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
         " GROUP BY 2, 3 ORDER BY 1 DESC LIMIT 8"
     )
-    found = admin.execute(query, (dbname,)).fetchall()
-    return ", ".join(f"{count} of {role} ({application})" for count, role, application in found)
+    rows = admin.execute(query, (dbname,)).fetchall()
+    return ", ".join(f"{count} of {role} ({application})" for count, role, application in rows)
 
 
 def settle(admin: Session, prepared: Prepared, *, checkpoint: bool) -> Prepared:
-    """Lets the server finish what it has to do about a database, so that no trial pays for it.
+    """Lets the server finish its work on a database, so that no trial bears the cost.
 
-    Writes what is dirty to disk, where the role may ask for that, and waits until autovacuum is
-    done there; what could not be had is in the notes.
+    Runs a checkpoint, if the role may, and waits until autovacuum is done there; the notes say
+    what was not possible.
     """
     import psycopg
 
@@ -177,7 +176,7 @@ def settle(admin: Session, prepared: Prepared, *, checkpoint: bool) -> Prepared:
                 " (PostgreSQL 15 and later)"
             )
     deadline = started + VACUUM_S
-    while _is_vacuumed(admin, prepared.dbname):
+    while _is_being_vacuumed(admin, prepared.dbname):
         if time.monotonic() > deadline:
             notes.append(f"autovacuum was still at work after {VACUUM_S:.0f} s, and may disturb")
             break
@@ -190,10 +189,11 @@ def settle(admin: Session, prepared: Prepared, *, checkpoint: bool) -> Prepared:
     )
 
 
-def _is_vacuumed(admin: Session, dbname: str) -> bool:
-    """A role without pg_read_all_stats sees no worker's type, but that somebody vacuums there.
+def _is_being_vacuumed(admin: Session, dbname: str) -> bool:
+    """Whether autovacuum works there.
 
-    9.6 has no column backend_type, and its workers say in their query what they are.
+    A role without pg_read_all_stats sees the vacuum, not the type of its backend. 9.6 has no
+    column backend_type; the query of its workers shows their type.
     """
     query = (
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE datname = %(name)s"

@@ -1,8 +1,8 @@
-"""How managed databases come into being and go, so that a kill at any moment leaves none for good.
+"""Creates and drops managed databases, so that a kill at any moment leaves none for good.
 
-A database is created under a random name, then owned, then given its name: none of ours ever has
-its name without ownership. Until it has it, a note in pgpaces' home holds the random name, under
-a lock that ends with the process. Knows nothing of data, load and results.
+A database is created under a random name, marked as owned, then renamed: no managed database has
+its final name without ownership. Until the rename, a note in pgpaces' home holds the random name,
+under a lock that ends with the process. Knows nothing of data, load and results.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from pgpaces.database.access import (
     Say,
     common,
     connect,
-    explained,
     hold,
+    preparation_errors,
     server_id,
     size,
+    with_names,
 )
 from pgpaces.database.ownership import COPY, PREPARING, Ownership
 from pgpaces.home import home
@@ -36,35 +37,30 @@ if TYPE_CHECKING:
 
 _PREFIX = "pgpaces_new_"
 _RUN = "_run"
-# A backend that was told to end has ended; copying a database looks out for that at every file.
+# For a backend to end: a copy of a database checks for interrupts at every file.
 _ENDED_S = 10.0
 
 
 def run_name(dbname: str) -> str:
-    """What the copy of a database for one trial is called."""
+    """The name of the copy of a database for one trial."""
     return dbname + _RUN
 
 
 def create(
     access: Access, admin: Session, dbname: str, owned: Ownership, make: Callable[[str], object]
 ) -> None:
-    """Creates a managed database. make: creates it, under the name that it is given.
+    """Creates a managed database. make: creates it under the name of its argument.
 
-    Raises what `make` raises, psycopg.Error; nothing is left then, unless the server is gone.
+    Raises psycopg.Error and the errors of `make`; then drops it, if the server still runs.
     """
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
     name = _PREFIX + secrets.token_hex(8)
-    # As long as a backend works on it, also one whose client was killed.
+    # The backend holds it while it works on the database, also after its client was killed.
     admin.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK_CLASS, name))
     with _noted(name, server_id(admin, access)) as note:
         try:
             make(name)
             ownership.set_ownership(admin, name, owned)
-            rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
-            admin.execute(rename.format(Identifier(name), Identifier(dbname)))
+            admin.execute(with_names("ALTER DATABASE {} RENAME TO {}", name, dbname))
         except BaseException:
             with contextlib.suppress(Exception):
                 admin.execute(ownership.drop(name, if_exists=True))
@@ -80,9 +76,10 @@ def _folder() -> Path:
 
 @contextlib.contextmanager
 def _noted(name: str, server: str) -> Iterator[Path]:
-    """A durable note of a database that is being created, locked as long as this lasts.
+    """A durable, locked note of a database that is being created.
 
-    Where the home takes none, what a kill leaves stays, but is in the way of nothing.
+    Without a writable home, a kill leaves a database that no later run drops, but none needs
+    its name.
     """
     path = _folder() / name
     with contextlib.ExitStack() as stack:
@@ -96,62 +93,61 @@ def _noted(name: str, server: str) -> Iterator[Path]:
         yield path
 
 
-# --- what a kill left -------------------------------------------------------------------------
+# --- leftovers of killed runs -----------------------------------------------------------------
 
 
-def drop_left_behind(access: Access, admin: Session, held: Session, say: Say) -> int:
-    """Drops what a pgpaces that was killed left on this server; the bytes that this frees.
+def drop_leftovers(access: Access, admin: Session, locks: Session, say: Say) -> int:
+    """Drops the databases that killed runs left on this server; returns the freed bytes.
 
-    That are copies for trials and unfinished data that no process holds, and databases without
-    their name yet.
-    held: the session of `common`. Raises psycopg.Error where the server is gone.
+    These are copies for trials and unfinished data that no process has locked, and databases
+    before their rename. locks: the session of `common`. Raises psycopg.Error if the server is gone.
     """
     import psycopg
 
     freed = 0
-    for dbname in _left(access, admin, held):
+    for dbname in _leftovers(access, admin, locks):
         try:
             bytes_taken = size(admin, dbname)
-            say(f"dropping {dbname}, which a run that was killed left behind")
+            say(f"dropping {dbname}, which a killed run left")
             ownership.drop_owned(admin, dbname)
             (_folder() / dbname).unlink(missing_ok=True)
             freed += bytes_taken
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:
                 raise
-            say(f"warning: a killed run left {dbname} behind: {error.diag.message_primary}")
+            say(f"warning: {dbname}, which a killed run left, stays: {error.diag.message_primary}")
     return freed
 
 
 def clean(access: Access, say: Say = lambda _: None) -> int:
-    """Drops every database that we made; the bytes that this frees. Raises PrepareError.
+    """Drops every database that pgpaces created; returns the freed bytes. Raises PrepareError.
 
-    One that was handed over stays: it is for whoever made it to drop.
+    A database of --own stays: the user created it.
     """
-    with connect(access) as admin, common(access) as held:
-        freed = drop_left_behind(access, admin, held, say)
-        for dbname, (owned, bytes_taken) in ownership.ours(access).items():
+    with connect(access) as admin, common(access) as locks:
+        freed = drop_leftovers(access, admin, locks, say)
+        for dbname, (owned, bytes_taken) in ownership.owned_databases(access).items():
             if owned.own or dbname.startswith(_PREFIX):  # another pgpaces is making that one
                 continue
-            hold(held, dbname)
-            with explained(dbname):
+            hold(locks, dbname)
+            with preparation_errors(dbname):
                 admin.execute(ownership.drop(dbname))
             freed += bytes_taken
     return freed
 
 
-def _left(access: Access, admin: Session, held: Session) -> Iterator[str]:
-    """The databases that a kill left. Until the next one is asked for, no other pgpaces takes it.
+def _leftovers(access: Access, admin: Session, locks: Session) -> Iterator[str]:
+    """The databases that killed runs left, each locked until the next one is requested.
 
-    Those of other roles are left to them, and on a standby nothing can be dropped.
+    Without databases of other roles; none on a standby, where nothing can be dropped.
     """
     query = (
-        # -2: DROP DATABASE was stopped in its middle; nothing can connect to it any more.
+        # -2: DROP DATABASE was interrupted; no session can connect to it any more.
         "SELECT datname, shobj_description(oid, 'pg_database'), datconnlimit = -2"
         " FROM pg_catalog.pg_database"
         " WHERE pg_has_role(datdba, 'USAGE') AND NOT pg_is_in_recovery() AND datname ~ '^pgpaces_'"
     )
-    notes = list(_left_notes(admin, access))
+    notes = list(_leftover_notes(admin, access))
     for dbname, comment, half_dropped in admin.execute(query).fetchall():
         owned = Ownership.read(comment)
         unnamed = owned and dbname.startswith(_PREFIX)
@@ -159,21 +155,21 @@ def _left(access: Access, admin: Session, held: Session) -> Iterator[str]:
             yield dbname
         elif owned and not owned.own and owned.state in (COPY, PREPARING):
             lock = (LOCK_CLASS, dbname.removesuffix(_RUN) if owned.state == COPY else dbname)
-            row = held.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock).fetchone()
+            row = locks.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock).fetchone()
             if row and row[0]:
                 yield dbname
-                held.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", lock)
+                locks.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", lock)
 
 
-def _left_notes(admin: Session, access: Access) -> Iterator[str]:
-    """What is noted about this server by processes that have ended, and no backend makes now.
+def _leftover_notes(admin: Session, access: Access) -> Iterator[str]:
+    """Databases in notes about this server by ended processes; ends the backends on them.
 
-    A note without a database goes.
+    Removes notes without a database.
     """
     paths = list(_folder().glob(f"{_PREFIX}*"))
     server = server_id(admin, access) if paths else ""
     for path in paths:
-        if not _is_left(path, server):
+        if not _is_leftover(path, server):
             continue
         _end_makers(admin, path.name)
         exists, _ = ownership.comment_on(admin, path.name)
@@ -183,8 +179,8 @@ def _left_notes(admin: Session, access: Access) -> Iterator[str]:
             path.unlink(missing_ok=True)
 
 
-def _is_left(path: Path, server: str) -> bool:
-    """Whether a note is about this server, and whoever wrote it has ended."""
+def _is_leftover(path: Path, server: str) -> bool:
+    """Whether a note is about this server, and the process that wrote it has ended."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,7 +190,7 @@ def _is_left(path: Path, server: str) -> bool:
 
 
 def _makers(admin: Session, name: str) -> list[int]:
-    """The backends that work on a database without its name."""
+    """The backends that work on a database before its rename."""
     query = (
         "SELECT pid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND classid::bigint = %s"
         " AND objid::bigint = hashtext(%s)::bigint & 4294967295 AND objsubid = 2"
@@ -203,7 +199,7 @@ def _makers(admin: Session, name: str) -> list[int]:
 
 
 def _end_makers(admin: Session, name: str) -> None:
-    """Ends what a process that was killed has its backend do still."""
+    """Ends the backends of a killed process."""
     import psycopg
 
     deadline = time.monotonic() + _ENDED_S

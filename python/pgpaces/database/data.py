@@ -1,4 +1,4 @@
-"""Makes sure that a database holds the data of a workload, in a managed database or handed over.
+"""The data of a workload in a managed database, or in one named with --own.
 
 Knows nothing of load and results.
 """
@@ -17,7 +17,16 @@ from msgspec import Struct
 
 from pgpaces import programs, psql
 from pgpaces.database import changes, copies, creation, ownership, source, steps
-from pgpaces.database.access import Access, Say, common, connect, explained, hold, size
+from pgpaces.database.access import (
+    Access,
+    Say,
+    common,
+    connect,
+    hold,
+    preparation_errors,
+    size,
+    with_names,
+)
 from pgpaces.database.ownership import PREPARING, READY, Ownership
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import ConsentError
@@ -32,19 +41,20 @@ _MAJORS = range(9, 100)
 
 @contextlib.contextmanager
 def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
-    """The database that `spec` asks for, ready and held against other pgpaces until the end.
+    """The database of a specification, ready and locked against other pgpaces until the end.
 
-    Raises ConsentError for a database that is not ours, PrepareError where making it fails.
+    Raises ConsentError for a database that pgpaces does not own, PrepareError if making it fails.
     """
-    changes.put_back_left_behind(access, None, say)
-    with source.elsewhere(access, spec.from_database) as admin, common(access) as held:
+    changes.put_back_leftovers(access, None, say)
+    with source.session_outside(access, spec.from_database) as admin, common(access) as locks:
         major = admin.info.server_version // 10_000
         fingerprint = _fingerprint(_identity(spec), major)
         dbname = spec.own or _dbname(spec, fingerprint)
-        hold(held, dbname)
-        creation.drop_left_behind(access, admin, held, say)
+        hold(locks, dbname)
+        creation.drop_leftovers(access, admin, locks, say)
         started = time.monotonic()
-        created = _ensure(access, admin, DatabaseTarget(dbname, fingerprint, spec), say)
+        target = DatabaseTarget(dbname, fingerprint, spec)
+        created = _ensure(access, admin, target, say)
         seconds = time.monotonic() - started
         prepared = Prepared(dbname, fingerprint, created, seconds, size(admin, dbname))
         if spec.workload.writes and spec.own is None:
@@ -52,15 +62,13 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
                 yield copies.settle(admin, copy, checkpoint=True)
         else:
             if spec.workload.writes:
-                # No copy is made of a database handed over: the next trial must make it anew.
-                ownership.set_ownership(
-                    admin, dbname, DatabaseTarget(dbname, fingerprint, spec).ownership("used")
-                )
+                # A database of --own is not copied: the next trial must make its data again.
+                ownership.set_ownership(admin, dbname, target.ownership("used"))
             yield copies.settle(admin, prepared, checkpoint=created)
 
 
 def as_is(access: Access) -> Prepared:
-    """The database that the connection leads to, untouched. Raises ServerError."""
+    """The database of the connection, unchanged. Raises ServerError."""
     with connect(access) as session:
         row = session.execute(
             "SELECT current_database(), pg_database_size(current_database())"
@@ -70,7 +78,7 @@ def as_is(access: Access) -> Prepared:
 
 
 class DatabaseTarget(Struct, frozen=True):
-    """A database to make sure of."""
+    """A database that must have the specified data."""
 
     dbname: str
     fingerprint: str
@@ -84,12 +92,15 @@ class DatabaseTarget(Struct, frozen=True):
 
 
 def _identity(spec: DatasetSpec) -> str:
-    """What the data depends on beside the server's version."""
+    """All that the data depends on, except the server's version."""
     if spec.from_database is not None:
         return f"{source.identity(spec.from_database)} {spec.occasion}"
-    values = {**spec.variables, "scale": str(spec.scale), "seed": str(spec.seed)}
-    read = programs.identity(spec.workload, values)
+    read = programs.identity(spec.workload, _values(spec))
     return f"{spec.workload.data_hash} {spec.scale} {spec.seed}{' ' if read else ''}{read}"
+
+
+def _values(spec: DatasetSpec) -> dict[str, str]:
+    return {**spec.variables, "scale": str(spec.scale), "seed": str(spec.seed)}
 
 
 def _fingerprint(identity: str, major: int) -> str:
@@ -97,15 +108,15 @@ def _fingerprint(identity: str, major: int) -> str:
 
 
 def fingerprints(spec: DatasetSpec) -> frozenset[str]:
-    """What its data is known by, on servers of any version. Raises RunError."""
+    """The fingerprints of its data on servers of any version. Raises RunError."""
     identity = _identity(spec)
     return frozenset(_fingerprint(identity, major) for major in _MAJORS)
 
 
 def names(spec: DatasetSpec, major: int | None) -> tuple[str, ...]:
-    """The databases that a trial works in, on a server of this version: its data's, and the copy.
+    """The databases of a trial on a server of this version: that of the data, and its copy.
 
-    major: None where it is not known; then `*` stands for what depends on it. Raises RunError.
+    major: None if unknown; then `*` stands for the fingerprint. Raises RunError.
     """
     identity = _identity(spec)
     dbname = spec.own or _dbname(spec, "*" if major is None else _fingerprint(identity, major))
@@ -114,7 +125,7 @@ def names(spec: DatasetSpec, major: int | None) -> tuple[str, ...]:
 
 
 def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
-    """A name after the folder that makes the data: workloads with the same data share it."""
+    """A name after the folder of the first init file: workloads with the same data share it."""
     if spec.from_database is not None:
         name = _plain(source.name_of(spec.from_database), 35)
         return f"pgpaces_from_{name}_{fingerprint}"
@@ -124,12 +135,12 @@ def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
 
 
 def _plain(text: str, length: int) -> str:
-    """A name as part of one of ours, which must not be longer than a name may be."""
+    """A text as part of a database's name, whose length is limited."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:length]
 
 
 def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> bool:
-    """Makes sure that the database holds the data; true if it was made now."""
+    """Makes the data unless the database has it; returns whether it did."""
     exists, comment = ownership.comment_on(admin, target.dbname)
     owned = Ownership.read(comment)
     ready = owned is not None and (owned.fingerprint, owned.state) == (target.fingerprint, READY)
@@ -139,7 +150,7 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) ->
         return False
     if target.spec.from_database is None:
         steps.check_extensions(admin, target.spec.workload)
-    with explained(target.dbname):
+    with preparation_errors(target.dbname):
         if target.spec.own is not None:
             _empty_own(access, target, exists, owned)
             ownership.set_ownership(admin, target.dbname, target.ownership(PREPARING))
@@ -150,7 +161,7 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) ->
                 ownership.drop_owned(admin, target.dbname)
             _create(access, admin, target, say)
     try:
-        with explained(target.dbname):
+        with preparation_errors(target.dbname):
             _fill(access, admin, target, say)
     except BaseException:
         if target.spec.own is None:
@@ -162,17 +173,13 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) ->
 
 
 def _create(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> None:
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
     from_database = target.spec.from_database
 
     def make(name: str) -> None:
         if from_database is not None:
             source.create(access, admin, from_database, name, say)
         else:
-            admin.execute(sql.SQL("CREATE DATABASE {}").format(Identifier(name)))
+            admin.execute(with_names("CREATE DATABASE {}", name))
 
     creation.create(access, admin, target.dbname, target.ownership(PREPARING), make)
 
@@ -183,24 +190,19 @@ def _fill(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> N
         source.fill(access, admin, spec.from_database, target.dbname, say)
         return
     what = f"{spec.workload.name} at scale {spec.scale}"
-    values = {**spec.variables, "scale": str(spec.scale), "seed": str(spec.seed)}
-    way = psql.Way(access.psql, access.keywords, target.dbname)
-    steps.make(way, spec.workload, values, lambda text: say(f"preparing {what}: {text}"))
+    client = psql.ClientProgram(access.psql, access.keywords, target.dbname)
+    steps.make(client, spec.workload, _values(spec), lambda text: say(f"preparing {what}: {text}"))
 
 
 def _empty_own(
     access: Access, target: DatabaseTarget, exists: bool, owned: Ownership | None
 ) -> None:
-    """A database that the user handed over: used if empty, emptied if that was said too."""
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
+    """Empties a database of --own. Raises ConsentError if it has other data, without --fresh."""
     if not exists:
         raise ConsentError(
             f"database {target.dbname} does not exist",
             f"create it (createdb {shlex.quote(target.dbname)}), or leave --own out:"
-            " pgpaces makes its own",
+            " pgpaces then makes one",
         )
     with connect(access, target.dbname) as session:
         schemas = session.execute(
@@ -217,5 +219,5 @@ def _empty_own(
                 "--own takes an empty database; add --fresh to drop everything that is in it",
             )
         for name in used:
-            session.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(Identifier(name)))
+            session.execute(with_names("DROP SCHEMA {} CASCADE", name))
         session.execute("CREATE SCHEMA IF NOT EXISTS public")

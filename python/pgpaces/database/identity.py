@@ -1,4 +1,4 @@
-"""What must be known of a server to repeat a trial, and whether it is still the same one.
+"""The facts of a server that a repetition of a trial needs, and their changes.
 
 Changes nothing there.
 """
@@ -13,9 +13,9 @@ from pgpaces.facts import ServerFacts
 
 
 def facts(access: Access, dbname: str) -> ServerFacts:
-    """What must be known of a server to repeat a trial: version, identity, settings.
+    """The facts of a server: version, identity, settings.
 
-    settings: those that are not at their default, in the session that the load gets.
+    settings: those that are not at their default, in a session of the load.
     """
     import psycopg
 
@@ -27,8 +27,8 @@ def facts(access: Access, dbname: str) -> ServerFacts:
             " OR (source = 'client' AND name NOT IN ('application_name', 'client_encoding'))"
             " ORDER BY 1"
         ).fetchall()
-        found: dict[str, str | None] = {}
-        optional = {
+        optional: dict[str, str | None] = {}
+        queries = {
             "system_identifier": "SELECT system_identifier::text FROM pg_control_system()",
             "data_directory": "SELECT current_setting('data_directory')",
             "postmaster_started": (
@@ -37,21 +37,21 @@ def facts(access: Access, dbname: str) -> ServerFacts:
             ),
             "configure": "SELECT setting FROM pg_config() WHERE name = 'CONFIGURE'",
         }
-        for key, query in optional.items():
+        for key, query in queries.items():
             try:
                 row = session.execute(query).fetchone()
-                found[key] = row[0] if row else None
+                optional[key] = row[0] if row else None
             except psycopg.Error:
-                found[key] = None
+                optional[key] = None
         return ServerFacts(
             version=session.info.parameter_status("server_version") or "unknown",
             version_text=version[0] if version else "",
             version_number=session.info.server_version,
             settings={name: value for name, value in settings if not _may_hold_secrets(name)},
-        ).but(**found)
+        ).but(**optional)
 
 
-_SAME = {
+_CHANGES = {
     "system_identifier": "it is another server: its system identifier was {}, and is {}",
     "version": "its version was {}, and is {}",
     "configure": "its programs were built with {}, and are with {}",
@@ -60,28 +60,27 @@ _SAME = {
 }
 
 
-def same_server(
+def server_changes(
     before: ServerFacts, after: ServerFacts, ignoring: Collection[str] = ()
 ) -> list[str]:
-    """What changed of a server between two of its `facts`, in words; empty: nothing.
+    """The changes of a server between two of its `facts`, in words.
 
-    What one of them does not know is no change. ignoring: settings that were meant to change.
+    A fact that one of them lacks is no change. ignoring: settings that pgpaces changed.
     """
-    found = []
-    for key, words in _SAME.items():
+    sentences = []
+    for key, words in _CHANGES.items():
         old, new = getattr(before, key), getattr(after, key)
         if old is not None and new is not None and old != new:
-            found.append(words.format(old, new))
-    spared = {name.lower() for name in ignoring}
-    was_set, now_set = before.settings, after.settings
-    for name in sorted(was_set.keys() | now_set.keys()):
-        if name.lower() not in spared and was_set.get(name) != now_set.get(name):
-            was, now = was_set.get(name, "its default"), now_set.get(name, "its default")
-            found.append(f"its setting {name} was {was}, and is {now}")
-    return found
+            sentences.append(words.format(old, new))
+    ignored = {name.lower() for name in ignoring}
+    for name in sorted(before.settings.keys() | after.settings.keys()):
+        old, new = (each.settings.get(name, "its default") for each in (before, after))
+        if name.lower() not in ignored and old != new:
+            sentences.append(f"its setting {name} was {old}, and is {new}")
+    return sentences
 
 
-# Where a server is, not how it behaves.
+# Settings of a server's place, not of its behavior.
 _PLACES = (
     "data_directory|config_file|hba_file|ident_file|external_pid_file|unix_socket_directories"
     "|listen_addresses|port|ssl_.*_file|server_version_num|archive_directory|cluster_name"
@@ -89,7 +88,7 @@ _PLACES = (
 
 
 def settings_of(access: Access) -> dict[str, str]:
-    """Every setting of a server with the value that a session of ours has, but for places.
+    """All settings of a server in an administrative session, without places and secrets.
 
     Raises ServerError.
     """
@@ -112,13 +111,13 @@ def _may_hold_secrets(setting: str) -> bool:
 
 
 def is_superuser(access: Access) -> bool:
-    """Whether the role that we are there may do everything. Raises ServerError."""
+    """Whether the role of the connection is a superuser. Raises ServerError."""
     with connect(access) as session:
         return session.info.parameter_status("is_superuser") == "on"
 
 
 def free_connections(access: Access) -> int | None:
-    """How many more sessions the server lets in; None where it does not say."""
+    """The number of free connections of the server; None if it is not available."""
     import psycopg
 
     # 9.6 has no column backend_type, and shows clients only.

@@ -1,7 +1,7 @@
-"""Who owns a database: pgpaces changes only those whose comment says they are its own.
+"""Ownership of databases: pgpaces changes only those whose comment says that it owns them.
 
-The ownership is the database's comment: it says what the data is, and whether it is complete. Knows
-nothing of how data is made.
+The comment also identifies the data and says whether it is complete. Knows nothing of how data is
+made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from pgpaces.database.access import Access, connect
+from pgpaces.database.access import Access, connect, with_names
 from pgpaces.errors import ConsentError
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pgpaces.database.access import Session
 
 _PREFIX = "pgpaces "
-# States of data: of a copy for one trial, of data that is being made, and of such as may be used.
+# States: a copy for one trial, data that is being made, data that is complete.
 COPY, PREPARING, READY = "copy", "preparing", "ready"
 _FORCE_SINCE = 130_000
 
 
 class Ownership(Struct, frozen=True):
-    """What a managed database says of itself; own: it was handed over, not made by us."""
+    """The comment of a managed database. own: the user created it, for --own."""
 
     workload: str
     fingerprint: str
@@ -40,23 +40,19 @@ class Ownership(Struct, frozen=True):
 
     @classmethod
     def read(cls, comment: str | None) -> Ownership | None:
-        """The ownership that a comment states; None where it is not ours."""
+        """The ownership in a comment; None for a comment of others."""
         if comment is None or not comment.startswith(_PREFIX):
             return None
         try:
             values = json.loads(comment.removeprefix(_PREFIX))
-            return cls(
-                values["workload"],
-                values["fingerprint"],
-                values["state"],
-                bool(values.get("own")),
-            )
+            workload, fingerprint, state = (values[k] for k in ("workload", "fingerprint", "state"))
+            return cls(workload, fingerprint, state, bool(values.get("own")))
         except (ValueError, KeyError, TypeError):
             return None
 
 
 def is_whole(admin: Session, dbname: str) -> bool:
-    """Whether nothing broke off while the server dropped it: then it lets no session in."""
+    """Whether no DROP DATABASE of it was interrupted, after which no session can connect."""
     query = "SELECT datconnlimit <> -2 FROM pg_catalog.pg_database WHERE datname = %s"
     row = admin.execute(query, (dbname,)).fetchone()
     return row is not None and bool(row[0])
@@ -73,17 +69,14 @@ def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:
 
 
 def set_ownership(admin: Session, dbname: str, owned: Ownership) -> None:
-    """Makes a database ours; a comment that it had is lost."""
+    """Marks a database as owned; replaces its comment."""
     from psycopg import sql
 
-    from pgpaces.sessions import Identifier
-
-    statement = sql.SQL("COMMENT ON DATABASE {} IS {}")
-    admin.execute(statement.format(Identifier(dbname), sql.Literal(owned.text())))
+    admin.execute(with_names("COMMENT ON DATABASE {} IS ", dbname) + sql.Literal(owned.text()))
 
 
 def check_owner(admin: Session, dbname: str) -> None:
-    """Raises ConsentError for a database that another role made."""
+    """Raises ConsentError for a database of another role."""
     query = (
         "SELECT pg_has_role(datdba, 'USAGE'), pg_get_userbyid(datdba), current_user"
         " FROM pg_catalog.pg_database WHERE datname = %s"
@@ -92,38 +85,33 @@ def check_owner(admin: Session, dbname: str) -> None:
     if row is not None and not row[0]:
         raise ConsentError(
             f"database {dbname} was made by pgpaces as role {row[1]}, and {row[2]} is not in it",
-            f"log in as {row[1]}, or use another --data-seed to get a database apart",
+            f"log in as {row[1]}, or use another --data-seed to get another database",
         )
 
 
 def refuse(dbname: str) -> ConsentError:
-    """Why a database without ownership is left alone: none of ours has its name before it."""
+    """The error for a database without ownership, which pgpaces never changes."""
     return ConsentError(
         f"database {dbname} exists and has no mark of pgpaces",
-        "rename or drop it; pgpaces never changes a database that is not its own",
+        "rename or drop it; pgpaces never changes a database that it does not own",
     )
 
 
 def drop(dbname: str, *, if_exists: bool = False) -> sql.Composed:
     """The statement that drops a database."""
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
-    words = "DROP DATABASE IF EXISTS {}" if if_exists else "DROP DATABASE {}"
-    return sql.SQL(words).format(Identifier(dbname))
+    return with_names("DROP DATABASE IF EXISTS {}" if if_exists else "DROP DATABASE {}", dbname)
 
 
 def drop_owned(admin: Session, dbname: str) -> None:
-    """Drops a database that we own and nobody holds: who is in it was left behind by a kill."""
+    """Drops an owned and unlocked database, also with sessions, which are of killed runs."""
     from psycopg import sql
 
     force = " WITH (FORCE)" if admin.info.server_version >= _FORCE_SINCE else ""
     admin.execute(drop(dbname) + sql.SQL(force))
 
 
-def ours(access: Access) -> dict[str, tuple[Ownership, int]]:
-    """The databases on a server that pgpaces owns, with their size in bytes."""
+def owned_databases(access: Access) -> dict[str, tuple[Ownership, int]]:
+    """The databases of a server that pgpaces owns, with their size in bytes."""
     query = (
         "SELECT datname, shobj_description(oid, 'pg_database'),"
         " coalesce(pg_database_size(oid), 0)"
@@ -133,5 +121,5 @@ def ours(access: Access) -> dict[str, tuple[Ownership, int]]:
     )
     with connect(access) as admin:
         rows = admin.execute(query).fetchall()
-    found = ((name, Ownership.read(comment), size) for name, comment, size in rows)
-    return {name: (owned, size) for name, owned, size in found if owned is not None}
+    comments = ((name, Ownership.read(comment), size) for name, comment, size in rows)
+    return {name: (owned, size) for name, owned, size in comments if owned is not None}

@@ -1,7 +1,7 @@
-"""Settings for a load, applied as mildly as it can be, verified, and put back at the end.
+"""Settings for a load, applied with the smallest scope possible, verified, and put back.
 
-First as options of its connections; where these get lost on the way, as settings of our database;
-then, where that is allowed, as settings of the whole server. Knows nothing of experiments.
+First as options of its connections; if these do not reach the server, as settings of a managed
+database; then, if allowed, as settings of the whole server. Knows nothing of experiments.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
 _SETTABLE = ("user", "superuser")
-# What every server has as its default.
+# A default of every server.
 _HARMLESS = (("geqo", "on"),)
-_OWN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+")
+_CUSTOM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+")
 
 
 def _silent(_: str) -> None:
-    """For those who want to hear nothing."""
+    """Drops all messages."""
 
 
 class Terms(Struct, frozen=True):
-    """What may be done to a server for a setting.
+    """The permitted ways to change settings of a server.
 
-    ours: it is a managed server. alter_system: its owner allows settings of the whole server.
-    restart: restarts it, and gives when it is back; it ends every session there, also that which
-    holds a database prepared. pooled: the load goes there through a pooler that drops options.
+    managed: it is a managed server. alter_system: the user allows settings of the whole server.
+    restart: restarts it and returns when it is ready; it ends all sessions, also the one that
+    locks the prepared database. pooled: the load uses a pooler that drops options.
     """
 
-    ours: bool = False
+    managed: bool = False
     alter_system: bool = False
     restart: Callable[[], None] | None = None
     say: Say = _silent
@@ -55,13 +55,13 @@ class Terms(Struct, frozen=True):
     @property
     def whole_server(self) -> bool:
         """Whether settings of the whole server may be changed."""
-        return self.ours or self.alter_system
+        return self.managed or self.alter_system
 
 
 class Applied(Struct, frozen=True):
-    """Settings that are in effect. options: what the load's connections must carry.
+    """Settings in effect. options: those that the load's connections must set.
 
-    how: the way of each. verified: the value of each as a session like the load's shows it.
+    how: the scope of each. verified: the value of each in a session like the load's.
     """
 
     options: tuple[tuple[str, str], ...] = ()
@@ -69,8 +69,8 @@ class Applied(Struct, frozen=True):
     verified: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Wanted(Struct, frozen=True):
-    """A setting, as the server spells it, with the value wanted and where it can be set."""
+class _Setting(Struct, frozen=True):
+    """A requested setting: its name in the server's spelling, value and context."""
 
     name: str
     value: str
@@ -78,59 +78,59 @@ class _Wanted(Struct, frozen=True):
 
 
 def as_options(present: str, pairs: Sequence[tuple[str, str]]) -> str:
-    """libpq's `options` with these settings behind what is there already."""
+    """libpq's `options` with these settings after the present ones."""
     words = [re.sub(r"([\\\s])", r"\\\1", f"{n}={v}", flags=re.ASCII) for n, v in pairs]
     return " ".join([*([present] if present else []), *(f"-c {word}" for word in words)])
 
 
 @contextlib.contextmanager
 def applied(
-    access: Access, dbname: str, wanted: Mapping[str, str], terms: Terms
+    access: Access, dbname: str, requested: Mapping[str, str], terms: Terms
 ) -> Iterator[Applied]:
-    """Settings in effect for a load on `dbname`, as long as this lasts.
+    """Settings in effect for a load on `dbname`.
 
-    What a run that was killed left changed on the server is put back before. Raises PlanError for
-    a setting or value that the server does not know, ConsentError for what nobody allowed us to
-    change, ServerError for what cannot be changed or does not take effect.
+    First puts back settings that a killed run left changed. Raises PlanError for a setting or
+    value that the server does not know, ConsentError for a change that the user did not allow,
+    ServerError for a setting that cannot be changed or does not take effect.
     """
-    changes.put_back_left_behind(access, terms.restart, terms.say)
-    found = _look_up(access, dbname, wanted)
-    if len(found) < len(wanted):
+    changes.put_back_leftovers(access, terms.restart, terms.say)
+    settings = _look_up(access, dbname, requested)
+    if len(settings) < len(requested):
         terms.say("jit = off is left out: this PostgreSQL is older than jit, and compiles nothing")
-    of_sessions = [want for want in found if want.context in _OF_SESSIONS]
-    of_server = [want for want in found if want.context not in _OF_SESSIONS]
+    of_sessions = [setting for setting in settings if setting.context in _OF_SESSIONS]
+    of_server = [setting for setting in settings if setting.context not in _OF_SESSIONS]
     lost = of_sessions if terms.pooled else _lost(access, dbname, of_sessions)
-    options = tuple((want.name, want.value) for want in of_sessions if want not in lost)
+    options = tuple((setting.name, setting.value) for setting in of_sessions if setting not in lost)
     how: dict[str, How] = {name: "connection" for name, _ in options}
-    settable = [want for want in lost if want.context in _SETTABLE]
-    by_database = settable if settable and _is_ours(access, dbname) else []
-    of_server += [want for want in lost if want not in by_database]
+    settable = [setting for setting in lost if setting.context in _SETTABLE]
+    by_database = settable if settable and _is_owned(access, dbname) else []
+    of_server += [setting for setting in lost if setting not in by_database]
     _check_allowed(access, dbname, of_server, terms)
     if not (by_database or of_server):
-        yield _verified(access, dbname, Applied(options, how), found)
+        yield _verified(access, dbname, Applied(options, how), settings)
         return
     with changes.opened(access) as ledger, _putting_back(ledger, terms):
-        for want in by_database:
-            _change(ledger, SettingChange(want.name, dbname, None), want.value)
-            how[want.name] = "database"
-        how |= _of_server(ledger, of_server, terms)
-        yield _verified(access, dbname, Applied(options, how), found)
+        for setting in by_database:
+            _change(ledger, SettingChange(setting.name, dbname, None), setting.value)
+            how[setting.name] = "database"
+        how |= _alter_system(ledger, of_server, terms)
+        yield _verified(access, dbname, Applied(options, how), settings)
 
 
-def of_server(access: Access, wanted: Mapping[str, str]) -> dict[str, str]:
-    """The context of those that no session can have for itself: sighup, postmaster.
+def server_contexts(access: Access, requested: Mapping[str, str]) -> dict[str, str]:
+    """The context of those that cannot be set for one session: sighup, postmaster.
 
     Raises PlanError, ServerError for settings that the server does not know or cannot set.
     """
-    found = _look_up(access, access.dbname, wanted)
-    known = {want.name.lower(): want.context for want in found}
-    contexts = {name: known.get(name.lower()) for name in wanted}
-    return {n: c for n, c in contexts.items() if c is not None and c not in _OF_SESSIONS}
+    settings = _look_up(access, access.dbname, requested)
+    contexts = {each.name.lower(): each.context for each in settings}
+    pairs = ((name, contexts.get(name.lower())) for name in requested)
+    return {n: context for n, context in pairs if context and context not in _OF_SESSIONS}
 
 
 @contextlib.contextmanager
 def _putting_back(ledger: SettingChanges, terms: Terms) -> Iterator[None]:
-    """Puts everything back at the end. What fails in that hides no other error."""
+    """Puts everything back at the end. An error in that hides no earlier error."""
     import psycopg
 
     try:
@@ -152,34 +152,34 @@ def _putting_back(ledger: SettingChanges, terms: Terms) -> Iterator[None]:
 
 
 def _put_back(ledger: SettingChanges, terms: Terms) -> None:
-    ledger.alive()
+    ledger.ensure_open()
     changes.put_back(ledger, terms.restart, terms.say)
 
 
-def _look_up(access: Access, dbname: str, wanted: Mapping[str, str]) -> list[_Wanted]:
-    """What the server knows of the settings. Raises PlanError, ServerError."""
-    if not wanted:
+def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[_Setting]:
+    """The settings as the server has them. Raises PlanError, ServerError."""
+    if not requested:
         return []
     with connect(access, dbname) as session:
         rows = session.execute(
             "SELECT name, context, source FROM pg_catalog.pg_settings"
         ).fetchall()
-        known = {name.lower(): (name, context, source) for name, context, source in rows}
-        found = []
-        for name, value in wanted.items():
-            if name.lower() not in known and _is_without_jit(name, value):
+        catalog = {row[0].lower(): row for row in rows}
+        settings = []
+        for name, value in requested.items():
+            if name.lower() not in catalog and _is_without_jit(name, value):
                 continue
-            if name.lower() not in known and not _OWN_NAME.fullmatch(name):
+            if name.lower() not in catalog and not _CUSTOM_NAME.fullmatch(name):
                 raise _unknown(name, [row[0] for row in rows], session)
-            spelt, context, source = known.get(name.lower(), (name, "user", ""))
-            want = _Wanted(spelt, value, context)
-            _check_possible(session, want, source)
-            found.append(want)
-    return found
+            spelling, context, source = catalog.get(name.lower(), (name, "user", ""))
+            setting = _Setting(spelling, value, context)
+            _check_possible(session, setting, source)
+            settings.append(setting)
+    return settings
 
 
 def _is_without_jit(name: str, value: str) -> bool:
-    """Whether a server that does not know the setting does what it says all the same."""
+    """Whether the setting is jit = off, which a server without jit need not know."""
     return name.lower() == "jit" and value.lower() in ("off", "false", "no", "0")
 
 
@@ -192,56 +192,58 @@ def _unknown(name: str, names: list[str], session: Session) -> PlanError:
     )
 
 
-def _check_possible(session: Session, want: _Wanted, source: str) -> None:
-    """Raises PlanError, ServerError for what cannot be set here, whoever allows it."""
-    if want.context == "internal":
+def _check_possible(session: Session, setting: _Setting, source: str) -> None:
+    """Raises PlanError, ServerError for a setting that cannot be changed at all."""
+    if setting.context == "internal":
         raise PlanError(
-            f"{want.name} cannot be changed: it was fixed when the server was built, or its data"
+            f"{setting.name} cannot be changed: it was fixed when the server was built, or its data"
             " directory made",
             "use another server for each of its levels",
         )
-    if want.context in _SETTABLE:
-        with _named(want):
-            _as_wanted(session, want)
-    elif want.context not in _OF_SESSIONS and source == "command line":
+    if setting.context in _SETTABLE:
+        with _setting_errors(setting):
+            _values(session, setting)
+    elif setting.context not in _OF_SESSIONS and source == "command line":
         raise ServerError(
-            f"{want.name} stands on the command line of the server, which nothing overrides",
+            f"{setting.name} is set on the command line of the server, which nothing overrides",
             "start the server without it; a managed server takes it from --server-set or a profile",
         )
 
 
-def _as_wanted(session: Session, want: _Wanted) -> tuple[str, str]:
-    """The value in a session, and how it shows the wanted one. Raises psycopg.Error."""
+def _values(session: Session, setting: _Setting) -> tuple[str, str]:
+    """The current value in a session, and the requested one as it shows it; psycopg.Error."""
     with session.transaction(force_rollback=True):
-        row = session.execute("SELECT current_setting(%s, true)", (want.name,)).fetchone()
-        now = str(row[0]) if row and row[0] is not None else ""
-        row = session.execute("SELECT set_config(%s, %s, true)", (want.name, want.value)).fetchone()
-        return now, str(row[0]) if row else ""
+        row = session.execute("SELECT current_setting(%s, true)", (setting.name,)).fetchone()
+        current = str(row[0]) if row and row[0] is not None else ""
+        row = session.execute(
+            "SELECT set_config(%s, %s, true)", (setting.name, setting.value)
+        ).fetchone()
+        return current, str(row[0]) if row else ""
 
 
 @contextlib.contextmanager
-def _named(want: _Wanted) -> Iterator[None]:
-    """Why the server does not take a setting, with its name and the way out."""
+def _setting_errors(setting: _Setting) -> Iterator[None]:
+    """Turns errors of setting a value into a PlanError or ServerError with a hint."""
     import psycopg
 
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         raise ServerError(
-            f"the role may not set {want.name}: {_primary(error)}",
+            f"the role may not set {setting.name}: {_primary(error)}",
             "let a superuser run it, or GRANT SET, ALTER SYSTEM ON PARAMETER"
-            f" {want.name} to the role (PostgreSQL 15 and later)",
+            f" {setting.name} to the role (PostgreSQL 15 and later)",
         ) from None
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject) as error:
         detail = error.diag.message_hint or error.diag.message_detail
         raise PlanError(
-            f"the server does not take {want.name} = {want.value}: {_primary(error)}", detail
+            f"the server does not take {setting.name} = {setting.value}: {_primary(error)}", detail
         ) from None
     except psycopg.Error as error:
         if error.sqlstate is None:  # the session is gone
             raise
         raise ServerError(
-            f"{want.name} cannot be set to {want.value} here: {_primary(error)}",
+            f"{setting.name} cannot be set to {setting.value} here: {_primary(error)}",
             error.diag.message_hint,
         ) from None
 
@@ -251,133 +253,135 @@ def _primary(error: psycopg.Error) -> str:
 
 
 def _like_the_load(access: Access, options: Sequence[tuple[str, str]]) -> Access:
-    """The way there with settings as options of the connection."""
-    given = as_options(access.keywords.get("options", ""), options)
-    return replace(access, keywords=dict(access.keywords) | ({"options": given} if given else {}))
+    """The access with settings as options of the connection."""
+    text = as_options(access.keywords.get("options", ""), options)
+    return replace(access, keywords=dict(access.keywords) | ({"options": text} if text else {}))
 
 
-def _lost(access: Access, dbname: str, wanted: list[_Wanted]) -> list[_Wanted]:
-    """Those that options of a connection do not bring to the server, as behind some poolers."""
-    if not wanted:
+def _lost(access: Access, dbname: str, settings: list[_Setting]) -> list[_Setting]:
+    """Settings that have no effect as options of a connection, as with some poolers."""
+    if not settings:
         return []
-    pairs = [(want.name, want.value) for want in wanted]
-    entered = False
+    pairs = [(setting.name, setting.value) for setting in settings]
+    connected = False
     try:
         with connect(_like_the_load(access, pairs), dbname, as_the_load=True) as session:
-            entered = True
-            return [want for want in wanted if not _is_in_effect(session, want, "connection")[1]]
+            connected = True
+            return [each for each in settings if not _is_in_effect(session, each, "connection")[1]]
     except ServerError as error:
-        # Without options a session could be had. If it can be had with others, it is the values.
-        if entered:
+        # Connecting without options worked. If it works with others, the values are wrong.
+        if connected:
             raise
         if _takes_options(access, dbname):
             names = ", ".join(f"{name} = {value}" for name, value in pairs)
-            raise PlanError(f"no session can be had with {names}: {error.message}") from None
-        return wanted
+            raise PlanError(f"no session can be opened with {names}: {error.message}") from None
+        return settings
 
 
 def _takes_options(access: Access, dbname: str) -> bool:
-    """Whether a session with an option that changes nothing can be had."""
+    """Whether a session with an option without effect can be opened."""
     with contextlib.suppress(ServerError), connect(_like_the_load(access, _HARMLESS), dbname):
         return True
     return False
 
 
-def _is_in_effect(session: Session, want: _Wanted, how: How) -> tuple[str, bool]:
-    """The value that a session shows, and whether it is the one wanted, as the server sees it."""
-    if want.context in _SETTABLE:
-        now, as_wanted = _as_wanted(session, want)
-        return now, now == as_wanted
+def _is_in_effect(session: Session, setting: _Setting, how: How) -> tuple[str, bool]:
+    """The value in a session, and whether it is the requested one to the server."""
+    if setting.context in _SETTABLE:
+        current, requested = _values(session, setting)
+        return current, current == requested
     row: Any = session.execute(
         "SELECT current_setting(name), source, sourcefile, pending_restart"
         " FROM pg_catalog.pg_settings WHERE name = %s",
-        (want.name,),
+        (setting.name,),
     ).fetchone()
-    now, source, file, pending = row
+    current, source, file, pending = row
     if how == "connection":
-        return now, source == "client"
-    from_ours = source == "configuration file" and str(file).endswith("/postgresql.auto.conf")
-    return now, from_ours and not pending
+        return current, source == "client"
+    altered = source == "configuration file" and str(file).endswith("/postgresql.auto.conf")
+    return current, altered and not pending
 
 
-def _is_ours(access: Access, dbname: str) -> bool:
+def _is_owned(access: Access, dbname: str) -> bool:
     with connect(access) as admin:
         return Ownership.read(comment_on(admin, dbname)[1]) is not None
 
 
-def _check_allowed(access: Access, dbname: str, wanted: list[_Wanted], terms: Terms) -> None:
-    """Raises ConsentError, ServerError for settings of the whole server that must not be."""
-    if wanted and not terms.whole_server:
-        names = ", ".join(want.name for want in wanted)
-        lost = wanted[0].context in _OF_SESSIONS
-        why = (
-            f"the way to database {dbname} drops options of connections (a pooler?), and the"
-            " database is not ours: only a change of the whole server would set"
+def _check_allowed(access: Access, dbname: str, settings: list[_Setting], terms: Terms) -> None:
+    """Raises ConsentError, ServerError for settings of the whole server that are not allowed."""
+    if settings and not terms.whole_server:
+        names = ", ".join(setting.name for setting in settings)
+        lost = settings[0].context in _OF_SESSIONS
+        reason = (
+            f"options of connections to database {dbname} are lost (a pooler?), and pgpaces does"
+            " not own the database: only a change of the whole server would set"
             if lost
             else "changing settings of the whole server was not allowed, as these are:"
         )
         raise ConsentError(
-            f"{why} {names}",
+            f"{reason} {names}",
             "with --allow-alter-system, or `alter_system = true` below the target in the file, they"
             " are set by ALTER SYSTEM, and put back",
         )
-    needy = [want.name for want in wanted if want.context == "postmaster"]
+    needy = [setting.name for setting in settings if setting.context == "postmaster"]
     if needy and terms.restart is None:
         raise ServerError(
             f"a restart of the server is needed to change {', '.join(needy)}",
-            "say how it is restarted (`restart` at the target); a managed server takes them from"
+            "configure its restart (`restart` at the target); a managed server takes them from"
             " --server-set or a profile",
         )
 
 
 def _change(ledger: SettingChanges, change: SettingChange, value: str) -> None:
-    with _named(_Wanted(change.name, value, "")):
+    with _setting_errors(_Setting(change.name, value, "")):
         ledger.change(change, value)
 
 
-def _of_server(ledger: SettingChanges, wanted: list[_Wanted], terms: Terms) -> dict[str, How]:
-    """Sets by ALTER SYSTEM and makes that take effect; how each was."""
-    if not wanted:
+def _alter_system(ledger: SettingChanges, settings: list[_Setting], terms: Terms) -> dict[str, How]:
+    """Sets by ALTER SYSTEM and reloads or restarts the server; returns the way of each."""
+    if not settings:
         return {}
-    file = changes.server_file(ledger.admin) if terms.ours else None
+    file = changes.server_file(ledger.admin) if terms.managed else None
     how: dict[str, How] = {}
-    for want in wanted:
-        needs_restart = want.context == "postmaster"
-        _change(ledger, SettingChange(want.name, SYSTEM, None, restart=needs_restart), want.value)
-        how[want.name] = "restart" if needs_restart else "reload"
+    for setting in settings:
+        needs_restart = setting.context == "postmaster"
+        _change(
+            ledger, SettingChange(setting.name, SYSTEM, None, restart=needs_restart), setting.value
+        )
+        how[setting.name] = "restart" if needs_restart else "reload"
     if terms.restart is None or "restart" not in how.values():
         ledger.reload()
         return how
     try:
         terms.restart()
     except PgpacesError as error:
-        names = ", ".join(f"{want.name} = {want.value}" for want in wanted)
-        said = f"the server does not start with {names}: {error.message}"
+        names = ", ".join(f"{setting.name} = {setting.value}" for setting in settings)
+        message = f"the server does not start with {names}: {error.message}"
         if file is None:
-            lines = "take what is set there out of postgresql.auto.conf, and start the server"
-            raise ServerError(said, lines) from None
+            hint = "remove these settings from postgresql.auto.conf, and start the server"
+            raise ServerError(message, hint) from None
         path, before = file
         path.write_bytes(before)
         terms.restart()
-        ledger.again()
-        raise ServerError(said, "it was started again without") from None
-    ledger.again()
+        ledger.reopen()
+        raise ServerError(message, "it was started again without them") from None
+    ledger.reopen()
     return how
 
 
-def _verified(access: Access, dbname: str, effect: Applied, wanted: list[_Wanted]) -> Applied:
-    """With what a session like the load's shows. Raises ServerError for what is not in effect."""
-    if not wanted:
+def _verified(access: Access, dbname: str, effect: Applied, settings: list[_Setting]) -> Applied:
+    """Adds the values in a session like the load's. Raises ServerError for any other value."""
+    if not settings:
         return effect
     shown = {}
     with connect(_like_the_load(access, effect.options), dbname, as_the_load=True) as session:
-        for want in wanted:
-            shown[want.name], good = _is_in_effect(session, want, effect.how[want.name])
-            if not good:
+        for setting in settings:
+            shown[setting.name], matches = _is_in_effect(session, setting, effect.how[setting.name])
+            if not matches:
                 raise ServerError(
-                    f"{want.name} = {want.value} is not in effect: a session of the load shows"
-                    f" {shown[want.name]}",
-                    "a setting of the role or the database may override it, and a pooler keep"
-                    " sessions that are older: have it connect anew",
+                    f"{setting.name} = {setting.value} is not in effect: a session of the load"
+                    f" shows {shown[setting.name]}",
+                    "a setting of the role or the database may override it, or a pooler may keep"
+                    " older sessions: let it reconnect",
                 )
     return replace(effect, verified=shown)

@@ -1,7 +1,4 @@
-"""The specification of a dataset, and what was made of it: values.
-
-Knows no server.
-"""
+"""The specification of a dataset, as a value. Knows no server."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from pgpaces.workload import Workload
 
 
 class DatasetSpec(Redacted, frozen=True):
-    """The data wanted: a workload's, at a scale, for a seed, in a managed database or `own`.
+    """The data of a workload at a scale, for a seed, in a managed database or in `own`.
 
-    from_database: instead, a copy of this one, a name on the same server or a DSN of another, in
-    which nothing is left to the environment; used again where `occasion`, any text, is the same.
-    fresh: made anew, whatever is there. variables: what programs that make the data may name.
+    from_database: the source database to copy instead, a name on the same server or the DSN of
+    another, complete without the environment; reused for the same `occasion`, which is any text.
+    fresh: make the data again in any case. variables: for the programs that make the data.
     """
 
     REDACTED: ClassVar = ("from_database",)
@@ -35,9 +32,9 @@ class DatasetSpec(Redacted, frozen=True):
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises PlanError for what excludes each other."""
+        """Raises PlanError for options that exclude each other."""
         if self.own is not None and self.from_database is not None:
             raise PlanError(
-                "a database that is handed over cannot be a copy of another one",
+                "the database of --own cannot be a copy of another one",
                 "use one of the two",
             )

@@ -1,4 +1,4 @@
-"""Standbys: until they have everything that their primary wrote, with the settings that it has.
+"""Standbys: waiting until they have replayed what their primary wrote, and their settings.
 
 Knows nothing of how they were made.
 """
@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from pgpaces.database.access import Access, Say, common, connect
+from pgpaces.database.changes import SYSTEM, SettingChange, statement
 from pgpaces.errors import PlanError, ServerError
 
 _TURN_S = 0.02
-_TELL_S = 3.0
-# So long nothing may be replayed before a standby is given up.
+_REPORT_S = 3.0
+# Without progress for this time, the wait for a standby fails.
 _STUCK_S = 60.0
 _WRITTEN = (
     "SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.{last}()"
@@ -28,51 +29,54 @@ _OLD_BELOW = 100_000
 def wait_for_standbys(
     primary: Access, standbys: Mapping[str, Access], say: Say, check: Callable[[], None]
 ) -> None:
-    """Until each standby has replayed what the primary has written by now.
+    """Waits until each standby has replayed what the primary has written so far.
 
-    check: called again and again; may raise. Raises ServerError for a standby that gets nowhere,
-    PlanError for a server that is none of the primary's.
+    check: called repeatedly; may raise. Raises ServerError for a standby without progress,
+    PlanError for a server that is not a standby of the primary.
     """
-    wanted, own = _position(primary), _identity(primary)
+    target, (_, cluster) = _position(primary), _identity(primary)
     for name, access in standbys.items():
-        _check(name, _identity(access), own)
-        told = moved = time.monotonic()
+        _check(name, _identity(access), cluster)
+        reported = moved = time.monotonic()
         reached = -1
-        while (position := _position(access)) < wanted:
+        while (position := _position(access)) < target:
             check()
             now = time.monotonic()
             if position > reached:
                 reached, moved = position, now
-            behind = f"{name} is {(wanted - position) / 2**20:.1f} MiB behind the primary"
+            lag = f"{name} lags the primary by {(target - position) / 2**20:.1f} MiB"
             if now - moved > _STUCK_S:
                 raise ServerError(
-                    f"{behind} and has replayed nothing for {_STUCK_S:.0f} s",
+                    f"{lag} and has replayed nothing for {_STUCK_S:.0f} s",
                     "its log says why: a receiver that ended, or a query that recovery waits for",
                 )
-            if now - told > _TELL_S:
-                say(f"waiting: {behind}")
-                told = now
+            if now - reported > _REPORT_S:
+                say(f"waiting: {lag}")
+                reported = now
             time.sleep(_TURN_S)
 
 
-def _check(name: str, found: tuple[bool, int | None], own: tuple[bool, int | None]) -> None:
-    """Raises PlanError for a server that follows nobody, or somebody else."""
-    (follows, cluster), (_, wanted) = found, own
+def _check(name: str, standby: tuple[bool, int | None], expected: int | None) -> None:
+    """Raises PlanError for a server that is no standby, or of another primary.
+
+    standby: its `_identity`. expected: the system identifier of the primary.
+    """
+    follows, cluster = standby
     if not follows:
         raise PlanError(
-            f"{name} is no standby: it is not in recovery and takes writes itself",
+            f"{name} is not a standby: it is not in recovery",
             "name a server that streams from the target",
         )
-    if None not in (cluster, wanted) and cluster != wanted:
+    if None not in (cluster, expected) and cluster != expected:
         raise PlanError(
             f"{name} is a standby of another server: its system identifier is {cluster}, that of"
-            f" the primary {wanted}",
+            f" the primary {expected}",
             "name a server that streams from the target",
         )
 
 
 def _identity(access: Access) -> tuple[bool, int | None]:
-    """Whether a server is in recovery, and its system identifier, if it tells us."""
+    """Whether a server is in recovery, and its system identifier, if the role may read it."""
     import psycopg
 
     with common(access) as session:
@@ -94,35 +98,25 @@ def _position(access: Access) -> int:
 
 
 @contextlib.contextmanager
-def on_standbys(standbys: Mapping[str, Access], wanted: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the whole server on managed standbys, as on their primary, as long as this lasts.
+def on_standbys(standbys: Mapping[str, Access], settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the whole server on managed standbys, as on their primary. Raises ServerError.
 
-    They do not stream: they are files of each server. Raises ServerError.
+    They are in a file of each server and do not stream.
     """
     for access in standbys.values():
-        for name, value in wanted.items():
+        for name, value in settings.items():
             _alter_system(access, name, value)
     try:
         yield
     finally:
         for access in standbys.values():
-            # A standby that is gone has nothing left to put back; the others have.
+            # A standby that has ended needs no reset; the others do.
             with contextlib.suppress(ServerError):
-                for name in wanted:
+                for name in settings:
                     _alter_system(access, name, None)
 
 
 def _alter_system(access: Access, name: str, value: str | None) -> None:
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
-    named = sql.SQL(".").join(Identifier(part) for part in name.split("."))
-    change = (
-        sql.SQL("ALTER SYSTEM RESET {}").format(named)
-        if value is None
-        else sql.SQL("ALTER SYSTEM SET {} = {}").format(named, sql.Literal(value))
-    )
     with connect(access, "postgres") as session:
-        session.execute(change)
+        session.execute(statement(SettingChange(name, SYSTEM, None), value))
         session.execute("SELECT pg_catalog.pg_reload_conf()")

@@ -158,7 +158,7 @@ def _job(
     command = workload.command
     assert command is not None
     keywords = for_driver(connection)
-    way = psql.Way(cell.site.access.psql, keywords, keywords["dbname"])
+    way = psql.ClientProgram(cell.site.access.psql, keywords, keywords["dbname"])
     values = {"seed": str(component.work.request.data_seed), **component.work.variables()}
     with (
         programs.program_environment(way, workload, values, say) as environment,

@@ -305,6 +305,6 @@ def _changed(cell: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
     if cell.site.managed or request.target.restart:  # pgpaces starts these itself
         before = before.but(postmaster_started=None)
     requested_names = [name for name, _ in request.trial.settings]
-    for change in identity.same_server(before, now, requested_names):
+    for change in identity.server_changes(before, now, requested_names):
         text = f"the server is not as it was for earlier trials of the experiment: {change}"
         yield Finding("server", "warning", text)

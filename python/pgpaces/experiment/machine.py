@@ -199,7 +199,7 @@ class _Sites:
         contexts = self._contexts.setdefault(target, {})
         if unknown := {name: value for name, value in options.items() if name not in contexts}:
             where = self._open(target, say)
-            of_server = settings.of_server(where.access, unknown)
+            of_server = settings.server_contexts(where.access, unknown)
             contexts |= {name: of_server.get(name, "") for name in unknown}
         at_start = tuple((n, v) for n, v in options.items() if contexts[n] == "postmaster")
         return self._open(replace(target, server_settings=at_start), say)

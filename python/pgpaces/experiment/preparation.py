@@ -47,7 +47,7 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Rea
     pooled = request.pool is not None
     terms = Terms(where.managed, target.alter_system, restart, say, pooled)
     changes = {n: v for n, v in request.trial.settings if n not in where.start_settings}
-    whole = settings.of_server(where.access, changes) if changes else {}
+    whole = settings.server_contexts(where.access, changes) if changes else {}
     of_server = {name: changes[name] for name in whole}
     rest = {name: value for name, value in changes.items() if name not in whole}
     untouched = request.as_is and not changes
