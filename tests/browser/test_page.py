@@ -177,15 +177,15 @@ def test_a_mark_says_its_value_under_the_pointer_and_by_keyboard(
     with opened(browser, report) as (page, wrong):
         chart = page.locator("#p95 > svg")
         chart.scroll_into_view_if_needed()
-        mark = chart.locator("[data-told]").last
-        told = mark.get_attribute("data-told") or ""
+        mark = chart.locator("[data-description]").last
+        description = mark.get_attribute("data-description") or ""
         mark.hover(force=True)
-        assert page.locator("#tip").inner_text().splitlines() == told.split(" · ")
+        assert page.locator("#tip").inner_text().splitlines() == description.split(" · ")
         page.mouse.move(0, 0)
         assert page.locator("#tip").is_hidden()
         chart.focus()
         page.keyboard.press("ArrowRight")
-        first = chart.locator("[data-told]").first.get_attribute("data-told") or ""
+        first = chart.locator("[data-description]").first.get_attribute("data-description") or ""
         assert page.locator("#tip").inner_text().splitlines() == first.split(" · ")
         page.keyboard.press("Escape")
         assert page.locator("#tip").is_hidden()
@@ -216,7 +216,7 @@ def test_an_entry_of_the_legend_hides_its_series_and_shows_it_again(
         key = chart.locator("text[data-key]").first
         series = key.get_attribute("data-series")
         marks = chart.locator(f'path[data-series="{series}"]:not([data-key])')
-        others = chart.locator(f'path[data-told]:not([data-series="{series}"])')
+        others = chart.locator(f'path[data-description]:not([data-series="{series}"])')
         assert marks.count() > 5
         key.click()
         assert not any(each.is_visible() for each in marks.all())

@@ -1,6 +1,6 @@
 """Charts as Vega-Lite specifications: the only module that knows how a chart is drawn.
 
-Texts of others get into a specification as data only, never as an expression.
+Untrusted texts enter a specification as data only, never as an expression.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pgpaces.report.style import NUMBER, Look, configuration
 
 _DASHES = ([1, 0], [6, 3], [2, 2])
 _FONT = 11
-# The sizes of what has none of its own.
+# The default sizes of marks.
 _SIZES = {"point": 62.0, "line": 1.8, "rule": 1.6}
-# What stands beside the plot of charts that stand one above the other.
-_BESIDE_PLOT = 70
+# The width of axes and margins of stacked charts, in pixels.
+_MARGIN = 70
 _SPEC = dict[str, Any]
 
 
-def specification(charts: Sequence[Chart], look: Look, *, told: bool = False) -> _SPEC:
-    """A whole specification: one chart, or several above each other with the same x axis.
+def specification(charts: Sequence[Chart], look: Look, *, described: bool = False) -> _SPEC:
+    """A whole specification: one chart, or several stacked ones with the same x axis.
 
-    told: points carry what they say as the name for assistive technology.
+    described: points carry a description, as their name for assistive technology.
     """
-    parts = [_Part(chart, look, len(charts) > 1, n < len(charts), told)
+    parts = [_Part(chart, look, len(charts) > 1, n < len(charts), described)
              for n, chart in enumerate(charts, 1)]  # fmt: skip
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
@@ -42,13 +42,13 @@ def specification(charts: Sequence[Chart], look: Look, *, told: bool = False) ->
 
 
 class _Part(Struct, frozen=True):
-    """A chart where it is drawn. bare: without texts at the x axis: another stands below."""
+    """A chart in its place. bare: without texts at the x axis, because another chart is below."""
 
     chart: Chart
     look: Look
     stacked: bool
     bare: bool
-    told: bool
+    described: bool
 
     def layers(self) -> list[_SPEC]:
         return [_layer(self, layer) for layer in self.chart.layers]
@@ -68,7 +68,7 @@ def _alone(part: _Part) -> _SPEC:
 
 
 def _stacked(parts: Sequence[_Part]) -> _SPEC:
-    found = [
+    specs = [
         {
             "title": list(part.chart.title),
             "width": plot_width(part.chart),
@@ -77,12 +77,12 @@ def _stacked(parts: Sequence[_Part]) -> _SPEC:
         }
         for part in parts
     ]
-    return {"vconcat": found, "spacing": 12, "resolve": {"scale": {"color": "independent"}}}
+    return {"vconcat": specs, "spacing": 12, "resolve": {"scale": {"color": "independent"}}}
 
 
 def plot_width(chart: Chart) -> int:
-    """The width of the plot of one of several charts above each other, in pixels."""
-    return (chart.width or WIDTH) - _BESIDE_PLOT
+    """The width of the plot of one of several stacked charts, in pixels."""
+    return (chart.width or WIDTH) - _MARGIN
 
 
 def _shaded(chart: Chart) -> bool:
@@ -104,16 +104,18 @@ def _layer(part: _Part, layer: Layer) -> _SPEC:
         filled = {"condition": {"test": "datum.filled", "value": solid}, "value": 0}
         encoding["fillOpacity"] = filled
     data, mark = [_datum(point) for point in layer.points], _mark(layer, look)
-    if part.told and (layer.kind in ("point", "bar") or (layer.kind == "rect" and _shaded(chart))):
+    if part.described and (
+        layer.kind in ("point", "bar") or (layer.kind == "rect" and _shaded(chart))
+    ):
         for datum, point in zip(data, layer.points, strict=True):
-            datum["told"] = told(chart, layer, point)
-        encoding["description"] = {"field": "told"}
+            datum["description"] = description(chart, layer, point)
+        encoding["description"] = {"field": "description"}
         mark["aria"] = True
     return {"data": {"values": data}, "mark": mark, "encoding": encoding}
 
 
-def told(chart: Chart, layer: Layer, point: Point) -> str:
-    """What a point says: its series, where it stands, its value with its interval."""
+def description(chart: Chart, layer: Layer, point: Point) -> str:
+    """A point in words: its series, its place, its value with its interval."""
     of = point.series if len(chart.series) > 1 else ""
     where = (chart.x.title, point.at or point.x)
     value = (chart.y.title, point.y)
@@ -136,12 +138,11 @@ def _short(place: Place) -> str:
 
 
 def _datum(point: Point) -> _SPEC:
-    found = asdict(point)
-    return {name: value for name, value in found.items() if value not in (None, "")}
+    return {name: value for name, value in asdict(point).items() if value not in (None, "")}
 
 
 def _has(layer: Layer, name: str) -> bool:
-    """Whether its points have this."""
+    """Whether any of its points has this field."""
     return any(getattr(point, name) not in (None, "") for point in layer.points)
 
 
@@ -149,7 +150,7 @@ def _has(layer: Layer, name: str) -> bool:
 
 
 def _scaled(axis: Axis) -> _SPEC:
-    """An axis as an encoding, but for the field."""
+    """An axis as an encoding without a field."""
     shown: _SPEC = {"title": axis.title or None}
     if axis.grid is not None:
         shown["grid"] = axis.grid
@@ -169,22 +170,22 @@ def _scaled(axis: Axis) -> _SPEC:
 
 def _scale(axis: Axis) -> _SPEC:
     low, high = axis.ends
-    found: _SPEC = {"type": axis.scale, "nice": axis.nice}
+    spec: _SPEC = {"type": axis.scale, "nice": axis.nice}
     if low is not None and high is not None:
-        found["domain"] = [low, high]
+        spec["domain"] = [low, high]
     elif low is not None:
-        found["domainMin"] = low
+        spec["domainMin"] = low
     if axis.room:
-        found["padding"] = axis.room
+        spec["padding"] = axis.room
     if axis.scale == "linear":
-        found["zero"] = axis.zero
+        spec["zero"] = axis.zero
     if axis.scale == "symlog":
-        found |= {"constant": axis.constant, "clamp": True}
-    return found
+        spec |= {"constant": axis.constant, "clamp": True}
+    return spec
 
 
 def _labels(ticks: Sequence[float], labels: Sequence[str]) -> str:
-    """An expression that names each tick, of names that are ours."""
+    """An expression that names each tick; the labels are constants of pgpaces."""
     middles = [(a + b) / 2 for a, b in pairwise(ticks)]
     *first, last = labels
     parts = [f"datum.value < {at:.4g} ? '{name}'" for at, name in zip(middles, first, strict=True)]
@@ -192,24 +193,24 @@ def _labels(ticks: Sequence[float], labels: Sequence[str]) -> str:
 
 
 def _places(layer: Layer, x: _SPEC, y: _SPEC) -> _SPEC:
-    """Where the points of a layer stand: what they have of x, y, end, low and high."""
-    found: _SPEC = {}
+    """The encodings of x, y, end, low and high, for those that the points of a layer have."""
+    spec: _SPEC = {}
     across = {"x": x, "y": y}
     for name, axis in across.items():
         if _has(layer, name):
-            found[name] = {**axis, "field": name}
+            spec[name] = {**axis, "field": name}
     if layer.kind == "text" or layer.edge:
-        found |= _edge(layer.edge)
+        spec |= _edge(layer.edge)
     if layer.offset is not None:
-        found["y"]["bandPosition"] = layer.offset
+        spec["y"]["bandPosition"] = layer.offset
     if layer.kind in ("point", "line", "bar", "text"):
-        return found
+        return spec
     if _has(layer, "low"):
-        found[layer.along] = {**across[layer.along], "field": "low"}
-        found[f"{layer.along}2"] = {"field": "high"}
+        spec[layer.along] = {**across[layer.along], "field": "low"}
+        spec[f"{layer.along}2"] = {"field": "high"}
     if _has(layer, "end"):
-        found["x2"] = {"field": "end"}
-    return found
+        spec["x2"] = {"field": "end"}
+    return spec
 
 
 def _edge(edge: str) -> _SPEC:
@@ -227,46 +228,46 @@ def _edge(edge: str) -> _SPEC:
 
 
 def _mark(layer: Layer, look: Look) -> _SPEC:
-    found: _SPEC = {"type": layer.kind, "opacity": layer.opacity}
+    spec: _SPEC = {"type": layer.kind, "opacity": layer.opacity}
     size = layer.size or _SIZES.get(layer.kind)
     color = look.colors()[layer.color] if layer.color else None
     if color:
-        found["color"] = color
+        spec["color"] = color
     match layer.kind:
         case "point":
-            found |= {"size": size, "strokeWidth": 1.8 if (size or 0) > 50 else 1}
-            found |= {"fill": color} if color else {}
-            found |= {"shape": layer.shape, "filled": False} if layer.shape else {}
+            spec |= {"size": size, "strokeWidth": 1.8 if (size or 0) > 50 else 1}
+            spec |= {"fill": color} if color else {}
+            spec |= {"shape": layer.shape, "filled": False} if layer.shape else {}
             if layer.shape:
-                found["fill"] = "transparent"
+                spec["fill"] = "transparent"
         case "line" | "rule":
-            found |= {"strokeWidth": size, "strokeDash": list(layer.dash) or [1, 0]}
+            spec |= {"strokeWidth": size, "strokeDash": list(layer.dash) or [1, 0]}
         case "text":
-            found |= {"fontSize": layer.size or _FONT, "dx": layer.dx, "dy": layer.dy}
-            found |= {"align": layer.align} if layer.align else {}
-            found |= {"fontWeight": 600} if _has(layer, "shade") else {}
+            spec |= {"fontSize": layer.size or _FONT, "dx": layer.dx, "dy": layer.dy}
+            spec |= {"align": layer.align} if layer.align else {}
+            spec |= {"fontWeight": 600} if _has(layer, "shade") else {}
         case "rect":
-            found |= {"strokeWidth": 0, "cornerRadius": 3 if _has(layer, "shade") else 0}
+            spec |= {"strokeWidth": 0, "cornerRadius": 3 if _has(layer, "shade") else 0}
         case "bar":
-            found |= {"height": {"band": 0.6}, "stroke": color}
-    return found
+            spec |= {"height": {"band": 0.6}, "stroke": color}
+    return spec
 
 
 def _colors(chart: Chart, layer: Layer, look: Look, *, stacked: bool) -> _SPEC:
     """The color, shape and dashes of a layer, with one legend for all of them."""
     if _has(layer, "shade"):
         return _heat(layer, look)
-    found: _SPEC = {}
+    spec: _SPEC = {}
     dashed = layer.kind == "line" and chart.dashes
     if dashed:
         scale = {"domain": list(chart.dashes), "range": _DASHES[: len(chart.dashes)]}
         legend = {"title": None, "orient": "top", "columns": 3, "offset": 2, "symbolSize": 420}
-        found["strokeDash"] = {"field": "dash", "scale": scale, "legend": legend}
+        spec["strokeDash"] = {"field": "dash", "scale": scale, "legend": legend}
     names = [each.name for each in chart.series]
     if chart.x.names and len(names) > 1 and _has(layer, "series"):
-        found["xOffset"] = {"field": "series", "sort": names}
+        spec["xOffset"] = {"field": "series", "sort": names}
     if layer.color or not names or layer.kind == "text":
-        return found
+        return spec
     field: _SPEC = {"field": "series", "type": "nominal"}
     colors = [look.colors()[each.color] for each in chart.series]
     color = {
@@ -274,23 +275,23 @@ def _colors(chart: Chart, layer: Layer, look: Look, *, stacked: bool) -> _SPEC:
         "scale": {"domain": names, "range": colors},
         "legend": _legend(chart, layer, names, stacked=stacked),
     }
-    found["color"] = color
+    spec["color"] = color
     if layer.kind == "point" and not layer.shape:
         shapes = [each.shape for each in chart.series]
-        found["shape"] = {**color, "scale": {"domain": names, "range": shapes}}
-        found["fill"] = {**color, "legend": None}
-    return found
+        spec["shape"] = {**color, "scale": {"domain": names, "range": shapes}}
+        spec["fill"] = {**color, "legend": None}
+    return spec
 
 
 def _heat(layer: Layer, look: Look) -> _SPEC:
     colors = look.on_heat if layer.kind == "text" else look.heat
     scale = {"domain": list(range(len(colors))), "range": list(colors)}
-    found: _SPEC = {"color": {"field": "shade", "type": "nominal", "scale": scale, "legend": None}}
+    spec: _SPEC = {"color": {"field": "shade", "type": "nominal", "scale": scale, "legend": None}}
     if layer.kind == "rect" and not all(point.filled for point in layer.points):
         stroke = {"test": "datum.filled", "value": "transparent"}
-        found["stroke"] = {"condition": stroke, "value": look.alarm}
-        found["strokeWidth"] = {"value": 2}
-    return found
+        spec["stroke"] = {"condition": stroke, "value": look.alarm}
+        spec["strokeWidth"] = {"value": 2}
+    return spec
 
 
 def _legend(chart: Chart, layer: Layer, names: Sequence[str], *, stacked: bool) -> _SPEC | None:
@@ -305,7 +306,7 @@ def _legend(chart: Chart, layer: Layer, names: Sequence[str], *, stacked: bool) 
 
 
 def _legend_height(chart: Chart) -> int:
-    """What a legend at the bottom takes, so that plots stay equally high."""
+    """The height of a legend at the bottom, which is added so that plots have equal heights."""
     names = [each.name for each in chart.series]
     if chart.legend is None or len(names) < 2:
         return 0
@@ -313,6 +314,6 @@ def _legend_height(chart: Chart) -> int:
 
 
 def _columns(names: Sequence[str]) -> int:
-    """As many columns as fit."""
+    """The number of columns that fit."""
     longest = max((len(name) for name in names), default=0)
     return max(1, min(len(names), 4, (WIDTH - 60) // (40 + 7 * longest)))

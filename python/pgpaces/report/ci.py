@@ -1,7 +1,7 @@
 """A verdict in the forms of continuous integration: JUnit's XML, an annotation of GitHub's.
 
-Markdown for a job's summary is in markdown.py. How a verdict is marked decides: what misses is a
-failure, and what is not known an error, as nothing was decided.
+Markdown for a job's summary is in markdown.py. The mark of the verdict decides: `misses` is a
+failure, and `unknown` an error.
 """
 
 from __future__ import annotations
@@ -13,53 +13,55 @@ from pgpaces.section import Mark, Section
 
 _ELEMENTS: dict[Mark, str] = {"misses": "failure", "unknown": "error", "not valid": "error"}
 _LEVELS: dict[Mark, str] = {"misses": "error", "unknown": "warning", "not valid": "warning"}
-# No character of XML 1.0, and none that a terminal minds.
+# Code points that XML 1.0 excludes and escape.lines keeps.
 _NO_XML = {0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}
 
 
-def junit(found: Section, text: str) -> bytes:
+def junit(section: Section, text: str) -> bytes:
     """A test suite of one case. text: the answer as a terminal shows it.
 
     Form: the XML that JUnit's Ant task writes, which GitLab, Jenkins and others read.
     """
-    mark = _mark(found)
+    mark = _mark(section)
     element = _ELEMENTS.get(mark)
     counts = {"failures": str(int(element == "failure")), "errors": str(int(element == "error"))}
     suites = ElementTree.Element("testsuites", {"tests": "1", **counts})
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "pgpaces", "tests": "1", **counts})
     case = ElementTree.SubElement(
-        suite, "testcase", {"classname": f"pgpaces.{found.key}", "name": _plain(line(found.title))}
+        suite,
+        "testcase",
+        {"classname": f"pgpaces.{section.key}", "name": _plain(line(section.title))},
     )
     if element is not None:
         reason = ElementTree.SubElement(
-            case, element, {"type": _word(found), "message": _plain(line(message(found)))}
+            case, element, {"type": _word(section), "message": _plain(line(message(section)))}
         )
-        reason.text = _plain(lines("\n".join(each.text for each in found.sentences)))
+        reason.text = _plain(lines("\n".join(each.text for each in section.sentences)))
     ElementTree.SubElement(case, "system-out").text = _plain(lines(text))
     ElementTree.indent(suites)
-    made = ElementTree.tostring(suites, encoding="unicode")
-    return f"<?xml version='1.0' encoding='utf-8'?>\n{made}\n".encode("utf-8", "replace")
+    xml = ElementTree.tostring(suites, encoding="unicode")
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{xml}\n".encode("utf-8", "replace")
 
 
-def annotation(found: Section) -> str:
-    """A workflow command of GitHub, which shows the verdict at the top of the job."""
-    level = _LEVELS.get(_mark(found), "notice")
-    title = _property(f"pgpaces: {_word(found)}")
-    return f"::{level} title={title}::{_data(line(message(found)))}"
+def annotation(section: Section) -> str:
+    """A workflow command of GitHub that shows the verdict at the top of the job."""
+    level = _LEVELS.get(_mark(section), "notice")
+    title = _property(f"pgpaces: {_word(section)}")
+    return f"::{level} title={title}::{_data(line(message(section)))}"
 
 
-def message(found: Section) -> str:
-    """The verdict in a sentence: what the section says first, else its headline."""
-    main = [each.text for each in found.sentences if each.weight == "main"]
-    return main[0] if main else (found.headline.text if found.headline else found.title)
+def message(section: Section) -> str:
+    """The verdict in a sentence: the first main sentence, else the headline."""
+    main = [each.text for each in section.sentences if each.weight == "main"]
+    return main[0] if main else (section.headline.text if section.headline else section.title)
 
 
-def _mark(found: Section) -> Mark:
-    return found.headline.mark if found.headline else ""
+def _mark(section: Section) -> Mark:
+    return section.headline.mark if section.headline else ""
 
 
-def _word(found: Section) -> str:
-    return found.headline.word.lower() if found.headline else found.key
+def _word(section: Section) -> str:
+    return section.headline.word.lower() if section.headline else section.key
 
 
 def _plain(text: str) -> str:
@@ -67,7 +69,7 @@ def _plain(text: str) -> str:
 
 
 def _data(text: str) -> str:
-    """As GitHub's runner takes it back."""
+    """The text with the escapes that GitHub's runner decodes."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -1,35 +1,37 @@
-"""The report for programs: JSON of all of it; CSV and Parquet with its rows."""
+"""The report for programs: the whole as JSON; its rows as CSV and Parquet."""
 
 from __future__ import annotations
 
-import csv as tables_of_text
+import csv as csv_format
 import io
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from pgpaces.errors import RunError
 from pgpaces.report import escape
 from pgpaces.result import plain
-from pgpaces.section import Records, Report, Section, Sentence
+from pgpaces.section import Records, Report, Section
 
 if TYPE_CHECKING:
     from arro3.core import Table
 
 
 def csv(records: Records) -> str:
-    """The rows as CSV; an empty field is not known, `inf` above every time."""
+    """The rows as CSV; an empty field is unknown, `inf` is above every time."""
     out = io.StringIO()
     if records.rows:
         names = [str(escape.csv_cell(name)) for name in records.rows[0]]
-        writer = tables_of_text.writer(out, lineterminator="\n")
+        writer = csv_format.writer(out, lineterminator="\n")
         writer.writerow(names)
         writer.writerows([escape.csv_cell(each) for each in row.values()] for row in records.rows)
     return out.getvalue()
 
 
 def arrow(records: Records) -> Table:
-    """The rows as an Arrow table: texts, integers, truths where all are, and for the rest numbers.
+    """The rows as an Arrow table of text, integer, boolean and floating point columns.
 
-    Raises RunError where the library for it is not installed.
+    Raises RunError if arro3-core is not installed.
     """
     try:
         from arro3.core import Array, DataType, Table
@@ -55,12 +57,12 @@ def arrow(records: Records) -> Table:
 
 
 def _utf8(text: str) -> str:
-    """A text without pieces of characters."""
+    """The text without lone surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 
 def parquet(records: Records) -> bytes:
-    """The rows as a Parquet file. Raises RunError where the library for it is not installed."""
+    """The rows as a Parquet file. Raises RunError if arro3-core is not installed."""
     table = arrow(records)
     from arro3.io import write_parquet
 
@@ -70,7 +72,7 @@ def parquet(records: Records) -> bytes:
 
 
 def json(report: Report) -> str:
-    """All of the report. An end of an estimate is null above every value, or where not known."""
+    """The whole report. A bound of an estimate is null if infinite or unknown."""
     document = {
         "title": report.title,
         "question": report.question,
@@ -78,22 +80,18 @@ def json(report: Report) -> str:
         "made_at": report.made_at.isoformat(),
         "pgpaces": report.version,
         "rerun": report.rerun,
-        "answer": [_sentence(each) for each in report.sentences],
+        "answer": to_builtins(report.sentences),
         "sections": {each.key: section(each) for each in report.answers()},
         **report.document(),
     }
     return escape.json_text(document)
 
 
-def section(found: Section) -> dict[str, Any]:
-    """An answer of its own for programs."""
+def section(answer: Section) -> dict[str, Any]:
+    """An answer for programs."""
     return {
-        "title": found.title,
-        "answer": [_sentence(each) for each in found.sentences],
-        "value": plain(found.value),
-        "trials": list(found.trials),
+        "title": answer.title,
+        "answer": to_builtins(answer.sentences),
+        "value": plain(answer.value),
+        "trials": list(answer.trials),
     }
-
-
-def _sentence(sentence: Sentence) -> dict[str, str]:
-    return {"text": sentence.text, "weight": sentence.weight}

@@ -1,6 +1,6 @@
 """Specifications drawn: SVG for the page, SVG and PNG for files. The only module that draws.
 
-The library that draws is not to be had everywhere; where it is missing the page says so.
+The drawing library has no wheel for some platforms; the page states that it is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DECIMALS = re.compile(r"(\d+\.\d)\d+")
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
-# What a picture does not need, and what is so without being said.
+# Attributes that a picture does not need, and those with their default value.
 _UNUSED = ("class", "role", "pointer-events", "aria-roledescription", "aria-hidden")
 _DEFAULTS = {
     "opacity": "1",
@@ -39,7 +39,7 @@ _INHERITED = ("stroke", "fill", "stroke-width", "text-anchor", "font-weight")
 
 
 def available() -> bool:
-    """Whether charts can be drawn here."""
+    """Whether the drawing library is installed."""
     try:
         import vl_convert  # noqa: F401
     except ImportError:
@@ -48,39 +48,39 @@ def available() -> bool:
 
 
 def inline(figure: Figure, width: int = 0) -> str:
-    """An SVG element for the page, whose colors are the page's and whose numbers are short.
+    """An SVG element with the colors of the page and short numbers.
 
-    width: of charts above each other, in pixels, where it is not the usual one.
+    width: of stacked charts, in pixels; 0: the default.
 
-    data-told: what a point says. data-series: the number of the series that a mark or an entry of
-    the legend (class key) belongs to. data-plot: where the plot begins and ends in pixels, and the
-    places of the x axis there, of charts above each other whose table has these places.
+    data-description: the point in words. data-series: the number of the series of a mark or of an
+    entry of the legend (data-key). data-plot: of stacked charts, the horizontal bounds of the plot
+    in pixels, and the values of the x axis there.
     """
     from xml.etree import ElementTree
 
     if width:
         figure = replace(figure, charts=tuple(replace(c, width=width) for c in figure.charts))
-    root = ElementTree.fromstring(_svg(figure, PAGE, told=True))
+    root = ElementTree.fromstring(_svg(figure, PAGE, described=True))
     box = root.get("width", "0"), root.get("height", "0")
     names = {each.name: (number, f"var(--{each.color})")
              for number, each in enumerate(figure.charts[0].series)}  # fmt: skip
     if len(figure.charts) == 1 and len(names) > 1:
         _series(root, names)
-    found = [child for each in root for child in _pruned(each)]
+    children = [child for each in root for child in _pruned(each)]
     root.attrib = {
         "role": "img",
         "aria-label": f"{figure.title}: {figure.about}",
         "viewBox": f"0 0 {box[0]} {box[1]}",
         "style": f"max-width:{box[0]}px;font-size:12px",
-        **_plot(figure, found),
+        **_plot(figure, children),
     }
-    root[:], root.tag = found, "svg"
+    root[:], root.tag = children, "svg"
     return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
 
 
-def _plot(figure: Figure, found: Sequence[Element]) -> dict[str, str]:
+def _plot(figure: Figure, children: Sequence[Element]) -> dict[str, str]:
     low, high = figure.charts[0].x.ends
-    moved = _MOVED.match(found[0].get("transform", "")) if found else None
+    moved = _MOVED.match(children[0].get("transform", "")) if children else None
     if len(figure.charts) == 1 or moved is None or low is None or high is None:
         return {}
     left = float(moved[1])
@@ -89,7 +89,7 @@ def _plot(figure: Figure, found: Sequence[Element]) -> dict[str, str]:
 
 
 def _series(root: Element, names: Mapping[str, tuple[int, str]]) -> None:
-    """Says of each mark and each entry of the legend to which series it belongs."""
+    """Sets the number of the series on each mark and each entry of the legend."""
     colors = {color: number for number, color in names.values()}
     for group in root.iter(f"{_NAMESPACE}g"):
         role = group.get("class", "").partition(" ")[2]
@@ -106,26 +106,26 @@ def _series(root: Element, names: Mapping[str, tuple[int, str]]) -> None:
 
 
 def _pruned(element: Element) -> list[Element]:
-    """An element without what cannot be seen; groups that do nothing are left out."""
+    """An element without invisible parts and without groups that have no effect."""
     children = [child for each in element for child in _pruned(each)]
-    told = element.attrib.pop("aria-label", "")
-    kept = {
+    description = element.attrib.pop("aria-label", "")
+    attributes = {
         name: _DECIMALS.sub(r"\1", value)
         for name, value in element.attrib.items()
         if name not in _UNUSED and _DEFAULTS.get(name) != value
     }
     element.tag = tag = element.tag.removeprefix(_NAMESPACE)
     if tag == "g":
-        if not children or not kept:
+        if not children or not attributes:
             return children
     elif tag == "text":
         if not (element.text or len(element)):
             return []
-    elif not {"fill", "stroke"} & set(kept) or kept.get("display") == "none":
+    elif not {"fill", "stroke"} & set(attributes) or attributes.get("display") == "none":
         return []
-    if told and tag == "path":
-        kept["data-told"] = told
-    element.attrib = kept
+    if description and tag == "path":
+        attributes["data-description"] = description
+    element.attrib = attributes
     element[:] = children
     if tag == "g":
         _hoist(element)
@@ -133,7 +133,7 @@ def _pruned(element: Element) -> list[Element]:
 
 
 def _hoist(group: Element) -> None:
-    """What all children of a group have is said once, where children inherit it."""
+    """Moves attributes that all children of a group share to the group."""
     for name in _INHERITED:
         values = {child.get(name) for child in group}
         if len(group) > 1 and len(values) == 1 and (value := values.pop()) is not None:
@@ -142,24 +142,24 @@ def _hoist(group: Element) -> None:
                 del child.attrib[name]
 
 
-def _svg(figure: Figure, look: Look, *, told: bool = False) -> str:
+def _svg(figure: Figure, look: Look, *, described: bool = False) -> str:
     import vl_convert
 
-    text: str = vl_convert.vegalite_to_svg(_json(figure, look, told=told))
+    text: str = vl_convert.vegalite_to_svg(_json(figure, look, described=described))
     return text
 
 
-def _json(figure: Figure, look: Look, *, told: bool = False) -> Any:
-    return json.dumps(specification(figure.charts, look, told=told), allow_nan=False)
+def _json(figure: Figure, look: Look, *, described: bool = False) -> Any:
+    return json.dumps(specification(figure.charts, look, described=described), allow_nan=False)
 
 
 def pictures(report: Report, form: Literal["svg", "png"], look: Look = LIGHT) -> dict[str, bytes]:
-    """Every chart as a file by its name. Raises RunError where nothing can draw here."""
+    """Every chart as a file by its name. Raises RunError without the drawing library."""
     return {f"{figure.key}.{form}": picture(figure, form, look) for figure in report.figures()}
 
 
 def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> bytes:
-    """A chart as a file. Raises RunError where nothing can draw here."""
+    """A chart as a file. Raises RunError without the drawing library."""
     if not available():
         raise RunError(
             "charts cannot be drawn here: the library vl-convert-python is not installed",
@@ -169,10 +169,10 @@ def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> 
 
     if form == "svg":
         return _svg(figure, look).encode("utf-8", "replace")
-    made: bytes = vl_convert.vegalite_to_png(_json(figure, look), scale=2)
-    return made
+    png: bytes = vl_convert.vegalite_to_png(_json(figure, look), scale=2)
+    return png
 
 
 def drawn(figures: Iterable[Figure]) -> dict[str, str]:
-    """The SVG of each figure by its key; nothing where nothing can draw."""
+    """The SVG of each figure by its key; empty without the drawing library."""
     return {figure.key: inline(figure) for figure in figures} if available() else {}

@@ -1,4 +1,4 @@
-"""Tables of the terminal, as the library that draws them there has them."""
+"""Tables of the terminal, as values of rich."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def table(title: str, names: Sequence[str]) -> Table:
-    """An empty table: one column of text that gives way, and numbers to the right of it."""
+    """An empty table: a column of text, then right-aligned columns of numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    made.add_column(title)
+    grid = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    grid.add_column(title)
     for name in names:
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        grid.add_column(name, justify="right", no_wrap=True)
+    return grid
 
 
 def cell(text: str) -> Text:
-    """A text that is cut where the terminal is too narrow for it."""
+    """A text that is truncated if the terminal is too narrow."""
     from rich.text import Text
 
     return Text(line(text), no_wrap=True, overflow="ellipsis")

@@ -1,10 +1,10 @@
-"""The report as one self-contained HTML page: no network, light and dark, to be printed.
+"""The report as one self-contained HTML page: no network, light and dark, printable.
 
-Its one script shows values of charts, sorts tables and copies commands; every number is there
-without it, and the page's own policy lets no other script run.
+Its one script shows values of charts, sorts tables and copies commands. The page shows every number
+without it, and the content security policy of the page allows no other script.
 
-Values and texts go through a template that escapes everything; only drawn charts are put in as they
-are, and their texts were escaped when they were drawn.
+The template escapes all values and texts, except for drawn charts, whose texts were escaped when
+they were drawn.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-# The width of a chart over time that is seen first, in pixels.
+# The width of a chart over time at the top of the page, in pixels.
 _WIDE = 1080
-# A page needs no command that makes it.
+# The page leaves out the command that makes a page.
 _REPORT = "pgpaces report"
 
 
@@ -45,7 +45,7 @@ def card(section: Section, figure: Figure | None) -> str:
 
 
 def html(report: Report) -> str:
-    """The page: the question with its answer first, with the chart that shows it."""
+    """The page: the question and its answer first, with the main chart."""
     script = _template("page.js")
     head = report.top.headline
     lead = report.lead if draw.available() else None
@@ -71,7 +71,7 @@ def html(report: Report) -> str:
 
 
 def _side_by_side(figures: Iterable[Figure]) -> list[list[Figure]]:
-    """Charts in their order, those together that share their axes."""
+    """Charts in their order, with those of a group together."""
     return [list(group) for _, group in groupby(figures, lambda each: each.group or each.key)]
 
 
@@ -81,10 +81,10 @@ def _environment() -> Environment:
     from markupsafe import escape as quoted
 
     def clean(value: Any) -> Any:
-        """No text that does anything gets out, wherever it comes from."""
+        """Escapes control characters of every text."""
         return escape.line(value) if type(value) is str else value
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("pgpaces.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -92,14 +92,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
-    made.filters["soft"] = _soft
-    made.filters["side_by_side"] = _side_by_side
-    return made
+    environment.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
+    environment.filters["soft"] = _soft
+    environment.filters["side_by_side"] = _side_by_side
+    return environment
 
 
 def _soft(text: str) -> Markup:
-    """A name that may be broken behind its underscores."""
+    """A name with possible line breaks after its underscores."""
     from markupsafe import Markup
     from markupsafe import escape as quoted
 
@@ -113,7 +113,7 @@ def _safe(text: str) -> Markup:
 
 
 def _style() -> Markup:
-    """The colors of light and dark, then the rest of the style sheet."""
+    """The light and dark colors, then the rest of the style sheet."""
     rest = _template("page.css")
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
     return _safe(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")

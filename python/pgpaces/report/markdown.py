@@ -1,18 +1,18 @@
 """The report as Markdown: the same words and tables, for a wiki, an issue, a README.
 
-What others wrote is escaped so that it shows as it is: no markup, no HTML, no link.
+Untrusted text is escaped: it yields no markup, no HTML, no link.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pgpaces.report.escape import line
 from pgpaces.section import Facts, Mark, Report, Section, Sentence, Table, TableCell
 
 _MARKS = re.compile(r"([\\`*\[\]|~#])|(?<![^\W_])_|_(?![^\W_])")
-# What readers of Markdown make a link of by themselves.
+# Texts that Markdown renderers turn into links.
 _LINKS = re.compile(r"(?i)(https?|ftp):|(www)\.")
 # The level of headings in a section.
 _TOP = 3
@@ -27,10 +27,10 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 
 def text(value: str) -> str:
-    """A text of others in a line of Markdown."""
-    plain = re.sub(r"[&<>@]", lambda found: _ENTITIES[found[0]], line(value))
-    plain = _MARKS.sub(lambda found: f"\\{found[0]}", plain)
-    return _LINKS.sub(lambda found: f"{found[0][:-1]}&#{ord(found[0][-1])};", plain)
+    """An untrusted text in a line of Markdown."""
+    plain = re.sub(r"[&<>@]", lambda match: _ENTITIES[match[0]], line(value))
+    plain = _MARKS.sub(lambda match: f"\\{match[0]}", plain)
+    return _LINKS.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", plain)
 
 
 def paragraph(value: str) -> str:
@@ -40,7 +40,7 @@ def paragraph(value: str) -> str:
 
 
 def code(value: str) -> str:
-    """A text as code: in more backticks than it has in a row."""
+    """A text as code, fenced by more backticks than it has in a row."""
     shown = line(value)
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     fence = "`" * (longest + 1)
@@ -56,16 +56,16 @@ def summary(section: Section) -> str:
     """One answer as the summary of a job: its verdict first, its tables folded."""
     top = section.headline
     title = section.title if top is None else f"{_SIGNS[top.mark]} {top.word}: {top.text}"
-    # Facts without a name are pictures of blocks.
+    # Facts without a name are drawn with blocks.
     facts = tuple(each for each in section.facts if each[0])
-    made = [f"## {text(title.strip())}\n", *_answer(section.sentences), *_pairs(facts)]
+    parts = [f"## {text(title.strip())}\n", *_answer(section.sentences), *_pairs(facts)]
     for table in section.tables:
-        made += [
+        parts += [
             f"<details><summary>{text(table.title)}</summary>\n",
             *_table(table),
             "</details>\n",
         ]
-    return "\n".join(made).rstrip() + "\n\n"
+    return "\n".join(parts).rstrip() + "\n\n"
 
 
 def _parts(report: Report) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _parts(report: Report) -> Iterator[str]:
 
 
 def _section(section: Section, level: int) -> Iterator[str]:
-    """What a section says, and its parts under headings of a level."""
+    """The content of a section, and its parts under headings of a level."""
     yield from _answer(section.sentences)
     yield from () if section.headline else _pairs(section.facts)
     yield from (f"{code(block.text)}\n" for block in section.blocks if not block.title)
@@ -96,17 +96,18 @@ def _section(section: Section, level: int) -> Iterator[str]:
         yield from _section(part, level + 1)
 
 
-def _answer(said: Iterable[Sentence]) -> Iterator[str]:
-    said = list(said)
-    if not said:
+def _answer(sentences: Sequence[Sentence]) -> Iterator[str]:
+    if not sentences:
         return
     for weight, mark in (("main", "**"), ("warning", "")):
-        for sentence in said:
+        for sentence in sentences:
             if sentence.weight == weight:
                 warning = "Warning: " if weight == "warning" else ""
                 yield f"- {warning}{mark}{paragraph(sentence.text)}{mark}"
     yield ""
-    yield from (f"{paragraph(each.text)}\n" for each in said if each.weight in ("plain", "note"))
+    yield from (
+        f"{paragraph(each.text)}\n" for each in sentences if each.weight in ("plain", "note")
+    )
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A report in the form that somebody wants: bytes of a file, or files of a folder."""
+"""A report in any form: the bytes of a file, or the files of a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDINGS = {".htm": "html", ".markdown": "md", ".txt": "text", ".pq": "parquet"}
 
 
 def form_of(path: str) -> Form:
-    """The form that a file's ending names. Raises PlanError for others."""
+    """The form by the extension of a file. Raises PlanError for other extensions."""
     ending = PurePath(path).suffix.lower()
     name = _ENDINGS.get(ending, ending.removeprefix("."))
     for form in FORMS:
@@ -29,7 +29,7 @@ def form_of(path: str) -> Form:
 
 
 def render(report: Report, form: Form, width: int = 100) -> bytes:
-    """The report as one file. width: of a terminal, in characters; for text."""
+    """The report as one file. width: of the text form, in characters."""
     if form == "html":
         from pgpaces.report.html import html
 

@@ -1,7 +1,7 @@
 """How charts look: colors for light and dark, and the configuration that all of them share.
 
-Values for Vega-Lite, nothing of what charts show. In the page a color is a CSS variable, so that
-the page's light and dark are the charts' too; in files of their own it is a color.
+Values for Vega-Lite, independent of the content of charts. In the page a color is a CSS variable,
+so that charts follow its light and dark mode; in image files it is a constant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NUMBER = ".6~g"
 
 
 class Look(Struct, frozen=True):
-    """The colors of a chart. lines: told apart also by people who do not see all colors.
+    """The colors of a chart. lines: distinguishable with color vision deficiency.
 
     heat: from good over the middle to bad; on_heat: of text upon each. font: of all text.
     """
@@ -34,14 +34,14 @@ class Look(Struct, frozen=True):
 
     def colors(self) -> dict[str, str]:
         """Each color by the name of its CSS variable."""
-        named = {name: getattr(self, name) for name in ("ink", "muted", "grid", "alarm")}
-        named |= {f"line{n}": color for n, color in enumerate(self.lines)}
-        named |= {f"heat{n}": color for n, color in enumerate(self.heat)}
-        return named | {f"on-heat{n}": color for n, color in enumerate(self.on_heat)}
+        colors = {name: getattr(self, name) for name in ("ink", "muted", "grid", "alarm")}
+        colors |= {f"line{n}": color for n, color in enumerate(self.lines)}
+        colors |= {f"heat{n}": color for n, color in enumerate(self.heat)}
+        return colors | {f"on-heat{n}": color for n, color in enumerate(self.on_heat)}
 
 
-# After Okabe and Ito (2008), darker where white would swallow a color, lighter where black would;
-# every line at least 3:1 against its background.
+# After Okabe and Ito (2008), darker on white and lighter on black where contrast requires it; every
+# line at least 3:1 against its background.
 LIGHT = Look(
     background="#ffffff",
     ink="#1c2430",
@@ -76,7 +76,7 @@ PAGE = Look(
 
 
 def configuration(look: Look) -> dict[str, Any]:
-    """What all charts share."""
+    """The configuration of all charts."""
     text = {"labelFont": look.font, "titleFont": look.font, "titleFontWeight": 500}
     return {
         "aria": False,

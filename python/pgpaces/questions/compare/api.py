@@ -1,4 +1,4 @@
-"""Comparisons in Python, also of pairs that are run for them."""
+"""Comparisons in Python: of stored trials, or of new pairs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pgpaces.trust import Consent
 
 
-def answer_of_comparison(store: Store, found: Compared, *, anyway: bool) -> Answer:
-    """A comparison as an answer. Raises PlanError where more differs than what is compared."""
+def answer_of_comparison(store: Store, comparison: Compared, *, anyway: bool) -> Answer:
+    """A comparison as an answer. Raises PlanError if A and B differ in other factors too."""
     from pgpaces.questions.compare import lookup as comparing
     from pgpaces.questions.sweep.lookup import answer_for
 
-    if found.other_differences and not anyway:
-        raise comparing.refusal(found)
-    return answer_for(store, comparing.section(found))
+    if comparison.other_differences and not anyway:
+        raise comparing.refusal(comparison)
+    return answer_for(store, comparing.section(comparison))
 
 
 def compare(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -54,10 +54,10 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     """Says whether B is better than A, from stored trials or new pairs; as `pgpaces compare`.
 
     a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. delta: a share, 0.02
-    for 2 %. run: a workload of which new pairs are run, with `levels` as for `pgpaces.sweep`, until
-    they are decided or there are `pairs` of them. trust: as for `pgpaces.run`. Its
-    value is a `pgpaces.answers.compare.Verdict`. Raises PlanError where they differ in more than
-    what is compared, RunError where pairs are not to be had.
+    for 2 %. run: a workload for new pairs, with `levels` as for `pgpaces.sweep`, until the verdict
+    is decided or there are `pairs` of them. trust: as for `pgpaces.run`. Its value is a
+    `pgpaces.answers.compare.Verdict`. Raises PlanError if A and B differ in other factors too,
+    RunError if the pairs cannot be run.
     """
     from pgpaces.answers.compare import ComparisonGoal
     from pgpaces.questions.compare.lookup import compared
@@ -73,8 +73,8 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
             "name a workload with run=, or leave them out",
         )
     opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
-    found = compared(opened, (a, b), goal, factors, experiment)
-    return answer_of_comparison(opened, found, anyway=anyway)
+    comparison = compared(opened, (a, b), goal, factors, experiment)
+    return answer_of_comparison(opened, comparison, anyway=anyway)
 
 
 def _new_pairs(
@@ -118,5 +118,5 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     from pgpaces.store.store import Store
 
     opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
-    found = checked(opened, (baseline, run), goal, factors)
-    return answer_of_comparison(opened, found, anyway=anyway)
+    comparison = checked(opened, (baseline, run), goal, factors)
+    return answer_of_comparison(opened, comparison, anyway=anyway)

@@ -1,4 +1,4 @@
-"""A or B from the store: which trials are meant, and whether they can be compared."""
+"""A and B from the store: the trials that names refer to, and whether they can be compared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pgpaces.store.store import Store
 
 
 class Group(Struct, frozen=True):
-    """The trials that a name means. levels: those that it names, of an experiment."""
+    """The trials that a name refers to. levels: the levels of an experiment in the name."""
 
     name: str
     digests: tuple[Digest, ...]
@@ -33,7 +33,7 @@ class Group(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """A and B, in what they differ beside what is compared, and what that allows to say."""
+    """A and B, the compared factors, the other differences, and the verdict."""
 
     a: Group
     b: Group
@@ -52,7 +52,7 @@ def compared(
     """The verdict on B against A, both of the store. Raises PlanError.
 
     names: of A and B: levels of the experiment `of` (`variant=log`), a tag, a run or an experiment.
-    factors: what is compared; where levels are named, what these differ in by itself.
+    factors: the compared factors; those in which levels of A and B differ are added.
     """
     for name in factors:
         differences.check_factor(name)
@@ -72,44 +72,44 @@ def checked(
     factors: Sequence[str],
     of: str = "last",
 ) -> Compared:
-    """The verdict on a run against a baseline: names of the baseline, and of the run.
+    """The verdict on a run against a baseline; names: of the baseline and of the run.
 
-    Each run of the baseline is one number, of which there must be several, or else its trials are
-    compared as `compared` does. Raises PlanError.
+    Each run of the baseline is one observation; with fewer than BASELINE_MIN the trials are
+    compared as in `compared`. Raises PlanError.
     """
-    found = compared(store, names, goal, factors, of)
-    earlier = [digest for digest in found.a.digests if sound(digest)]
-    if len(earlier) < BASELINE_MIN or found.a.levels:
-        return found
-    now = [side(digest.summary) for digest in found.b.digests if sound(digest)]
-    return replace(found, verdict=check(now, [side(d.summary) for d in earlier], goal))
+    comparison = compared(store, names, goal, factors, of)
+    earlier = [digest for digest in comparison.a.digests if sound(digest)]
+    if len(earlier) < BASELINE_MIN or comparison.a.levels:
+        return comparison
+    now = [side(digest.summary) for digest in comparison.b.digests if sound(digest)]
+    return replace(comparison, verdict=check(now, [side(d.summary) for d in earlier], goal))
 
 
-def section(found: Compared) -> Section:
-    """The comparison as a section, with what differs beside what is compared."""
-    every = (*found.a.digests, *found.b.digests)
-    kept = [[d for d in group.digests if sound(d)] for group in (found.a, found.b)]
-    listed = verdicts.refused(found.other_differences, ", ".join(found.factors))
-    seen = shown.VerdictBasis(
-        pairs=tuple(unpaired.blocks(*kept)) if found.verdict.basis == "blocks" else (),
-        trials=() if found.verdict.basis == "blocks" else _in_order(*kept),
+def section(comparison: Compared) -> Section:
+    """The comparison as a section, with the other differences as a warning."""
+    every = (*comparison.a.digests, *comparison.b.digests)
+    valid = [[d for d in group.digests if sound(d)] for group in (comparison.a, comparison.b)]
+    listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
+    basis = shown.VerdictBasis(
+        pairs=tuple(unpaired.blocks(*valid)) if comparison.verdict.basis == "blocks" else (),
+        trials=() if comparison.verdict.basis == "blocks" else _in_order(*valid),
         ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
         left_out=sum(not sound(d) for d in every),
         notes=shown.differing(listed),
     )
-    return shown.section(found.verdict, found.a.name, found.b.name, seen)
+    return shown.section(comparison.verdict, comparison.a.name, comparison.b.name, basis)
 
 
 def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Side], ...]:
-    """Trials in the order of time, and whether each is of B."""
+    """Trials in chronological order, with True for those of B."""
     both = [(False, d) for d in a] + [(True, d) for d in b]
     both.sort(key=lambda pair: pair[1].trial.started_at)
     return tuple((is_b, side(digest.summary)) for is_b, digest in both)
 
 
-def refusal(found: Compared) -> PlanError:
-    """That they cannot be compared, as more differs than what is compared."""
-    main, *listed = verdicts.refused(found.other_differences, ", ".join(found.factors))
+def refusal(comparison: Compared) -> PlanError:
+    """The error that A and B differ in more than the compared factors."""
+    main, *listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
     lines = "".join(f"\n  {line(each.text)}" for each in listed)
     return PlanError(
         f"{main.text}{lines}", "name what is compared with --factor, or compare with --anyway"
@@ -128,26 +128,26 @@ def _group(store: Store, name: str, of: str) -> Group:
 
 
 def _of_levels(store: Store, name: str, of: str) -> Group:
-    wanted = named(name)
+    levels_named = named(name)
     row = store.experiment(store.find_experiment(of))
     if isinstance(document.goal(row.document), Pairing):
         raise PlanError(
             f"experiment {row.name} was run as pairs, which are looked at when that was planned",
             f"its verdict: pgpaces report {row.name}; other looks find what is not there",
         )
-    found = store.digests([trial.id for trial in store.trials(experiment=row.id)])
-    known: dict[str, dict[str, None]] = {}
-    for digest in found:
+    digests = store.digests([trial.id for trial in store.trials(experiment=row.id)])
+    present: dict[str, dict[str, None]] = {}
+    for digest in digests:
         for factor, level in _levels(digest).items():
-            known.setdefault(factor, {})[level] = None
-    for factor, level in wanted.items():
-        if level not in known.get(factor, {}):
-            every = "; ".join(f"{n}: {', '.join(own)}" for n, own in known.items()) or "none"
+            present.setdefault(factor, {})[level] = None
+    for factor, level in levels_named.items():
+        if level not in present.get(factor, {}):
+            every = "; ".join(f"{n}: {', '.join(own)}" for n, own in present.items()) or "none"
             raise PlanError(f"experiment {row.name} has no {factor}={level}", f"it has {every}")
-    kept = [d for d in found if wanted.items() <= _levels(d).items()]
-    if not kept:
+    matching = [d for d in digests if levels_named.items() <= _levels(d).items()]
+    if not matching:
         raise PlanError(f"experiment {row.name} has no trial with {name}")
-    return Group(name, tuple(kept), wanted)
+    return Group(name, tuple(matching), levels_named)
 
 
 def _levels(digest: Digest) -> Mapping[str, str]:

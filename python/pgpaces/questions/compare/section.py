@@ -1,7 +1,6 @@
 """B against A as a section: words, a table of metrics, the effects and the trials as charts.
 
-A verdict and the trials behind it in, a section out; knows no store. Charts are Vega-Lite
-specifications as data, as in sweep/charts.py.
+A verdict and its trials in, a section out; knows no store.
 """
 
 from __future__ import annotations
@@ -19,7 +18,14 @@ from pgpaces.chart import Axis, Chart, Layer, Place, Point, number_at, series
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.sweep.axes import log_ticks
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import NOT_KNOWN, interval, interval_line, milliseconds, percent, rate
+from pgpaces.report.numbers import (
+    NOT_KNOWN,
+    estimate_cell,
+    interval_line,
+    milliseconds,
+    percent,
+    rate,
+)
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Mark, Section, Sentence, Table, TableCell
 
@@ -35,15 +41,15 @@ _HEIGHT = 200
 _TICKS_MAX = 8
 # Beyond this range a ratio is drawn on a logarithmic axis.
 _LINEAR = (0.5, 2.0)
-# What is further off than this is told in the table alone.
+# Larger ratios are in the table only.
 _RATIO_MAX = 1e4
 
 
 class VerdictBasis(Struct, frozen=True):
-    """What a verdict rests on: pairs, or trials in the order of time, each with whether it is B's.
+    """The trials of a verdict: pairs, or trials in chronological order, with True for those of B.
 
-    ids: of all trials. left_out: how many there were that did not end or are not valid. notes: what
-    else is to be said.
+    ids: of all trials. left_out: the number of trials that did not finish or are not valid. notes:
+    further sentences.
     """
 
     pairs: tuple[Pair, ...] = ()
@@ -54,7 +60,7 @@ class VerdictBasis(Struct, frozen=True):
 
     @property
     def a(self) -> tuple[Side, ...]:
-        """The trials of A; not those of pairs of A with itself."""
+        """The trials of A without those of pairs of A with itself."""
         return self._of(b=False)
 
     @property
@@ -67,8 +73,8 @@ class VerdictBasis(Struct, frozen=True):
         return (*paired, *(side for is_b, side in self.trials if is_b == b))
 
 
-class _Told(Struct, frozen=True):
-    """One metric: its effect, and what the verdict on it is."""
+class _Effect(Struct, frozen=True):
+    """One metric: the effect on it and its verdict."""
 
     metric: Metric
     estimate: Estimate | None
@@ -78,37 +84,34 @@ class _Told(Struct, frozen=True):
     noise: Estimate | None = None
 
 
-def section(verdict: Verdict, a: str, b: str, seen: VerdictBasis) -> Section:
-    """The section of a verdict on B against A. a, b: what they are called."""
-    told = (
-        _Told(verdict.metric, verdict.estimate, verdict.p, verdict.outcome, verdict.delta,
+def section(verdict: Verdict, a: str, b: str, basis: VerdictBasis) -> Section:
+    """The section of a verdict on B against A. a, b: their names."""
+    effects = (
+        _Effect(verdict.metric, verdict.estimate, verdict.p, verdict.outcome, verdict.delta,
               verdict.noise),
-        *(_Told(s.metric, s.estimate, s.p, s.outcome) for s in verdict.secondary),
+        *(_Effect(s.metric, s.estimate, s.p, s.outcome) for s in verdict.secondary),
     )  # fmt: skip
     return Section(
         key=KEY,
         title=f"{b} against {a}",
-        sentences=(*verdicts.comparison(verdict, a, b), *_left_out(seen), *seen.notes),
+        sentences=(*verdicts.comparison(verdict, a, b), *_left_out(basis), *basis.notes),
         headline=Headline(
-            verdict.outcome.upper(), _MARKS[verdict.outcome], f"{b} against {a}{_looks(verdict)}"
+            verdict.outcome.upper(),
+            _MARKS[verdict.outcome],
+            f"{b} against {a}, {verdicts.count(verdict.pairs, verdict.basis)}",
         ),
-        facts=tuple(_facts(told, seen)),
-        tables=(_table(told, (a, b), seen),) if seen.a or seen.b else (),
-        figures=tuple(_figures(told, (a, b), seen)),
+        facts=tuple(_facts(effects, basis)),
+        tables=(_table(effects, (a, b), basis),) if basis.a or basis.b else (),
+        figures=tuple(_figures(effects, (a, b), basis)),
         value=verdict,
-        trials=seen.ids,
+        trials=basis.ids,
     )
 
 
-def _looks(verdict: Verdict) -> str:
-    """What the verdict stands on, in a few words."""
-    return f", {verdicts.count(verdict.pairs, verdict.basis)}"
-
-
-def _facts(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[tuple[str, str]]:
-    """Each metric: what A and B had, and how much B differs; then where that lies about nothing."""
-    for each in told:
-        a, b = (compare.own(sides, each.metric) for sides in (seen.a, seen.b))
+def _facts(effects: Sequence[_Effect], basis: VerdictBasis) -> Iterator[tuple[str, str]]:
+    """Each metric: values of A and B, and the effect; the first with its interval drawn."""
+    for each in effects:
+        a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
         title, unit = named(each.metric).split(", ")
         unit = "tx/s" if unit == "1/s" else unit
         values = ""
@@ -119,25 +122,25 @@ def _facts(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[tuple[str, str
             continue
         value, ends = short(each.metric, each.estimate)
         yield title, f"{values}{value}" + (f"   95% CI {ends}" if each.estimate.estimable else "")
-        if each is told[0] and (drawn := _drawn(each.metric, each.estimate)):
+        if each is effects[0] and (drawn := _drawn(each.metric, each.estimate)):
             yield "", drawn
 
 
-def _drawn(metric: Metric, found: Estimate) -> str:
-    """The interval on a line, beside no difference; empty where there is none."""
-    if metric.scale == "share" or found.low <= 0:
-        return interval_line(found, 0.0, lambda value: _signed(metric, found, value))
-    # Half and twice are as far from no difference.
-    value, low, high = (math.log(each) for each in (found.value, found.low, found.high))
-    logs = replace(found, value=value, low=low, high=high)
-    return interval_line(logs, 0.0, lambda value: _signed(metric, found, math.exp(value)))
+def _drawn(metric: Metric, estimate: Estimate) -> str:
+    """The interval on a line with a tick at no difference; empty if there is no interval."""
+    if metric.scale == "share" or estimate.low <= 0:
+        return interval_line(estimate, 0.0, lambda value: _signed(metric, estimate, value))
+    # On a logarithmic axis one half and twice are equally far from no difference.
+    value, low, high = (math.log(each) for each in (estimate.value, estimate.low, estimate.high))
+    logs = replace(estimate, value=value, low=low, high=high)
+    return interval_line(logs, 0.0, lambda value: _signed(metric, estimate, math.exp(value)))
 
 
-def _left_out(seen: VerdictBasis) -> Iterator[Sentence]:
-    if seen.left_out:
-        what = "trial" if seen.left_out == 1 else "trials"
+def _left_out(basis: VerdictBasis) -> Iterator[Sentence]:
+    if basis.left_out:
+        what = "trial" if basis.left_out == 1 else "trials"
         yield Sentence(
-            f"Left out: {seen.left_out} {what} not brought to an end, or not valid.",
+            f"Left out: {basis.left_out} {what} not brought to an end, or not valid.",
             "warning",
         )
 
@@ -145,7 +148,7 @@ def _left_out(seen: VerdictBasis) -> Iterator[Sentence]:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _table(told: Sequence[_Told], names: tuple[str, str], seen: VerdictBasis) -> Table:
+def _table(effects: Sequence[_Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
     note = (
         f"A is {names[0]}, B is {names[1]}. Values are means over trials, geometric ones but for"
         " shares, with 95 % intervals."
@@ -153,13 +156,13 @@ def _table(told: Sequence[_Told], names: tuple[str, str], seen: VerdictBasis) ->
     rows = tuple(
         (
             TableCell(named(each.metric)),
-            _own(seen.a, each.metric),
-            _own(seen.b, each.metric),
-            _effect(each),
+            _own(basis.a, each.metric),
+            _own(basis.b, each.metric),
+            TableCell(*short(each.metric, each.estimate)) if each.estimate else TableCell("-"),
             TableCell("-" if each.p is None else f"{each.p:.2g}"),
             TableCell(each.outcome, "", _MARKS[each.outcome]),
         )
-        for each in told
+        for each in effects
     )
     columns = ("metric", "A", "B", "B against A", "p", "B is")
     return Table(f"{KEY}-metrics", "By metric", columns, 1, rows, note, spare=("p", "B is"))
@@ -179,61 +182,58 @@ def number(metric: Metric, value: float) -> str:
 
 
 def _own(sides: Sequence[Side], metric: Metric) -> TableCell:
-    found = compare.own(sides, metric)
-    if found is None:
-        return TableCell("-")
-    return TableCell(number(metric, found.value), interval(found, partial(number, metric)))
+    return estimate_cell(compare.own(sides, metric), partial(number, metric))
 
 
-def _effect(told: _Told) -> TableCell:
-    if told.estimate is None:
-        return TableCell("-")
-    return TableCell(*short(told.metric, told.estimate))
-
-
-def short(metric: Metric, found: Estimate) -> tuple[str, str]:
+def short(metric: Metric, estimate: Estimate) -> tuple[str, str]:
     """An effect and its interval in few characters: `+17.4 %` and `+16.2 to +18.5`."""
-    value, low, high = (_signed(metric, found, end) for end in (found.value, found.low, found.high))
-    unit = " points" if metric.scale == "share" else " times" if _in_times(metric, found) else " %"
-    return f"{value}{unit}", f"{low} to {high}" if found.estimable else NOT_KNOWN
+    value, low, high = (
+        _signed(metric, estimate, end) for end in (estimate.value, estimate.low, estimate.high)
+    )
+    unit = (
+        " points" if metric.scale == "share" else " times" if _in_times(metric, estimate) else " %"
+    )
+    return f"{value}{unit}", f"{low} to {high}" if estimate.estimable else NOT_KNOWN
 
 
-def _in_times(metric: Metric, found: Estimate) -> bool:
-    high = found.high if found.estimable else found.value
-    return metric.scale == "ratio" and max(found.value, high) >= _LINEAR[1]
+def _in_times(metric: Metric, estimate: Estimate) -> bool:
+    high = estimate.high if estimate.estimable else estimate.value
+    return metric.scale == "ratio" and max(estimate.value, high) >= _LINEAR[1]
 
 
-def _signed(metric: Metric, found: Estimate, value: float) -> str:
+def _signed(metric: Metric, estimate: Estimate, value: float) -> str:
     if metric.scale == "share":
         return f"{100 * value:+.2f}"
-    return f"{value:.3g}" if _in_times(metric, found) else f"{100 * (value - 1):+.3g}"
+    return f"{value:.3g}" if _in_times(metric, estimate) else f"{100 * (value - 1):+.3g}"
 
 
 # --- effects --------------------------------------------------------------------------------------
 
 
-def _figures(told: Sequence[_Told], names: tuple[str, str], seen: VerdictBasis) -> Iterator[Figure]:
-    ratios = [each for each in told if each.metric.scale == "ratio" and _drawable(each)]
-    shares = [each for each in told if each.metric.scale == "share" and _drawable(each)]
+def _figures(
+    effects: Sequence[_Effect], names: tuple[str, str], basis: VerdictBasis
+) -> Iterator[Figure]:
+    ratios = [each for each in effects if each.metric.scale == "ratio" and _drawable(each)]
+    shares = [each for each in effects if each.metric.scale == "share" and _drawable(each)]
     for key, group in ((f"{KEY}-effect", ratios), (f"{KEY}-shares", shares)):
         if group:
-            yield _effects(key, group, seen)
-    if (seen.pairs or seen.trials) and (values := _by_trial(told[0].metric, names, seen)):
-        yield _over_trials(told[0].metric, names, seen, values)
+            yield _effects(key, group, basis)
+    if (basis.pairs or basis.trials) and (values := _by_trial(effects[0].metric, names, basis)):
+        yield _over_trials(effects[0].metric, names, basis, values)
 
 
-def _drawable(told: _Told) -> bool:
-    found = told.estimate
-    return found is not None and 1 / _RATIO_MAX < abs(found.value) + 1 < _RATIO_MAX
+def _drawable(effect: _Effect) -> bool:
+    estimate = effect.estimate
+    return estimate is not None and 1 / _RATIO_MAX < abs(estimate.value) + 1 < _RATIO_MAX
 
 
-def _effects(key: str, told: Sequence[_Told], seen: VerdictBasis) -> Figure:
-    share = told[0].metric.scale == "share"
-    band = told[0].delta
-    parts = ["bars are 95 % intervals", _dots_are(seen)]
+def _effects(key: str, effects: Sequence[_Effect], basis: VerdictBasis) -> Figure:
+    share = effects[0].metric.scale == "share"
+    band = effects[0].delta
+    parts = ["bars are 95 % intervals", _dots_are(basis)]
     if band is not None:
-        parts.append(f"the band is what does not matter, {verdicts.size(told[0].metric, band)}")
-    rows = tuple((name, *short(metric, estimate)) for name, metric, estimate in _rows(told))
+        parts.append(f"the band is what does not matter, {verdicts.size(effects[0].metric, band)}")
+    rows = tuple((name, *short(metric, estimate)) for name, metric, estimate in _rows(effects))
     return Figure(
         key,
         "Difference of shares" if share else "B over A",
@@ -241,19 +241,19 @@ def _effects(key: str, told: Sequence[_Told], seen: VerdictBasis) -> Figure:
         f" {'; '.join(parts)}",
         ("metric", "B against A", "95 % interval"),
         rows,
-        (_effect_chart(told, seen),),
+        (_effect_chart(effects, basis),),
     )
 
 
-def _dots_are(seen: VerdictBasis) -> str:
-    if seen.pairs:
+def _dots_are(basis: VerdictBasis) -> str:
+    if basis.pairs:
         return "small dots are single pairs"
     return "small dots are single trials over the mean of A, hollow ones A's own"
 
 
-def _rows(told: Sequence[_Told]) -> Iterator[tuple[str, Metric, Estimate]]:
-    """What has a row of its own in the chart: metrics, and A with itself."""
-    for each in told:
+def _rows(effects: Sequence[_Effect]) -> Iterator[tuple[str, Metric, Estimate]]:
+    """The rows of the chart: metrics, and A with itself."""
+    for each in effects:
         if each.estimate is not None:
             yield verdicts.title(each.metric), each.metric, each.estimate
         if each.noise is not None:
@@ -263,22 +263,22 @@ def _rows(told: Sequence[_Told]) -> Iterator[tuple[str, Metric, Estimate]]:
 _SAME = "A with itself"
 
 
-def _dots(told: Sequence[_Told], seen: VerdictBasis) -> Iterator[Point]:
-    """Each pair, or each trial over the mean of A, as the axis has it."""
-    for each in told:
+def _dots(effects: Sequence[_Effect], basis: VerdictBasis) -> Iterator[Point]:
+    """Each pair, or each trial over the mean of A, in units of the axis."""
+    for each in effects:
         name, metric = verdicts.title(each.metric), each.metric
-        if seen.pairs:
-            for pair in seen.pairs:
+        if basis.pairs:
+            for pair in basis.pairs:
                 both = compare.numbers((pair.a, pair.b), metric)
                 if len(both) == 2 and not (pair.same and each.noise is None):
                     row = _SAME if pair.same else name
                     yield Point(_placed(metric, both[1] - both[0]), row)
             continue
-        of_a = compare.numbers(seen.a, metric)
+        of_a = compare.numbers(basis.a, metric)
         middle = sum(of_a) / len(of_a) if of_a else 0.0
-        for is_b, side in seen.trials if of_a else ():
-            for found in compare.numbers((side,), metric):
-                yield Point(_placed(metric, found - middle), name, filled=is_b)
+        for is_b, side in basis.trials if of_a else ():
+            for value in compare.numbers((side,), metric):
+                yield Point(_placed(metric, value - middle), name, filled=is_b)
 
 
 def _placed(metric: Metric, difference: float) -> float:
@@ -286,14 +286,14 @@ def _placed(metric: Metric, difference: float) -> float:
     return 100 * difference if metric.scale == "share" else math.exp(min(difference, 700))
 
 
-def _effect_chart(told: Sequence[_Told], seen: VerdictBasis) -> Chart:
-    share = told[0].metric.scale == "share"
-    factor, centre = (100.0, 0.0) if share else (1.0, 1.0)
+def _effect_chart(effects: Sequence[_Effect], basis: VerdictBasis) -> Chart:
+    share = effects[0].metric.scale == "share"
+    factor, none = (100.0, 0.0) if share else (1.0, 1.0)
     points = tuple(
-        _effect_point(name, metric, estimate, factor) for name, metric, estimate in _rows(told)
+        _effect_point(name, metric, estimate, factor) for name, metric, estimate in _rows(effects)
     )
-    dots = tuple(dot for dot in _dots(told, seen) if abs(number_at(dot.x)) < _RATIO_MAX)
-    band = _band(told[0].delta, share=share)
+    dots = tuple(dot for dot in _dots(effects, basis) if abs(number_at(dot.x)) < _RATIO_MAX)
+    band = _band(effects[0].delta, share=share)
     places = [number_at(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
               if place is not None]  # fmt: skip
     names = tuple(dict.fromkeys(str(point.y) for point in points))
@@ -302,9 +302,9 @@ def _effect_chart(told: Sequence[_Told], seen: VerdictBasis) -> Chart:
         layers.append(Layer("rect", (Point(band[0], end=band[1]),), "muted", opacity=0.14))
     layers += _estimates([point for point in points if point.y != _SAME], "line0")
     layers += _estimates([point for point in points if point.y == _SAME], "muted")
-    layers.append(Layer("rule", (Point(centre),), "alarm", size=1, dash=(5, 4)))
+    layers.append(Layer("rule", (Point(none),), "alarm", size=1, dash=(5, 4)))
     return Chart(
-        _effect_axis([centre, *band, *places], share=share),
+        _effect_axis([none, *band, *places], share=share),
         Axis(names=names),
         tuple(layers),
         height=50 + _ROW_HEIGHT * len(names),
@@ -312,14 +312,14 @@ def _effect_chart(told: Sequence[_Told], seen: VerdictBasis) -> Chart:
 
 
 def _effect_point(name: str, metric: Metric, estimate: Estimate, factor: float) -> Point:
-    known = estimate.estimable and math.isfinite(estimate.high)
-    low, high = (factor * estimate.low, factor * estimate.high) if known else (None, None)
+    finite = estimate.estimable and math.isfinite(estimate.high)
+    low, high = (factor * estimate.low, factor * estimate.high) if finite else (None, None)
     text = short(metric, estimate)[0]
     return Point(factor * estimate.value, name, low=low, high=high, text=text)
 
 
 def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
-    """Estimates with their intervals, and what they are as text."""
+    """Estimates with their intervals and texts."""
     if points:
         bars = tuple(point for point in points if point.low is not None)
         yield Layer("rule", bars, color, along="x", size=2.2)
@@ -328,7 +328,7 @@ def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
 
 
 def _band(delta: float | None, *, share: bool) -> tuple[float, ...]:
-    """Between which values a difference does not matter."""
+    """The range of differences that do not matter."""
     if delta is None:
         return ()
     return (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
@@ -347,21 +347,21 @@ def _effect_axis(values: Sequence[float], *, share: bool) -> Axis:
 # --- trials ---------------------------------------------------------------------------------------
 
 
-def _by_trial(metric: Metric, names: tuple[str, str], seen: VerdictBasis) -> list[Point]:
-    """Each trial's value in its order, by what it is of."""
+def _by_trial(metric: Metric, names: tuple[str, str], basis: VerdictBasis) -> list[Point]:
+    """The value of each trial in order, with A or B as its series."""
     labels = _labels(names)
-    if seen.pairs:
+    if basis.pairs:
         every = [
             (pair.number, labels[0] if pair.same else label, side)
-            for pair in seen.pairs
+            for pair in basis.pairs
             for label, side in zip(labels, (pair.a, pair.b), strict=True)
         ]
     else:
-        every = [(n, labels[is_b], side) for n, (is_b, side) in enumerate(seen.trials, 1)]
+        every = [(n, labels[is_b], side) for n, (is_b, side) in enumerate(basis.trials, 1)]
     return [
-        Point(float(n), _placed(metric, found), series=label)
+        Point(float(n), _placed(metric, value), series=label)
         for n, label, side in every
-        for found in compare.numbers((side,), metric)
+        for value in compare.numbers((side,), metric)
     ]
 
 
@@ -370,9 +370,9 @@ def _labels(names: tuple[str, str]) -> tuple[str, str]:
 
 
 def _over_trials(
-    metric: Metric, names: tuple[str, str], seen: VerdictBasis, points: Sequence[Point]
+    metric: Metric, names: tuple[str, str], basis: VerdictBasis, points: Sequence[Point]
 ) -> Figure:
-    paired = bool(seen.pairs)
+    paired = bool(basis.pairs)
     what = "pair" if paired else "trial, in the order of time"
     scaled = METRICS["missed"].scale == metric.scale
     rows = tuple(
@@ -415,8 +415,7 @@ def _trial_chart(
     )
 
 
-def differing(said: Sequence[Sentence]) -> tuple[Sentence, ...]:
-    """What differs beside what is compared, as one thing to mind; said: see verdicts.refused."""
-    if not said:
-        return ()
-    return (replace(said[0], text=" ".join(each.text for each in said), weight="warning"),)
+def differing(sentences: Sequence[Sentence]) -> tuple[Sentence, ...]:
+    """The other differences of A and B as one warning; sentences: those of verdicts.refused."""
+    text = " ".join(each.text for each in sentences)
+    return (Sentence(text, "warning"),) if text else ()

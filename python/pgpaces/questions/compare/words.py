@@ -1,7 +1,7 @@
 """Comparisons in words. Values in, sentences out.
 
-Nothing here says that two things do not differ: what was not shown is inconclusive, and what to do
-about it is the last sentence. Names of A and B are as others wrote them.
+No sentence claims that A and B do not differ: a difference that was not shown is inconclusive, and
+the last sentence is what to do then. The names of A and B are unescaped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pgpaces.result import Estimate
 from pgpaces.section import Sentence
 
 _SHOWN, _VALUES_SHOWN = 8, 4
-# From here on people think in times, not in percent.
+# Larger ratios are in times rather than percent.
 _TIMES = 2.0
 _TITLES = {"rate": "throughput", "mean": "mean latency", "missed": "share missed"}
 BASIS = {
@@ -55,7 +55,7 @@ def _unit(metric: Metric) -> str:
 
 
 def _amount(metric: Metric, value: float) -> str:
-    """Without its direction, and without more digits than anybody believes."""
+    """The size of a difference, with one decimal place; below 0.95 with two."""
     apart = 100 * abs(value - (metric.scale == "ratio"))
     return f"{apart:.2f}" if apart < 0.95 else f"{apart:.1f}"
 
@@ -67,13 +67,13 @@ def size(metric: Metric, value: float) -> str:
 
 def changed_by(metric: Metric, estimate: Estimate, than: str = "") -> str:
     """A difference with its interval; than: from what."""
-    said = difference(metric, estimate.value)
-    link = f" {'as' if said.endswith('as high') else 'than'} {than}" if than else ""
-    return f"{said}{link} ({_ends(metric, estimate)})"
+    text = difference(metric, estimate.value)
+    link = f" {'as' if text.endswith('as high') else 'than'} {than}" if than else ""
+    return f"{text}{link} ({_ends(metric, estimate)})"
 
 
 def _ends(metric: Metric, estimate: Estimate) -> str:
-    """The interval, the direction told once where it is one."""
+    """The interval, with the direction once if both ends have the same."""
     low, high = estimate.low, estimate.high
     if not estimate.estimable:
         return "–"
@@ -86,43 +86,43 @@ def _ends(metric: Metric, estimate: Estimate) -> str:
 
 
 def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, ...]:
-    """A verdict on B against A, the answer first, what to do last."""
+    """A verdict on B against A: the answer first, what to do last."""
     return (
         _main(verdict, a, b),
         *_reason(verdict, a, b),
         *_evidence(verdict),
-        *(_beside(each, len(verdict.secondary)) for each in verdict.secondary),
+        *(_secondary(each, len(verdict.secondary)) for each in verdict.secondary),
         *(replace(each, weight="note") for each in _next(verdict, a)),
     )
 
 
 def _main(verdict: Verdict, a: str, b: str) -> Sentence:
     metric = verdict.metric
-    told = ""
+    effect = ""
     if verdict.estimate is not None:
         than = changed_by(metric, verdict.estimate, f"that of {a}")
         verb = "comes out" if verdict.outcome == "inconclusive" else "is"
-        told = f"its {title(metric)} {verb} {than}"
+        effect = f"its {title(metric)} {verb} {than}"
     match verdict.outcome:
         case "better" | "worse":
-            text = f"{b} is {verdict.outcome} than {a}: {told}."
+            text = f"{b} is {verdict.outcome} than {a}: {effect}."
         case "equivalent":
             within = size(metric, verdict.delta)
-            text = f"{b} is equivalent to {a} within {within}: {told}."
+            text = f"{b} is equivalent to {a} within {within}: {effect}."
         case _:
-            known = f": {told}" if told else ""
-            text = f"Whether {b} is better or worse than {a} is inconclusive{known}."
+            text = f"Whether {b} is better or worse than {a} is inconclusive"
+            text += f": {effect}." if effect else "."
     return Sentence(text, "main")
 
 
 def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
-    """Why there is no other verdict."""
+    """The reason for the verdict."""
     metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
     match verdict.why:
         case "few":
-            many = _capital(count(verdict.pairs, verdict.basis))
+            pairs = _capital(count(verdict.pairs, verdict.basis))
             few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
-            yield Sentence(f"{many} {few}.")
+            yield Sentence(f"{pairs} {few}.")
         case "unbounded":
             yield Sentence(
                 f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
@@ -168,16 +168,16 @@ def _evidence(verdict: Verdict) -> Iterable[Sentence]:
         yield Sentence(f"Noise floor, A with itself: {noise}.")
 
 
-def _beside(found: Secondary, count: int) -> Sentence:
+def _secondary(secondary: Secondary, count: int) -> Sentence:
     among = f" by Holm among {count}" if count > 1 else ""
     return Sentence(
-        f"Beside it, {title(found.metric)}: {found.outcome},"
-        f" {changed_by(found.metric, found.estimate)}, p = {found.p:.2g}{among}."
+        f"Beside it, {title(secondary.metric)}: {secondary.outcome},"
+        f" {changed_by(secondary.metric, secondary.estimate)}, p = {secondary.p:.2g}{among}."
     )
 
 
 def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
-    """What would decide."""
+    """What to do about an inconclusive verdict."""
     if verdict.outcome != "inconclusive" or verdict.why == "look":
         return
     if verdict.detectable is not None and verdict.why == "wide":
@@ -226,16 +226,16 @@ def count(number: int, basis: str) -> str:
     return f"{number or 'no'} {name}{'' if number == 1 else 's'}{each}"
 
 
-def refused(found: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
-    """In what A and B differ beside what is compared; compared: empty where nothing was named."""
-    if not found:
+def refused(differences: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
+    """In what A and B differ other than the compared factors; compared: their names, or empty."""
+    if not differences:
         return ()
     listed = [
         Sentence(f"{each.name}: {', '.join(each.a) or '-'} of A, {', '.join(each.b) or '-'} of B.")
-        for each in found[:_SHOWN]
+        for each in differences[:_SHOWN]
     ]
-    if len(found) > _SHOWN:
-        listed.append(Sentence(f"And {len(found) - _SHOWN} more."))
+    if len(differences) > _SHOWN:
+        listed.append(Sentence(f"And {len(differences) - _SHOWN} more."))
     than = f"A and B differ in more than {compared}"
     main = (
         f"{than if compared else 'A and B differ, and what is compared was not named'}, so what"

@@ -1,16 +1,16 @@
 "use strict";
-// What a page can do beside being read: values of charts, series that hide, tables that sort,
-// commands that copy. All numbers are there without it.
+// Interactive parts of the page: values of charts, hiding of series, sorting of tables, copying
+// of commands. The page shows all numbers without it.
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-const made = (name, attributes, text = "") => {
-  const found = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
-  found.textContent = text;
-  return found;
+const create = (name, attributes, text = "") => {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.textContent = text;
+  return element;
 };
 
-// --- commands that copy ---
-const copied = async (button, text) => {
+// --- copying of commands ---
+const copy = async (button, text) => {
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
@@ -24,15 +24,15 @@ const copied = async (button, text) => {
   setTimeout(() => { button.textContent = "Copy"; }, 1500);
 };
 for (const pre of all("pre")) {
-  const button = made("button", { type: "button", class: "copy" }, "Copy");
-  button.addEventListener("click", () => copied(button, pre.textContent.trimEnd()));
+  const button = create("button", { type: "button", class: "copy" }, "Copy");
+  button.addEventListener("click", () => copy(button, pre.textContent.trimEnd()));
   pre.before(button);
 }
 
-// --- tables that sort ---
+// --- sorting of tables ---
 const numberOf = (text) => {
-  const found = text.replaceAll(",", "").match(/-?\d+(\.\d+)?/);
-  return found && /^[^A-Za-z]*-?[\d.]/.test(text.trim()) ? Number(found[0]) : null;
+  const match = text.replaceAll(",", "").match(/-?\d+(\.\d+)?/);
+  return match && /^[^A-Za-z]*-?[\d.]/.test(text.trim()) ? Number(match[0]) : null;
 };
 const value = (row, column) => {
   const cell = row.cells[column];
@@ -49,7 +49,7 @@ for (const table of all("table")) {
   const body = table.tBodies[0];
   if (body.rows.length < 3) continue;
   for (const head of all("thead th", table)) {
-    const button = made("button", { type: "button" });
+    const button = create("button", { type: "button" });
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
@@ -62,10 +62,10 @@ for (const table of all("table")) {
 }
 
 // --- values of charts ---
-const tip = made("div", { id: "tip", role: "status", hidden: "" });
+const tip = create("div", { id: "tip", role: "status", hidden: "" });
 document.body.append(tip);
 const show = (lines, x, y) => {
-  tip.replaceChildren(...lines.map((line) => made("div", {}, line)));
+  tip.replaceChildren(...lines.map((line) => create("div", {}, line)));
   tip.hidden = false;
   const [width, height] = [tip.offsetWidth, tip.offsetHeight];
   tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 4))}px`;
@@ -75,13 +75,13 @@ const middle = (mark) => {
   const box = mark.getBoundingClientRect();
   return [box.left + box.width / 2, box.top + box.height / 2];
 };
-const marksOf = (svg) => all("[data-told]", svg).filter((mark) => mark.style.display !== "none");
+const marksOf = (svg) => all("[data-description]", svg).filter((mark) => mark.style.display !== "none");
 const showMark = (svg, mark, at = middle(mark)) => {
   all(".near", svg).forEach((each) => each.classList.remove("near"));
   mark.classList.add("near");
-  show(mark.dataset.told.split(" · "), ...at);
+  show(mark.dataset.description.split(" · "), ...at);
 };
-// Charts above each other have a row of their table for each place of the axis that they share.
+// The table of stacked charts has a row for each place of their common axis.
 const rowsOf = (svg) => [...svg.closest("figure").querySelector("tbody").rows];
 const showRow = (svg, row, y) => {
   const [left, right, low, high] = svg.dataset.plot.split(" ").map(Number);
@@ -113,7 +113,7 @@ const hide = (svg) => {
 };
 for (const svg of all("figure > svg")) {
   const byRow = "plot" in svg.dataset && rowsOf(svg).length > 1;
-  if (!byRow && !svg.querySelector("[data-told]")) continue;
+  if (!byRow && !svg.querySelector("[data-description]")) continue;
   let at = -1;
   svg.setAttribute("tabindex", "0");
   svg.addEventListener("pointermove", (event) => {
@@ -122,7 +122,7 @@ for (const svg of all("figure > svg")) {
       const [x, y] = middle(mark);
       return Math.hypot(x - event.clientX, y - event.clientY);
     };
-    const inside = event.target.closest("[data-told]");
+    const inside = event.target.closest("[data-description]");
     const mark = inside ?? marksOf(svg).reduce((a, b) => (a && far(a) <= far(b) ? a : b), null);
     return mark && (inside || far(mark) < 40) ? showMark(svg, mark, [event.clientX, event.clientY]) : hide(svg);
   });
@@ -133,14 +133,14 @@ for (const svg of all("figure > svg")) {
     if (event.key === "Escape") hide(svg);
     if (!step) return;
     event.preventDefault();
-    const found = byRow ? rowsOf(svg) : marksOf(svg);
-    at = (at + step + found.length) % found.length;
-    if (byRow) showRow(svg, found[at], svg.getBoundingClientRect().top + 20);
-    else showMark(svg, found[at]);
+    const stops = byRow ? rowsOf(svg) : marksOf(svg);
+    at = (at + step + stops.length) % stops.length;
+    if (byRow) showRow(svg, stops[at], svg.getBoundingClientRect().top + 20);
+    else showMark(svg, stops[at]);
   });
 }
 
-// --- series that hide ---
+// --- hiding of series ---
 for (const key of all("svg [data-key]")) {
   const [svg, series] = [key.closest("svg"), key.dataset.series];
   key.addEventListener("click", () => {
