@@ -225,8 +225,8 @@ def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(
     until(lambda: not any(_runs(pid) for pid in fio), "fio outlives us")
     assert "not complete, missing: 4 KiB random read, run 1 of 3;" in " ".join(printed.split())
     kept = Store.open(disk.parent / "store.db").disks()
-    assert [each.job for each in kept[0].found.measured] == list(disks.CARD[:2])
-    assert disks.card_class(kept[0].found) is None
+    assert [each.job for each in kept[0].disk.measured] == list(disks.CARD[:2])
+    assert disks.card_class(kept[0].disk) is None
 
 
 @needs_fio

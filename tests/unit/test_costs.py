@@ -496,7 +496,7 @@ def test_where_no_cell_holds_no_user_is_sold() -> None:
     digests = [priced(made(slot, 60), PI) for slot in plan.slots()]
     found = gather(digests, ABOUT, experiment(design=plan, missed_max=0.001))
     said = render.render(report_of(found), "md").decode()
-    assert "what a user costs is not known" in said
+    assert "the cost of a user is unknown" in said
     assert "users per" not in said
     assert "a month" in said
 

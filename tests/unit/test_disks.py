@@ -374,7 +374,7 @@ def test_a_page_tells_of_the_disk_that_the_data_is_on() -> None:
     pairs = dict(facts.places([there], [disk])[0].server)
     assert pairs["disk"].startswith("A1 by emulation (2,100 / 610 IOPS, 45 MB/s)")
     commits = Measured(disks.COMMIT, 1, 60, 0, 18_600, 0, 18_600 * 8192, (300.0, 320.0) * 30)
-    both = row(replace(disk.found, measured=(*disk.found.measured, commits)), hostname="pi4")
+    both = row(replace(disk.disk, measured=(*disk.disk.measured, commits)), hostname="pi4")
     pairs = dict(facts.places([there], [both])[0].server)
     assert "8 KiB with fdatasync 310/s (30" in pairs["disk"]
     elsewhere = replace(card(1, 1, 1), device=Device("uuid 2"))

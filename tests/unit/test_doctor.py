@@ -41,7 +41,7 @@ def test_what_is_here_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_part_says_what_it_gives_or_is_there() -> None:
     for part in doctor.diagnose().parts:
-        assert part.found or part.gives, part
+        assert part.state or part.gives, part
 
 
 def test_json_has_every_part() -> None:
@@ -52,7 +52,7 @@ def test_json_has_every_part() -> None:
 
 
 def test_looking_makes_no_store_and_no_folder(tmp_path: Path) -> None:
-    assert "which the first run makes" in " ".join(call().stdout.split())
+    assert "which the first run creates" in " ".join(call().stdout.split())
     assert not (tmp_path / "home").exists()
 
 

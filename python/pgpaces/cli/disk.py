@@ -1,4 +1,4 @@
-"""`pgpaces disk`: what a disk can do, measured by fio; kept, listed, compared."""
+"""`pgpaces disk`: measures a disk by fio; stores, lists and compares the results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Examples:
 YES = "Do not ask before writing more than 1 GB."
 NAME = "What the result is called."
 ACTIONS = {
-    "list": "List the disks that were measured.",
+    "list": "List the measured disks.",
     "show": "Show the DISK: last, a name, an id.",
     "compare": "Show DISKs side by side.",
 }
@@ -52,55 +52,49 @@ ACTIONS = {
     options.of("size", "runs", "quick", "yes", "name", yes=YES, name=NAME),
     options.of("json", "dry_run", "store"),
 )
-def disk(**given: Any) -> int:
+def disk(**params: Any) -> int:
     """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
 
-    It writes in a folder of its own in PATH, and removes that whatever happens. It asks before it
-    writes more than 1 GB. The result is kept, for reports of servers on that disk too.
+    It writes in a folder of its own in PATH and always removes that. It asks before it writes more
+    than 1 GB. The result is stored, also for reports of servers on that disk.
     """
-    names, action = given["names"], given["action"]
+    names, action = params["names"], params["action"]
     if action is None:
-        return _measure(names, given)
+        return _measure(names, params)
     _check_names(names, action)
     from pgpaces.store.store import Store
 
-    store = Store.existing(given["store_path"])
+    store = Store.existing(params["store_path"])
     if action == "list":
-        _list(store, as_json=given["as_json"])
+        _list(store, as_json=params["as_json"])
     else:
         rows = [store.disk(name) for name in names]
-        _print(rows, as_json=given["as_json"], action=action)
+        _print(rows, as_json=params["as_json"], action=action)
     return 0
 
 
 def _check_names(names: Sequence[str], action: str) -> None:
     least, most = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}[action]
     if not least <= len(names) <= most:
-        wanted = {"list": "no disk", "show": "one disk", "compare": "two disks or more"}[action]
-        raise PlanError(f"--{action} takes {wanted}, and {len(names)} were named")
+        number = {"list": "no disk", "show": "one disk", "compare": "two disks or more"}[action]
+        raise PlanError(f"--{action} takes {number}, and {len(names)} were named")
 
 
-def _open(path: str | None) -> Store:
-    from pgpaces.store.store import Store
-
-    return Store.open(path)
-
-
-def _asked(given: Mapping[str, Any]) -> DiskRequest:
+def _request(params: Mapping[str, Any]) -> DiskRequest:
     from pgpaces import units
     from pgpaces.disk import jobs
 
-    quick, size = given["quick"], given["size"]
+    quick, size = params["quick"], params["size"]
     default = jobs.QUICK_SIZE if quick else jobs.SIZE
     return jobs.DiskRequest(
         units.size_bytes(size, "--size") if size else default,
-        given["runs"],
+        params["runs"],
         jobs.QUICK if quick else jobs.FULL,
     )
 
 
-def _measure(names: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Measures, keeps and prints; what is kept is printed whatever the store says."""
+def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
+    """Measures, stores and prints; an error of the store does not suppress the result."""
     if len(names) != 1:
         raise PlanError(
             "no folder was named" if not names else "one disk is measured at a time",
@@ -109,35 +103,36 @@ def _measure(names: Sequence[str], given: Mapping[str, Any]) -> int:
     from pgpaces.cli.main import put
     from pgpaces.disk import measure
     from pgpaces.report import escape
+    from pgpaces.store.store import Store
 
-    asked, path = _asked(given), Path(names[0])
-    if given["dry_run"]:
-        put(f"{escape.lines(_writes(asked, path))}\n")
+    request, path = _request(params), Path(names[0])
+    if params["dry_run"]:
+        put(f"{escape.lines(_writes(request, path))}\n")
         return 0
-    measure.prepared(path, asked)
-    store = _open(given["store_path"])
-    _consent(asked, path, yes=given["yes"])
+    measure.prepared(path, request)
+    store = Store.open(params["store_path"])
+    _consent(request, path, yes=params["yes"])
     started = datetime.now(UTC)
-    row = _row(given["name"] or "", started, _with_progress(path, asked))
-    if not row.found.measured:
-        raise RunError("nothing was measured: it was ended before the first job was done")
+    row = _row(params["name"] or "", started, _with_progress(path, request))
+    if not row.disk.measured:
+        raise RunError("nothing was measured: the run ended before the first job completed")
     try:
         store.add_disk(row)
     finally:
-        _print([row], as_json=given["as_json"])
-    if not given["as_json"]:
-        click.echo(f"kept as disk {row.id}", err=True)
-    return INTERRUPTED_EXIT if row.found.missing else 0
+        _print([row], as_json=params["as_json"])
+    if not params["as_json"]:
+        click.echo(f"stored as disk {row.id}", err=True)
+    return INTERRUPTED_EXIT if row.disk.missing else 0
 
 
-def _consent(asked: DiskRequest, path: Path, *, yes: bool) -> None:
-    """Asks before much is written: cards and flash wear out."""
+def _consent(request: DiskRequest, path: Path, *, yes: bool) -> None:
+    """Asks before many bytes are written, as cards and flash wear out."""
     from pgpaces.disk import jobs
 
-    most = jobs.written_max(asked)
+    most = jobs.written_max(request)
     if yes or most <= jobs.CONSENT_BYTES:
         return
-    text = _writes(asked, path)
+    text = _writes(request, path)
     if not sys.stdin.isatty():
         raise PlanError(f"{text}; there is no terminal to ask on", "add --yes, or --quick for less")
     from pgpaces.report import escape
@@ -146,10 +141,10 @@ def _consent(asked: DiskRequest, path: Path, *, yes: bool) -> None:
     click.confirm("go on?", abort=True, err=True)
 
 
-def _writes(asked: DiskRequest, path: Path) -> str:
+def _writes(request: DiskRequest, path: Path) -> str:
     from pgpaces.disk import jobs
 
-    most, likely = jobs.written_max(asked), jobs.written_by_card(asked)
+    most, likely = jobs.written_max(request), jobs.written_by_card(request)
     return (
         f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them;"
         f" about {likely / 1e9:.2g} GB on a card that takes"
@@ -157,34 +152,34 @@ def _writes(asked: DiskRequest, path: Path) -> str:
     )
 
 
-def _with_progress(path: Path, asked: DiskRequest) -> Disk:
+def _with_progress(path: Path, request: DiskRequest) -> Disk:
     from pgpaces.cli.progress import Teller
     from pgpaces.disk import measure
 
-    teller, told = Teller(), ""
+    teller, last = Teller(), ""
 
-    def say(name: str, seconds: float) -> None:
-        nonlocal told
+    def report(name: str, seconds: float) -> None:
+        nonlocal last
         if teller.terminal:
             teller.tell(f"{name}: {seconds:.0f} s", rewrite=True)
-        elif name != told:
+        elif name != last:
             teller.tell(name)
-        told = name
+        last = name
 
     try:
-        return measure.measure(path, asked, say)
+        return measure.measure(path, request, report)
     finally:
         teller.done()
 
 
-def _row(name: str, started: datetime, found: Disk) -> DiskRow:
+def _row(name: str, started: datetime, measurements: Disk) -> DiskRow:
     from importlib.metadata import version
 
     from pgpaces import host
     from pgpaces.store.disks import DiskRow
     from pgpaces.store.store import new_id
 
-    return DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), found)
+    return DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), measurements)
 
 
 def _print(rows: Sequence[DiskRow], *, as_json: bool, action: str = "") -> None:
@@ -219,17 +214,17 @@ def _list(store: Store, *, as_json: bool) -> None:
     if not rows:
         click.echo("no disks yet; try: pgpaces disk PATH --quick", err=True)
         return
-    made = table("disk", ["id", "started", "machine", "class"])
+    grid = table("disk", ["id", "started", "machine", "class"])
     for row in rows:
         started = row.started_at.astimezone().strftime("%m-%d %H:%M")
-        made.add_row(
-            cell(f"{row.name} {row.found.path}".strip()),
+        grid.add_row(
+            cell(f"{row.name} {row.disk.path}".strip()),
             row.id[-8:],
             started,
             cell(row.host.hostname or ""),
-            words.class_of(row.found),
+            words.class_of(row.disk),
         )
     console = Console(highlight=False, markup=False)
     with console.capture() as text:
-        console.print(made)
+        console.print(grid)
     put(text.get())

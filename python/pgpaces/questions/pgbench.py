@@ -1,10 +1,10 @@
-"""pgbench's report and progress lines: intervals and what was asked in, text out. Pure.
+"""pgbench's report and progress lines: intervals and options in, text out. Pure.
 
-Its formulas and denominators, which differ from ours: what is processed has succeeded, on time or
-late; failed, retried and skipped are shares of processed + skipped + failed, late is a share of
-processed. One number is not pgbench's: the transaction with which a client gives up has failed
-here, and does not exist there. Sums are kept, never intervals, so that a run of days needs no more
-memory than a short one.
+Its formulas and denominators differ from those of pgpaces: processed transactions have succeeded,
+on time or late; failed, retried and skipped are shares of processed + skipped + failed, late is a
+share of processed. One number differs from pgbench's: the transaction with which a client gives up
+counts as failed here, and not at all there. Only sums are stored, so memory does not grow with the
+length of a run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pgpaces.record import Interval, Tally
 from pgpaces.times import Times
 
 _SERIALIZATION, _DEADLOCK = "40001", "40P01"
-_LINE_BYTES = 127  # of an SQL command's first line that pgbench keeps
+_LINE_BYTES = 127  # the bytes of an SQL command's first line that pgbench prints
 
 
 class ReportScript(Struct, frozen=True):
-    """A script in the report: what it is called, its weight, and its commands' first lines."""
+    """A script in the report: its description, its weight, and its commands."""
 
     description: str
     weight: int
@@ -30,10 +30,10 @@ class ReportScript(Struct, frozen=True):
 
 
 class ReportOptions(Struct, frozen=True):
-    """What the report repeats of what was asked for. limit_us: 0 for none.
+    """The options that the report prints or depends on. limit_us: 0 for none.
 
     transactions or duration_s ends the run. throttled: transactions fall due by a rate.
-    measured: latency is measured although neither rate nor limit needs it (progress is told).
+    measured: latency is measured although neither rate nor limit needs it (progress is printed).
     """
 
     scripts: Sequence[ReportScript]
@@ -68,7 +68,7 @@ class Moments(Struct):
     max_ns: int = 0
 
     def add(self, times: Times | Moments) -> None:
-        """Takes further times in."""
+        """Adds times."""
         self.count += times.count
         self.sum_ns += times.sum_ns
         self.square_sum += times.square_sum
@@ -76,12 +76,12 @@ class Moments(Struct):
 
     @property
     def mean_ms(self) -> float:
-        """The mean; 0 of nothing."""
+        """The mean; 0 without times."""
         return self.sum_ns / self.count / 1e6 if self.count else 0.0
 
     @property
     def stddev_ms(self) -> float:
-        """The standard deviation of all that was counted; 0 of nothing."""
+        """The standard deviation of the population; 0 without times."""
         if not self.count:
             return 0.0
         mean_ns = self.sum_ns / self.count
@@ -89,7 +89,7 @@ class Moments(Struct):
 
 
 class Sums(Struct):
-    """What pgbench counts: of all transactions, or of one script's."""
+    """pgbench's counters: of all transactions, or of one script's."""
 
     processed: int = 0
     late: int = 0
@@ -104,7 +104,7 @@ class Sums(Struct):
     lag: Moments = field(default_factory=Moments)
 
     def add(self, tally: Tally) -> None:
-        """Counts what a tally holds."""
+        """Adds the counts of a tally."""
         serialization = tally.failed.get(_SERIALIZATION, 0)
         deadlock = tally.failed.get(_DEADLOCK, 0)
         self.processed += tally.on_time + tally.late
@@ -126,12 +126,12 @@ class Sums(Struct):
 
     @property
     def total(self) -> int:
-        """What shares are of."""
+        """The denominator of shares."""
         return self.processed + self.skipped + self.failed
 
 
 class CommandTimes(Struct):
-    """A command's times, and how often it failed."""
+    """A command's times, failures and retries."""
 
     times: Moments = field(default_factory=Moments)
     failed: int = 0
@@ -139,9 +139,10 @@ class CommandTimes(Struct):
 
 
 class Totals(Struct):
-    """A run as it goes on: feed it every interval. Times in ns.
+    """The totals of a run, to which every interval is added. Times in ns.
 
-    aborted_thread: of the first client that gave up, if one did.
+    aborted_thread: the thread of the first client that gave up, if one did. progress_ns: when the
+    last progress line was made.
     """
 
     all: Sums = field(default_factory=Sums)
@@ -151,10 +152,10 @@ class Totals(Struct):
     connect_ns: int = 0
     aborted_thread: int | None = None
     ended_ns: int = 0
-    told_ns: int = 0
+    progress_ns: int = 0
 
     def add(self, interval: Interval) -> None:
-        """Takes a further interval in."""
+        """Adds an interval."""
         for tally in interval.tallies:
             self.all.add(tally)
             self.recent.add(tally)
@@ -171,54 +172,54 @@ class Totals(Struct):
             self.aborted_thread = interval.aborted[0]
         self.ended_ns = max(self.ended_ns, interval.ended_ns)
 
-    def progress(self, asked: ReportOptions, epoch_s: float | None = None) -> str:
-        """The line on what came since the last one. epoch_s: the time of day to show, if any."""
+    def progress(self, options: ReportOptions, epoch_s: float | None = None) -> str:
+        """The progress line since the last one. epoch_s: the Unix time to print, if any."""
         sums, self.recent = self.recent, Sums()
-        passed_ns, self.told_ns = self.ended_ns - self.told_ns, self.ended_ns
+        passed_ns, self.progress_ns = self.ended_ns - self.progress_ns, self.ended_ns
         clock = f"{self.ended_ns / 1e9:.1f} s" if epoch_s is None else f"{epoch_s:.3f} s"
         text = (
             f"progress: {clock}, {_ratio(sums.processed * 1e9, passed_ns):.1f} tps,"
             f" lat {sums.latency.mean_ms:.3f} ms stddev {sums.latency.stddev_ms:.3f},"
             f" {sums.failed} failed"
         )
-        if asked.throttled:
+        if options.throttled:
             text += f", lag {sums.lag.mean_ms:.3f} ms"
-            if asked.limit_us:
+            if options.limit_us:
                 text += f", {sums.skipped} skipped"
-        if asked.max_tries != 1:
+        if options.max_tries != 1:
             text += f", {sums.retried} retried, {sums.retries} retries"
         return text
 
     @property
     def due(self) -> int:
-        """Transactions that were due, whatever became of them."""
+        """All transactions that were due."""
         return self.all.total + self.all.unfinished
 
     @property
     def missed(self) -> int:
-        """Those of them that did not succeed in time."""
+        """The due transactions that did not succeed in time."""
         return self.due - self.all.processed + self.all.late
 
 
 def banner(pgbench: str, pgpaces: str, server: str) -> str:
-    """The first line: the version of pgbench that this is like, of pgpaces and of the server."""
+    """The first line: the version of pgbench that is imitated, of pgpaces and of the server."""
     return f"pgbench ({pgbench}, pgpaces {pgpaces}, server {server})"
 
 
-def report(asked: ReportOptions, totals: Totals, connect_ns: int) -> str:
-    """The final report. connect_ns: what connecting all clients took, before the run."""
-    lines = [*_facts(asked), *_processed(asked, totals.all)]
+def report(options: ReportOptions, totals: Totals, connect_ns: int) -> str:
+    """The final report. connect_ns: the time to connect all clients before the run."""
+    lines = [*_facts(options), *_processed(options, totals.all)]
     if totals.all.total:
-        lines += _counts(asked, totals.all)
-        lines += _times(asked, totals, connect_ns)
-        if asked.several or asked.per_command:
-            for number in range(len(asked.scripts)):
-                lines += _script(asked, totals, number)
+        lines += _counts(options, totals.all)
+        lines += _times(options, totals, connect_ns)
+        if options.several or options.per_command:
+            for number in range(len(options.scripts)):
+                lines += _script(options, totals, number)
     return "\n".join(lines) + "\n"
 
 
 def unfinished(totals: Totals) -> str | None:
-    """What pgbench keeps silent about: what was due and never finished."""
+    """The due transactions that never finished, which pgbench does not report; None: none."""
     if not totals.all.unfinished:
         return None
     share = 100 * totals.missed / totals.due
@@ -229,7 +230,7 @@ def unfinished(totals: Totals) -> str | None:
 
 
 def _ratio(part: float, whole: float) -> float:
-    """A quotient as C computes it: of nothing, it is not a number."""
+    """A quotient; NaN for a denominator of 0, as pgbench prints it."""
     return part / whole if whole else math.nan
 
 
@@ -237,69 +238,69 @@ def _share(count: int, whole: int) -> str:
     return f"{count} ({_ratio(100.0 * count, whole):.3f}%)"
 
 
-def _facts(asked: ReportOptions) -> Iterator[str]:
-    several = "multiple scripts" if asked.several else asked.scripts[0].description
+def _facts(options: ReportOptions) -> Iterator[str]:
+    several = "multiple scripts" if options.several else options.scripts[0].description
     yield f"transaction type: {several}"
-    yield f"scaling factor: {asked.scale}"
-    if asked.partition_method != "none":
-        yield f"partition method: {asked.partition_method}"
-        yield f"partitions: {asked.partitions}"
-    yield f"query mode: {asked.protocol}"
-    yield f"number of clients: {asked.clients}"
-    yield f"number of threads: {asked.threads}"
-    if asked.max_tries:
-        yield f"maximum number of tries: {asked.max_tries}"
+    yield f"scaling factor: {options.scale}"
+    if options.partition_method != "none":
+        yield f"partition method: {options.partition_method}"
+        yield f"partitions: {options.partitions}"
+    yield f"query mode: {options.protocol}"
+    yield f"number of clients: {options.clients}"
+    yield f"number of threads: {options.threads}"
+    if options.max_tries:
+        yield f"maximum number of tries: {options.max_tries}"
 
 
-def _processed(asked: ReportOptions, sums: Sums) -> Iterator[str]:
+def _processed(options: ReportOptions, sums: Sums) -> Iterator[str]:
     of = ""
-    if asked.duration_s is None:
-        yield f"number of transactions per client: {asked.transactions}"
-        of = f"/{(asked.transactions or 0) * asked.clients}"
+    if options.duration_s is None:
+        yield f"number of transactions per client: {options.transactions}"
+        of = f"/{(options.transactions or 0) * options.clients}"
     else:
-        yield f"duration: {asked.duration_s} s"
+        yield f"duration: {options.duration_s} s"
     yield f"number of transactions actually processed: {sums.processed}{of}"
 
 
-def _counts(asked: ReportOptions, sums: Sums) -> Iterator[str]:
+def _counts(options: ReportOptions, sums: Sums) -> Iterator[str]:
     """Failures, retries, skipped and late ones, of all transactions."""
-    yield from _failures(asked, sums)
-    if asked.limit_us:
+    yield from _failures(options, sums)
+    if options.limit_us:
         share = 100.0 * sums.late / sums.processed if sums.processed else 0.0
         yield (
-            f"number of transactions above the {asked.limit_us / 1000:.1f} ms latency limit:"
+            f"number of transactions above the {options.limit_us / 1000:.1f} ms latency limit:"
             f" {sums.late}/{sums.processed} ({share:.3f}%)"
         )
 
 
-def _failures(asked: ReportOptions, sums: Sums) -> Iterator[str]:
-    """What all transactions and each script's have in common."""
+def _failures(options: ReportOptions, sums: Sums) -> Iterator[str]:
+    """The lines that are the same for all transactions and for each script."""
     yield f"number of failed transactions: {_share(sums.failed, sums.total)}"
-    if asked.detailed:
+    if options.detailed:
         yield f"number of serialization failures: {_share(sums.serialization, sums.total)}"
         yield f"number of deadlock failures: {_share(sums.deadlock, sums.total)}"
         yield f"number of other failures: {_share(sums.other, sums.total)}"
-    if asked.max_tries != 1:
+    if options.max_tries != 1:
         yield f"number of transactions retried: {_share(sums.retried, sums.total)}"
         yield f"total number of retries: {sums.retries}"
-    if asked.throttled and asked.limit_us:
+    if options.throttled and options.limit_us:
         yield f"number of transactions skipped: {_share(sums.skipped, sums.total)}"
 
 
-def _times(asked: ReportOptions, totals: Totals, connect_ns: int) -> Iterator[str]:
+def _times(options: ReportOptions, totals: Totals, connect_ns: int) -> Iterator[str]:
     sums = totals.all
-    if asked.throttled or asked.limit_us or asked.measured:
+    if options.throttled or options.limit_us or options.measured:
         yield from _latency(sums)
     else:
-        # Nobody asked for it to be measured: what a client took for each transaction.
-        mean_ms = totals.ended_ns / 1e6 * asked.clients / sums.total
+        # Latency was not measured: the time of a client for each transaction.
+        mean_ms = totals.ended_ns / 1e6 * options.clients / sums.total
         failures = " (including failures)" if sums.failed else ""
         yield f"latency average = {mean_ms:.3f} ms{failures}"
-    if asked.throttled:
+    if options.throttled:
         mean_ms = _ratio(sums.lag.sum_ns / 1e6, sums.processed)
         yield f"rate limit schedule lag: avg {mean_ms:.3f} (max {sums.lag.max_ns / 1e6:.3f}) ms"
     tps = _ratio(sums.processed * 1e9, totals.ended_ns)
-    if asked.connect_each:
+    if options.connect_each:
         mean_ms = _ratio(totals.connect_ns / 1e6, sums.processed + sums.failed)
         yield f"average connection time = {mean_ms:.3f} ms"
         yield f"tps = {tps:.6f} (including reconnection times)"
@@ -314,11 +315,11 @@ def _latency(sums: Sums) -> Iterator[str]:
         yield f"latency stddev = {sums.latency.stddev_ms:.3f} ms"
 
 
-def _script(asked: ReportOptions, totals: Totals, number: int) -> Iterator[str]:
+def _script(options: ReportOptions, totals: Totals, number: int) -> Iterator[str]:
     """A script's own part of the report."""
-    script, sums = asked.scripts[number], totals.scripts.get(number, Sums())
-    if asked.several:
-        weights = sum(each.weight for each in asked.scripts)
+    script, sums = options.scripts[number], totals.scripts.get(number, Sums())
+    if options.several:
+        weights = sum(each.weight for each in options.scripts)
         tps = _ratio(sums.processed * 1e9, totals.ended_ns)
         yield f"SQL script {number + 1}: {script.description}"
         share = 100.0 * script.weight / weights
@@ -327,26 +328,22 @@ def _script(asked: ReportOptions, totals: Totals, number: int) -> Iterator[str]:
         yield f" - {sums.total} transactions ({share:.1f}% of total)"
         if sums.total:
             processed = f"number of transactions actually processed: {sums.processed}"
-            for line in (
-                f"{processed} (tps = {tps:.6f})",
-                *_failures(asked, sums),
-                *_latency(sums),
-            ):
-                yield f" - {line}"
-    if asked.per_command:
-        more = " and failures" if asked.max_tries == 1 else ", failures and retries"
-        yield f"{' - ' if asked.several else ''}statement latencies in milliseconds{more}:"
+            yield f" - {processed} (tps = {tps:.6f})"
+            yield from (f" - {line}" for line in (*_failures(options, sums), *_latency(sums)))
+    if options.per_command:
+        more = " and failures" if options.max_tries == 1 else ", failures and retries"
+        yield f"{' - ' if options.several else ''}statement latencies in milliseconds{more}:"
         for at, (text, is_sql) in enumerate(script.commands):
             command = totals.commands.get((number, at), CommandTimes())
-            yield _command(asked, command, _first_line(text) if is_sql else text)
+            yield _command(options, command, _first_line(text) if is_sql else text)
 
 
-def _command(asked: ReportOptions, command: CommandTimes, text: str) -> str:
-    retries = "" if asked.max_tries == 1 else f" {command.retries:10}"
+def _command(options: ReportOptions, command: CommandTimes, text: str) -> str:
+    retries = "" if options.max_tries == 1 else f" {command.retries:10}"
     return f"   {command.times.mean_ms:11.3f}  {command.failed:10}{retries} {text}"
 
 
 def _first_line(text: str) -> str:
-    """An SQL command's first line, as much of it as pgbench shows."""
+    """An SQL command's first line, as far as pgbench prints it."""
     line = text.encode("utf-8", "surrogateescape")[:_LINE_BYTES]
     return line.decode("utf-8", "surrogateescape")

@@ -1,7 +1,4 @@
-"""What was seen of servers beside a trial, as lines and as tables.
-
-Texts are as others wrote them: whoever prints them escapes.
-"""
+"""Observations of servers during a trial, as lines and as tables. Texts are unescaped."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ from pgpaces.units import memory_text
 _LINES_MAX = 3
 _EVENTS_MAX = 12
 _ROWS_MAX = 20
-# A growth of less, over the whole trial, is not worth a line.
+# Less growth over the whole trial is not reported as a line.
 _GREW_MIN_BYTES = 1 << 16
-# Of fewer the shares say nothing.
+# With fewer observations, shares mean nothing.
 _SESSIONS_MIN = 10
 _CPU = "CPU or run queue"
 
 
 def lines(trial: Trial) -> Iterator[str]:
-    """What sessions waited for, who blocked whom, what grew and what took time, in a few lines."""
+    """Wait events, blocking sessions, growth and the busiest statement, in a few lines."""
     for observed in trial.observed:
         where = f"{observed.node}: " if observed.node else ""
         yield from (f"{where}{text}" for text in _lines(observed))
@@ -34,12 +31,12 @@ def lines(trial: Trial) -> Iterator[str]:
 
 def _lines(observed: Observed) -> Iterator[str]:
     top = waits.top(observed.waits, most=5)
-    seen = sum(event.sessions for event in observed.waits.events if event.who == "load")
-    if seen >= _SESSIONS_MIN:
-        said = ", ".join(
+    observations = sum(event.sessions for event in observed.waits.events if event.who == "load")
+    if observations >= _SESSIONS_MIN:
+        means = ", ".join(
             f"{_event(name)} {mean:.2g} ({percent(share)} %)" for name, mean, share in top
         )
-        yield f"sessions of the load that executed something, on average: {said}"
+        yield f"sessions of the load that executed something, on average: {means}"
     if observed.blocked:
         first, more = observed.blocked[0], len(observed.blocked) - 1
         statement = f" ({first.statement})" if first.statement else ""
@@ -51,10 +48,10 @@ def _lines(observed: Observed) -> Iterator[str]:
     grew = [one for one in observed.grown if _growth(one) >= _GREW_MIN_BYTES][:_LINES_MAX]
     if grew:
         sizes = (
-            (one.name, memory_text(one.before_bytes), memory_text(one.after_bytes)) for one in grew
+            f"{one.name} {memory_text(one.before_bytes)} to {memory_text(one.after_bytes)}"
+            for one in grew
         )
-        said = ", ".join(f"{name} {before} to {after}" for name, before, after in sizes)
-        yield f"grew: {said}"
+        yield f"grew: {', '.join(sizes)}"
     if observed.executed:
         yield _busiest(observed.executed)
 
@@ -78,9 +75,9 @@ def _busiest(executed: Sequence[Executed]) -> str:
 
 
 def tables(every: Sequence[Observed]) -> tuple[Table, ...]:
-    """What was seen of the servers of a trial, one table for each thing and server."""
-    found = (table for observed in every for table in _tables(observed) if table.rows)
-    return tuple(replace(table, folded=True) for table in found)
+    """The observations of the servers of a trial, a table for each kind and server."""
+    nonempty = (table for observed in every for table in _tables(observed) if table.rows)
+    return tuple(replace(table, folded=True) for table in nonempty)
 
 
 def _tables(observed: Observed) -> Iterator[Table]:
@@ -105,8 +102,8 @@ def _waits(observed: Observed, of: str) -> Table:
     )
     columns = ("sessions of", "waited for", "sessions, mean", "share %")
     note = (
-        f"Of sessions that executed something, in {observed.waits.looks:,} looks, ten a second. One"
-        " without a wait event is on a CPU, or waits for one."
+        f"Of sessions that executed something, in {observed.waits.looks:,} samples, ten a second. A"
+        " session without a wait event is on a CPU, or waits for one."
     )
     return Table("waits", f"What sessions waited for{of}", columns, 2, rows, note)
 
@@ -140,7 +137,7 @@ def _grown(observed: Observed, of: str) -> Table:
         for one in observed.grown[:_ROWS_MAX]
     )
     columns = ("relation", "is", "before", "after", "grew by", "dead tuples")
-    note = "From the load's start, its warm-up too, to its end; TOAST counts with its table."
+    note = "From the start of the load, with its warm-up, to its end; TOAST counts with its table."
     return Table("grown", f"What grew{of}", columns, 2, rows, note)
 
 
@@ -174,7 +171,7 @@ def _executed(observed: Observed, of: str) -> Table:
         "statement", "role", "calls", "time %", "mean ms", "rows", "blocks hit", "blocks read",
         "WAL",
     )  # fmt: skip
-    note = "By pg_stat_statements, from the load's start, its warm-up too, to its end."
+    note = "By pg_stat_statements, from the start of the load, with its warm-up, to its end."
     return Table("executed", f"Statements on the server{of}", columns, 2, rows, note)
 
 
@@ -187,7 +184,7 @@ def _moved(observed: Observed, of: str) -> Table:
         for one in observed.moved
         if one.value
     )
-    note = "From the start of the measured part to the end of the load; what stayed is left out."
+    note = "From the start of the measured part to the end of the load, without unchanged counters."
     return Table("moved", f"Counters{of}", ("counter", "went up by"), 1, rows, note)
 
 

@@ -16,14 +16,14 @@ from pgpaces.store.schema import disk
 
 
 class DiskRow(Struct, frozen=True):
-    """A disk that was measured. host: facts of its machine. name: what somebody calls it."""
+    """A measured disk. host: facts of its machine. name: the user's name for it."""
 
     id: str
     name: str
     started_at: datetime
     version: str
     host: HostFacts
-    found: Disk
+    disk: Disk
 
 
 def add(connection: sa.Connection, row: DiskRow) -> None:
@@ -31,8 +31,8 @@ def add(connection: sa.Connection, row: DiskRow) -> None:
     if connection.execute(sa.select(disk.c.id).where(disk.c.id == row.id)).first() is not None:
         return
     values = {name: getattr(row, name) for name in ("id", "name", "started_at", "version")}
-    values |= {"host": facts.stored(row.host), "device": row.found.device.id}
-    connection.execute(sa.insert(disk), {**values, "document": row.found.document()})
+    values |= {"host": facts.stored(row.host), "device": row.disk.device.id}
+    connection.execute(sa.insert(disk), {**values, "document": row.disk.document()})
 
 
 def listed(

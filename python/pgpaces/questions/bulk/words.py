@@ -226,7 +226,7 @@ def about_commands(rows: Sequence[Row]) -> bool:
 
 
 def nothing_else(rows: Sequence[Row]) -> bool:
-    """Whether the trials have neither queries besides the command nor a latency limit."""
+    """Whether the trials have neither queries in addition to the command nor a latency limit."""
     trials = [digest.trial for row in rows for digest in row.trials]
     limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
     return all(bulk.alone(trial) for trial in trials) and not limited

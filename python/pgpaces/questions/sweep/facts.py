@@ -21,7 +21,7 @@ from pgpaces.result import Trial
 from pgpaces.units import duration_text
 
 if TYPE_CHECKING:
-    from pgpaces.questions.disk import Known
+    from pgpaces.questions.disk import StoredDisk
 
 Pairs = tuple[tuple[str, str], ...]
 # An option of a design; trials that are chosen one after another do not have it.
@@ -142,7 +142,7 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
         yield f"beside it {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
 
 
-def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[ServerFacts, ...]:
+def places(digests: Sequence[Digest], disks: Sequence[StoredDisk] = ()) -> tuple[ServerFacts, ...]:
     """The servers and machines of the trials, each once. disks: measured ones."""
     trials_at: dict[tuple[str, ...], list[Trial]] = {}
     for digest in digests:
@@ -158,17 +158,17 @@ def places(digests: Sequence[Digest], disks: Sequence[Known] = ()) -> tuple[Serv
     return tuple(_place(trials, disks) for trials in trials_at.values())
 
 
-def _disk_of(trial: Trial, disks: Iterable[Known]) -> Pairs:
+def _disk_of(trial: Trial, disks: Iterable[StoredDisk]) -> Pairs:
     """The latest measurement of the disk of the data directory."""
     device = trial.server.data_device
-    for disk in disks if device else ():
-        same = disk.host.hostname == trial.host.hostname
-        if same and disk.found.device.id == device:
-            return (("disk", in_short(disk)),)
+    for each in disks if device else ():
+        same = each.host.hostname == trial.host.hostname
+        if same and each.disk.device.id == device:
+            return (("disk", in_short(each)),)
     return ()
 
 
-def _place(trials: Sequence[Trial], disks: Sequence[Known]) -> ServerFacts:
+def _place(trials: Sequence[Trial], disks: Sequence[StoredDisk]) -> ServerFacts:
     first = trials[0]
     server, target = first.server, first.server.target
     settings = sorted(set.intersection(*(set(each.server.settings.items()) for each in trials)))

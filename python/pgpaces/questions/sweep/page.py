@@ -31,7 +31,7 @@ from pgpaces.result import Observed
 from pgpaces.section import Sentence
 
 if TYPE_CHECKING:
-    from pgpaces.questions.disk import Known
+    from pgpaces.questions.disk import StoredDisk
     from pgpaces.section import Section
 
 
@@ -49,7 +49,7 @@ class About(Struct, frozen=True):
     id: str = ""
     started_at: datetime | None = None
     failures: tuple[tuple[str, int, str], ...] = ()
-    disks: tuple[Known, ...] = ()
+    disks: tuple[StoredDisk, ...] = ()
     chosen: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Why late, from the store: of a run, or of those cells of a page that did not hold."""
+"""Attribution of lateness, from the store: of a run, or of the cells that missed the limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pgpaces.questions.sweep.page import Page
 
 CELLS_MAX = 3
-# Whole trials are read for it, and after so many of a cell more say little.
+# Whole trials are read for an attribution; more of a cell than this add little.
 _TRIALS_MAX = 8
 _TRIALS_OF_LIMIT = 3
 
@@ -32,41 +32,38 @@ def of_run(store: Store, run_id: str) -> Section:
 
 
 def limited(store: Store, digests: Sequence[Digest]) -> Limit | None:
-    """The resource that was the limit where these trials missed; None where sensors do not say.
-
-    Raises StoreError.
-    """
+    """The resource that limited these trials; None if sensors show none. Raises StoreError."""
     return limiting([(store.load(digest.trial.id), digest.summary) for digest in digests])
 
 
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
-    """Of the cells of a page that did not hold, those that missed most first. Raises StoreError."""
+    """The cells of a page that missed the limit, the largest share first. Raises StoreError."""
     return _of_rows(store, [row for row in page.rows if _missed(row, page)])
 
 
 def of_page(store: Store, page: Page) -> tuple[Section, ...]:
-    """The same; where all held, of the cell that missed most. Raises as it does, and PlanError."""
-    ran = [row for row in page.rows if row.trials]
-    if not ran:
-        raise PlanError(f"{page.title} has no trial that was run", "pgpaces runs lists runs")
-    return of_cells(store, page) or _of_rows(store, [max(ran, key=_share)])
+    """As `of_cells`; where all met the limit, the cell that missed most. Raises PlanError too."""
+    rows = [row for row in page.rows if row.trials]
+    if not rows:
+        raise PlanError(f"{page.title} has no trial", "pgpaces runs lists runs")
+    return of_cells(store, page) or _of_rows(store, [max(rows, key=_share)])
 
 
-def limit(store: Store, found: CellSearch) -> Limit | None:
-    """The resource that was the limit where a search found that a load does not hold.
+def limit(store: Store, search: CellSearch) -> Limit | None:
+    """The resource that limited the trials of a search that missed the goal.
 
-    None where no trial missed too much, or sensors do not say. Raises StoreError.
+    None where no trial missed too much, or sensors show no limit. Raises StoreError.
     """
-    trials = [(d, p) for d, p in found.trials if p.valid and p.share > found.goal.missed_max]
+    trials = [(d, p) for d, p in search.trials if p.valid and p.share > search.goal.missed_max]
     long = [(digest, point) for digest, point in trials if point.role == "fine"]
     ranked = sorted(long or trials, key=lambda pair: -pair[1].share)[:_TRIALS_OF_LIMIT]
     if not long and ranked:
-        # Of short trials alone the lowest load that broke: far above, everything is exhausted.
+        # Of short trials, the lowest load that missed: far above, every resource is exhausted.
         ranked = [min(ranked, key=lambda pair: pair[1].load)]
     try:
         return limiting([(store.load(digest.trial.id), digest.summary) for digest, _ in ranked])
     except ValueError as error:
-        raise StoreError(f"what was seen beside a search is damaged: {error}") from None
+        raise StoreError(f"observations of a search are damaged: {error}") from None
 
 
 def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
@@ -78,7 +75,7 @@ def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
 
 
 def _missed(row: Row, page: Page) -> bool:
-    """Whether it did not hold, or would not have if its trials were valid."""
+    """Whether a cell missed the limit, or would have if its trials were valid."""
     if crossing.verdict(row, page.missed_max) == "misses":
         return True
     return not row.sound and row.missed is not None and row.missed.value > page.missed_max
@@ -89,17 +86,16 @@ def _share(row: Row) -> float:
 
 
 def _worst(row: Row) -> Sequence[Digest]:
-    """Its trials with most missed."""
-    ranked = sorted(row.trials, key=lambda digest: -digest.summary.counts.missed)
-    return ranked[:_TRIALS_MAX]
+    """The trials of a cell that missed most."""
+    return sorted(row.trials, key=lambda digest: -digest.summary.counts.missed)[:_TRIALS_MAX]
 
 
 def _section(store: Store, digests: Iterable[Digest], about: str, key: str) -> Section:
-    found = [(store.load(digest.trial.id), digest.summary) for digest in digests]
+    trials = [(store.load(digest.trial.id), digest.summary) for digest in digests]
     try:
-        answer = attribute(found)
+        answer = attribute(trials)
     except ValueError as error:
-        ids = ", ".join(trial.id for trial, _ in found)
-        raise StoreError(f"what was seen beside {ids} is damaged: {error}") from None
-    notes, reasons = (found[0][0].notes, found[0][1].validity.reasons) if found else ((), ())
+        ids = ", ".join(trial.id for trial, _ in trials)
+        raise StoreError(f"observations of {ids} are damaged: {error}") from None
+    notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
     return reported.section(answer, about, key, notes, reasons)

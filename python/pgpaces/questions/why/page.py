@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def sections(store: Store, name: str) -> tuple[Section, ...]:
-    """The answers for a run (one), or for the cells of an experiment that did not hold.
+    """The answer for a run, or the answers for the cells of an experiment that missed the limit.
 
-    For an experiment that held everywhere, the cell that missed most. Raises PlanError, StoreError.
+    If all cells met it, the answer for the one that missed most. Raises PlanError, StoreError.
     """
     id_ = store.find_any(name)
     if not store.placed(id_):
@@ -27,25 +27,25 @@ def sections(store: Store, name: str) -> tuple[Section, ...]:
     return attribution.of_page(store, page_of(store, (id_,)))
 
 
-def page(store: Store, found: tuple[Section, ...], name: str) -> Page:
-    """The report of what a name means, with these answers. Raises PlanError, StoreError."""
+def page(store: Store, answers: tuple[Section, ...], name: str) -> Page:
+    """The report of the run or experiment, with these answers. Raises PlanError, StoreError."""
     from msgspec.structs import replace
 
     from pgpaces.questions.sweep.lookup import page_of
 
     whole = page_of(store, (store.find_any(name),))
     rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
-    title = found[0].title if len(found) == 1 else f"Why late: {whole.title}"
-    return replace(whole, title=title, sections=(*found, *rest))
+    title = answers[0].title if len(answers) == 1 else f"Why late: {whole.title}"
+    return replace(whole, title=title, sections=(*answers, *rest))
 
 
 def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
-    """Says why transactions were late; the same as `pgpaces why`.
+    """Attributes the lateness of transactions; the same as `pgpaces why`.
 
-    name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which it is
-    told of the cell that missed most. Its value is a `pgpaces.answers.attribution.Attribution`.
-    Raises PlanError for a name that there is not, StoreError.
+    name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which the cell
+    that missed most is explained. The value is a `pgpaces.answers.attribution.Attribution`.
+    Raises PlanError for a name that does not exist, StoreError.
     """
     opened = Store.existing(store)
-    found = sections(opened, name)
-    return Answer(found[0], lambda: page(opened, found, name))
+    answers = sections(opened, name)
+    return Answer(answers[0], lambda: page(opened, answers, name))

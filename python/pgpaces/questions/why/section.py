@@ -1,7 +1,7 @@
-"""Why transactions were late, as a section: what it is associated with, by which signs, what next.
+"""The section of an attribution: what lateness is associated with, by which signs, what next.
 
-Values of answers/attribution in, words, tables and a chart out. The word is "associated": what a
-cause really does, an experiment says, and it stands beside it.
+Values of answers/attribution in, words, tables and a chart out. The word is "associated": only an
+experiment shows a cause, so the section names one.
 """
 
 from __future__ import annotations
@@ -19,96 +19,98 @@ from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCel
 _SECONDS_MAX = 300
 _ROWS_MAX = 60
 _ALSO_MAX = 3
-_SAID_MAX = 3
-# Of the likeliest causes all is told, of the others how often their sign was seen.
-_TOLD_MAX = 3
+_EVIDENCE_MAX = 3
+# The likeliest causes have evidence and advice, the others only their numbers.
+_CAUSES_MAX = 3
 _COST = "sensor: looking at the server took"
 
 
 def section(
-    found: Attribution,
+    answer: Attribution,
     about: str,
     key: str = "why",
     notes: Sequence[str] = (),
     doubts: Sequence[str] = (),
 ) -> Section:
-    """The section. about: the run or cell, as others named it. notes: of its trials.
+    """The section. about: the unescaped name of the run or cell. notes: of its trials.
 
-    doubts: why one of them is not valid.
+    doubts: why one of the trials is not valid.
     """
-    figure = _figure(found, key)
+    figure = _figure(answer, key)
     return Section(
         key,
         f"Why late: {about}",
-        (*_said(found), *(Sentence(f"not valid: {text}", "warning") for text in doubts)),
-        tuple(_tables(found, key, notes)),
+        (*_sentences(answer), *(Sentence(f"not valid: {text}", "warning") for text in doubts)),
+        tuple(_tables(answer, key, notes)),
         () if figure is None else (figure,),
-        found,
-        found.trials,
-        headline=_headline(found),
-        note=f"{about}: {found.missed:,} of {found.due:,} due missed",
-        facts=tuple(_facts(found)),
-        next=() if found.cause is None else (found.cause.command,),
+        answer,
+        answer.trials,
+        headline=_headline(answer),
+        note=f"{about}: {answer.missed:,} of {answer.due:,} due missed",
+        facts=tuple(_facts(answer)),
+        next=() if answer.cause is None else (answer.cause.command,),
     )
 
 
-def _headline(found: Attribution) -> Headline:
-    """The cause, in a line."""
-    if found.cause is None:
-        return Headline("UNKNOWN", "unknown", next(_said(found)).text)
-    share = f"{percent(found.cause.share.value)}% of what missed saw it"
-    return Headline("ASSOCIATED", "", f"with {found.cause.title}: {share}")
+def _headline(answer: Attribution) -> Headline:
+    """The cause in one line."""
+    if answer.cause is None:
+        return Headline("UNKNOWN", "unknown", next(_sentences(answer)).text)
+    share = f"{percent(answer.cause.share.value)}% of what missed saw it"
+    return Headline("ASSOCIATED", "", f"with {answer.cause.title}: {share}")
 
 
-def _facts(found: Attribution) -> Iterator[tuple[str, str]]:
-    """What was seen of the cause, the others, and what would confirm it."""
-    if found.cause is not None:
-        if found.cause.lift is not None:
-            yield "lift", f"{_times(found.cause.lift)} times as often as where it was on time"
-        yield from (("seen", text) for text in found.cause.evidence[:_SAID_MAX])
-    for each in found.causes[1 if found.cause else 0 :][:_ALSO_MAX]:
+def _facts(answer: Attribution) -> Iterator[tuple[str, str]]:
+    """The evidence for the cause, the other causes, and what would confirm it."""
+    if answer.cause is not None:
+        if answer.cause.lift is not None:
+            yield "lift", f"{_times(answer.cause.lift)} times as often as where it was on time"
+        yield from (("seen", text) for text in attribution.cause.evidence[:_EVIDENCE_MAX])
+    for each in attribution.causes[1 if answer.cause else 0 :][:_ALSO_MAX]:
         yield "also", f"{each.title}, {percent(each.share.value)}%"
-    if found.causes:
-        yield "unexplained", f"{percent(found.unexplained)}%"
-    if found.cause is not None:
-        yield "to confirm", found.cause.advice
+    if answer.causes:
+        yield "unexplained", f"{percent(answer.unexplained)}%"
+    if answer.cause is not None:
+        yield "to confirm", answer.cause.advice
 
 
-def _said(found: Attribution) -> Iterator[Sentence]:
-    missed = f"{found.missed:,} of {found.due:,} due missed"
-    if found.outcome == "nothing missed":
+def _sentences(answer: Attribution) -> Iterator[Sentence]:
+    missed = f"{answer.missed:,} of {answer.due:,} due missed"
+    if answer.outcome == "nothing missed":
         yield Sentence("Nothing missed, so there is nothing to explain.", "main")
-        yield Sentence("A latency limit says what is late: without one nothing is.")
+        yield Sentence("Without a latency limit, no transaction is late.")
         return
-    if found.outcome == "too few missed":
-        text = f"Too few to tell: {missed}; it takes {MISSED_MIN} to say anything of causes."
+    if answer.outcome == "too few missed":
+        text = f"Too few to attribute: {missed}; an attribution requires {MISSED_MIN}."
         yield Sentence(text, "main")
         return
-    cause = found.cause
-    rest = f"Unexplained: {percent(found.unexplained)} %."
+    cause = answer.cause
+    rest = f"Unexplained: {percent(answer.unexplained)} %."
     if cause is None:
         yield Sentence(f"No dominant cause: {missed}. {rest}", "main")
         yield Sentence(
-            "No sign goes with half of it and is rarer where transactions were on time: it may be"
-            " the usual spread of times beside a limit that is close, or something no sensor sees."
+            "No sign accompanies half of it and is rarer where transactions were on time: it may be"
+            " the usual spread of times near the limit, or something that no sensor measures."
         )
     else:
         yield Sentence(
             f"Associated with {cause.title}: {_measure(cause)}; {missed}. {rest}", "main"
         )
-        yield from (Sentence(f"{_capital(text)}.") for text in cause.evidence[:_SAID_MAX])
+        yield from (Sentence(f"{_capital(text)}.") for text in cause.evidence[:_EVIDENCE_MAX])
         yield from (Sentence(_capital(text), "warning") for text in cause.against)
-        if found.ties:
-            near = "; ".join(f"{card.title}, {percent(card.share.value)} %" for card in found.ties)
+        if answer.ties:
+            near = "; ".join(
+                f"{card.title}, {percent(card.share.value)} %" for card in attribution.ties
+            )
             text = f"nearly a tie with {near}: another run may put it first"
             yield Sentence(_capital(text), "warning")
-        others = [c.title for c in found.causes if c.named and c not in (cause, *found.ties)]
+        others = [c.title for c in attribution.causes if c.named and c not in (cause, *answer.ties)]
         if others:
-            yield Sentence(f"Associated too, and less: {'; '.join(others[:_ALSO_MAX])}.")
+            yield Sentence(f"Associated as well, but less: {'; '.join(others[:_ALSO_MAX])}.")
         yield Sentence(f"What would confirm it: {cause.advice}")
         yield Sentence(cause.command)
-    if found.unseen:
-        text = f"no sensor read {'; '.join(found.unseen)}: causes that only they tell are not here"
+    if answer.unseen:
+        text = f"no sensor read {'; '.join(answer.unseen)}: causes that only they show are missing"
         yield Sentence(text, "warning")
 
 
@@ -117,10 +119,10 @@ def _capital(text: str) -> str:
 
 
 def _measure(card: Card) -> str:
-    """How much of it, and how much more than where all was well."""
+    """The share of missed transactions with the sign, and its lift over those on time."""
     text = f"{_share(card.share)} of what missed saw it"
     if card.lift is None:
-        return f"{text}; no transaction was on time, so there is nothing to hold it against"
+        return f"{text}; no transaction was on time, so there is nothing to compare it with"
     return f"{text}, {_times(card.lift)} times as often as what was on time"
 
 
@@ -136,8 +138,8 @@ def _number(value: float) -> str:
     return f"{value:.2g}" if value < 100 else f"{value:,.0f}"
 
 
-def _tables(found: Attribution, key: str, notes: Sequence[str]) -> Iterator[Table]:
-    if not found.causes:
+def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Table]:
+    if not answer.causes:
         return
     rows = tuple(
         (
@@ -147,61 +149,57 @@ def _tables(found: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tabl
             TableCell(percent(card.on_time)),
             TableCell("-")
             if card.lift is None
-            else TableCell(_number(card.lift.value), _ends(card.lift)),
+            else TableCell(_number(card.lift.value), interval(card.lift, _number)),
         )
-        for card in found.causes
+        for card in attribution.causes
     )
     columns = ("sign of", "named", "of missed %", "of on time %", "lift")
     note = (
-        "Of missed, of on time: the share of their transactions' life that shows the sign; of what"
-        " is most of the life of those that missed, that time as a share of theirs. Lift:"
-        " one over the other. Named: at least half of what missed, and either much rarer on"
-        " time, or time that is long by itself."
+        "Of missed, of on time: the share of the transactions' life that shows the sign; for a sign"
+        " that covers most of the life of those that missed, its time as a share of theirs. Lift:"
+        " one divided by the other. Named: at least half of what missed, and either much rarer on"
+        " time, or a time that is long by itself."
     )
     cost = next((text for text in notes if text.startswith(_COST)), None)
     note = f"{note} {_capital(cost)}." if cost else note
     yield Table(f"{key}-causes", "Possible causes", columns, 1, rows, note)
-    told = found.causes[:_TOLD_MAX]
-    seen = tuple(
+    likeliest = answer.causes[:_CAUSES_MAX]
+    evidence = tuple(
         (
             TableCell(c.title),
             TableCell("; ".join(c.evidence) or "-"),
             TableCell("; ".join(c.against) or "-"),
         )
-        for c in told
+        for c in likeliest
     )
-    yield Table(f"{key}-seen", "What was seen", ("sign of", "seen", "against"), 3, seen)
-    next_ = tuple((TableCell(c.title), TableCell(c.advice), TableCell(c.command)) for c in told)
+    yield Table(f"{key}-seen", "What was seen", ("sign of", "seen", "against"), 3, evidence)
+    next_ = tuple(tuple(map(TableCell, (c.title, c.advice, c.command))) for c in likeliest)
     names = ("cause", "advice", "command")
     yield Table(f"{key}-next", "What would confirm it", names, 3, next_)
 
 
-def _ends(lift: Estimate) -> str:
-    return interval(lift, _number)
-
-
-def _figure(found: Attribution, key: str) -> Figure | None:
-    if not found.causes or len(found.missed_by_second) < 2:
+def _figure(answer: Attribution, key: str) -> Figure | None:
+    if not answer.causes or len(answer.missed_by_second) < 2:
         return None
-    cards = found.causes[:2] if found.cause is None else found.causes[:1]
-    step = -(-len(found.missed_by_second) // _ROWS_MAX)
+    cards = answer.causes[:2] if answer.cause is None else answer.causes[:1]
+    step = -(-len(answer.missed_by_second) // _ROWS_MAX)
     rows = tuple(
         (
             str(at),
-            _percent(found.missed_by_second[at]),
+            _percent(answer.missed_by_second[at]),
             *(_percent(card.by_second[at]) for card in cards),
         )
-        for at in range(0, len(found.missed_by_second), step)
+        for at in range(0, len(answer.missed_by_second), step)
     )
     names = [card.title for card in cards]
     return Figure(
         f"{key}-seconds",
         f"What missed, and the sign of {' and of '.join(names)}",
-        f"run {found.shown}, by the second in which transactions were due; the sign: the share of"
+        f"run {answer.shown}, by the second in which transactions were due; the sign: the share of"
         " their life that shows it",
         ("second", "missed %", *(f"sign of {name}, %" for name in names)),
         rows,
-        tuple(_charts(found, cards)),
+        tuple(_charts(answer, cards)),
     )
 
 
@@ -209,23 +207,23 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else percent(value)
 
 
-def _charts(found: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
-    x = Axis("seconds from the start", ends=(0.0, float(len(found.missed_by_second))), ticks=6,
+def _charts(answer: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
+    x = Axis("seconds from the start", ends=(0.0, float(len(answer.missed_by_second))), ticks=6,
              grid=True)  # fmt: skip
-    yield _strip("missed, % of due", found.missed_by_second, x, "alarm")
+    yield _strip("missed, % of due", answer.missed_by_second, x, "alarm")
     for number, card in enumerate(cards):
         title = f"sign of {shown(card.title)}, %"
         yield _strip(title, card.by_second, x, f"line{number}")
 
 
 def _strip(title: str, values: Sequence[float | None], x: Axis, color: str) -> Chart:
-    """A number from 0 to 100 for each second, several together where they are many."""
+    """A number from 0 to 100 for each second, or the mean of several where there are many."""
     step = -(-len(values) // _SECONDS_MAX)
     points = []
     for at in range(0, len(values), step):
-        known = [value for value in values[at : at + step] if value is not None]
-        if known:
-            end, mean = float(min(at + step, len(values))), 100 * sum(known) / len(known)
+        numbers = [value for value in values[at : at + step] if value is not None]
+        if numbers:
+            end, mean = float(min(at + step, len(values))), 100 * sum(numbers) / len(numbers)
             points.append(Point(float(at), end=end, low=0.0, high=mean))
     layer = Layer("rect", tuple(points), color, opacity=0.8)
     return Chart(x, Axis(ends=(0.0, 100.0), ticks=3), (layer,), height=70, title=(title,))
