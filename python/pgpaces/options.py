@@ -393,7 +393,7 @@ BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 FACTORS: Mapping[str, Option] = {option.name: option for option in OPTIONS if option.factor}
 # Families of levels, each with a name of its own after the dot.
 FAMILIES: Mapping[str, str] = {
-    "set": "A setting of the server, applied as mildly as it can be: `set.work_mem`.",
+    "set": "A setting of the server, applied in the least intrusive way: `set.work_mem`.",
     "define": "A variable of the scripts: `define.hot`.",
     "latency_limit": "The limit of one script: `latency_limit.by_fk1`.",
     "node": "The node that one script goes to: `node.by_fk1`.",

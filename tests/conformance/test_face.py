@@ -386,7 +386,7 @@ class TestOurs:
         with psycopg.connect(connected.dsn("postgres", dbname="face"), autocommit=True) as other:
             other.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
             done = here(Row({}, "-n -S --no-store", "18"))
-        assert done.stderr == "pgbench: warning: another pgbench of ours runs on this database\n"
+        assert done.stderr == "pgbench: warning: another pgpaces pgbench runs on this database\n"
         assert done.code == 0
 
     @pytest.mark.parametrize("password", [PASSWORD, "wrong", ""])

@@ -332,8 +332,8 @@ def test_the_difference_of_two_servers_is_a_table(fifteen: Installation, pgpaces
 def test_a_name_that_is_neither_server_nor_profile_is_said_to_be_neither(pgpaces: Command) -> None:
     done = pgpaces("server", "diff", "pg15", "pi-4gb")
     assert done.code == 2
-    assert "'pg15' is no server that runs: there is no profile 'pg15'" in done.err
-    assert "servers that run:" in done.err
+    assert "'pg15' is not a running server: there is no profile 'pg15'" in done.err
+    assert "running servers:" in done.err
 
 
 def test_the_list_says_what_is_here_and_what_can_be_fetched(pgpaces: Command) -> None:

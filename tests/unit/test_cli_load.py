@@ -47,7 +47,7 @@ def test_the_old_spelling_asks_for_the_same_and_names_the_new_one_once(
     [
         (["load", " "], "the command is empty", "such as 'pgbench -i -s 10'"),
         (["load", "bulk-load"], "bulk-load is a workload", "`pgpaces run bulk-load`"),
-        (["run", "--rows", "SELECT 1"], "--rows belongs to --command", "a workload says its own"),
+        (["run", "--rows", "SELECT 1"], "--rows belongs to --command", "a workload has its own"),
         (["run", "reporting", "--command", "true"], "--command is run instead", "--beside"),
     ],
 )

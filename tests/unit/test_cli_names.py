@@ -29,7 +29,7 @@ OLD = [
     (
         "--set work_mem=4MB,64MB",
         "--server-set work_mem=4MB,64MB",
-        "--set is now --server-set; from the next release on it is a session's setting, as in"
+        "--set is now --server-set; from the next release on it is a session setting, as in"
         " `pgpaces run`",
     ),
     (
@@ -147,7 +147,7 @@ def test_last_deletes_no_experiment_unasked(store: Store, tmp_path: Path) -> Non
             ["at scale 3", "_run, a copy that is dropped", "2 clients, 10 transactions each"],
         ),
         ("load 'pg_restore x' -t 2", ["1 client, 2 transactions each", "managed, PostgreSQL 18"]),
-        ("run -f - --target host=pi4", ["host=pi4", "no database is made"]),
+        ("run -f - --target host=pi4", ["host=pi4", "none is created"]),
         ("run reporting --target host=pi4", ["database pgpaces_reporting_*"]),
     ],
 )

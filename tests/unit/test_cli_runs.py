@@ -144,7 +144,7 @@ def test_options_of_the_list_before_a_command_are_refused(store: Store, pgpaces:
     words = ["runs", "--store", "elsewhere.db", "delete", "last"]
     done = pgpaces(*words)
     assert done.exit_code == click.UsageError.exit_code
-    assert "behind delete" in done.stderr
+    assert "after delete" in done.stderr
 
 
 # --- copies -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
-from pgpaces.cli.runs import told_apart
+from pgpaces.cli.runs import distinct_titles
 from pgpaces.store.listing import TrialRow
 from tests.unit.answered import STORED
 
@@ -51,12 +51,12 @@ def row(id_: str, **plan: object) -> TrialRow:
 
 def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing() -> None:
     rows = [row("a"), row("b", settings={"work_mem": "4MB"}), row("c", duration_ns=10**10)]
-    assert told_apart(rows) == {
+    assert distinct_titles(rows) == {
         "a": "shop, closed, 4 clients, -T 1min",
         "b": "shop, closed, 4 clients, -T 1min, work_mem=4MB",
         "c": "shop, closed, 4 clients, -T 10s",
     }
-    assert told_apart(rows[:1]) == {"a": "shop, closed, 4 clients"}
+    assert distinct_titles(rows[:1]) == {"a": "shop, closed, 4 clients"}
 
 
 def test_a_new_home_has_no_runs_and_listing_makes_no_store(

@@ -1,4 +1,4 @@
-"""`pgpaces capacity`: how much it holds, from a search whose trials follow from each other."""
+"""`pgpaces capacity`: searches the highest load that meets a goal, trial by trial."""
 
 from __future__ import annotations
 
@@ -33,44 +33,45 @@ Examples:
     experiment_options.OF_WHAT,
 )
 @options.options(experiment_options.HOW)
-def capacity(**given: Any) -> int:
+def capacity(**params: Any) -> int:
     """Say up to which load WORKLOAD meets the goal, and from which on it misses it.
 
-    Levels as in `pgpaces sweep`; of each combination the capacity is searched. Of the load itself
-    one level is where the search begins, two are the least and the most that is offered.
+    Levels as in `pgpaces sweep`; the capacity of each combination is searched. For the load itself,
+    one level is where the search begins, two are the lowest and the highest load offered.
     """
-    planned = _planned(given)
-    execute.preview(planned, given)
-    return 0 if given["dry_run"] else execute.carry_out(planned, given)
+    planned = _planned(params)
+    execute.preview(planned, params)
+    return 0 if params["dry_run"] else execute.carry_out(planned, params)
 
 
-def _planned(given: Mapping[str, Any]) -> SweepPlan:
+def _planned(params: Mapping[str, Any]) -> SweepPlan:
     from pgpaces.experiment import capacity as asking
     from pgpaces.experiment import sweep as pipeline
 
-    execute.check_output(given)
-    if given["quick"] and given["strict"]:
+    execute.check_output(params)
+    if params["quick"] and params["strict"]:
         raise PlanError("--quick and --strict exclude each other", "choose one")
-    if given["quick"] and _soak_given():
+    if params["quick"] and _soak_given():
         raise PlanError("--soak is of a search without --quick", "leave one of them out")
     for name in ("duration", "transactions"):
-        if given[f"level_{name}"]:
+        if params[f"level_{name}"]:
             raise PlanError(f"--{name} is for the search to choose", "leave it out")
-    # Here quick is of the search, and so is what may be missed.
-    draft = experiment_options.draft({**given, "quick": False, "missed": None})
+    # Here --quick and --missed apply to the search, not to its trials.
+    draft = experiment_options.draft({**params, "quick": False, "missed": None})
     resume = None
-    if given["resume"] is not None:
-        resume, experiment, goal = asking.stored(given["resume"], given["store_path"])
+    if params["resume"] is not None:
+        resume, experiment, goal = asking.stored(params["resume"], params["store_path"])
     elif draft is None:
         raise PlanError("nothing to search was named", "name a workload or an experiment file")
     if draft is None:
-        _check_unchanged(given)
+        _check_unchanged(params)
     else:
-        mode: Mode = "quick" if given["quick"] else "strict" if given["strict"] else "normal"
-        asked = (given["missed"], given["quantile"], given["by"])
-        question = asking.CapacityQuestion(*asked, mode, given["soak"])
-        experiment, goal = asking.ask(draft, question, consent.of(given))
-    return pipeline.plan(execute.order(experiment, given, resume, goal))
+        mode: Mode = "quick" if params["quick"] else "strict" if params["strict"] else "normal"
+        question = asking.CapacityQuestion(
+            params["missed"], params["quantile"], params["by"], mode, params["soak"]
+        )
+        experiment, goal = asking.ask(draft, question, consent.of(params))
+    return pipeline.plan(execute.order(experiment, params, resume, goal))
 
 
 def _soak_given() -> bool:
@@ -78,14 +79,14 @@ def _soak_given() -> bool:
     return source is click.core.ParameterSource.COMMANDLINE
 
 
-def _check_unchanged(given: Mapping[str, Any]) -> None:
-    """Raises PlanError for options that a search from the store would not follow."""
+def _check_unchanged(params: Mapping[str, Any]) -> None:
+    """Raises PlanError for options that have no effect on a resumed search."""
     names = ("missed", "quantile", "by", "quick", "strict", "seed", "name", "from_database")
-    asked = [name for name in names if given[name] not in (None, False)]
-    asked += ["soak"] if _soak_given() else []
-    if asked:
-        option = asked[0].replace("quantile", "goal").replace("_", "-")
+    changed = [name for name in names if params[name] not in (None, False)]
+    changed += ["soak"] if _soak_given() else []
+    if changed:
+        option = changed[0].replace("quantile", "goal").replace("_", "-")
         raise PlanError(
             f"--{option} does not change a search that is resumed",
-            "leave it out; what is asked stands in the store",
+            "leave it out; the question is in the store",
         )

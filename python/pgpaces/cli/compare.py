@@ -56,64 +56,64 @@ GOAL = options.of(
 @options.options(
     options.of("in", "pairs", "same", "gate", *options.RUNNING), experiment_options.OF_WHAT
 )
-def compare(a: str, b: str, **given: Any) -> int:
-    """Say whether B is better than A, worse, equivalent, or what it would take to tell.
+def compare(a: str, b: str, **params: Any) -> int:
+    """Say whether B is better than A, worse or equivalent, or how many more trials would decide.
 
-    A and B are levels of an experiment (FACTOR=LEVEL,...), tags, runs or experiments. Trials of the
-    blocks of an experiment are pairs; of others the answer is weaker, and says so. What differs in
-    more than what is compared is refused.
+    A and B are levels of an experiment (FACTOR=LEVEL,...), tags, runs or experiments. Trials in the
+    same block of an experiment are pairs; without pairs the answer is weaker, and says so. Trials
+    that differ in more than the compared factors are refused.
 
-    With --run pairs of new trials are run, in random order and with the same arrivals within a
-    pair, until they are decided. `pgpaces sweep --resume` goes on with one that was interrupted.
+    With --run, pairs of new trials are run, in random order and with the same arrivals within a
+    pair, until the answer is decided. `pgpaces sweep --resume` resumes an interrupted comparison.
     """
     from pgpaces.questions.compare.lookup import compared
 
-    if given["what"] is not None or given["files"]:
-        return _new((a, b), given)
+    if params["what"] is not None or params["files"]:
+        return _new((a, b), params)
     own = {param.name for param in click.get_current_context().command.params}
     _check(
         own - _OF_STORED,
         "is for new pairs, and stored trials are compared",
         "add --run WORKLOAD, or ",
     )
-    store = _open(given)
-    found = compared(store, (a, b), _goal(given), given["factors"], given["of"])
-    section = _tell(store, found, given)
-    return gate.exit_code(section) if given["gate"] else 0
+    store = _open(params)
+    comparison = compared(store, (a, b), _goal(params), params["factors"], params["of"])
+    section = _tell(store, comparison, params)
+    return gate.exit_code(section) if params["gate"] else 0
 
 
-def _new(names: tuple[str, str], given: Mapping[str, Any]) -> int:
+def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     """Runs pairs of A and B."""
     from pgpaces.cli import execute
     from pgpaces.experiment import pairs
     from pgpaces.experiment import sweep as pipeline
 
-    execute.check_output(given)
-    gate.check(given)
+    execute.check_output(params)
+    gate.check(params)
     _check(frozenset(("of", "factors", "anyway")), "is for stored trials, and new pairs are run")
-    draft = experiment_options.draft(given)
+    draft = experiment_options.draft(params)
     assert draft is not None, "a workload or a script is named"
-    counts = {name: given[name] for name in ("pairs", "same", "seed") if given[name] is not None}
-    experiment, pairing = pairs.ask(draft, names, replace(_goal(given), **counts))
-    planned = pipeline.plan(execute.order(experiment, given, None, pairing))
-    execute.preview(planned, given)
-    if given["dry_run"]:
+    counts = {name: params[name] for name in ("pairs", "same", "seed") if params[name] is not None}
+    experiment, pairing = pairs.ask(draft, names, replace(_goal(params), **counts))
+    planned = pipeline.plan(execute.order(experiment, params, None, pairing))
+    execute.preview(planned, params)
+    if params["dry_run"]:
         return 0
 
     def judge(page: Page) -> int:
         section = replace(page.sections[0], sentences=page.answer)
-        gate.tell(section, given)
-        return gate.exit_code(section) if given["gate"] else 0
+        gate.tell(section, params)
+        return gate.exit_code(section) if params["gate"] else 0
 
-    return execute.carry_out(planned, given, judge)
+    return execute.carry_out(planned, params, judge)
 
 
 def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> None:
-    """Raises PlanError for options that do nothing here."""
+    """Raises PlanError for options that have no effect here."""
     context = click.get_current_context()
     for param in context.command.params:
-        given = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if given and param.name in refused:
+        source = context.get_parameter_source(param.name or "")
+        if source is ParameterSource.COMMANDLINE and param.name in refused:
             raise PlanError(f"{param.opts[-1]} {why}", f"{way_out}leave it out")
 
 
@@ -130,15 +130,15 @@ def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> Non
     help="A baseline, a tag or a run.",
 )
 @options.options(GOAL)
-def check(run: str, **given: Any) -> int:
+def check(run: str, **params: Any) -> int:
     """Say whether RUN is worse than the runs of a baseline, with an exit code for CI.
 
-    It is held against how far the runs of the baseline are from each other. There should be four of
-    them at least, from different days: a tag has several.
+    The spread of the runs of the baseline is the yardstick. There should be at least four of them,
+    from different days: a tag has several.
     """
     from pgpaces.questions.compare.lookup import checked
 
-    store, names = _open(given), (given["baseline"], run)
+    store, names = _open(params), (params["baseline"], run)
     try:
         store.find_any(names[0])
     except PlanError as error:
@@ -148,46 +148,47 @@ def check(run: str, **given: Any) -> int:
             ),
             f"{error.hint}; `pgpaces runs baseline NAME RUN` makes one",
         ) from None
-    found = checked(store, names, _goal(given), given["factors"])
-    return gate.exit_code(_tell(store, found, given))
-
-
-def _open(given: Mapping[str, Any]) -> Store:
-    from pgpaces.store.store import Store
-
-    return Store.existing(given["store_path"])
-
-
-def _goal(given: Mapping[str, Any]) -> ComparisonGoal:
-    from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.draft import share
-
-    delta = None if given["delta"] is None else share(given["delta"], "--delta")
-    return ComparisonGoal(
-        given["metric"], tuple(filter(None, (given["also"] or "").split(","))), delta
+    return gate.exit_code(
+        _tell(store, checked(store, names, _goal(params), params["factors"]), params)
     )
 
 
-def _tell(store: Store, found: Compared, given: Mapping[str, Any]) -> Section:
-    """Prints the comparison. Raises PlanError where more differs than what is compared."""
+def _open(params: Mapping[str, Any]) -> Store:
+    from pgpaces.store.store import Store
+
+    return Store.existing(params["store_path"])
+
+
+def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
+    from pgpaces.answers.compare import ComparisonGoal
+    from pgpaces.draft import share
+
+    delta = None if params["delta"] is None else share(params["delta"], "--delta")
+    return ComparisonGoal(
+        params["metric"], tuple(filter(None, (params["also"] or "").split(","))), delta
+    )
+
+
+def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Section:
+    """Prints the comparison. Raises PlanError where more differs than the compared factors."""
     from pgpaces.questions.compare.api import answer_of_comparison
 
-    answer = answer_of_comparison(store, found, anyway=given["anyway"])
-    tell(answer, given, _document(found))
-    gate.tell(answer.section, given)
+    answer = answer_of_comparison(store, comparison, anyway=params["anyway"])
+    tell(answer, params, _document(comparison))
+    gate.tell(answer.section, params)
     return answer.section
 
 
-def _document(found: Compared) -> dict[str, object]:
+def _document(comparison: Compared) -> dict[str, object]:
     from pgpaces.result import plain
 
     def group(name: str, ids: list[str]) -> dict[str, object]:
         return {"name": name, "runs": ids}
 
     return {
-        "a": group(found.a.name, [digest.trial.id for digest in found.a.digests]),
-        "b": group(found.b.name, [digest.trial.id for digest in found.b.digests]),
-        "compared": list(found.factors),
-        "differences": [asdict(each) for each in found.other_differences],
-        "verdict": plain(found.verdict),
+        "a": group(comparison.a.name, [digest.trial.id for digest in comparison.a.digests]),
+        "b": group(comparison.b.name, [digest.trial.id for digest in comparison.b.digests]),
+        "compared": list(comparison.factors),
+        "differences": [asdict(each) for each in comparison.other_differences],
+        "verdict": plain(comparison.verdict),
     }

@@ -1,7 +1,7 @@
-"""What a shell offers while a command is typed: workloads, runs, experiments, tags, factors.
+"""Completions for a shell: workloads, runs, experiments, tags, factors.
 
-Which of them an argument or option takes follows from its metavar. It is asked at every press of a
-key, so nothing large is imported, no store is made and no server is asked.
+The metavar of an argument or option decides which of them fit. This runs at every completion, so
+it imports nothing large, creates no store and connects to no server.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from pgpaces.store.listing import TrialRow
 
-# The number of the newest runs and experiments that are offered.
+# The largest number of runs and of experiments that are offered, the newest first.
 _NEWEST = 50
 
 
 def items(param: click.Parameter, context: click.Context, incomplete: str) -> list[CompletionItem]:
-    """What may stand for a parameter, or begins with what was typed of it; empty: not known."""
+    """The values for a parameter that begin with `incomplete`; empty if none are known."""
     kinds = _kinds(param, context)
-    found = {
+    values = {
         item.value: item
         for kind in kinds
         if kind in _OFFERED
@@ -32,12 +32,12 @@ def items(param: click.Parameter, context: click.Context, incomplete: str) -> li
         if item.value.startswith(incomplete)
     }
     files = _FILES & kinds.keys()
-    # First, because what follows a file in bash's list is offered beside it.
-    return [*(CompletionItem(incomplete, type="file") for _ in sorted(files)[:1]), *found.values()]
+    # Files first, because bash offers only the items after them as well.
+    return [*(CompletionItem(incomplete, type="file") for _ in sorted(files)[:1]), *values.values()]
 
 
 def _kinds(param: click.Parameter, context: click.Context) -> dict[str, None]:
-    """The words of its metavar, in their order; of some parameters what they mean."""
+    """The words of a metavar in order; for some parameters the words of a table."""
     if (param.name or "") in _BY_NAME:
         return dict.fromkeys(_BY_NAME[param.name or ""])
     return dict.fromkeys(re.findall(r"[A-Z]+", param.make_metavar(context)))
@@ -70,7 +70,7 @@ def _metrics(_: click.Context) -> Iterator[CompletionItem]:
 
 
 def _runs(context: click.Context) -> Iterator[CompletionItem]:
-    """The ends of the ids of the newest runs, and what they are called."""
+    """The ends of the ids of the newest runs, and their names."""
     yield CompletionItem("last", help="what ran last")
     for row, about in _rows(context):
         yield from (CompletionItem(name, help=about) for name in (*row.names, row.id[-8:]))
@@ -82,7 +82,7 @@ def _tags(context: click.Context) -> Iterator[CompletionItem]:
 
 
 def _rows(context: click.Context) -> Iterator[tuple[TrialRow, str]]:
-    """The newest runs, each with what it is in a line."""
+    """The newest runs, each with a description in one line."""
     from pgpaces.store import listing
 
     if (place := _store(context)) is not None:
@@ -91,7 +91,7 @@ def _rows(context: click.Context) -> Iterator[tuple[TrialRow, str]]:
 
 
 def _experiments(context: click.Context) -> Iterator[CompletionItem]:
-    """The same of experiments, and their names."""
+    """The ends of the ids of the newest experiments, and their names."""
     from pgpaces.store import listing
 
     yield CompletionItem("last", help="what ran last")
@@ -124,7 +124,7 @@ _OFFERED: dict[str, Callable[[click.Context], Iterator[CompletionItem]]] = {
 _FILES = {"FILE", "FOLDER", "PATH", "DIR"}
 # Workloads may be folders.
 _WORKLOADS = ("WORKLOAD", "FILE")
-# Those whose metavar says less, or is that of others.
+# Parameters whose metavar does not say what fits.
 _BY_NAME = {
     "workload": _WORKLOADS,
     "what": _WORKLOADS,
@@ -136,6 +136,6 @@ _BY_NAME = {
     "profile": ("PROFILE", "FILE"),
     "tag": ("TAG",),
     "experiment": ("EXPERIMENT",),
-    # No words of a shell are made up.
+    # A shell command has no completions here.
     "command": (),
 }

@@ -1,4 +1,4 @@
-"""Whether a workload's folder may execute programs: asked on a terminal, or said by --trust."""
+"""Whether a workload's folder may execute programs: asked on a terminal, or granted by --trust."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from pgpaces.trust import Consent, Question
 
 
-def of(given: Mapping[str, Any]) -> Consent:
-    """Who is asked, by the command's options. Scripts that these name are the user's own."""
-    typed = {file.rpartition("@")[0] or file for file in given["files"]} | set(given["files"])
-    with contextlib.suppress(ValueError):  # quotes without a pair: whoever reads them says so
-        for word in (word for text in given["beside"] for word in shlex.split(text)):
+def of(params: Mapping[str, Any]) -> Consent:
+    """The consent by a command's options. Scripts that these name need none."""
+    typed = {file.rpartition("@")[0] or file for file in params["files"]} | set(params["files"])
+    with contextlib.suppress(ValueError):  # unpaired quotes, which are reported when it is parsed
+        for word in (word for text in params["beside"] for word in shlex.split(text)):
             typed |= {word, *word.partition("=")[2].split(",")}
 
     def answer(question: Question) -> bool:
-        return given["trust"] or str(question.path) in typed or _ask(question)
+        return params["trust"] or str(question.path) in typed or _ask(question)
 
     return answer
 
 
 def lines(actions: tuple[Action, ...]) -> Iterator[str]:
-    """What would be executed, a line each: whatever is in it changes no other line."""
+    """What would be executed, a line each, escaped."""
     for each in actions:
         text = escape.line(f"{each.what}, {each.file}: {each.text}".rstrip(": "))
         yield f"  {text}"
 
 
 def _ask(question: Question) -> bool:
-    """Asks on a terminal. Without one, or with nothing to ask about, nobody agrees."""
+    """Asks on a terminal. False without one, or with nothing to ask about."""
     if not question.actions or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     click.echo(f"{escape.line(str(question.path))} executes, as you:", err=True)

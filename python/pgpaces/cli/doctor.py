@@ -1,4 +1,4 @@
-"""`pgpaces doctor`: what is here, and what each missing part would give."""
+"""`pgpaces doctor`: the parts that pgpaces finds, and what each missing one would add."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ NOT_WORKING_EXIT = 5
 @options.command(epilog="\b\nExamples:\n  pgpaces doctor\n  pgpaces doctor --json")
 @options.options(options.of("json"))
 def doctor(as_json: bool) -> int:
-    """Say what pgpaces finds on this machine, and what each missing part would give.
+    """Say what pgpaces finds on this machine, and what each missing part would add.
 
-    It starts no server, downloads nothing and makes no store. The exit code is 0 unless pgpaces
+    It starts no server, downloads nothing and creates no store. The exit code is 0 unless pgpaces
     itself cannot work.
     """
     from pgpaces.cli.main import put
     from pgpaces.questions import doctor as question
     from pgpaces.report import escape
 
-    found = question.diagnose()
+    diagnosis = question.diagnose()
     if as_json:
-        put(escape.json_text(question.document(found)))
+        put(escape.json_text(question.document(diagnosis)))
     else:
         from pgpaces.cli.output import text
 
-        put(text([question.section(found)], verbose=False))
-    return 0 if found.works else NOT_WORKING_EXIT
+        put(text([question.section(diagnosis)], verbose=False))
+    return 0 if diagnosis.works else NOT_WORKING_EXIT

@@ -1,4 +1,4 @@
-"""What a run would be, without starting anything: `run --dry-run`, `load --dry-run`."""
+"""The plan of a run, without starting anything: `run --dry-run`, `load --dry-run`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def show(request: Request, *, as_json: bool) -> None:
-    """Prints the plan. Raises PlanError, ScriptError, TrustError for what cannot be run."""
-    found = sweep.preview_of(request)
+    """Prints the plan. Raises PlanError, ScriptError, TrustError for a request that cannot run."""
+    estimate = sweep.preview_of(request)
     warn_of_names([request])
     alone = Experiment(request.workload.name, request.workload.name, Design())
     document = _document(request)
     if as_json:
-        takes = preview.as_json(alone, found)
+        takes = preview.as_json(alone, estimate)
         names = ("seconds", "store_bytes", "data_bytes", "copy_bytes", "cost")
         put(escape.json_text(document | {name: takes[name] for name in names}))
         return
-    _, *takes_lines = preview.lines(alone, found)
+    _, *takes_lines = preview.lines(alone, estimate)
     for line in (*_lines(document), *takes_lines):
         put(f"{escape.line(line)}\n")
 
@@ -63,12 +63,12 @@ def _server(request: Request) -> str:
         return targets.target(target.dsn)
     try:
         return f"managed, PostgreSQL {binaries.find(target.server).version}"
-    except ServerError:  # one that runs, or is fetched
+    except ServerError:  # a running server, or not fetched yet
         return f"managed, {target.server}"
 
 
 def _databases(request: Request) -> list[str]:
-    """Those that are made where they are not there; none where the load goes to what is there."""
+    """The databases that are created if missing; none where the target is used as it is."""
     if request.as_is:
         return []
     major = None
@@ -80,24 +80,24 @@ def _databases(request: Request) -> list[str]:
     return list(data.names(spec_of(request), major))
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    scripts = [f"{name} (weight {weight})" for name, weight in found["scripts"].items()]
-    yield f"{found['workload']}: {', '.join(scripts)}"
-    yield f"  server: {found['server']}"
-    made, *copies = found["databases"] or [None]
-    source = f", a copy of {found['from_database']}" if found["from_database"] else ""
-    scale = f" at scale {found['scale']}" if found["scale"] and not source else ""
-    if made is None:
-        yield "  data: what the target has, as it stands; no database is made"
+def _lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    scripts = [f"{name} (weight {weight})" for name, weight in plan["scripts"].items()]
+    yield f"{plan['workload']}: {', '.join(scripts)}"
+    yield f"  server: {plan['server']}"
+    database, *copies = plan["databases"] or [None]
+    source = f", a copy of {plan['from_database']}" if plan["from_database"] else ""
+    scale = f" at scale {plan['scale']}" if plan["scale"] and not source else ""
+    if database is None:
+        yield "  data: the database of the target as it is; none is created"
     else:
-        yield f"  data: database {made}{source}{scale}, made where it is not there"
+        yield f"  data: database {database}{source}{scale}, created if it does not exist"
     yield from (f"  data of the run: database {copy}, a copy that is dropped" for copy in copies)
-    often = found["transactions_each"]
+    often = plan["transactions_each"]
     each = f", {_count(often, 'transaction')} each" if often else ""
-    yield f"  load: {found['load']}; {_count(found['clients'], 'client')}{each}"
-    if found["latency_limit_ms"] is not None:
-        share = ALLOWED if found["missed_max"] is None else found["missed_max"]
-        yield f"  goal: at most {100 * share:.3g}% miss {found['latency_limit_ms']:g} ms"
+    yield f"  load: {plan['load']}; {_count(plan['clients'], 'client')}{each}"
+    if plan["latency_limit_ms"] is not None:
+        share = ALLOWED if plan["missed_max"] is None else plan["missed_max"]
+        yield f"  goal: at most {100 * share:.3g}% miss {plan['latency_limit_ms']:g} ms"
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""An experiment from options: levels, targets and what else describes it, shared by commands."""
+"""An experiment from options: levels, targets and the rest, shared by commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pgpaces.errors import PlanError
 from pgpaces.home import is_there
 from pgpaces.units import SEED_MAX
 
-# A conninfo string begins with one of these, so that none can be the name of a target.
+# The keywords that a conninfo string can begin with, so none can be the name of a target.
 _KEYWORDS = re.compile(
     r"(host|hostaddr|port|dbname|user|password|passfile|service|servicefile|ssl\w*|gss\w*|krb\w*"
     r"|options|application_name|target_session_attrs|connect_timeout|channel_binding"
@@ -32,13 +32,13 @@ SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
 
 
 class Once(options.Option):
-    """Levels of one name. Taken as often as it is given, so that none is dropped in silence."""
+    """Levels of one name. Accepted several times, so that a repetition is an error, not ignored."""
 
     once = True
 
 
 def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An option for everything that levels may be of."""
+    """Adds an option for every factor of the table."""
     for each in reversed(list(table.FACTORS.values())):
         words = [*filter(None, (each.short, each.word)), f"level_{each.name}"]
         several = each.several or each.name == "target"
@@ -61,7 +61,7 @@ OF_WHAT: tuple[options.Decorator, ...] = (
         group="Target",
         multiple=True,
         metavar="NAME=LEVELS",
-        help="Settings of the server, applied as mildly as each can be.",
+        help="Settings of the server, each applied in the least intrusive way.",
     ),
     options.old(
         *("--set", "old_settings"),
@@ -69,7 +69,7 @@ OF_WHAT: tuple[options.Decorator, ...] = (
         multiple=True,
         metavar="NAME=LEVELS",
         now="--server-set",
-        until="from the next release on it is a session's setting, as in `pgpaces run`",
+        until="from the next release on it is a session setting, as in `pgpaces run`",
     ),
     options.old(
         *("--scripts", "old_scripts"),
@@ -90,7 +90,7 @@ OF_WHAT: tuple[options.Decorator, ...] = (
         group="Generator",
         type=options.Count(0, SEED_MAX),
         metavar="N",
-        help="Seed of order, arrivals and parameters. [default: 1]",
+        help="Seed for order, arrivals and parameters. [default: 1]",
     ),
     *options.of_trial("beside", "target_node", "observe_command"),
     *options.of("file", "from_database", "name"),
@@ -104,95 +104,95 @@ HOW = (
         is_flag=False,
         flag_value="last",
         metavar="[EXPERIMENT]",
-        help="Go on with what is missing of one that was interrupted.",
+        help="Resume an interrupted experiment.",
     ),
     *options.of(*options.ANSWER, *options.RUNNING),
 )
 
 
-def draft(given: Mapping[str, Any]) -> drafts.Draft | None:
-    """The experiment that file and options describe; None where neither names one.
+def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
+    """The experiment of file and options; None where neither names one.
 
-    given: by name; quick, missed, trials and within where the command has them.
+    params: of the command, with quick, missed, trials and within if it has them.
     """
-    what = given["what"]
-    _check_of_target(given)
-    if what is None and not given["files"]:
-        if _levels(given, targets=()):
+    what = params["what"]
+    _check_of_target(params)
+    if what is None and not params["files"]:
+        if _levels(params, targets=()):
             raise PlanError("levels are given, but no workload", "name an experiment file or one")
         return None
     if what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
-        made = experiment_file.read(Path(what))
+        base = experiment_file.read(Path(what))
     else:
-        made = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
-    if given.get("quick"):
-        made = made.quickly()
-    targets = tuple(_target(text, given) for text in given["level_target"])
-    if given.get("trials"):
-        made = replace(made, trials=given["trials"], time_budget=None)
-    if given.get("within") is not None:
-        made = made.with_time_budget(given["within"])
-    made = made.with_levels(_levels(given, targets))
-    known = {target.name: target for target in (*made.targets, *targets)}
-    missed = given.get("missed")
+        base = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
+    if params.get("quick"):
+        base = base.quickly()
+    targets = tuple(_target(text, params) for text in params["level_target"])
+    if params.get("trials"):
+        base = replace(base, trials=params["trials"], time_budget=None)
+    if params.get("within") is not None:
+        base = base.with_time_budget(params["within"])
+    base = base.with_levels(_levels(params, targets))
+    by_name = {target.name: target for target in (*base.targets, *targets)}
+    missed = params.get("missed")
     return replace(
-        made,
-        name=given["name"] or made.name,
-        seed=made.seed if given["seed"] is None else given["seed"],
-        missed_max=made.missed_max if missed is None else drafts.share(missed, "--missed"),
-        targets=tuple(known.values()),
-        files=tuple(given["files"]) or made.files,
-        from_database=given["from_database"] or made.from_database,
+        base,
+        name=params["name"] or base.name,
+        seed=base.seed if params["seed"] is None else params["seed"],
+        missed_max=base.missed_max if missed is None else drafts.share(missed, "--missed"),
+        targets=tuple(by_name.values()),
+        files=tuple(params["files"]) or base.files,
+        from_database=params["from_database"] or base.from_database,
     )
 
 
-def _check_of_target(given: Mapping[str, Any]) -> None:
-    """Raises PlanError for options of a --target where none is given."""
+def _check_of_target(params: Mapping[str, Any]) -> None:
+    """Raises PlanError for options of a --target without one."""
     for name in ("restart_command", "observe_command", "price_per_hour"):
-        if given[name] is not None and not given["level_target"]:
+        if params[name] is not None and not params["level_target"]:
             raise PlanError(
                 f"--{name.replace('_', '-')} is for the machine of a --target",
                 "name that, or write it below [targets.NAME] of the file",
             )
 
 
-def _levels(given: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
-    """The levels that options give, by name."""
-    found: dict[str, tuple[str, ...]] = {}
+def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
+    """The levels of the options, by name."""
+    by_name: dict[str, tuple[str, ...]] = {}
     for name in table.FACTORS:
-        text = given[f"level_{name}"]
-        if name == "scripts" and (*text, *given["old_scripts"]):
-            _add(found, name, _together((*text, *given["old_scripts"])))
+        texts = params[f"level_{name}"]
+        if name == "scripts" and (*texts, *params["old_scripts"]):
+            _add(by_name, name, _together((*texts, *params["old_scripts"])))
         elif name in ("latency_limit", "node"):
-            found |= _by_script(name, text)
+            by_name |= _by_script(name, texts)
         elif name != "target":
-            for levels_of in text:
-                _add(found, name, levels_of)
-    if "data_dir" in found:
-        found["data_dir"] = tuple(str(Path(each).absolute()) for each in found["data_dir"])
+            for text in texts:
+                _add(by_name, name, text)
+    if "data_dir" in by_name:
+        by_name["data_dir"] = tuple(str(Path(each).absolute()) for each in by_name["data_dir"])
     if targets:
-        found["target"] = tuple(target.name for target in targets)
-    _families(found, given)
-    found |= levels.backgrounds(given["beside"])
-    return found
+        by_name["target"] = tuple(target.name for target in targets)
+    _families(by_name, params)
+    by_name |= levels.backgrounds(params["beside"])
+    return by_name
 
 
-def _families(found: dict[str, tuple[str, ...]], given: Mapping[str, Any]) -> None:
-    """Adds levels of names of their own: settings and variables. Raises PlanError."""
+def _families(by_name: dict[str, tuple[str, ...]], params: Mapping[str, Any]) -> None:
+    """Adds levels of settings and variables, which the user names. Raises PlanError."""
     for family, word, of in (
         ("set", "--server-set", "settings"),
         ("set", "--set", "old_settings"),
         ("define", "--define", "define"),
     ):
-        for text in given[of]:
+        for text in params[of]:
             name, equals, values = text.partition("=")
             if not equals or not name.strip():
                 raise PlanError(f"{word} '{text}' is not NAME=LEVELS", f"such as {name}=A,B")
-            _add(found, f"{family}.{name.strip()}", values)
+            _add(by_name, f"{family}.{name.strip()}", values)
 
 
 def _together(texts: Sequence[str]) -> str:
-    """Scripts that run together, as one level; or levels of one text. Raises PlanError."""
+    """Several scripts as one level, or the levels of a single text. Raises PlanError."""
     if len(texts) > 1 and any("," in text for text in texts):
         raise PlanError(
             f"--script is given {len(texts)} times, with levels",
@@ -201,61 +201,60 @@ def _together(texts: Sequence[str]) -> str:
     return " ".join(texts)
 
 
-def _add(found: dict[str, tuple[str, ...]], name: str, text: str) -> None:
-    """Levels of a name. Raises PlanError where it has some: which of them were meant?"""
-    if name in found:
-        both = ",".join((*found[name], text))
+def _add(by_name: dict[str, tuple[str, ...]], name: str, text: str) -> None:
+    """Adds the levels of a name. Raises PlanError if it has levels already."""
+    if name in by_name:
+        both = ",".join((*by_name[name], text))
         raise PlanError(f"{name} is given twice", f"put a comma between levels: {both}")
-    found[name] = levels.split(text)
+    by_name[name] = levels.split(text)
 
 
 def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """`500ms,250ms` for all scripts, `NAME=100ms` for one."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     for text in texts:
         script, equals, values = text.rpartition("=")
-        _add(found, f"{family}.{script}" if equals else family, values)
-    return found
+        _add(by_name, f"{family}.{script}" if equals else family, values)
+    return by_name
 
 
-def _target(text: str, given: Mapping[str, Any]) -> Target:
-    """A target of `NAME=DSN`, or of a DSN that is called after its server."""
+def _target(text: str, params: Mapping[str, Any]) -> Target:
+    """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
     from pgpaces.experiment import single
     from pgpaces.experiment import sweep as pipeline
 
     name, equals, dsn = text.partition("=")
-    named = equals and re.fullmatch(r"[A-Za-z0-9_.-]+", name) and not _KEYWORDS.match(text)
-    if not named:
+    if not equals or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or _KEYWORDS.match(text):
         name, dsn = pipeline.label(text), text
     return Target(
         name=name,
         dsn=dsn,
-        costs=_costs(given),
-        alter_system=given["allow_alter_system"],
-        restart=given["restart_command"],
-        observe_command=given["observe_command"],
-        nodes=dict(single.nodes(given["target_node"])),
+        costs=_costs(params),
+        alter_system=params["allow_alter_system"],
+        restart=params["restart_command"],
+        observe_command=params["observe_command"],
+        nodes=dict(single.nodes(params["target_node"])),
     )
 
 
-def _costs(given: Mapping[str, Any]) -> Costs | None:
-    """Of the machine of --target; None: not given. Raises PlanError."""
+def _costs(params: Mapping[str, Any]) -> Costs | None:
+    """The costs of the machine of --target; None without options for them. Raises PlanError."""
     from pgpaces import host_file
 
-    if given["price_per_hour"] is not None:
-        if given["host_file"] is not None:
+    if params["price_per_hour"] is not None:
+        if params["host_file"] is not None:
             raise PlanError(
-                "--price-per-hour and --host-file are of the same machine",
+                "--price-per-hour and --host-file are for the same machine",
                 "choose one; a host file has the key price_per_h",
             )
-        return Costs(price_per_h=given["price_per_hour"])
-    return host_file.read(Path(given["host_file"])) if given["host_file"] is not None else None
+        return Costs(price_per_h=params["price_per_hour"])
+    return host_file.read(Path(params["host_file"])) if params["host_file"] is not None else None
 
 
-def command(given: Mapping[str, Any]) -> str:
-    """What was typed, without a password."""
-    dsns = [*given["level_target"], given["from_database"] or "", given["store_path"] or ""]
-    dsns += given["target_node"]
+def command(params: Mapping[str, Any]) -> str:
+    """The typed command line without passwords."""
+    dsns = [*params["level_target"], params["from_database"] or "", params["store_path"] or ""]
+    dsns += params["target_node"]
     words = ["pgpaces", *sys.argv[1:]]
     for dsn in filter(None, dsns):
         if SECRET.search(dsn):
@@ -264,6 +263,6 @@ def command(given: Mapping[str, Any]) -> str:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises PlanError where the report could not be written after all the work."""
+    """Raises PlanError for a folder in which the report cannot be written."""
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise PlanError(f"{folder} is no folder to write the report in", "name another with -o")
+        raise PlanError(f"{folder} is not a writable folder for the report", "name another with -o")

@@ -1,4 +1,4 @@
-"""`pgpaces forecast`: what more clients or users would do, from trials at several of them."""
+"""`pgpaces forecast`: the throughput of more clients or users, from trials at several numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Examples:
     group="Load",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
-    help="What N would do, at most 1.5 times the most that were tried.",
+    help="Forecast N clients or users, at most 1.5 times the highest measured number.",
 )
 @options.old(
     *("--in", "old_chosen"),
@@ -33,18 +33,18 @@ Examples:
     now="--where",
 )
 @options.options(options.of("where", *options.ANSWER))
-def forecast(names: tuple[str, ...], **given: Any) -> None:
-    """Say what more clients or users would do. Default: of the newest experiment.
+def forecast(names: tuple[str, ...], **params: Any) -> None:
+    """Forecast the throughput of more clients or users. Default: of the newest experiment.
 
-    From trials at 6 numbers of clients or users, 3 at each: the universal scalability law beside
-    bounds that hold without a law. Where these trials allow no forecast, it says why.
+    From trials at 6 numbers of clients or users, 3 at each: the universal scalability law, and
+    bounds that need no law. If these trials allow no forecast, it says why.
     """
     from pgpaces.questions import forecast as question
 
-    found = question.forecast(
+    answer = question.forecast(
         *names,
-        chosen=given["chosen"] or given["old_chosen"] or "",
-        to=given["to"],
-        store=given["store_path"],
+        chosen=params["chosen"] or params["old_chosen"] or "",
+        to=params["to"],
+        store=params["store_path"],
     )
-    tell(found, given)
+    tell(answer, params)

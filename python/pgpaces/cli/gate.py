@@ -1,4 +1,4 @@
-"""What a verdict leaves for continuous integration: a file of JUnit, a summary, an annotation."""
+"""The outputs of a verdict for continuous integration: JUnit, summary, annotation, exit code."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ WORSE_EXIT, UNDECIDED_EXIT = 30, 32
 EXITS = {"better": 0, "equivalent": 0, "worse": WORSE_EXIT, "inconclusive": UNDECIDED_EXIT}
 
 
-def check(given: Mapping[str, Any]) -> None:
-    """Raises PlanError for files that could not be written, before anything is run."""
+def check(params: Mapping[str, Any]) -> None:
+    """Raises PlanError for files that cannot be written, before anything is run."""
     for name in ("junit", "summary"):
-        if given[name]:
-            experiment_options.check_folder(Path(given[name]).resolve().parent)
+        if params[name]:
+            experiment_options.check_folder(Path(params[name]).resolve().parent)
 
 
-def tell(section: Section, given: Mapping[str, Any]) -> None:
-    """Writes what was asked for. Raises RunError where a file cannot be written.
+def tell(section: Section, params: Mapping[str, Any]) -> None:
+    """Writes the requested files. Raises RunError where a file cannot be written.
 
     The annotation goes to stderr, which GitHub reads too, so that stdout stays the answer.
     """
     from pgpaces.cli.output import text
     from pgpaces.report import ci, markdown
 
-    if given["junit"]:
-        save(ci.junit(section, text([section], verbose=False)), Path(given["junit"]))
-    if given["summary"]:
-        path = Path(given["summary"])
+    if params["junit"]:
+        save(ci.junit(section, text([section], verbose=False)), Path(params["junit"]))
+    if params["summary"]:
+        path = Path(params["summary"])
         with writing(path), path.open("ab") as file:
             file.write(markdown.summary(section).encode("utf-8", "replace"))
     if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -45,5 +45,5 @@ def tell(section: Section, given: Mapping[str, Any]) -> None:
 
 
 def exit_code(section: Section) -> int:
-    """What the verdict of a comparison ends with, as a gate."""
+    """The exit code for the verdict of a comparison, as a gate."""
     return EXITS[section.value.outcome]

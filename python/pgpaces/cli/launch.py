@@ -1,4 +1,4 @@
-"""The command as it is installed: so little that Ctrl-C while the rest is imported ends it well."""
+"""The entry point, which handles Ctrl-C already while the rest is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pgpaces load`: a bulk load, which is a command that is timed."""
+"""`pgpaces load`: times a command, such as a bulk load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_TRIAL = (
     *("server_set", "data_dir", "tls", "profile", "observe_command", "node", "standbys", "pool"),
     *("pool_mode", "pool_size", "target_node", "kill_switch", "beside", "seed"),
 )
-_DURATION = "Again and again until this time is over; what has begun is finished."
+_DURATION = "Repeat the command for this time; the last execution is finished."
 
 
 @options.command(epilog=EXAMPLES)
@@ -29,10 +29,10 @@ _DURATION = "Again and again until this time is over; what has begun is finished
     options.of_trial(*_OF_TRIAL, duration=_DURATION, transactions="How many times. [default: 1]"),
     options.of(*options.ANSWER, *options.RUNNING),
 )
-def load(**given: Any) -> int:
-    """Time COMMAND, a line for the shell that loads data: once, or as -t and -T say.
+def load(**params: Any) -> int:
+    """Time COMMAND, a shell command that loads data: once, or as -t and -T say.
 
-    It runs in the folder that you are in. PG* variables lead it to an empty database on a managed
-    server, or with --target to the database that this names, as it stands.
+    It runs in the current folder. PG* variables lead it to an empty database on a managed server,
+    or with --target to the database that this names, as it is.
     """
-    return measure(of_command(given), given | {"files": (), "scripts": (), "fresh": False})
+    return measure(of_command(params), params | {"files": (), "scripts": (), "fresh": False})

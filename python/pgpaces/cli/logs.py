@@ -1,4 +1,4 @@
-"""`pgpaces import`: runs of real pgbench, beside ours."""
+"""`pgpaces import`: runs of real pgbench, stored like those of pgpaces."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     "--latency-limit",
     group="Goal",
     metavar="TIME",
-    help="pgbench's -L, where no report says it.",
+    help="pgbench's -L, if no report has it.",
 )
 @options.option(
     "--command",
     group="Workload",
     metavar="TEXT",
-    help="pgbench's command line, to be kept with the run.",
+    help="pgbench's command line, stored with the run.",
 )
 @options.options(options.of("seventh", "tag", "store"))
-def import_(files: Sequence[str], store_path: str | None, **given: str | None) -> None:
+def import_(files: Sequence[str], store_path: str | None, **params: str | None) -> None:
     """Import a run of pgbench: logs of all its threads, aggregated ones, its printed report."""
     from importlib.metadata import version
 
@@ -45,18 +45,18 @@ def import_(files: Sequence[str], store_path: str | None, **given: str | None) -
     from pgpaces.store.store import Store, new_id
     from pgpaces.units import duration_ns
 
-    limit = given["latency_limit"]
-    told = imported.Told(
+    limit = params["latency_limit"]
+    run_options = imported.Told(
         None if limit is None else duration_ns(limit, "--latency-limit", bare="ms"),
-        given["seventh"],  # type: ignore[arg-type]
-        given["command"],
+        params["seventh"],  # type: ignore[arg-type]
+        params["command"],
     )
-    read = [_read(Path(name)) for name in files]
-    trial = imported.trial(read, told, new_id(), version("pgpaces"))
+    contents = [_read(Path(name)) for name in files]
+    trial = imported.trial(contents, run_options, new_id(), version("pgpaces"))
     store = Store.open(store_path)
     recorder.record(store, trial)
-    if given["tag"] is not None:
-        store.tag(given["tag"], trial.id)
+    if params["tag"] is not None:
+        store.tag(params["tag"], trial.id)
     for finding in trial.findings:
         click.echo(f"{finding.severity}: {finding.text}", err=True)
     click.echo(f"imported as run {trial.id} into {store.address}", err=True)

@@ -1,4 +1,4 @@
-"""The command `pgpaces`: its sub-commands, imported when they are used, and how it ends."""
+"""The command `pgpaces`: subcommands, imported when they are used, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ COMMANDS = {
     "run": ("run", "Run a workload and say what share was on time"),
     "load": ("load", "Time a bulk load: a command such as pg_restore"),
     "sweep": ("sweep", "Run every combination of levels and say from where it misses the limit"),
-    "capacity": ("capacity", "Say how much load it holds"),
+    "capacity": ("capacity", "Say up to which load a goal is met"),
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),
     "show": ("runs", "Show the answer of a stored run"),
     "export": ("runs", "Write a stored run as CSV or JSON"),
-    "report": ("report", "Say what an experiment found, as a page, text or data"),
+    "report": ("report", "Report an experiment or runs, as a page, text or data"),
     "compare": ("compare", "Say whether B is better than A, from stored runs or new pairs"),
     "check": ("compare", "Say whether a run is worse than a baseline, for CI"),
     "trend": ("trend", "Say since when stored runs of one kind are better or worse"),
-    "forecast": ("forecast", "Say what more clients or users would do"),
+    "forecast": ("forecast", "Forecast the throughput of more clients or users"),
     "why": ("why", "Say why transactions were late, and what would confirm it"),
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),
     "server": ("server", "Start, list, stop and clean managed servers"),
     "observe": ("observe", "Print what this machine does, a line of JSON a second"),
     "disk": ("disk", "Measure a disk by fio: its class, and what PostgreSQL needs of it"),
-    "doctor": ("doctor", "Say what is here, and what each missing part would give"),
-    "workload": ("workload", "List, show and make workloads"),
+    "doctor": ("doctor", "Say what is here, and what each missing part would add"),
+    "workload": ("workload", "List, show and create workloads"),
     "pgbench": ("pgbench", "pgbench's command line, logs and report, as they are"),
 }
 
@@ -54,14 +54,14 @@ Examples:
 """
 
 
-# What a stream says that takes no more.
-_NOT_TAKEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+# The errors of a stream that cannot be written.
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
 
 _STDERR = 2
 
-# Never called: `main` hands pgbench's words to the face before click sees them.
+# Never called: `main` passes pgbench's arguments on before click parses them.
 _PGBENCH = click.Command(
     "pgbench",
     help="pgbench's command line, logs and report. `pgpaces pgbench --help` lists its options; a"
@@ -79,7 +79,7 @@ class _Lazy(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or None where there is none."""
+        """The command, or None if there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
         if cmd_name == "pgbench":
@@ -92,7 +92,7 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with the nearest names where there is no such command."""
+        """As click does it; the error for an unknown command has the nearest names."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from pgpaces.cli import usage
 
@@ -105,10 +105,11 @@ class _Lazy(click.Group):
             return click.Command.shell_complete(self, ctx, incomplete)
         from click.shell_completion import CompletionItem
 
-        named = (
-            (name, text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)
-        )
-        return [CompletionItem(name, help=text) for name, text in named]
+        return [
+            CompletionItem(name, help=text)
+            for name, (_, text) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list for --help, without importing anything."""
@@ -129,9 +130,9 @@ def cli() -> None:
 def main() -> None:
     """Runs the command and ends with its exit code (docs/reference/exit-codes.md)."""
     _occupy_streams()
-    # Whatever ends us, what we made on the way is cleared away.
+    # Any of these signals raises KeyboardInterrupt, so that cleanup runs.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup wants it to go on
+        if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup
             signal.signal(number, signal.default_int_handler)
     program = Path(sys.argv[0]).name.replace("__main__.py", "pgpaces")
     if program == "pgbench" or sys.argv[1:2] == ["pgbench"]:
@@ -139,14 +140,14 @@ def main() -> None:
 
         sys.exit(pgbench.main(sys.argv[1 if program == "pgbench" else 2 :], program))
     code = _exit_code()
-    # All is told: a signal that comes while Python goes does not change how it ended.
+    # The command is complete: a signal while Python exits does not change the exit code.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.exit(code)
 
 
 def _occupy_streams() -> None:
-    """Opens nothing as the streams that are closed: else a file, such as the store, would be it."""
+    """Opens /dev/null for closed standard streams: else a file, such as the store, would be one."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -157,17 +158,17 @@ def _occupy_streams() -> None:
 
 
 def _exit_code() -> int:
-    """Runs the command, and tells what went wrong; the exit code."""
+    """Runs the command and prints its error; the exit code."""
     code: object = 0
     try:
         with output():
             code = cli.main(prog_name="pgpaces", standalone_mode=False)
     except (PgpacesError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
         code = getattr(error, "exit_code", 130)
-        # Where stderr takes nothing, the exit code tells it all the same.
+        # If stderr cannot be written, there is still the exit code.
         with contextlib.suppress(OSError):
             _tell(error)
-    except SystemExit as ended:  # click's own, where who reads --help has gone
+    except SystemExit as ended:  # raised by click if the reader of --help has gone
         code = 0 if type(sys.stdout).__name__.endswith("PacifyFlushWrapper") else ended.code
     try:
         sys.stderr.flush()
@@ -191,9 +192,9 @@ def _tell(error: BaseException) -> None:
 
 @contextlib.contextmanager
 def output() -> Iterator[None]:
-    """Raises RunError where what is printed is not taken, or there is no room for another file.
+    """Raises RunError where output cannot be written, or no more files can be opened.
 
-    A reader that has gone is no error.
+    A closed pipe is no error.
     """
     try:
         yield
@@ -203,27 +204,24 @@ def output() -> Iterator[None]:
                 f"no more files and connections can be opened: {error.strerror}",
                 "raise the limit (`ulimit -n`), or use fewer --clients",
             ) from None
-        if error.errno not in _NOT_TAKEN or error.filename is not None:
+        if error.errno not in _WRITE_ERRORS or error.filename is not None:
             raise
         _silence(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise RunError(
                 f"the output cannot be written: {error.strerror}",
-                "make room where it goes, or send it elsewhere; what was measured is in the store"
+                "make room where it goes, or send it elsewhere; the measurements are in the store"
                 " (`pgpaces runs`)",
             ) from None
 
 
 def _silence(stream: TextIO) -> None:
-    """What is left in a stream that takes no more is to go nowhere, also at the very end."""
+    """Redirects a stream to /dev/null, so that no later flush fails."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def put(text: str) -> None:
-    """Prints an answer. A reader that has gone away changes nothing, the exit code least.
-
-    Raises RunError where it cannot be written.
-    """
+    """Prints an answer. Raises RunError where it cannot be written; a closed pipe is no error."""
     with output():
         click.echo(text, nl=False)
 

@@ -1,4 +1,4 @@
-"""`pgpaces runs copy`, `tag`, `baseline` and `delete`: what is done with what the store holds."""
+"""`pgpaces runs copy`, `tag`, `baseline` and `delete`: changes to stored runs and experiments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _open(path: str | None) -> Store:
 
 
 def find(store: Store, name: str) -> str:
-    """The id of a run or an experiment; `last` is what began last of both. Raises PlanError."""
+    """The id of a run or an experiment; `last` is the newest of both. Raises PlanError."""
     return store.find_last() if name in LAST else store.find_any(name)
 
 
@@ -41,7 +41,7 @@ def find(store: Store, name: str) -> str:
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 @options.options(options.of("dry_run", "store", dry_run="Say what it would copy, and stop."))
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
-    """Copy runs and experiments with everything to another STORE: by default all that it lacks."""
+    """Copy runs and experiments, complete, to another STORE: by default all that it lacks."""
     from pgpaces.store.store import Store
 
     store = _open(store_path)
@@ -66,7 +66,7 @@ def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None
 
 
 def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
-    """Raises PlanError for a run where a store is expected, so that no file is called after it."""
+    """Raises PlanError for a run in place of a store, lest a file of that name is created."""
     if Path(other).name != other or is_there(other):
         return
     try:
@@ -75,8 +75,8 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
         return
     raise PlanError(
         f"'{other}' is a run in {store.address}, and the store to copy to comes first",
-        f"write: pgpaces runs copy {shlex.join([*(names[:1] or ['STORE']), other])}; to call a file"
-        f" so: ./{other}",
+        f"write: pgpaces runs copy {shlex.join([*(names[:1] or ['STORE']), other])}; for a file of"
+        f" that name: ./{other}",
     )
 
 
@@ -111,7 +111,7 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
 @options.argument("name", metavar="RUN|EXPERIMENT")
 @options.options(options.of("store"))
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
-    """Make a run or experiment the baseline NAME; whatever had that name has it no more."""
+    """Make a run or experiment the baseline NAME, in place of the one that had that name."""
     store = _open(store_path)
     store.baseline(baseline, find(store, name))
 

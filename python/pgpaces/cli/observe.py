@@ -1,4 +1,4 @@
-"""`pgpaces observe`: what this machine does, a line of JSON a second, for a run elsewhere."""
+"""`pgpaces observe`: samples of this machine, a line of JSON a second, for a run elsewhere."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Examples:
 @options.command(epilog=EXAMPLES)
 @options.options(options.of("count"))
 def observe(count: int | None) -> int:
-    """Print what this machine does, a line of JSON a second, until it is stopped.
+    """Print samples of this machine, a line of JSON a second, until it is stopped.
 
     Every line has the time by two clocks, and the mean of each value over the second that ends
-    there, with its unit. What cannot be read is not in it. No other rights are needed than yours.
+    there, with its unit. Values that cannot be read are missing. It needs no additional rights.
     """
     from pgpaces.observe import host, remote
 
@@ -35,7 +35,7 @@ def observe(count: int | None) -> int:
         text = remote.line(look, () if number else tuple(source.notes))
         try:
             click.echo(text)
-        except BrokenPipeError:  # whoever listened has gone; nothing is to be flushed to them
+        except BrokenPipeError:  # the reader has gone, so nothing may be flushed to it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
     return 0

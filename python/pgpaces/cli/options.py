@@ -1,4 +1,4 @@
-"""Option values as people write them, turned into the values of plan.py. Prints nothing."""
+"""Options and arguments of commands, their groups in the help, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WHOLE = f"{__name__}.help-all"
 
 
 class Option(click.Option):
-    """An option in a group of the help. rare: not among the usual ones. old: a spelling of one."""
+    """An option in a group of the help. rare: only in --help-all. old: an old spelling."""
 
     def __init__(
         self, *args: Any, group: str, rare: bool = False, old: bool = False, **more: Any
@@ -35,15 +35,15 @@ class Option(click.Option):
         self.usual = group in table.USUAL and not rare
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What a shell offers for its value."""
+        """The completions of its value for a shell."""
         return _completed(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
 
 
 class Argument(click.Argument):
-    """An argument. What a shell offers for it follows from its metavar."""
+    """An argument. Its completions follow from its metavar."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What a shell offers for it."""
+        """The completions for a shell."""
         return _completed(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
 
 
@@ -61,7 +61,7 @@ def argument(name: str, **more: Any) -> Decorator:
 
 
 def option(*words: str, group: str, **more: Any) -> Decorator:
-    """Declares an option that is of no table; more: as for click.option, and `rare`."""
+    """Declares an option that is not in the table; more: as for click.option, and `rare`."""
     return click.option(*words, **{"cls": Option, "group": group, **more})
 
 
@@ -80,8 +80,8 @@ def old(*words: str, now: str, until: str = _UNTIL, **more: Any) -> Decorator:
     return option(*words, rare=True, old=True, callback=warn, help=text, **more)
 
 
-def _show_all(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
+def _show_all(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
         context.meta[_WHOLE] = True
         click.echo(context.get_help(), color=context.color)
         context.exit()
@@ -100,11 +100,11 @@ class Command(click.Command):
         self.params.sort(key=lambda each: getattr(each, "place", -1))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its parameters, and those of every command."""
+        """Its own parameters, and --help-all."""
         return [*super().get_params(ctx), _HELP_ALL]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it; each error knows of which command it is."""
+        """As click does it; each error has the context of its command."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -112,17 +112,17 @@ class Command(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The groups: all of a short command, else the usual options, and what else there is."""
-        found = [each for each in self.params if isinstance(each, Option)]
-        whole = ctx.meta.get(_WHOLE, False) or len(found) <= table.SHORT
-        shown = [each for each in found if whole or each.usual]
+        """The groups: all options of a short command, else the usual ones and the number left."""
+        every = [each for each in self.params if isinstance(each, Option)]
+        whole = ctx.meta.get(_WHOLE, False) or len(every) <= table.SHORT
+        shown = [each for each in every if whole or each.usual]
         rows = [(each.place, *(each.get_help_record(ctx) or ("", ""))) for each in shown]
         width = min(30, max((len(names) for _, names, _ in rows), default=0))
         for place, title in enumerate(table.GROUPS):
             if own := [(names.ljust(width), text) for at, names, text in rows if at == place]:
                 with formatter.section(title):
                     formatter.write_dl(own)
-        if more := len(found) - len(shown):
+        if more := len(every) - len(shown):
             formatter.write_paragraph()
             formatter.write_text(f"`{ctx.command_path} --help-all` shows {more} more options.")
 
@@ -140,33 +140,33 @@ class Group(click.Group, Command):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with the nearest name where there is no such command."""
-        known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
+        """As click does it; the error for an unknown command has the nearest names."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
             from pgpaces.cli import usage
 
-            raise usage.no_command(args[0], known, ctx.command_path)
+            raise usage.no_command(args[0], names, ctx.command_path)
         return super().resolve_command(ctx, args)
 
 
 class Count(click.IntRange):
-    """An integer from `least` on, as far as it fits where it is kept."""
+    """An integer from `least` to `most`, by default the largest that the store can hold."""
 
     def __init__(self, least: int, most: int = COUNT_MAX) -> None:
         super().__init__(least)
         self._most = most
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The number. Fails for others."""
-        found = digits(str(value).strip())
-        if found is None or not (self.min or 0) <= found <= self._most:
+        """The number. Fails for any other value."""
+        number = digits(str(value).strip())
+        if number is None or not (self.min or 0) <= number <= self._most:
             most = " on" if self._most == COUNT_MAX else f" to {self._most}"
             self.fail(f"'{value}' must be an integer from {self.min}{most}", param, ctx)
-        return found
+        return number
 
 
 def _type(kind: table.Kind) -> Any:
-    """What click checks of the values of an option."""
+    """The click type of an option's values."""
     if kind.span is not None:
         return Count(*kind.span)
     if kind is table.SWITCH:
@@ -177,7 +177,7 @@ def _type(kind: table.Kind) -> Any:
 
 
 def _declared(each: table.Option, name: str) -> Decorator:
-    """An option of the table, with the name of its value."""
+    """An option of the table. name: of its value."""
     more: dict[str, Any] = {"is_flag": True}
     if each.several:
         more = {"multiple": True}
@@ -196,13 +196,13 @@ def _declared(each: table.Option, name: str) -> Decorator:
 
 
 def of_trial(*names: str, **helps: str) -> tuple[Decorator, ...]:
-    """Options of a trial, as `pgpaces run` has them; by default all. helps: as `of`."""
+    """Options of a trial, as in `pgpaces run`; by default all. helps: as in `of`."""
     each = [table.BY_NAME[name] for name in names] or [o for o in table.OPTIONS if o.run]
     return tuple(_declared(_helped(o, helps), o.name) for o in each)
 
 
 def of(*names: str, **helps: str) -> tuple[Decorator, ...]:
-    """Options of commands. helps: sentences by name, where a command has another one."""
+    """Options of commands. helps: by name, the texts that differ from the table's."""
     each = (table.OF_COMMANDS[name] for name in names)
     return tuple(_declared(_helped(o, helps), o.keyword or o.name) for o in each)
 
@@ -211,9 +211,9 @@ def _helped(each: table.Option, helps: Mapping[str, str]) -> table.Option:
     return replace(each, help=helps[each.name], run_help="") if each.name in helps else each
 
 
-# What every answer takes.
+# The options of every command that answers.
 ANSWER = ("output", "json", "verbose", "store")
-# What commands that run trials take.
+# The options of every command that runs trials.
 RUNNING = ("dry_run", "progress", "on_store_error", "host_file", "trust")
 
 
@@ -239,12 +239,15 @@ def _weighted(value: str, option: str) -> tuple[str, int | None]:
     raise PlanError(f"{option} '{value}': the weight '{weight}' is not a number")
 
 
-def values(given: Mapping[str, Any]) -> dict[str, Any]:
+def values(params: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run's options by name. Raises PlanError."""
-    found = table.defaults() | {name: given[name] for name in table.BY_NAME if name in given}
-    found["tls"] = None if given["tls"] is None else given["tls"] == "on"
-    each = (_weighted(name, "--script") for text in given["scripts"] for name in text.split())
-    return found | {"scripts": tuple(each)}
+    scripts = (_weighted(name, "--script") for text in params["scripts"] for name in text.split())
+    return {
+        **table.defaults(),
+        **{name: params[name] for name in table.BY_NAME if name in params},
+        "tls": None if params["tls"] is None else params["tls"] == "on",
+        "scripts": tuple(scripts),
+    }
 
 
 def files(values: Sequence[str]) -> tuple[WorkloadScript, ...]:

@@ -1,4 +1,4 @@
-"""How commands tell an answer: words and tables in the terminal, JSON, or its report in a file."""
+"""Prints the answers of commands: words and tables in the terminal, JSON, or a report in a file."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 def tell(
-    found: Answer, given: Mapping[str, Any], document: Mapping[str, Any] | None = None
+    answer: Answer, params: Mapping[str, Any], document: Mapping[str, Any] | None = None
 ) -> None:
     """Prints an answer, and writes its report where `--output` names a file.
 
-    given: the command's options. document: what `--json` shows for the value, by keys of its own.
+    params: of the command. document: shown by `--json` in place of the value.
     """
     from pgpaces.report import escape
 
-    if given["as_json"]:
-        put(escape.json_text(_keys(found, document)))
+    if params["as_json"]:
+        put(escape.json_text(_keys(answer, document)))
     else:
-        put(text((found.section,), verbose=given["verbose"]))
-    if given["output"]:
-        write_page(found.page, given["output"])
+        put(text((answer.section,), verbose=params["verbose"]))
+    if params["output"]:
+        write_page(answer.page, params["output"])
 
 
 def text(sections: Sequence[Section], *, verbose: bool) -> str:
-    """Answers for the terminal that there is: each in one screen, or all of it."""
+    """Answers for the width of the terminal: each in one screen, or all of it."""
     from rich.console import Console
 
     from pgpaces.report import terminal
@@ -46,11 +46,11 @@ def text(sections: Sequence[Section], *, verbose: bool) -> str:
     return shown.get()
 
 
-def _keys(found: Answer, document: Mapping[str, Any] | None) -> dict[str, Any]:
+def _keys(answer: Answer, document: Mapping[str, Any] | None) -> dict[str, Any]:
     """The answer as JSON: `title`, `answer`, `trials`, and its value."""
     from pgpaces.report.data import section
 
-    keys = section(found.section)
+    keys = section(answer.section)
     if document is not None:
         del keys["value"]
     return {**(document or {}), **keys}

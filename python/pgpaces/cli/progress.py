@@ -1,4 +1,4 @@
-"""Progress on stderr: a line that is rewritten on a terminal, else lines now and then."""
+"""Progress on stderr: a line that is rewritten on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -29,29 +29,28 @@ if TYPE_CHECKING:
     from pgpaces.result import Trial
     from pgpaces.times import Times
 
-
-# The width of the bar of a trial, and the number of lines in its picture.
-_BAR, _PICTURE = 12, 16
-# So many lines of clients that differ in numbers alone are told.
+# The width of the bar of a trial, and the number of values in its sparkline.
+_BAR, _SPARKLINE = 12, 16
+# The largest number of printed lines of clients that differ only in numbers.
 _ALIKE_MAX = 5
 _DIGITS = re.compile(r"\d+")
-# What a stage begins with that must not be written over.
+# The prefix of a stage that is not overwritten.
 WARNING = "warning: "
 
 
 class Teller:
-    """Lines on stderr; on a terminal one that is rewritten. Machines may tell from threads."""
+    """Lines on stderr; on a terminal one that is rewritten. Threads may write at the same time."""
 
     def __init__(self) -> None:
         self.terminal = sys.stderr.isatty()
         self._open = False
-        self._told: Counter[str] = Counter()
-        # A signal may come while this very thread is telling something.
+        self._alike: Counter[str] = Counter()
+        # Reentrant, as a signal may interrupt this very thread while it writes.
         self._lock = threading.RLock()
 
     def tell(self, text: str, *, rewrite: bool = False, whole: bool = False) -> None:
-        """Writes a line, over the last one if that was to be rewritten. whole: never cut."""
-        # Whoever closes stderr wants to hear no more; the run goes on.
+        """Writes a line, over the last one if that was a rewritten one. whole: never cut."""
+        # A closed stderr does not end the run.
         with contextlib.suppress(OSError), self._lock:
             self._put(text, rewrite=rewrite, whole=whole)
 
@@ -66,34 +65,34 @@ class Teller:
         self._open = rewrite
 
     def still_new(self, text: str) -> bool:
-        """Whether lines like this, but for their numbers, were told only a few times so far."""
+        """Whether only a few lines so far were equal to this one except for numbers."""
         like = _DIGITS.sub("0", text)
         with self._lock:
-            self._told[like] += 1
-            return self._told[like] <= _ALIKE_MAX
+            self._alike[like] += 1
+            return self._alike[like] <= _ALIKE_MAX
 
     def done(self) -> None:
-        """Leaves the line that was being rewritten, and says what was not told each time."""
+        """Clears the rewritten line, and prints how many similar lines were suppressed."""
         if self._open:
             click.echo("\r\x1b[K", err=True, nl=False)
             self._open = False
-        for like, times in self._told.items():
+        for like, times in self._alike.items():
             if times > _ALIKE_MAX:
                 self.tell(f"pgpaces: {times - _ALIKE_MAX} more like: {like}", whole=True)
-        self._told.clear()
+        self._alike.clear()
 
 
 class LiveLine:
-    """What a load does now: counts since the last line, and p95 by the line for a picture.
+    """The current state of a load: counts since the last line, and a p95 of each line.
 
-    whole_s: how long it takes with its warm-up; None where it ends by a count.
+    whole_s: its duration with the warm-up; None where a count ends it.
     """
 
     def __init__(self, whole_s: float | None) -> None:
         self._whole_s = whole_s
         self._passed = 0
         self._stage = ""
-        self._p95: deque[float | None] = deque(maxlen=_PICTURE)
+        self._p95: deque[float | None] = deque(maxlen=_SPARKLINE)
         self._clear()
 
     def _clear(self) -> None:
@@ -101,7 +100,7 @@ class LiveLine:
         self._times: list[Times] = []
 
     def add(self, interval: Interval) -> None:
-        """Counts a second."""
+        """Adds a second."""
         for tally in interval.tallies:
             failed = sum(tally.failed.values())
             self._due += tally.due
@@ -114,7 +113,7 @@ class LiveLine:
         self._stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
 
     def text(self, *, terminal: bool) -> str:
-        """The line; on a terminal with a bar, the time that is left and a picture."""
+        """The line; on a terminal with a bar, the remaining time and a sparkline."""
         from pgpaces.report.numbers import clock, milliseconds, percent, rate, sparkline
         from pgpaces.times import merge, values_at_ranks
 
@@ -137,44 +136,40 @@ class LiveLine:
 
 
 class TrialProgress(Listener):
-    """Tells on stderr what happens: a line that is rewritten on a terminal, else now and then."""
+    """Progress of a trial: a rewritten line on a terminal, else a line every few seconds."""
 
     def __init__(
         self,
         every_s: int | None,
         teller: Teller | None = None,
         prefix: str = "",
-        behind: str = "",
+        suffix: str = "",
         *,
         quiet: bool | None = None,
     ) -> None:
         self._teller = teller or Teller()
         self._quiet = every_s == 0 if quiet is None else quiet
-        self._prefix, self._behind = prefix, behind
+        self._prefix, self._suffix = prefix, suffix
         self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
         self._live = LiveLine(None)
         self._by_command = False
         self._last_say = 0.0
-        self._last_text = ""
+        self._last_stage = ""
 
     def say(self, text: str) -> None:
-        """A stage; repeated ones only every 5 s where there is no terminal. A warning stays."""
+        """Prints a stage; without a terminal, a repeated one only every 5 s. A warning stays."""
         if text.startswith(WARNING) and not self._quiet:
             self._teller.tell(f"{self._prefix}{text}", whole=True)
             return
         if not self._every_s:
             return
         now, stage = time.monotonic(), text.split(",", maxsplit=1)[0]
-        if (
-            self._teller.terminal
-            or now - self._last_say >= 5
-            or text.split(",", maxsplit=1)[0] != self._last_text
-        ):
+        if self._teller.terminal or now - self._last_say >= 5 or stage != self._last_stage:
             self._teller.tell(f"{self._prefix}{text}", rewrite=True)
-            self._last_say, self._last_text = now, stage
+            self._last_say, self._last_stage = now, stage
 
     def started(self, trial: Trial, connect_ns: int) -> None:
-        """Says what runs."""
+        """Prints the load."""
         from pgpaces.answers import bulk
 
         self._by_command = bulk.alone(trial)
@@ -194,33 +189,33 @@ class TrialProgress(Listener):
         )
 
     def interval(self, interval: Interval) -> None:
-        """Counts, and says so every few seconds; what clients say comes at once."""
+        """Prints counts every few seconds, and messages of clients at once."""
         for level, text in interval.lines:
             prefix = {"plain": "", "info": "pgpaces: "}.get(level, f"pgpaces: {level}: ")
-            # What clients print by \\echo is the script's own; of the rest enough is enough.
+            # Output of \\echo is printed always, similar messages of clients only a few times.
             if level == "plain" or self._teller.still_new(text):
                 self._teller.tell(f"{prefix}{text}", whole=True)
-        # Of a command its last line says more; it comes as a stage.
+        # The last line of a command says more; it comes as a stage.
         if self._by_command or not self._every_s:
             return
         self._live.add(interval)
         if self._live.seconds >= self._every_s:
             text = self._live.text(terminal=self._teller.terminal and not self._prefix)
-            self._teller.tell(f"{self._prefix}{text}{self._behind}", rewrite=True)
+            self._teller.tell(f"{self._prefix}{text}{self._suffix}", rewrite=True)
 
     def stopping(self, count: int) -> None:
-        """Says what Ctrl-C does."""
+        """Prints the effect of Ctrl-C."""
         if count == 1:
             what = "the command is asked to end" if self._by_command else "waiting for what was due"
             self._teller.tell(f"stopping: {what} (again to end at once)")
 
     def done(self) -> None:
-        """Leaves the line that was being rewritten."""
+        """Clears the rewritten line."""
         self._teller.done()
 
 
 class SweepProgress(SweepListener):
-    """Tells how an experiment goes: a line for each trial that has ended, with what it found."""
+    """Progress of an experiment: a line for each trial that has ended, with its result."""
 
     def __init__(self, every_s: int | None) -> None:
         self.teller = Teller()
@@ -231,7 +226,7 @@ class SweepProgress(SweepListener):
         self._why: dict[str, str] = {}
 
     def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
-        """What the trial says goes into the line that is rewritten, with where it stands."""
+        """The progress of a trial: in the rewritten line, with its place in the experiment."""
         self._progress = progress
         at = f"{machine}: " if machine else ""
         again = ", again" if attempt > 1 else ""
@@ -239,11 +234,11 @@ class SweepProgress(SweepListener):
         prefix = f"{at}{searched or f'{progress.place()}{again} {slot.cell}'}"
         prefix += f"{again}: " if searched else ": "
         why = self._why.get(machine, "")
-        behind = f"; {why}" if why else ""
-        return TrialProgress(self._every_s, self.teller, prefix, behind, quiet=self._quiet)
+        suffix = f"; {why}" if why else ""
+        return TrialProgress(self._every_s, self.teller, prefix, suffix, quiet=self._quiet)
 
-    def done(self, machine: str, slot: Slot, found: Outcome | PgpacesError) -> None:
-        """A line that stays."""
+    def done(self, machine: str, slot: Slot, outcome: Outcome | PgpacesError) -> None:
+        """Prints the result of a trial, in a line that stays."""
         if self._quiet or self._progress is None:
             return
         from pgpaces.errors import PgpacesError
@@ -252,17 +247,18 @@ class SweepProgress(SweepListener):
         progress = self._progress
         at = f"{machine}: " if machine else ""
         searched = _searched(slot)
-        if searched and not (self._stopping and isinstance(found, PgpacesError)):
-            self.teller.tell(f"{at}{searched}{_of_search(found)}", whole=True)
+        if searched and not (self._stopping and isinstance(outcome, PgpacesError)):
+            self.teller.tell(f"{at}{searched}{_of_search(outcome)}", whole=True)
             return
         seconds = progress.seconds_left()
         left = f"; {clock(seconds)} left, until {_at(seconds)}" if seconds else ""
-        # What our own end broke off is nothing that the user has to mend.
-        text = "not begun" if self._stopping and isinstance(found, PgpacesError) else _found(found)
+        # An error that the end of the experiment caused is none that the user has to fix.
+        stopped = self._stopping and isinstance(outcome, PgpacesError)
+        text = "not begun" if stopped else _result(outcome)
         self.teller.tell(f"{at}{progress.place()} {slot.cell}: {text}{left}", whole=True)
 
     def due(self, machine: str, slot: Slot, why: str) -> None:
-        """What comes next and why: on a terminal in the line that is rewritten while it runs."""
+        """Prints the next trial and why it was chosen: on a terminal in the rewritten line."""
         self._why[machine] = why
         if not self._quiet:
             at = f"{machine}: " if machine else ""
@@ -270,9 +266,9 @@ class SweepProgress(SweepListener):
             self.teller.tell(text, rewrite=True, whole=not self.teller.terminal)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
-        """Why a part is left out."""
+        """Prints why the trials of a machine are left out."""
         where = machine or "this machine"
-        # Of trials that are chosen as it goes nobody knows how many there were to be.
+        # In a sequential design the number of trials left is unknown.
         count = f" ({trials})" if trials else ""
         self.teller.tell(
             f"{where}: no trial could reach the server, the rest of its trials is left out{count}:"
@@ -281,32 +277,32 @@ class SweepProgress(SweepListener):
         )
 
     def stopping(self, count: int) -> None:
-        """Says what Ctrl-C does."""
+        """Prints the effect of Ctrl-C."""
         self._stopping = True
         if count == 1:
             self.teller.tell("stopping: ending the trials that run (again to end at once)")
 
 
 def _at(seconds: float) -> str:
-    """The time of day in so many seconds, with the day where it is another one."""
+    """The time of day after a number of seconds, with the weekday if it is not today."""
     now = datetime.now().astimezone()
     then = now + timedelta(seconds=seconds)
     return then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
 
 
 def _searched(slot: Slot) -> str | None:
-    """What a trial of a search for a capacity is called; None for another one."""
+    """The name of a trial of a search for a capacity; None for any other trial."""
     name: str | None = _search().trial_name(slot.cell)
     return name
 
 
-def _of_search(found: Outcome | PgpacesError) -> str:
-    """How long a trial of a search took and what missed, behind its load."""
+def _of_search(outcome: Outcome | PgpacesError) -> str:
+    """How long a trial of a search took and its missed share, to follow its load."""
     from pgpaces.errors import PgpacesError
 
-    if isinstance(found, PgpacesError) or found.error or found.store_error:
-        return f": {_found(found)}"
-    result: str = _search().trial_result(found.trial, found.summary)
+    if isinstance(outcome, PgpacesError) or outcome.error or outcome.store_error:
+        return f": {_result(outcome)}"
+    result: str = _search().trial_result(outcome.trial, outcome.summary)
     return result
 
 
@@ -316,24 +312,24 @@ def _search() -> ModuleType:
     return progress
 
 
-def _found(found: Outcome | PgpacesError) -> str:
-    """What came out of a trial, in a few words."""
+def _result(outcome: Outcome | PgpacesError) -> str:
+    """The result of a trial in a few words."""
     from pgpaces.errors import PgpacesError
     from pgpaces.report.numbers import milliseconds, percent
 
-    error = found if isinstance(found, PgpacesError) else found.error or found.store_error
+    error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
     if error is not None:
         return f"failed: {error.message}" + (f" ({error.hint})" if error.hint else "")
-    assert not isinstance(found, PgpacesError)
+    assert not isinstance(outcome, PgpacesError)
     from pgpaces.answers import bulk
     from pgpaces.questions.bulk.words import sentence
 
-    summary, missed = found.summary, found.summary.missed
-    did = bulk.of(found.trial, summary) if bulk.about_command(found.trial) else None
+    summary, missed = outcome.summary, outcome.summary.missed
+    command = bulk.of(outcome.trial, summary) if bulk.about_command(outcome.trial) else None
     valid = "" if summary.validity.state == "valid" else ", not valid"
-    if did is not None and bulk.alone(found.trial):
-        return f"{sentence(did)}{valid}"
-    loaded = f"{sentence(did)}; " if did is not None else ""
+    if command is not None and bulk.alone(outcome.trial):
+        return f"{sentence(command)}{valid}"
+    loaded = f"{sentence(command)}; " if command is not None else ""
     if missed is None:
         return "nothing was due"
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"

@@ -1,4 +1,4 @@
-"""`pgpaces report`: what an experiment or some runs say, as a page, text, tables or pictures."""
+"""`pgpaces report`: the report of an experiment or of runs, as a page, text, tables or pictures."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 def report(
     names: tuple[str, ...], output: str | None, form: Form | None, store_path: str | None
 ) -> None:
-    """Say what an experiment found: in words, tables and charts. Default: what ran last.
+    """Report an experiment or runs in words, tables and charts. Default: the newest.
 
-    Of runs that belong to no experiment, what differs between them becomes the factors.
+    For runs that belong to no experiment, the differences between them become the factors.
     """
     from pgpaces.cli.runs import _open
     from pgpaces.questions.sweep.lookup import page_of
@@ -63,23 +63,22 @@ def report(
         raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
     store = _open(store_path)
     last = {name: store.find_last() for name in names if name in manage.LAST}
-    found = report_of(page_of(store, [last.get(name, name) for name in names]))
+    document = report_of(page_of(store, [last.get(name, name) for name in names]))
     if output is None:
-        put(text(found) if chosen == "text" else render.render(found, chosen).decode())
+        put(text(document) if chosen == "text" else render.render(document, chosen).decode())
         return
-    written = write(found, chosen, Path(output))
-    click.echo(f"written: {written}", err=True)
+    click.echo(f"written: {write(document, chosen, Path(output))}", err=True)
 
 
-def text(found: Report) -> str:
-    """The report for the terminal that there is."""
+def text(document: Report) -> str:
+    """The report for the width of the terminal."""
     from rich.console import Console
 
     from pgpaces.report.terminal import parts
 
     console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as shown:
-        for part in parts(found, console.width):
+        for part in parts(document, console.width):
             console.print(part)
     return shown.get()
 
@@ -90,12 +89,12 @@ def show(store: Store, name: str, *, as_json: bool) -> None:
     from pgpaces.questions.sweep.report import report as report_of
     from pgpaces.report import render
 
-    found = report_of(page_of(store, (name,)))
-    put(render.render(found, "json").decode() if as_json else text(found))
+    document = report_of(page_of(store, (name,)))
+    put(render.render(document, "json").decode() if as_json else text(document))
 
 
 def write_of(store_path: str | None, name: str, output: str) -> None:
-    """Writes the report of a run or an experiment, and says where. Raises as `write`."""
+    """Writes the report of a run or an experiment, and prints its path. Raises as `write`."""
     from pgpaces.questions.sweep.lookup import page_of
     from pgpaces.store.store import Store
 
@@ -103,21 +102,21 @@ def write_of(store_path: str | None, name: str, output: str) -> None:
 
 
 def write_page(page: Page, output: str) -> None:
-    """Writes the report of a page, and says where. Raises as `write`."""
+    """Writes the report of a page, and prints its path. Raises as `write`."""
     from pgpaces.questions.sweep.report import report as report_of
     from pgpaces.report.render import form_of
 
     click.echo(f"written: {write(report_of(page), form_of(output), Path(output))}", err=True)
 
 
-def write(found: Report, form: Form, path: Path) -> Path:
+def write(document: Report, form: Form, path: Path) -> Path:
     """Writes the report. Raises RunError where the file cannot be written."""
     from pgpaces.report import render
 
     if form not in ("svg", "png"):
-        return save(render.render(found, form), path)
+        return save(render.render(document, form), path)
     with writing(path):
-        pictures = render.folder(found, form)
+        pictures = render.folder(document, form)
         path.mkdir(parents=True, exist_ok=True)
         for name, content in pictures.items():
             (path / name).write_bytes(content)
@@ -125,21 +124,21 @@ def write(found: Report, form: Form, path: Path) -> Path:
 
 
 def save(content: bytes, path: Path) -> Path:
-    """Writes a file; what was there stays until all of it is written. Raises RunError.
+    """Writes a file, which replaces an older one only once it is complete. Raises RunError.
 
-    A device, such as /dev/null, or a pipe is written to, and of a link what it names.
+    A device, such as /dev/null, or a pipe is written directly; links are followed.
     """
     with writing(path):
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return path
         whole = path.resolve()
-        beside = whole.with_name(f".{whole.name}.{os.getpid()}")
+        temporary = whole.with_name(f".{whole.name}.{os.getpid()}")
         try:
-            beside.write_bytes(content)
-            beside.replace(whole)
+            temporary.write_bytes(content)
+            temporary.replace(whole)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     return path
 
 

@@ -54,17 +54,17 @@ Examples:
     "--input", "inputs", group="Workload", rare=True, multiple=True, help="Of --command."
 )
 @options.option("--rows", group="Workload", rare=True, help="Of --command.")
-def run(**given: Any) -> int:
+def run(**params: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
 
-    With --file, scripts of yours run instead of the workload's; without WORKLOAD they run in the
-    database that --target names, as it stands, or in an empty one on a managed server.
+    With --file, your scripts run instead of the workload's; without WORKLOAD they run in the
+    database that --target names, as it is, or in an empty one on a managed server.
     """
-    return measure(_workload(given), given)
+    return measure(_workload(params), params)
 
 
-def measure(found: Workload, given: dict[str, Any]) -> int:
-    """Runs it once and shows the answer; the exit code."""
+def measure(workload: Workload, params: dict[str, Any]) -> int:
+    """Runs a workload once and prints the answer; the exit code."""
     from pgpaces import levels
     from pgpaces.answers import condition
     from pgpaces.cli import execute
@@ -74,71 +74,71 @@ def measure(found: Workload, given: dict[str, Any]) -> int:
     from pgpaces.experiment import single
     from pgpaces.experiment import trial as pipeline
 
-    execute.check_output(given)
-    # A run wants that database as it is now; an experiment keeps its copy for all its trials.
-    given["fresh"] = given["fresh"] or given["from_database"] is not None
-    fails = condition.parse(given["fail_if"]) if given["fail_if"] else None
+    execute.check_output(params)
+    # A run copies the database as it is now; an experiment uses one copy for all its trials.
+    params["fresh"] = params["fresh"] or params["from_database"] is not None
+    fails = condition.parse(params["fail_if"]) if params["fail_if"] else None
     request = single.run_of(
-        found,
-        options.values(given),
-        single.background_of(levels.backgrounds(given["beside"])),
-        consent.of(given),
-        given["host_file"],
-        store=given["store_path"],
-        on_store_error=given["on_store_error"],
-        from_database=given["from_database"],
-        missed_max=None if given["missed"] is None else share(given["missed"], "--missed"),
+        workload,
+        options.values(params),
+        single.background_of(levels.backgrounds(params["beside"])),
+        consent.of(params),
+        params["host_file"],
+        store=params["store_path"],
+        on_store_error=params["on_store_error"],
+        from_database=params["from_database"],
+        missed_max=None if params["missed"] is None else share(params["missed"], "--missed"),
     )
-    if given["dry_run"]:
+    if params["dry_run"]:
         from pgpaces.cli import dry_run
 
-        dry_run.show(request, as_json=given["as_json"])
+        dry_run.show(request, as_json=params["as_json"])
         return 0
-    progress = TrialProgress(given["progress"])
-    # What tells an answer takes a while to import: a signal meanwhile does not cost it.
-    with contextlib.ExitStack() as held:
+    progress = TrialProgress(params["progress"])
+    # The imports for the answer take a while: a signal during them does not lose the answer.
+    with contextlib.ExitStack() as stack:
         try:
-            outcome = pipeline.run(request, progress, held)
+            outcome = pipeline.run(request, progress, stack)
         finally:
             progress.done()
-        shown = (outcome.trial, outcome.summary, outcome.series)
-        text = told(*shown, as_json=given["as_json"], verbose=given["verbose"])
+        values = (outcome.trial, outcome.summary, outcome.series)
+        text = answer_text(*values, as_json=params["as_json"], verbose=params["verbose"])
     put(text)
-    if given["output"]:
+    if params["output"]:
         from pgpaces.cli import report
 
-        report.write_of(given["store_path"], outcome.trial.id, given["output"])
+        report.write_of(params["store_path"], outcome.trial.id, params["output"])
     if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
-        text = f"--fail-if '{given['fail_if']}' is decided by the warm-up that was left out"
+        text = f"--fail-if '{params['fail_if']}' is decided by the warm-up that was left out"
         click.echo(f"warning: {text}: see the finding above", err=True)
     failed = fails is not None and fails(outcome.summary)
     if fails is not None and failed:
-        seen = fails.seen(outcome.summary)
-        click.echo(f"--fail-if '{fails.text}' is true: it is {seen}", err=True)
+        value = fails.seen(outcome.summary)
+        click.echo(f"--fail-if '{fails.text}' is true: it is {value}", err=True)
     return _exit_code(outcome, failed)
 
 
-def _workload(given: Mapping[str, Any]) -> Workload:
-    """The workload named, with the scripts of these files if there are any; or a command."""
+def _workload(params: Mapping[str, Any]) -> Workload:
+    """The named workload, with the scripts of --file if there are any; or a command."""
     from pgpaces import trust, workload
 
-    name, scripts = given["workload"], options.files(given["files"])
-    if given["command"] is not None:
+    name, scripts = params["workload"], options.files(params["files"])
+    if params["command"] is not None:
         if name is not None or scripts:
             raise PlanError(
                 "--command is run instead of a workload or a --file",
-                "leave one of them out, or run the other one --beside it",
+                "leave one of them out, or run the other one with --beside",
             )
-        return of_command(given)
-    for option, value in (("--input", given["inputs"]), ("--rows", given["rows"])):
+        return of_command(params)
+    for option, value in (("--input", params["inputs"]), ("--rows", params["rows"])):
         if value:
-            raise PlanError(f"{option} belongs to --command", "a workload says its own")
+            raise PlanError(f"{option} belongs to --command", "a workload has its own")
     if name is not None:
-        found = trust.find(name, consent.of(given))
-        if given["variant"] is not None:
-            found = trust.variant(found, given["variant"], consent.of(given))
-        return replace(found, scripts=scripts) if scripts else found
-    if given["variant"] is not None:
+        named = trust.find(name, consent.of(params))
+        if params["variant"] is not None:
+            named = trust.variant(named, params["variant"], consent.of(params))
+        return replace(named, scripts=scripts) if scripts else named
+    if params["variant"] is not None:
         raise PlanError("--variant is of a workload, and none is named", "name it as well")
     if not scripts:
         raise PlanError(
@@ -148,19 +148,19 @@ def _workload(given: Mapping[str, Any]) -> Workload:
     return workload.of_scripts("scripts", scripts)
 
 
-def of_command(given: Mapping[str, Any]) -> Workload:
-    """A workload that is nothing but the command. Raises PlanError where it is none."""
+def of_command(params: Mapping[str, Any]) -> Workload:
+    """A workload of nothing but the command. Raises PlanError where it is not a command."""
     from pgpaces import workload
 
-    text = given["command"]
+    text = params["command"]
     if not text.strip():
         raise PlanError("the command is empty", "name a program, such as 'pgbench -i -s 10'")
     if text in workload.shipped() or is_there(Path(text, workload.FILE)):
         raise PlanError(f"{text} is a workload, and no command", f"`pgpaces run {text}` runs it")
-    return workload.of_command(workload.Command(text, None, given["inputs"], given["rows"]))
+    return workload.of_command(workload.Command(text, None, params["inputs"], params["rows"]))
 
 
-def told(
+def answer_text(
     trial: Trial,
     summary: Summary,
     series: Sequence[Bucket],
@@ -199,8 +199,8 @@ def _exit_code(outcome: Outcome, failed: bool) -> int:
         return KILLED_EXIT
     if outcome.trial.state == "interrupted":
         return INTERRUPTED_EXIT
-    if (found := no_measurement(outcome.summary)) is not None:
-        text, advice = found
+    if (nothing := no_measurement(outcome.summary)) is not None:
+        text, advice = nothing
         fail(RunError(text, f"{advice}; the run is stored: pgpaces show {outcome.trial.id}"))
         return RunError.exit_code
     if outcome.aborted:

@@ -1,4 +1,4 @@
-"""`pgpaces runs`, `show` and `export`: what the store holds."""
+"""`pgpaces runs`, `show` and `export`: lists and answers of stored runs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from pgpaces.store.store import Store
 
 
-# What stands first in a line of a table, and the rest by the names of its columns.
+# The first cell of a row, and the others by the names of their columns.
 _Line = tuple[str, dict[str, str]]
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 # Numbers with an interval, which a narrow terminal leaves out.
 _ENDED = ("missed %", "p99 ms")
 _WIDE_FROM = 76
-# Narrower ones leave out what was due and the interval of p99, so that what ran can be read.
+# Narrower terminals leave out the column `due` and the intervals, to keep the workload readable.
 _WHOLE_FROM = 100
-TAGGED = "Those with this tag."
+TAGGED = "Runs with this tag."
 _FORMS = ("csv", "json", "parquet")
 
 
@@ -45,18 +45,17 @@ def _open(path: str | None) -> Store:
     return Store.existing(path)
 
 
-# A group, because what changes the store is no way of listing it: `--tag` beside a run would mean
-# to give it, and alone to look for it.
 def _absent(path: str | None) -> bool:
-    """Whether nothing was measured yet: nobody named a store, and the default one is not there."""
+    """Whether there are no results yet: no store was named, and the default one does not exist."""
     from pgpaces.store import address
 
-    found = address.default()
-    with contextlib.suppress(OSError):  # whoever opens it says why it cannot be reached
-        return path is None and isinstance(found, Path) and not found.exists()
+    place = address.default()
+    with contextlib.suppress(OSError):  # opening the store raises the error
+        return path is None and isinstance(place, Path) and not place.exists()
     return False
 
 
+# A group with commands that change the store: an option `--tag` could mean to set or to select.
 @click.group(
     cls=options.Group,
     invoke_without_command=True,
@@ -66,14 +65,14 @@ def _absent(path: str | None) -> bool:
     options.of("limit", "experiment", "tag", "experiments", "json", "store", tag=TAGGED)
 )
 @click.pass_context
-def runs(context: click.Context, /, **given: Any) -> None:
+def runs(context: click.Context, /, **params: Any) -> None:
     """List the newest runs in the store; name, copy and delete them."""
     if context.invoked_subcommand is not None:
         _check_nothing_before(context)
         return
-    limit, store_path, as_json = given["limit"], given["store_path"], given["as_json"]
-    experiment, tag = given["experiment"], given["tag"]
-    if given["experiments"]:
+    limit, store_path, as_json = params["limit"], params["store_path"], params["as_json"]
+    experiment, tag = params["experiment"], params["tag"]
+    if params["experiments"]:
         if experiment or tag:
             raise click.UsageError("--experiment and --tag choose runs, --experiments lists others")
         _list_experiments(_experiments(store_path, limit), as_json)
@@ -83,7 +82,7 @@ def runs(context: click.Context, /, **given: Any) -> None:
     if folded:
         try:
             others = _experiments(store_path, limit)
-        except StoreError as error:  # what can be read is listed all the same
+        except StoreError as error:  # the readable rows are listed all the same
             click.echo(f"warning: {error.message}; the trials of experiments are listed", err=True)
             folded = False
     rows = _listed(store_path, limit, experiment, tag, single=folded)
@@ -103,15 +102,15 @@ for _command in (manage.copy, manage.tag, manage.baseline, manage.delete):
 def _print_runs(
     rows: Sequence[TrialRow], experiments: Sequence[ExperimentLine], limit: int
 ) -> None:
-    """Runs and experiments, the newest first; an experiment's trials are one line."""
-    titles = told_apart(rows)
-    found = [(row.started_at, (titles[row.id], _cells(row))) for row in rows]
-    found += [(each.started_at, _experiment_line(each)) for each in experiments]
-    found.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
-    if found:
+    """Prints runs and experiments, the newest first; an experiment's trials are one line."""
+    titles = distinct_titles(rows)
+    lines = [(row.started_at, (titles[row.id], _cells(row))) for row in rows]
+    lines += [(each.started_at, _experiment_line(each)) for each in experiments]
+    lines.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
+    if lines:
         names = ["run", "started", "due", "missed %", "p99 ms", "state"]
         narrow = ["run", "missed %", "p99 ms", "state"]
-        _print_table("workload", names, narrow, [line for _, line in found[:limit]])
+        _print_table("workload", names, narrow, [line for _, line in lines[:limit]])
 
 
 def _experiment_line(row: ExperimentLine) -> _Line:
@@ -121,12 +120,12 @@ def _experiment_line(row: ExperimentLine) -> _Line:
 
 
 def _check_nothing_before(context: click.Context) -> None:
-    """Options of the list do not reach further: least of all --store a `delete`."""
+    """Raises UsageError for options before a subcommand: `--store` must not be lost on `delete`."""
     for parameter in context.command.params:
         name = parameter.name or ""
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                f"{parameter.opts[0]} is for the list; write options behind"
+                f"{parameter.opts[0]} is for the list; write options after"
                 f" {context.invoked_subcommand}"
             )
 
@@ -134,7 +133,7 @@ def _check_nothing_before(context: click.Context) -> None:
 def _listed(
     store_path: str | None, limit: int, experiment: str | None, tag: str | None, *, single: bool
 ) -> list[TrialRow]:
-    """The runs; where that can be, without opening the store as what writes needs it."""
+    """The runs; where possible, read without the slower opening that writing needs."""
     from pgpaces.store import listing
 
     if _absent(store_path):
@@ -152,7 +151,7 @@ def _print_table(
     title: str,
     wide: Sequence[str],
     narrow: Sequence[str],
-    rows: Sequence[tuple[str, dict[str, str]]],
+    rows: Sequence[_Line],
 ) -> None:
     from rich.console import Console
 
@@ -162,28 +161,28 @@ def _print_table(
     names = narrow if console.width < _WIDE_FROM else wide
     short = console.width < _WHOLE_FROM
     names = [name for name in names if not (short and name == "due")]
-    listed = table(title, names)
+    grid = table(title, names)
     for first, cells in rows:
         brief = {name: cells[name].partition(" ")[0] for name in _ENDED if short and name in cells}
-        listed.add_row(cell(first), *((cells | brief)[name] for name in names))
+        grid.add_row(cell(first), *((cells | brief)[name] for name in names))
     with console.capture() as text:
-        console.print(listed)
+        console.print(grid)
     put(text.get())
 
 
-def told_apart(rows: Sequence[TrialRow]) -> dict[str, str]:
-    """Each run by its id: its workload and load, and in what it differs from others of the same."""
+def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
+    """By the id of a run: workload and load, and how it differs from other runs of the same."""
     alike: dict[str, list[TrialRow]] = {}
     for row in rows:
         alike.setdefault(_title(row), []).append(row)
-    found = {}
+    titles = {}
     for title, group in alike.items():
         every = [_features(row) for row in group]
         for row, own in zip(group, every, strict=True):
             more = [own[name] for name in own if len({each[name] for each in every}) > 1]
             names = f" [{', '.join(row.names)}]" if row.names else ""
-            found[row.id] = ", ".join([title, *filter(None, more)]) + names
-    return found
+            titles[row.id] = ", ".join([title, *filter(None, more)]) + names
+    return titles
 
 
 def _title(row: TrialRow) -> str:
@@ -196,7 +195,7 @@ def _title(row: TrialRow) -> str:
 
 
 def _features(row: TrialRow) -> dict[str, str]:
-    """What may tell a run from another of its load, in words."""
+    """The features that may distinguish runs of the same load, as texts."""
     from pgpaces.units import duration_text
 
     plan = row.plan
@@ -229,12 +228,12 @@ def _plain(row: TrialRow) -> dict[str, Any]:
 
 
 def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
-    """The experiments; as `_listed`."""
+    """The experiments, read as in `_listed`."""
     from pgpaces.store import listing
 
-    found = listing.experiments_at_once(store_path, limit)
-    if found is not None:
-        return found
+    lines = listing.experiments_at_once(store_path, limit)
+    if lines is not None:
+        return lines
     if _absent(store_path):
         return []
     store = _open(store_path)
@@ -278,8 +277,8 @@ def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
 
 
 def _experiment_cells(row: ExperimentLine) -> _Line:
-    called = f" [{', '.join(row.names)}]" if row.names else ""
-    return row.name + called, {
+    names = f" [{', '.join(row.names)}]" if row.names else ""
+    return row.name + names, {
         "experiment": row.id[-8:],
         "started": row.started_at.astimezone().strftime("%m-%d %H:%M"),
         "runs": str(row.runs),
@@ -313,7 +312,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
 @options.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
 @options.options(options.of("output", "json", "store"))
 def show(name: str, output: str | None, as_json: bool, store_path: str | None) -> None:
-    """Show all of the answer of a run or an experiment; `last`, the default, is what ran last.
+    """Show the whole answer of a run or an experiment; `last`, the default, is the newest.
 
     A name is a tag, the name of an experiment, an id, or the end of one.
     """
@@ -329,7 +328,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
         return
     trial = store.load(id_)
     series = store.digests([trial.id])[0].series
-    put(run.told(trial, summarize(trial), series, as_json=as_json))
+    put(run.answer_text(trial, summarize(trial), series, as_json=as_json))
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
@@ -357,7 +356,7 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
 
 
 def _exported(trial: Trial, form: str) -> bytes:
-    """A run in a form: its rows, in JSON with what was asked and what was found."""
+    """The rows of a run in a form; in JSON with its plan, workload, server and host."""
     from pgpaces.facts import stored
     from pgpaces.report import data
 

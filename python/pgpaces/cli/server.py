@@ -1,4 +1,4 @@
-"""`pgpaces server`: managed servers that stay, and the space they take."""
+"""`pgpaces server`: managed servers that keep running, their settings and their data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pgpaces.errors import PlanError
 from pgpaces.plan import pairs
 
 if TYPE_CHECKING:
-    from pgpaces.servers.embedded import Server
+    pass
 
 NAME = "Its name. [default: pg and the major version]"
-OURS = "An external server: only databases with our mark."
+EXTERNAL = "An external server: only databases that pgpaces has marked as its own."
 
 
 @click.group(
@@ -48,45 +48,47 @@ def server() -> None:
     is_flag=True,
     help="By TLS over TCP on the loopback, not by its socket.",
 )
-def start(**given: Any) -> None:
-    """Start a server that stays, and print the PG* variables to use it."""
+def start(**params: Any) -> None:
+    """Start a server that keeps running, and print the PG* variables to use it."""
     from pgpaces.servers import embedded, libraries, packages, profiles
     from pgpaces.servers.access import Listen
     from pgpaces.servers.record import Transport
 
-    installation = packages.locate(given["wanted"], _say)
-    profile, tls = given["profile"], given["tls"]
-    asked = dict(profiles.find(profile).settings) if profile else {}
-    asked |= dict(pairs((*given["old_settings"], *given["server_set"]), "--server-set"))
+    installation = packages.locate(params["wanted"], _say)
+    profile, tls = params["profile"], params["tls"]
+    settings = dict(profiles.find(profile).settings) if profile else {}
+    settings |= dict(pairs((*params["old_settings"], *params["server_set"]), "--server-set"))
     has_jit = libraries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
         installation,
-        name=given["name"] or "",
-        data_dir=Path(given["data_dir"]) if given["data_dir"] else None,
-        settings=profiles.fitting(asked, installation.major, has_jit, _say),
+        name=params["name"] or "",
+        data_dir=Path(params["data_dir"]) if params["data_dir"] else None,
+        settings=profiles.fitting(settings, installation.major, has_jit, _say),
         listen=Listen() if tls else None,
         tls=tls,
     )
     started = embedded.start(spec, stay=True, on_progress=_say)
-    way = Transport.TCP if tls else Transport.SOCKET
-    for variable, value in started.environment(transport=way).items():
+    transport = Transport.TCP if tls else Transport.SOCKET
+    for variable, value in started.environment(transport=transport).items():
         put(f"export {variable}={shlex.quote(value)}\n")
 
 
 @server.command("list")
 def list_() -> None:
-    """List our servers that run, the PostgreSQL that is here, and what can be fetched."""
+    """List running managed servers, installed versions of PostgreSQL, and versions to fetch."""
     from pgpaces.servers import binaries, embedded, packages
 
-    for found in embedded.running():
-        put(f"{_line(found)}\n")
+    for each in embedded.running():
+        stays = "stays" if each.stays else f"ends with pgpaces {each.owner_pid}"
+        place = f"{each.socket_dir} port {each.port}"
+        put(f"running   {each.version:8} {each.name:8} {place}, {stays}\n")
     for installation in binaries.installations():
         what = "fetched" if installation.source in binaries.PACKAGES else "installed"
         version, source = installation.version, installation.source
         put(f"{what:9} {version:8} {source:8} {installation.bin}\n")
     for registry, is_here in packages.available():
         versions = f"{registry.series[0]} to {registry.series[-1]}"
-        lacks = "" if is_here else f", but {registry.tool} is not here"
+        lacks = "" if is_here else f", but {registry.tool} is not installed"
         put(f"can fetch {versions:11} with {registry.tool}: {registry.source}:VERSION{lacks}\n")
 
 
@@ -107,13 +109,6 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _line(found: Server) -> str:
-    stays = "stays" if found.stays else f"ends with pgpaces {found.owner_pid}"
-    return (
-        f"running   {found.version:8} {found.name:8} {found.socket_dir} port {found.port}, {stays}"
-    )
-
-
 @server.command(
     epilog="\b\nExample:\n  pgpaces server diff default pi-4gb\n  pgpaces server diff pg15 pg18"
     "\n  pgpaces server diff pi-4gb postgresql://pi4/postgres"
@@ -121,10 +116,10 @@ def _line(found: Server) -> str:
 @options.argument("left", metavar="A")
 @options.argument("right", metavar="B")
 def diff(left: str, right: str) -> None:
-    """Say which settings differ between A and B: profiles, servers that run, or DSNs.
+    """Say which settings differ between A and B: profiles, running servers, or DSNs.
 
-    With a profile, only what it sets is compared. Between two servers, what is theirs alone, such
-    as addresses and files, is left out.
+    With a profile, only the settings that it sets are compared. Between two servers, settings of
+    each server alone, such as addresses and files, are left out.
     """
     from pgpaces.report import escape
     from pgpaces.servers import profiles
@@ -148,39 +143,39 @@ def diff(left: str, right: str) -> None:
 def profiles() -> None:
     """List the profiles: shipped ones, and those in the folder `profiles` of pgpaces' home."""
     from pgpaces.report import escape
-    from pgpaces.servers import profiles as found
+    from pgpaces.servers import profiles as shipped
 
-    for name in found.names():
-        profile = found.find(name)
+    for name in shipped.names():
+        profile = shipped.find(name)
         put(escape.line(f"{name:12} {profile.about}") + "\n")
         for setting, value in profile.settings.items():
             put(escape.line(f"{'':12} {setting} = {value}") + "\n")
 
 
 class _Side(Struct, frozen=True):
-    """One side of a difference. profile: it says only some of the settings, the rest is default."""
+    """One side of a difference. profile: it has only some of the settings, the rest is default."""
 
     settings: Mapping[str, str]
     profile: bool
 
     def only(self, names: set[str]) -> _Side:
-        """What it says of these settings."""
-        kept = {name: value for name, value in self.settings.items() if name.lower() in names}
-        return _Side(kept, self.profile)
+        """The side with these settings alone."""
+        chosen = {name: value for name, value in self.settings.items() if name.lower() in names}
+        return _Side(chosen, self.profile)
 
     def shown(self, value: str | None) -> str:
-        """A value as it is printed; None is what is not said."""
+        """A value as it is printed; None for a setting that the side does not have."""
         if value is not None:
             return value or "''"
         return "(default)" if self.profile else "(no such setting)"
 
 
 def _settings_of(name: str) -> _Side:
-    """A managed server that runs, a profile, or else a DSN. Raises PlanError, ServerError."""
+    """Of a running managed server, a profile, or else a DSN. Raises PlanError, ServerError."""
     from pgpaces.experiment.site import server_settings
     from pgpaces.servers import embedded, profiles
 
-    running = {found.name: found for found in embedded.running()}
+    running = {each.name: each for each in embedded.running()}
     if name in running:
         return _Side(server_settings(running[name].dsn()), profile=False)
     if "=" in name or "://" in name:
@@ -190,8 +185,8 @@ def _settings_of(name: str) -> _Side:
     except PlanError as error:
         runs = ", ".join(sorted(running)) or "none"
         raise PlanError(
-            f"'{name}' is no server that runs: {error.message}",
-            f"servers that run: {runs} (`pgpaces server start` starts one); {error.hint}",
+            f"'{name}' is not a running server: {error.message}",
+            f"running servers: {runs} (`pgpaces server start` starts one); {error.hint}",
         ) from None
 
 
@@ -207,22 +202,22 @@ def stop(name: str) -> None:
 
 @server.command(epilog="\b\nExample:\n  pgpaces server clean")
 @options.argument("name", default="")
-@options.options(options.of_trial("data_dir", "target", target=OURS))
+@options.options(options.of_trial("data_dir", "target", target=EXTERNAL))
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
-    """Drop the prepared data on our server NAME (the embedded one by default)."""
+    """Drop the prepared data on the managed server NAME (the embedded one by default)."""
     from pgpaces.database import creation
     from pgpaces.experiment.site import site
     from pgpaces.plan import TargetPlan
 
-    ours = None if name in {"", "pg18"} else _version_of(name) or name
-    plan = TargetPlan(dsn=target, server=ours, data_dir=data_dir)
+    managed = None if name in {"", "pg18"} else _version_of(name) or name
+    plan = TargetPlan(dsn=target, server=managed, data_dir=data_dir)
     with site(plan, lambda _: None) as where:
         freed = creation.clean(where.access)
     click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)
 
 
 def _version_of(name: str) -> str | None:
-    """What --server takes for the server of a version: 15 for pg15, maven:11 for pg11-maven."""
+    """The --server value of a default name: 15 for pg15, maven:11 for pg11-maven."""
     match = re.fullmatch(r"pg([0-9.]+)(?:-([a-z]+))?", name)
     if match is None:
         return None

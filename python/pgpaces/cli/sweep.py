@@ -42,60 +42,62 @@ Examples:
     options.of("trials", "within", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES),
     experiment_options.HOW,
 )
-def sweep(**given: Any) -> int:
+def sweep(**params: Any) -> int:
     """Run every combination of levels, in random blocks, and say from where it misses the limit.
 
     An option with several LEVELS, separated by commas, is a factor (a comma within a level is
-    written \\,). A FILE describes the same; options on the command line go before it.
+    written \\,). A FILE describes the same; options on the command line override it.
     """
     from pgpaces.cli.main import put
 
-    if given["new"]:
-        experiment_file.create(Path(given["new"]))
-        click.echo(f"wrote {given['new']}; next: pgpaces sweep {given['new']} --dry-run", err=True)
+    if params["new"]:
+        experiment_file.create(Path(params["new"]))
+        click.echo(
+            f"wrote {params['new']}; next: pgpaces sweep {params['new']} --dry-run", err=True
+        )
         return 0
-    if given["schema"]:
+    if params["schema"]:
         from pgpaces.report import escape
 
         put(escape.json_text(experiment_file.schema()))
         return 0
-    planned = _planned(given)
-    if planned.slots or given["as_json"]:
-        execute.preview(planned, given)
+    planned = _planned(params)
+    if planned.slots or params["as_json"]:
+        execute.preview(planned, params)
     else:
         click.echo("nothing is missing: every trial was run", err=True)
-    if given["dry_run"]:
+    if params["dry_run"]:
         return 0
-    return execute.carry_out(planned, given)
+    return execute.carry_out(planned, params)
 
 
-def _planned(given: Mapping[str, Any]) -> SweepPlan:
-    """The experiment, checked; also the form of its report, before hours are spent."""
-    execute.check_output(given)
+def _planned(params: Mapping[str, Any]) -> SweepPlan:
+    """The checked experiment. Checks the form of its report too, before hours are spent."""
+    execute.check_output(params)
     from pgpaces.experiment import sweep as pipeline
 
-    given = _of_file(given)
-    _check_within(given)
-    draft, resume, experiment, goal = experiment_options.draft(given), None, None, None
-    if draft is None and given["resume"] is not None:
-        _check_unchanged(given)
-    if given["resume"] is not None:
-        by_file = draft is not None and given["resume"] == "last"
-        name = draft.name if draft is not None and by_file else given["resume"]
-        resume, experiment, goal = pipeline.find(name, given["store_path"])
+    params = _of_file(params)
+    _check_within(params)
+    draft, resume, experiment, goal = experiment_options.draft(params), None, None, None
+    if draft is None and params["resume"] is not None:
+        _check_unchanged(params)
+    if params["resume"] is not None:
+        by_file = draft is not None and params["resume"] == "last"
+        name = draft.name if draft is not None and by_file else params["resume"]
+        resume, experiment, goal = pipeline.find(name, params["store_path"])
     if draft is not None:
-        experiment, goal = _asked(draft, goal)
+        experiment, goal = _experiment(draft, goal)
     if experiment is None:
         raise PlanError(
             "nothing to sweep was named",
             "name an experiment file or a workload; `pgpaces sweep --new FILE` writes a file",
         )
-    _check_size(experiment, given)
-    return pipeline.plan(execute.order(experiment, given, resume, goal))
+    _check_size(experiment, params)
+    return pipeline.plan(execute.order(experiment, params, resume, goal))
 
 
-def _asked(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | None]:
-    """What a draft asks for. before: the goal of what is resumed, where it is."""
+def _experiment(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | None]:
+    """The experiment and goal of a draft. before: the goal of a resumed experiment."""
     from pgpaces.answers.time_budget import TimeBudget
     from pgpaces.experiment import time_budget
     from pgpaces.servers import profiles
@@ -107,43 +109,38 @@ def _asked(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | None]:
     return draft.experiment(profiles.ready_made), before
 
 
-def _check_within(given: Mapping[str, Any]) -> None:
-    """Raises PlanError for what says how many trials there are, or how long, beside a time."""
+def _check_within(params: Mapping[str, Any]) -> None:
+    """Raises PlanError for --within together with a number of trials or --quick."""
     why = {"trials": "how many there are", "quick": "how short they are"}
     for name, what in why.items():
-        if given["within"] and given[name]:
+        if params["within"] and params[name]:
             raise PlanError(
                 f"--{name} and --within exclude each other",
-                f"within a time trials are run where they decide, and that says {what}: choose one",
+                f"a time budget places trials where they decide, which sets {what}: choose one",
             )
 
 
-def _of_file(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`--resume FILE` as `FILE --resume`: no experiment is called like a file that is there."""
-    file = given["resume"] or ""
-    if given["what"] is None and file.endswith(".toml") and is_there(file, Path.is_file):
-        return {**given, "what": file, "resume": "last"}
-    return given
+def _of_file(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`--resume FILE` as `FILE --resume`, where that file exists."""
+    file = params["resume"] or ""
+    if params["what"] is None and file.endswith(".toml") and is_there(file, Path.is_file):
+        return {**params, "what": file, "resume": "last"}
+    return params
 
 
-def _check_unchanged(given: Mapping[str, Any]) -> None:
-    """Raises PlanError for options that an experiment from the store would not follow."""
-    names = ("quick", "trials", "within", "seed", "missed", "name", "from_database")
-    asked = [f"--{name.replace('_', '-')}" for name in names if _is_given(given[name])]
-    if asked:
-        raise PlanError(
-            f"{asked[0]} does not change an experiment that is resumed",
-            "leave it out; what the experiment is stands in the store",
-        )
+def _check_unchanged(params: Mapping[str, Any]) -> None:
+    """Raises PlanError for options that have no effect on a resumed experiment."""
+    for name in ("quick", "trials", "within", "seed", "missed", "name", "from_database"):
+        if params[name] is not None and params[name] is not False:
+            raise PlanError(
+                f"--{name.replace('_', '-')} does not change an experiment that is resumed",
+                "leave it out; the definition of the experiment is in the store",
+            )
 
 
-def _is_given(value: object) -> bool:
-    return value is not None and value is not False
-
-
-def _check_size(experiment: Experiment, given: Mapping[str, Any]) -> None:
+def _check_size(experiment: Experiment, params: Mapping[str, Any]) -> None:
     trials = len(experiment.design.cells()) * experiment.design.trials
-    if trials > TRIALS_MAX and not given["yes"]:
+    if trials > TRIALS_MAX and not params["yes"]:
         raise PlanError(
             f"the grid has {trials} trials", f"more than {TRIALS_MAX} need --yes, or fewer levels"
         )

@@ -1,4 +1,4 @@
-"""`pgpaces trend`: whether and since when stored runs of one kind have another level."""
+"""`pgpaces trend`: whether and since when stored runs of one kind have changed their level."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Examples:
   pgpaces trend nightly --metric p95 -o trend.html
   pgpaces trend last --factor server
 """
-METRIC = "What is followed: rate, mean, p50, p95, p99 or p99.9."
-FACTOR = "What may differ beside time: server, pgpaces, set.work_mem, ..."
+METRIC = "Metric to follow: rate, mean, p50, p95, p99 or p99.9."
+FACTOR = "Factor that may differ as well as time: server, pgpaces, set.work_mem, ..."
 
 
 @options.command(epilog=EXAMPLES)
@@ -22,19 +22,19 @@ FACTOR = "What may differ beside time: server, pgpaces, set.work_mem, ..."
 @options.options(
     options.of("metric", "factor", "anyway", *options.ANSWER, metric=METRIC, factor=FACTOR)
 )
-def trend(names: tuple[str, ...], **given: Any) -> None:
+def trend(names: tuple[str, ...], **params: Any) -> None:
     """Say whether runs of one kind changed their level, since when, and by how much.
 
-    It takes 8. Of one RUN, by default the newest, all those that differ from it in nothing but
-    time. Runs that differ in more than time are refused.
+    It requires 8 runs. One RUN, by default the newest, stands for all that differ from it in
+    nothing but time. Runs that differ in more than time are refused.
     """
     from pgpaces.questions import trend as question
 
-    found = question.trend(
+    answer = question.trend(
         *names,
-        metric=given["metric"],
-        factors=given["factors"],
-        anyway=given["anyway"],
-        store=given["store_path"],
+        metric=params["metric"],
+        factors=params["factors"],
+        anyway=params["anyway"],
+        store=params["store_path"],
     )
-    tell(found, given)
+    tell(answer, params)

@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in the form of all errors: what, and what to do."""
+"""Errors of a command line in the form of all errors: a message and a hint."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _UNITS = frozenset(("us", "ms", "s", "sec", "min", "h", "d", "%"))
 _CHOICE = re.compile(r"'(.*)' is not one of .*", re.DOTALL)
 
 
-def no_command(name: str, known: Iterable[str], path: str) -> PlanError:
-    """There is no such command; path: what stands before it."""
-    return PlanError(f"no such command '{name}'", nearest(name, known, most=2) or _help(path))
+def no_command(name: str, commands: Iterable[str], path: str) -> PlanError:
+    """The error for a command that does not exist; path: of the command before it."""
+    return PlanError(f"no such command '{name}'", nearest(name, commands, most=2) or _help(path))
 
 
 def explained(error: click.UsageError) -> PlanError:
     """The error of a command line, with a hint that names the mistake."""
     message = error.format_message().rstrip(".")
-    found = PlanError(f"{message[:1].lower()}{message[1:]}", _help(_path(error)))
+    hint: str | None = None
     if isinstance(error, click.NoSuchOption):
-        found = _no_option(error)
-    elif isinstance(error, click.MissingParameter):
-        found = _missing(error)
-    elif isinstance(error, click.BadParameter):
-        found = _bad_value(error)
-    elif isinstance(error, click.BadOptionUsage):
-        found = PlanError(found.message, _of_option(error) or found.hint)
-    elif (extra := re.search(r"extra arguments? \((.*)\)", message)) is not None:
-        found = _extra(error, extra[1].split())
-    return found
+        return _no_option(error)
+    if isinstance(error, click.MissingParameter):
+        return _missing(error)
+    if isinstance(error, click.BadParameter):
+        return _bad_value(error)
+    if (extra := re.search(r"extra arguments? \((.*)\)", message)) is not None:
+        return _extra(error, extra[1].split())
+    if isinstance(error, click.BadOptionUsage):
+        hint = _of_option(error)
+    return PlanError(f"{message[:1].lower()}{message[1:]}", hint or _help(_path(error)))
 
 
 def _path(error: click.UsageError) -> str:
@@ -85,18 +85,16 @@ def _name(param: click.Parameter) -> str:
 
 
 def _about(param: click.Parameter | None) -> str | None:
-    """What an option is: `--clients N: Connections.`"""
+    """An option with its help: `--clients N: Connections.`"""
     if not isinstance(param, click.Option):
         return None
     return f"{' '.join(filter(None, (_name(param), param.metavar)))}: {param.help}"
 
 
 def _of_option(error: click.BadOptionUsage) -> str | None:
-    """What an option without its value is for."""
-    for each in error.ctx.command.params if error.ctx else ():
-        if error.option_name in each.opts:
-            return _about(each)
-    return None
+    """The help of an option without its value."""
+    params = error.ctx.command.params if error.ctx else ()
+    return next((_about(each) for each in params if error.option_name in each.opts), None)
 
 
 def _extra(error: click.UsageError, words: Sequence[str]) -> PlanError:

@@ -18,22 +18,22 @@ def why(
 ) -> None:
     """Say why transactions were late: what it is associated with, and what would confirm it.
 
-    Of an experiment, for the cells that did not hold, up to three. No dominant cause is an answer.
+    For an experiment, up to three cells that missed the limit. No dominant cause is an answer.
     """
     from pgpaces.questions.why import page as attribution
     from pgpaces.report import escape, render
     from pgpaces.report.data import section
     from pgpaces.store.store import Store
 
-    # A form that cannot be is told before anything is read.
+    # An unknown form is an error before anything is read.
     if output:
         render.form_of(output)
     store = Store.existing(store_path)
     name = manage.find(store, name)
-    found = attribution.sections(store, name)
-    documents = [section(each) for each in found]
-    put(escape.json_text(documents) if as_json else text(found, verbose=verbose))
+    answers = attribution.sections(store, name)
+    documents = [section(each) for each in answers]
+    put(escape.json_text(documents) if as_json else text(answers, verbose=verbose))
     if output:
         from pgpaces.cli.report import write_page
 
-        write_page(attribution.page(store, found, name), output)
+        write_page(attribution.page(store, answers, name), output)

@@ -1,4 +1,4 @@
-"""`pgpaces workload`: what there is to run."""
+"""`pgpaces workload`: lists, shows and creates workloads."""
 
 from __future__ import annotations
 
@@ -41,65 +41,65 @@ def show(name: str) -> None:
     from pgpaces import workload as workloads
     from pgpaces.report.escape import line, lines
 
-    found = workloads.find(name)
-    if found.trusted:
-        found = workloads.performed(found)
+    workload = workloads.find(name)
+    if workload.trusted:
+        workload = workloads.performed(workload)
 
     def tell(text: str) -> None:
         put(f"{line(text)}\n")
 
-    tell(f"{found.name}: {found.description}")
-    tell(f"folder {found.folder}")
-    writes = "each trial gets a fresh copy" if found.writes else "trials share the data"
-    tell(f"scale {found.scale} by default; {writes}")
-    defaults = ", ".join(f"{key} {value}" for key, value in found.load.items())
-    if found.command is None:
+    tell(f"{workload.name}: {workload.description}")
+    tell(f"folder {workload.folder}")
+    writes = "each trial gets a fresh copy" if workload.writes else "trials share the data"
+    tell(f"scale {workload.scale} by default; {writes}")
+    defaults = ", ".join(f"{key} {value}" for key, value in workload.load.items())
+    if workload.command is None:
         tell(f"load {defaults or 'one client, closed'}")
     else:
-        tell("a command, timed once or as often as is asked")
-    if found.variants:
-        tell(f"variants {', '.join(found.variants)}")
-    for step in found.init:
+        tell("a command, timed once or as often as -t and -T say")
+    if workload.variants:
+        tell(f"variants {', '.join(workload.variants)}")
+    for step in workload.init:
         tell(f"init {step.name if step.run is None else step.text}")
-    for variable, value in found.variables.items():
+    for variable, value in workload.variables.items():
         tell(f"variable {variable} {value}; -D {variable}=VALUE for another")
-    for file in found.files:
+    for file in workload.files:
         named = f"-D {file.name}=PATH for another"
         tell(f"file {Path(file.path).name} of PyPI's {file.package}; {named}")
-    for text in _executed(found):
+    for text in _executed(workload):
         click.echo(text)
-    for text in _work(found):
+    for text in _work(workload):
         click.echo(lines(text))
 
 
-def _executed(found: Workload) -> Iterator[str]:
-    """Everything that it and its variants would execute."""
+def _executed(workload: Workload) -> Iterator[str]:
+    """All that a workload and its variants would execute."""
     from pgpaces import actions
     from pgpaces.cli import consent
 
-    executed = actions.of_folder(found)
+    executed = actions.of_folder(workload)
     if executed:
         yield "executes, as far as its files tell:"
         yield from consent.lines(executed)
-    elif not found.trusted:
+    elif not workload.trusted:
         yield "executes nothing but SQL and scripts, as far as its files tell"
 
 
-def _work(found: Workload) -> Iterator[str]:
-    """What a workload does: its users' file, its scripts, or its command."""
+def _work(workload: Workload) -> Iterator[str]:
+    """The users' file of a workload, its scripts, or its command."""
     from msgspec.structs import replace
 
-    if found.users_file is not None:
-        # All of it: what each user has, and what is imported, stand beside the tasks.
-        text = found.users_file.read_text(encoding="utf-8", errors="replace")
-        yield f"\n# {found.users_file.name}\n{text.rstrip()}"
-    elif found.command is None:
-        for script in found.scripts:
+    if workload.users_file is not None:
+        # The whole file, as tasks depend on the users' attributes and the imports.
+        text = workload.users_file.read_text(encoding="utf-8", errors="replace")
+        yield f"\n# {workload.users_file.name}\n{text.rstrip()}"
+    elif workload.command is None:
+        for script in workload.scripts:
             yield f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}"
     else:
-        if found.command.before is not None:
-            yield f"before {replace(found.command, run=found.command.before)}"
-        yield f"command {found.command}"
+        if workload.command.before is not None:
+            yield f"before {replace(workload.command, run=workload.command.before)}"
+        yield f"command {workload.command}"
 
 
 @workload.command()
@@ -109,9 +109,9 @@ def new(folder: Path) -> None:
     from pgpaces import trust
     from pgpaces import workload as workloads
 
-    made = workloads.create(folder)
-    trust.confirm_made(made)
-    click.echo(f"wrote {made}; try: pgpaces run {made if '/' in str(made) else f'./{made}'}")
+    path = workloads.create(folder)
+    trust.confirm_made(path)
+    click.echo(f"wrote {path}; try: pgpaces run {path if '/' in str(path) else f'./{path}'}")
 
 
 @workload.command("from-statements")
@@ -138,26 +138,28 @@ def from_statements(
     if no_values and logs:
         raise PlanError("--no-values leaves out what --log would bring", "choose one")
     teller = Teller()
-    wanted = CaptureOptions(target, folder, tuple(map(Path, logs)), top, not no_values)
+    request = CaptureOptions(target, folder, tuple(map(Path, logs)), top, not no_values)
     try:
-        found = capture(wanted, lambda text: teller.tell(text, rewrite=True))
+        workload = capture(request, lambda text: teller.tell(text, rewrite=True))
     finally:
         teller.done()
-    _tell(found, target)
+    _tell(workload, target)
 
 
-def _tell(found: Captured, target: str) -> None:
-    """What was taken and what was not, and how to go on."""
+def _tell(workload: Captured, target: str) -> None:
+    """Prints which statements were captured, which were not, and the next command."""
     from rich.console import Console
 
     from pgpaces.capture import words
     from pgpaces.report import escape
 
     console = Console(highlight=False, markup=False)
-    with console.capture() as text:
-        for part in words.captured(found):
+    with console.capture() as summary:
+        for part in words.captured(workload):
             console.print(part)
-    put(text.get())
-    for note in found.notes:
+    put(summary.get())
+    for note in workload.notes:
         click.echo(escape.lines(f"note: {note}"), err=True)
-    click.echo(escape.lines(f"wrote {found.folder}; try: {words.command(found, target)}"), err=True)
+    click.echo(
+        escape.lines(f"wrote {workload.folder}; try: {words.command(workload, target)}"), err=True
+    )

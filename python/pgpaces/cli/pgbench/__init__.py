@@ -1,7 +1,7 @@
 """`pgpaces pgbench`: pgbench's command line as a face of pgpaces. Reads options and scripts.
 
-What needs a server is in setup.py and run.py, which are imported when the options
-have been read, so that help and errors come at once.
+The code that needs a server is in setup.py and run.py, which are imported after the options are
+read, so that help and errors come at once.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ _LEVELS = ("error", "detail", "hint", "warning")
 
 
 class Voice:
-    """Tells on stderr as pgbench does, in the name of the program that was called."""
+    """Messages on stderr as pgbench prints them, with the name of the called program."""
 
     def __init__(self, program: str) -> None:
         self.program = program
 
     def tell(self, *lines: Line) -> None:
-        """Messages: error, detail, hint, warning, info, or plain for what has no prefix."""
+        """Prints messages: error, detail, hint, warning, info, or plain (without a prefix)."""
         for level, text in lines:
             prefix = f"{self.program}: " if level != "plain" else ""
             prefix += f"{level}: " if level in _LEVELS else ""
             self.say(f"{prefix}{text}\n")
 
     def say(self, text: str) -> None:
-        """Text as it stands, but for characters that would do something to a terminal."""
+        """Prints a text, with the control characters of terminals escaped."""
         self._write(escape.stream(text))
 
     def rewrite(self, text: str) -> None:
-        """A line that the next one goes over."""
+        """Prints a line that the next one overwrites."""
         self._write(escape.stream(text) + "\r")
 
     def _write(self, text: str) -> None:
-        # Whoever closes stderr wants to hear no more; the run goes on.
+        # A closed stderr does not end the run.
         with contextlib.suppress(OSError):
             sys.stderr.write(text)
             sys.stderr.flush()
 
     def failed(self, error: PgpacesError) -> None:
-        """What kept us from going on; some errors have a detail."""
+        """Prints an error; some have a detail."""
         self.tell(("error", error.message))
         for level in ("detail", "hint"):
             if text := getattr(error, level, None):
@@ -65,18 +65,18 @@ class Voice:
 
 
 class Texts(OptionHandler):
-    """Reads and checks scripts when their options are met, and remembers them by name."""
+    """Reads and checks each script when its option is parsed, and stores its text."""
 
     def __init__(self, voice: Voice) -> None:
         self._voice = voice
         self._files: list[str] = []
 
     def seed(self, value: int) -> None:
-        """Says which one it is, as pgbench does where somebody asked for one."""
+        """Prints the seed, as pgbench does where an option sets one."""
         self._voice.tell(("info", f"setting random seed to {value}"))
 
     def clients(self, count: int) -> None:
-        """Lets us open as many files as the clients need. Raises OptionError."""
+        """Raises the limit of open files as the clients need it. Raises OptionError."""
         import resource
 
         needed = count + 3
@@ -86,7 +86,7 @@ class Texts(OptionHandler):
             message = f"need at least {needed} open files, but system limit is {hard}"
             raise OptionError(message, ("hint", advice))
         if soft != hard:
-            # Threads, the store and Python itself open further ones.
+            # The maximum, as threads, the store and Python itself open more.
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def script(self, script: ScriptOption) -> None:
@@ -109,11 +109,11 @@ class Texts(OptionHandler):
 
 
 def _read(name: str) -> str:
-    """A script's text; bytes that are no UTF-8 survive. Raises OptionError."""
+    """A script's text; bytes that are not UTF-8 are preserved. Raises OptionError."""
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
-        # No name at all is the folder that we are in for Path, and nothing for pgbench.
+        # For Path an empty name is the current folder, for pgbench a file that does not exist.
         verb = "read" if isinstance(error, IsADirectoryError) and name else "open"
         why = error.strerror if name else os.strerror(errno.ENOENT)
         raise OptionError(f'could not {verb} file "{name}": {why}') from None
@@ -121,9 +121,9 @@ def _read(name: str) -> str:
 
 
 def main(argv: Sequence[str], program: str) -> int:
-    """Does what pgbench's words behind the program's name ask for; the exit code.
+    """Runs pgbench's arguments; the exit code.
 
-    program: the base name that we were called by; pgbench, or pgpaces with a sub-command.
+    program: the base name of the called program; pgbench, or pgpaces with a subcommand.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -132,11 +132,11 @@ def main(argv: Sequence[str], program: str) -> int:
     texts = Texts(voice)
     command = f"{program} pgbench" if program == "pgpaces" else program
     try:
-        found = parse(argv, os.environ, texts, command)
-        if isinstance(found, InfoText):
-            _print(found)
+        options = parse(argv, os.environ, texts, command)
+        if isinstance(options, InfoText):
+            _print(options)
             return 0
-        return _do(found, texts, voice)
+        return _do(options, texts, voice)
     except PgbenchError as error:
         voice.tell(*error.lines)
         return error.exit_code

@@ -21,14 +21,14 @@ Initialization options:
                            f: add foreign keys between them
   -F, --fillfactor=NUM     how full to make pages, in percent (default: 100)
   -n, --no-vacuum          leave the vacuum step out
-  -q, --quiet              tell about progress only every 5 seconds
+  -q, --quiet              report progress only every 5 seconds
   -s, --scale=NUM          size of the data: 100000 accounts each (default: 1)
   --foreign-keys           take the step f as well
   --index-tablespace=TABLESPACE
                            where indexes go
   --partition-method=(range|hash)
                            how accounts are partitioned (default: range)
-  --partitions=NUM         split accounts into so many partitions (default: 0)
+  --partitions=NUM         split accounts into NUM partitions (default: 0)
   --tablespace=TABLESPACE  where tables go
   --unlogged-tables        make tables without write-ahead log
 
@@ -44,16 +44,16 @@ Benchmarking options:
   -C, --connect            connect anew for each transaction
   -D, --define=VARNAME=VALUE
                            set a variable for the scripts
-  -j, --jobs=NUM           threads that the clients are dealt to (default: 1)
+  -j, --jobs=NUM           threads that serve the clients (default: 1)
   -l, --log                log every transaction into files
   -L, --latency-limit=NUM  what lasts longer than NUM ms is late; with -R, what would start
                            later than that is skipped
   -M, --protocol=simple|extended|prepared
                            how SQL is sent (default: simple)
   -n, --no-vacuum          leave the tables as they are before the run
-  -P, --progress=NUM       tell every NUM seconds how it goes
+  -P, --progress=NUM       report progress every NUM seconds
   -r, --report-per-command report times, failures and retries of every command
-  -R, --rate=NUM           transactions that fall due in a second, in all
+  -R, --rate=NUM           transactions due per second, in all
   -s, --scale=NUM          scale to report, where no builtin script runs
   -t, --transactions=NUM   transactions of each client (default: 10)
   -T, --time=NUM           how long to run, in seconds
@@ -63,16 +63,16 @@ Benchmarking options:
   --exit-on-abort          end the run when a client is aborted
   --failures-detailed      report failures by kind
   --log-prefix=PREFIX      what names of log files begin with (default: "pgbench_log")
-  --max-tries=NUM          tries of a transaction, 0 for no end of them (default: 1)
+  --max-tries=NUM          maximum tries of a transaction, 0 for no maximum (default: 1)
   --progress-timestamp     progress by the clock (Unix epoch)
-  --random-seed=SEED       "time", "rand" or a number: what random numbers begin with
+  --random-seed=SEED       seed for random numbers: "time", "rand" or a number
   --sampling-rate=NUM      share of transactions to log (0.01: 1%)
   --show-script=NAME       print a builtin script, then end
-  --verbose-errors         tell of every failure and retry
-  --no-store               keep no result (pgpaces only)
+  --verbose-errors         report every failure and retry
+  --no-store               store no result (pgpaces only)
 
 Common options:
-  --debug                  tell every step of every client, and where the result is
+  --debug                  report every step of every client, and where the result is
   -d, --dbname=DBNAME      database, or a connection string
   -h, --host=HOSTNAME      server's host, or the folder of its socket
   -p, --port=PORT          server's port
@@ -85,5 +85,5 @@ Report bugs to the maintainers of pgpaces, not to PostgreSQL.
 
 
 def usage(command: str) -> str:
-    """The help text; command: what the program is called."""
+    """The help text; command: the name of the program."""
     return _TEXT.replace("{command}", command)

@@ -1,8 +1,8 @@
 """pgbench's command line: words in, values out, errors in pgbench's own words and order.
 
-Prints nothing and reads no file. Options are looked at one after the other, as getopt_long does:
-the first one that is wrong ends it, and a script is read where its option stands. Python's getopt
-looks at the whole line first, so the walk over the words is made here.
+Prints nothing and reads no file. Options are parsed one after the other, as by getopt_long: the
+first wrong one ends it, and a script is read when its option is parsed. Python's getopt parses the
+whole line first, so it is not used.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ BUILTINS = {
 
 
 class InfoText(Struct, frozen=True):
-    """What an option asks for instead of a run: a text, and where it is printed."""
+    """The text that an option prints in place of a run, and its stream."""
 
     text: str
     stream: Literal["stdout", "stderr"]
 
 
 class _AnsweredError(Exception):
-    """An option that is answered at once, whatever stands behind it."""
+    """An option that is answered at once, before the options after it are parsed."""
 
     def __init__(self, answer: InfoText) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class _AnsweredError(Exception):
 
 
 class ScriptOption(Struct, frozen=True):
-    """A script that was asked for: a builtin's name, or the name of a file ("-": stdin)."""
+    """A script of the command line: a builtin's name, or the name of a file ("-": stdin)."""
 
     name: str
     weight: int = 1
@@ -64,27 +64,27 @@ class ScriptOption(Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """What reports call it."""
+        """Its name in reports."""
         return BUILTINS[self.name] if self.builtin else self.name
 
 
 class OptionHandler:
-    """Hears of options as they are met, where their order matters. Override what is wanted."""
+    """Callbacks for options whose order matters, called as they are parsed. Does nothing itself."""
 
     def seed(self, value: int) -> None:
-        """A random seed was asked for."""
+        """An option set the random seed."""
 
     def clients(self, count: int) -> None:
-        """So many clients will be connected at once."""
+        """An option set the number of clients, which are connected at once."""
 
     def script(self, script: ScriptOption) -> None:
-        """A script is to be read; what is wrong with it ends everything."""
+        """An option named a script. An exception ends the parsing."""
 
 
 class Options(Redacted, frozen=True):
-    """Everything that was asked for; None where an option was not given and has no default.
+    """All options; None for one that is absent and has no default.
 
-    limit_us: 0 for none. dbname: also a connection string. defines: names and values as given.
+    limit_us: 0 for none. dbname: also a connection string. defines: names and values as typed.
     """
 
     REDACTED: ClassVar = ("dbname",)
@@ -133,12 +133,12 @@ class Options(Redacted, frozen=True):
 
     @property
     def builtin_used(self) -> bool:
-        """Whether a script of pgbench's own runs, so that its tables are there."""
+        """Whether a builtin script runs, so that pgbench's tables exist."""
         return any(script.builtin for script in self.scripts)
 
 
 class _Line(Struct):
-    """A command line while it is being read: what was found so far."""
+    """A command line while it is parsed, with the values so far."""
 
     command: str
     reader: OptionHandler
@@ -149,11 +149,11 @@ class _Line(Struct):
     modes: set[str] = field(default_factory=set)
 
     def get(self, name: str) -> Any:
-        """What an option was set to, else its default."""
+        """The value of an option, else its default."""
         return self.values.get(name, _DEFAULTS.get(name))
 
     def usage_error(self, message: str, level: str = "info") -> OptionError:
-        """An error that ends with a look at the help; getopt's own have no level."""
+        """An error with a hint to the help; those of getopt have the level info."""
         hint = f'Try "{self.command} --help" for more information.'
         return OptionError(message, ("hint", hint), level=level)
 
@@ -171,13 +171,13 @@ def _list_of_builtins() -> str:
 
 
 def _find_builtin(prefix: str) -> str:
-    found = [name for name in BUILTINS if name.startswith(prefix)]
-    if len(found) == 1:
-        return found[0]
+    names = [name for name in BUILTINS if name.startswith(prefix)]
+    if len(names) == 1:
+        return names[0]
     message = f'no builtin script found for name "{prefix}"'
-    if found:
+    if names:
         message = (
-            f'ambiguous builtin name: {len(found)} builtin scripts found for prefix "{prefix}"'
+            f'ambiguous builtin name: {len(names)} builtin scripts found for prefix "{prefix}"'
         )
     raise OptionError(message, ("plain", _list_of_builtins()))
 
@@ -314,9 +314,9 @@ def _partition_method(line: _Line, text: str) -> None:
 
 
 class PgbenchOption(Struct, frozen=True):
-    """An option: its names, what it belongs to, whether a value follows, and what it does.
+    """An option: its names, its mode, its effect, and whether it takes a value.
 
-    ours: pgbench has it not, or not any more, so it is not to be met by an abbreviation.
+    ours: not an option of today's pgbench, so no abbreviation matches it.
     """
 
     long: str
@@ -327,7 +327,7 @@ class PgbenchOption(Struct, frozen=True):
     ours: bool = False
 
 
-# In pgbench's order, in which the possibilities of an ambiguous abbreviation are told.
+# In pgbench's order, in which the possibilities of an ambiguous abbreviation are listed.
 OPTIONS = (
     PgbenchOption("builtin", "b", "run", _builtin),
     PgbenchOption("client", "c", "run", _clients),
@@ -375,17 +375,17 @@ OPTIONS = (
     PgbenchOption("debug", "", "both", _flag("debug"), takes=False),
     PgbenchOption("continue-on-error", "", "run", _flag("continue_on_error"), takes=False),
     PgbenchOption("no-store", "", "run", _flag("store", False), takes=False, ours=True),
-    # What old versions of pgbench called --report-per-command; people still type it.
+    # The name of --report-per-command in old versions of pgbench.
     PgbenchOption("report-latencies", "", "run", _flag("per_command"), takes=False, ours=True),
 )
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 (_DEBUG,) = (option for option in OPTIONS if option.long == "debug")
 
 
-# --- the walk over the words ----------------------------------------------------------------
+# --- parsing the words ----------------------------------------------------------------------
 
 
-def _given(line: _Line, words: Sequence[str]) -> Iterator[tuple[PgbenchOption, str]]:
+def _parsed(line: _Line, words: Sequence[str]) -> Iterator[tuple[PgbenchOption, str]]:
     """The options in order, each with its value; operands are gathered on the way."""
     left = iter(words)
     for word in left:
@@ -402,14 +402,14 @@ def _given(line: _Line, words: Sequence[str]) -> Iterator[tuple[PgbenchOption, s
 def _long(line: _Line, word: str, left: Iterator[str]) -> tuple[PgbenchOption, str]:
     """--NAME, --NAME=VALUE or --NAME VALUE; the name may be abbreviated."""
     name, equals, value = word.partition("=")
-    found = [option for option in OPTIONS if option.long == name]
-    found = found or [o for o in OPTIONS if o.long.startswith(name) and not o.ours]
-    if not found:
+    matches = [option for option in OPTIONS if option.long == name]
+    matches = matches or [o for o in OPTIONS if o.long.startswith(name) and not o.ours]
+    if not matches:
         raise line.usage_error(f"unrecognized option '--{word}'")
-    if len(found) > 1:
-        names = " ".join(f"'--{option.long}'" for option in found)
+    if len(matches) > 1:
+        names = " ".join(f"'--{option.long}'" for option in matches)
         raise line.usage_error(f"option '--{word}' is ambiguous; possibilities: {names}")
-    option = found[0]
+    option = matches[0]
     if not option.takes:
         if equals:
             raise line.usage_error(f"option '--{option.long}' doesn't allow an argument")
@@ -425,7 +425,7 @@ def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[P
     for at, letter in enumerate(letters):
         option = _SHORT.get(letter)
         if option is None:
-            # A letter of several bytes is several for getopt, of which the first is wrong.
+            # getopt reads a letter of several bytes as several options, and reports the first.
             byte = letter.encode("utf-8", "surrogateescape")[:1]
             shown = byte.decode("utf-8", "surrogateescape")
             raise line.usage_error(f"invalid option -- '{shown}'")
@@ -437,15 +437,15 @@ def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[P
         if follows is None:
             raise line.usage_error(f"option requires an argument -- '{letter}'")
         if option.long == "dbname" and not rest and re.match("-.", follows):
-            # Up to 16 it was --debug, and took no value; no database is called so.
+            # Up to version 16, -d was --debug and took no value; no database has such a name.
             yield _DEBUG, ""
-            yield from _given(line, [follows, *left])
+            yield from _parsed(line, [follows, *left])
             return
         yield option, follows
         return
 
 
-# --- what must fit together -----------------------------------------------------------------
+# --- checks of the whole line ---------------------------------------------------------------
 
 
 def _check_initialization(line: _Line) -> None:
@@ -538,9 +538,9 @@ def parse(
     reader: OptionHandler | None = None,
     command: str = "pgbench",
 ) -> Options | InfoText:
-    """What the words behind the program's name ask for. command: what help calls the program.
+    """The options of the words after the program's name. command: the program's name in help.
 
-    Raises OptionError, and whatever the reader raises.
+    Raises OptionError, and the exceptions of the reader.
     """
     if argv[:1] in (["--help"], ["-?"]):
         return InfoText(usage(command), "stdout")
@@ -554,7 +554,7 @@ def parse(
     if (seed := environ.get("PGBENCH_RANDOM_SEED")) is not None:
         _random_seed(line, seed, "PGBENCH_RANDOM_SEED environment variable")
     try:
-        for option, value in _given(line, argv):
+        for option, value in _parsed(line, argv):
             option.put(line, value)
             line.modes.add(option.mode)
     except _AnsweredError as answered:

@@ -1,4 +1,4 @@
-"""A run of `pgpaces pgbench`: what comes before it, the load, and what is told of it."""
+"""A run of `pgpaces pgbench`: setup, load, progress and report."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _FOREVER_NS = 365 * 86_400 * _SECOND_NS  # as long as a trial may last
 _ABORTED_EXIT, _INTERRUPTED_EXIT = 2, 130
-LOCK = 0x7067_7061_6365_7301  # of a run by this face, in the database that it runs on
+LOCK = 0x7067_7061_6365_7301  # the advisory lock of a run by this face, in its database
 
-# Whether a connection can be spared besides those of the clients, and is ours alone: behind a
-# pooler a lock of the session would outlive us.
+# Whether a connection is left in addition to those of the clients, and is not shared: through a
+# pooler a lock of the session would outlive this process.
 _SPARE = """
 SELECT pg_catalog.pg_backend_pid(),
        current_setting('max_connections')::int
@@ -53,7 +53,7 @@ SELECT pg_catalog.pg_backend_pid(),
 
 
 class _Facts(Struct, frozen=True):
-    """What the tables say of themselves."""
+    """Facts of pgbench's tables."""
 
     scale: int
     partition_method: str = "none"
@@ -77,10 +77,10 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
         facts = _facts(options, session, voice)
         if not options.no_vacuum:
             pgbench_tables.vacuum_before_run(session, options.vacuum_all, voice.say, voice.failed)
-        # Kept while the run lasts where it can be spared: the lock ends with it.
+        # If it can be spared, the session stays open for the lock, which ends with it.
         if not _locked(session, options.clients, voice):
             session.close()
-        watch = _Watch(options, _asked(options, facts, texts), voice)
+        watch = _Watch(options, _report_options(options, facts, texts), voice)
         outcome = pipeline.run(_request(options, facts, texts, setup), watch)
     return _end(options, outcome, watch, voice)
 
@@ -97,7 +97,7 @@ def _debug(options: Options, session: Session) -> str:
 
 
 def _facts(options: Options, session: Session, voice: Voice) -> _Facts:
-    """The scale to report: the tables' own where a builtin script runs. Raises ServerError."""
+    """The facts to report: those of the tables where a builtin script runs. Raises ServerError."""
     if not options.builtin_used:
         return _Facts(1 if options.scale is None else options.scale)
     scale = pgbench_tables.scale_of(session)
@@ -108,7 +108,7 @@ def _facts(options: Options, session: Session, voice: Voice) -> _Facts:
 
 
 def _locked(session: Session, clients: int, voice: Voice) -> bool:
-    """Whether the session is to be kept: it tells others that we run. Says if another one does."""
+    """Whether the session holds the lock of this run. Warns if another run holds it."""
     try:
         row = session.execute(_SPARE.encode()).fetchone()
         pid, free, role_limit, database_limit = row or (0, 0, 0, 0)
@@ -117,14 +117,13 @@ def _locked(session: Session, clients: int, voice: Voice) -> bool:
             return False
         locked = session.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
     except psycopg.Error:
-        return False  # a server that has no such thing
+        return False  # a server without such locks
     if locked == (False,):
-        voice.tell(("warning", "another pgbench of ours runs on this database"))
+        voice.tell(("warning", "another pgpaces pgbench runs on this database"))
     return locked == (True,)
 
 
-def _asked(options: Options, facts: _Facts, texts: Sequence[str]) -> report.ReportOptions:
-    """What the report repeats."""
+def _report_options(options: Options, facts: _Facts, texts: Sequence[str]) -> report.ReportOptions:
     scripts = []
     for script, text in zip(options.scripts, texts, strict=True):
         commands = engine.commands(script.description, text) if options.per_command else ()
@@ -151,7 +150,7 @@ def _asked(options: Options, facts: _Facts, texts: Sequence[str]) -> report.Repo
 
 
 def _request(options: Options, facts: _Facts, texts: Sequence[str], setup: Setup) -> Request:
-    """The run as the pipeline takes it: the database as it stands, nothing made or copied."""
+    """The request for the pipeline: the database as it is, nothing created or copied."""
     scripts = [
         workload.WorkloadScript(script.description, script.weight, text, source=script.description)
         for script, text in zip(options.scripts, texts, strict=True)
@@ -190,7 +189,7 @@ def _trial(options: Options, facts: _Facts) -> TrialPlan:
         duration_ns=None if duration_s is None else min(duration_s * _SECOND_NS, _FOREVER_NS),
         transactions=options.transactions,
         warmup_ns=0,
-        grace_ns=_FOREVER_NS,  # what runs at the end may finish, however long that takes
+        grace_ns=_FOREVER_NS,  # running transactions may finish, however long that takes
         seed=options.seed,
         variables=(("scale", str(facts.scale)), *options.defines),
         backlog="drop",
@@ -208,50 +207,49 @@ def _trial(options: Options, facts: _Facts) -> TrialPlan:
 
 
 class _Watch(Listener):
-    """Counts what happens, and tells of it while it does."""
+    """Sums intervals, and prints progress."""
 
-    def __init__(self, options: Options, asked: report.ReportOptions, voice: Voice) -> None:
-        self.asked = asked
+    def __init__(self, options: Options, printed: report.ReportOptions, voice: Voice) -> None:
+        self.printed = printed
         self.totals = report.Totals()
         self.connect_ns = 0
         self._options, self._voice = options, voice
 
     def started(self, trial: Trial, connect_ns: int) -> None:
-        """The load runs; connecting all clients took this long."""
+        """Stores how long connecting all clients took."""
         self.connect_ns = connect_ns
 
     def interval(self, interval: Interval) -> None:
-        """Counts a second, and says how it goes where that is due."""
+        """Adds a second, and prints progress where it is due."""
         self.totals.add(interval)
         self._voice.tell(*interval.lines)
         passed_s = interval.second + 1
         whole = interval.ended_ns >= passed_s * _SECOND_NS
         if self._options.progress_s and whole and passed_s % self._options.progress_s == 0:
             epoch_s = time.time() if self._options.progress_timestamp else None
-            self._voice.say(self.totals.progress(self.asked, epoch_s) + "\n")
+            self._voice.say(self.totals.progress(self.printed, epoch_s) + "\n")
 
     def stopping(self, count: int) -> None:
-        """Says what Ctrl-C does."""
+        """Prints the effect of Ctrl-C."""
         if count == 1:
             self._voice.tell(("info", "stopping, waiting for what runs (again to end at once)"))
 
 
 def _end(options: Options, outcome: Outcome, watch: _Watch, voice: Voice) -> int:
-    """Prints the report and what is to be known besides it; the exit code."""
+    """Prints the report and warnings; the exit code."""
     totals = watch.totals
     aborted = totals.aborted_thread is not None or outcome.error is not None
     if outcome.error is not None and totals.aborted_thread is None:
-        voice.failed(outcome.error)  # a client that gave up has said why itself
+        voice.failed(outcome.error)  # a client that gave up has printed its own error
     if aborted and options.exit_on_abort:
         thread = totals.aborted_thread or 0
         voice.tell(("error", f"Run was aborted due to an error in thread {thread}"))
     else:
-        put(escape.stream(report.report(watch.asked, totals, watch.connect_ns)))
+        put(escape.stream(report.report(watch.printed, totals, watch.connect_ns)))
         sys.stdout.flush()
         if aborted:
-            text = "Run was aborted; the above results are incomplete."
-            voice.tell(("error", text))
-    # A run that was aborted is incomplete, and that is told.
+            voice.tell(("error", "Run was aborted; the above results are incomplete."))
+    # The error above already says that an aborted run is incomplete.
     voice.tell(*_afterwards(options, outcome, None if aborted else report.unfinished(totals)))
     if aborted:
         return _ABORTED_EXIT
@@ -259,7 +257,7 @@ def _end(options: Options, outcome: Outcome, watch: _Watch, voice: Voice) -> int
 
 
 def _afterwards(options: Options, outcome: Outcome, lost: str | None) -> Iterator[tuple[str, str]]:
-    """What pgbench has nothing for: why there is no result, what never finished."""
+    """Messages that pgbench does not have: on the stored result, on unfinished transactions."""
     if outcome.store_error is not None:
         yield "warning", f"the result is not stored: {outcome.store_error.message}"
     if lost:

@@ -1,4 +1,4 @@
-"""The connection for setup of `pgpaces pgbench`, and making the tables: what needs no load."""
+"""The setup connection of `pgpaces pgbench`, and the initialization of its tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Session = psycopg.Connection[tuple[Any, ...]]
 
 
 class Setup(Redacted, frozen=True):
-    """The connection for setup, and what it was made from, the password included."""
+    """The connection for setup, and its parameters, the password included."""
 
     REDACTED: ClassVar = ("parameters",)
     session: Session
@@ -36,42 +36,42 @@ class Setup(Redacted, frozen=True):
 
 
 def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
-    """Where to connect. What a connection string says as database name goes before options."""
-    given = {"host": options.host, "port": options.port, "user": options.user}
+    """The connection parameters. A connection string as database name overrides the options."""
+    every = {"host": options.host, "port": options.port, "user": options.user}
     if "PGAPPNAME" not in os.environ:
-        given["application_name"] = program
-    found = {name: value for name, value in given.items() if value is not None}
+        every["application_name"] = program
+    parameters = {name: value for name, value in every.items() if value is not None}
     name = options.dbname
     if name.startswith(("postgresql://", "postgres://")) or "=" in name:
-        # What it is made of are texts, whatever their declared type.
-        return found | {k: str(v) for k, v in conninfo.conninfo_to_dict(name).items()}
+        # All its values are texts, whatever their declared type.
+        return parameters | {k: str(v) for k, v in conninfo.conninfo_to_dict(name).items()}
     if re.match(r"[a-zA-Z0-9+]+://", name):
-        # A misspelt URI would be sent as a database's name, and be quoted with its password.
+        # A misspelled URI would be sent as a database name, and quoted with its password.
         raise _unconnected("the connection string is a URI, but not one of PostgreSQL", purpose)
-    return found | {"dbname": name}
+    return parameters | {"dbname": name}
 
 
 def connect(options: Options, voice: Voice, purpose: str) -> Setup:
-    """Connects, and asks for a password where the server wants one. Raises PgbenchError."""
+    """Connects, and asks for a password if the server requires one. Raises PgbenchError."""
     try:
         parameters = _parameters(options, voice.program, purpose)
-        made = _attempt(parameters)
-        if made.status != ConnStatus.OK and made.needs_password and "password" not in parameters:
+        conn = _attempt(parameters)
+        if conn.status != ConnStatus.OK and conn.needs_password and "password" not in parameters:
             parameters["password"] = _ask_password(voice)
-            made = _attempt(parameters)
+            conn = _attempt(parameters)
     except psycopg.ProgrammingError as error:  # not a connection string
         raise _unconnected(_without_pieces(str(error), options.dbname), purpose) from None
-    if made.status != ConnStatus.OK:
-        raise _unconnected(decoded(made.error_message), purpose)
-    session = sessions.with_text(psycopg.Connection(made))
+    if conn.status != ConnStatus.OK:
+        raise _unconnected(decoded(conn.error_message), purpose)
+    session = sessions.with_text(psycopg.Connection(conn))
     session.autocommit = True
     return Setup(session, parameters)
 
 
 def _without_pieces(words: str, name: str) -> str:
-    """libpq's words for a bad connection string, without what they quote of one with a password.
+    """libpq's message for a bad connection string, without quotations of one with a password.
 
-    That is the whole string, or a stray piece of it: in either the password may be.
+    libpq quotes the whole string or a piece of it; either may hold the password.
     """
     if not re.search("@|pass|secret|_key", name):
         return words
@@ -80,13 +80,13 @@ def _without_pieces(words: str, name: str) -> str:
 
 
 def _attempt(parameters: dict[str, str]) -> abc.PGconn:
-    # libpq itself, not psycopg's own way through the hosts: errors have its words alone.
+    # By libpq and not psycopg, which tries the hosts itself, so that errors are libpq's.
     words = (f"{name}={_quoted(value)}" for name, value in parameters.items())
     return PGconn.connect(encoded(" ".join(words)))
 
 
 def _quoted(value: str) -> str:
-    """A value of a connection string; psycopg's own refuses bytes that are not UTF-8."""
+    """A value of a connection string; psycopg's function refuses bytes that are not UTF-8."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -96,7 +96,7 @@ def _unconnected(why: str, purpose: str) -> PgbenchError:
 
 
 def _ask_password(voice: Voice) -> str:
-    """From the terminal, without echo; from stdin where there is none."""
+    """Reads a password from the terminal without echo, or from stdin if there is no terminal."""
     import getpass
 
     try:
@@ -116,7 +116,7 @@ def _ask_password(voice: Voice) -> str:
 
 
 def initialize(options: Options, voice: Voice) -> int:
-    """Makes and fills pgbench's tables; the exit code."""
+    """Creates and fills pgbench's tables; the exit code."""
     tables = pgbench_tables.Tables(
         scale=options.scale or 1,
         fillfactor=options.fillfactor,
@@ -131,8 +131,7 @@ def initialize(options: Options, voice: Voice) -> int:
     setup = connect(options, voice, "initialization")
 
     def progress(text: str, width: int) -> None:
-        terminal = sys.stderr.isatty()
-        if terminal:
+        if sys.stderr.isatty():
             voice.rewrite(f"{text:<{width}}")
         elif text:
             voice.say(f"{text}\n")

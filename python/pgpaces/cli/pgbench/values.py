@@ -11,7 +11,7 @@ INT_MAX = 2**31 - 1
 _UINT64_MAX = 2**64 - 1
 _INT64_MAX = 2**63 - 1
 
-# As C's isspace and strtol see a text.
+# White space and numbers of C's isspace, strtol and atof.
 _SPACE = " \t\n\v\f\r"
 _INTEGER = re.compile(r"[ \t-\r]*([+-]?[0-9]+)")
 _REAL = re.compile(
@@ -26,7 +26,7 @@ Line = tuple[str, str]
 
 
 class PgbenchError(Exception):
-    """We cannot go on; `lines` say why in pgbench's words, `exit_code` is what follows."""
+    """An error that ends the program; `lines`: its messages in pgbench's words."""
 
     exit_code = 1
 
@@ -36,30 +36,30 @@ class PgbenchError(Exception):
 
 
 class OptionError(PgbenchError):
-    """The command line cannot be."""
+    """An error in the command line."""
 
 
 def whole(text: str, name: str, low: int, high: int = INT_MAX) -> int:
-    """A whole number in a range, with white space round it; nothing at all is 0."""
-    found = _INTEGER.match(text)
-    if text[found.end() if found else 0 :].strip(_SPACE):
+    """An integer in a range, with white space around it; an empty text is 0."""
+    match = _INTEGER.match(text)
+    if text[match.end() if match else 0 :].strip(_SPACE):
         raise OptionError(f'invalid value "{text}" for option {name}')
-    value = int(found[1]) if found else 0
+    value = int(match[1]) if match else 0
     if not low <= value <= high:
         raise OptionError(f"{name} must be in range {low}..{high}")
     return value
 
 
 def real(text: str) -> float:
-    """The number that a text begins with, as atof reads it; 0 where none does.
+    """The number at the start of a text, as by atof; 0 if there is none.
 
-    Infinity and what is no number are 0 too: pgbench takes them, and then measures nonsense.
+    Infinity and NaN are 0 too: pgbench accepts them, and then measures nonsense.
     """
-    found = _REAL.match(text)
-    if not found:
+    match = _REAL.match(text)
+    if not match:
         return 0.0
     try:
-        value = float.fromhex(found[1]) if "x" in found[1].lower() else float(found[1])
+        value = float.fromhex(match[1]) if "x" in match[1].lower() else float(match[1])
     except OverflowError:
         return 0.0
     return value if math.isfinite(value) else 0.0
@@ -70,10 +70,10 @@ def weighted(text: str) -> tuple[str, int]:
     name, at, digits = text.rpartition("@")
     if not at:
         return text, 1
-    found = _INTEGER.fullmatch(digits)
-    if not found or abs(int(found[1])) > _INT64_MAX:
+    match = _INTEGER.fullmatch(digits)
+    if not match or abs(int(match[1])) > _INT64_MAX:
         raise OptionError(f"invalid weight specification: @{digits}")
-    weight = int(found[1])
+    weight = int(match[1])
     if not 0 <= weight <= INT_MAX:
         raise OptionError(f"weight specification out of range (0 .. {INT_MAX}): {weight}")
     return name, weight
@@ -85,16 +85,16 @@ def random_seed(text: str) -> int:
         return time.time_ns() // 1000
     if text == "rand":
         return int.from_bytes(os.urandom(8), "little")
-    found = _INTEGER.fullmatch(text)
-    if not found:
+    match = _INTEGER.fullmatch(text)
+    if not match:
         expected = 'Expecting an unsigned integer, "time" or "rand".'
         raise OptionError(f'unrecognized random seed option "{text}"', ("detail", expected))
-    value = int(found[1])
+    value = int(match[1])
     return _UINT64_MAX if abs(value) > _UINT64_MAX else value % 2**64
 
 
 def narrowed(text: str) -> int:
-    """The whole number that a text begins with, as atoi reads it; 0 where none does."""
-    found = _INTEGER.match(text)
-    value = max(-_INT64_MAX - 1, min(_INT64_MAX, int(found[1]))) if found else 0
+    """The integer at the start of a text, as by atoi; 0 if there is none."""
+    match = _INTEGER.match(text)
+    value = max(-_INT64_MAX - 1, min(_INT64_MAX, int(match[1]))) if match else 0
     return (value + 2**31) % 2**32 - 2**31

@@ -65,8 +65,8 @@ def _facts(answer: Attribution) -> Iterator[tuple[str, str]]:
     if answer.cause is not None:
         if answer.cause.lift is not None:
             yield "lift", f"{_times(answer.cause.lift)} times as often as where it was on time"
-        yield from (("seen", text) for text in attribution.cause.evidence[:_EVIDENCE_MAX])
-    for each in attribution.causes[1 if answer.cause else 0 :][:_ALSO_MAX]:
+        yield from (("seen", text) for text in answer.cause.evidence[:_EVIDENCE_MAX])
+    for each in answer.causes[1 if answer.cause else 0 :][:_ALSO_MAX]:
         yield "also", f"{each.title}, {percent(each.share.value)}%"
     if answer.causes:
         yield "unexplained", f"{percent(answer.unexplained)}%"
@@ -99,12 +99,10 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
         yield from (Sentence(f"{_capital(text)}.") for text in cause.evidence[:_EVIDENCE_MAX])
         yield from (Sentence(_capital(text), "warning") for text in cause.against)
         if answer.ties:
-            near = "; ".join(
-                f"{card.title}, {percent(card.share.value)} %" for card in attribution.ties
-            )
+            near = "; ".join(f"{card.title}, {percent(card.share.value)} %" for card in answer.ties)
             text = f"nearly a tie with {near}: another run may put it first"
             yield Sentence(_capital(text), "warning")
-        others = [c.title for c in attribution.causes if c.named and c not in (cause, *answer.ties)]
+        others = [c.title for c in answer.causes if c.named and c not in (cause, *answer.ties)]
         if others:
             yield Sentence(f"Associated as well, but less: {'; '.join(others[:_ALSO_MAX])}.")
         yield Sentence(f"What would confirm it: {cause.advice}")
@@ -151,7 +149,7 @@ def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tab
             if card.lift is None
             else TableCell(_number(card.lift.value), interval(card.lift, _number)),
         )
-        for card in attribution.causes
+        for card in answer.causes
     )
     columns = ("sign of", "named", "of missed %", "of on time %", "lift")
     note = (
