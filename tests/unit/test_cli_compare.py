@@ -172,7 +172,7 @@ def test_what_is_not_valid_is_left_out_and_counted(place: Path) -> None:
     text = " ".join(
         called(place, "variant=log", "large", "--in", "sensors", "--anyway").stdout.split()
     )
-    assert "Left out: 1 trial not brought to an end" in text
+    assert "Left out as unfinished or not valid: 1 trial." in text
 
 
 @pytest.mark.parametrize(("factor", "known"), [("serverr", False), ("set.work_mem", True)])

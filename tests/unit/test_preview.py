@@ -63,7 +63,7 @@ def of_data(data: str, size: int | None, *, writes: bool = False) -> Step:
 @pytest.mark.parametrize(
     ("machines", "bytes_of", "said"),
     [
-        ({"": [of_data("a", None)]}, (None, None, False), ", beside the data"),
+        ({"": [of_data("a", None)]}, (None, None, False), ", in addition to the data"),
         ({"": [of_data("a", 5_000_000)] * 9}, (5_000_000, 0, True), "; 5 MB for the data"),
         (
             {"": [of_data("a", 5_000_000), of_data("b", None)]},

@@ -326,12 +326,12 @@ def test_what_became_of_a_budget_is_a_sentence() -> None:
     ]
     said = words.spent(rows, 1800.0, 1752.0).text
     assert said == (
-        "It took 29 min of the 30 min it was given: 3 trials, 1 to 2 of each cell, more where that"
-        " decides (variant = b). Who looks after each trial is wrong about a cell near the"
-        " threshold more often than its interval says."
+        "It took 29 min of the time budget of 30 min: 3 trials, 1 to 2 of each cell, more where"
+        " that decides (variant = b). As each trial was chosen from the results of earlier ones,"
+        " verdicts near the threshold are wrong more often than their intervals imply."
     )
     said = words.spent(rows[:1], 1800.0, 20.0).text
-    assert said == "It took 20 s of the 30 min it was given: 1 trial, 1 of each cell."
+    assert said == "It took 20 s of the time budget of 30 min: 1 trial, 1 of each cell."
 
 
 # ---- the first article in half an hour ----

@@ -57,7 +57,7 @@ SAID: list[tuple[Verdict, Sequence[str]]] = [
     ),
     (
         judge(FINITE, ComparisonGoal("mean", ("rate",), same=0)),
-        ["mean latency", "Beside it, throughput: inconclusive"],
+        ["mean latency", "Secondary metric, throughput: inconclusive"],
     ),
     (
         unpaired.unpaired([side(100)] * 3, [side(103)] * 3, ComparisonGoal(), mixed=False),

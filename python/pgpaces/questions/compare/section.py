@@ -24,6 +24,7 @@ from pgpaces.report.numbers import (
     interval_line,
     milliseconds,
     percent,
+    plural,
     rate,
 )
 from pgpaces.result import Estimate
@@ -118,7 +119,7 @@ def _facts(effects: Sequence[_Effect], basis: VerdictBasis) -> Iterator[tuple[st
         if a is not None and b is not None:
             values = f"{number(each.metric, a.value)} → {number(each.metric, b.value)} {unit}   "
         if each.estimate is None:
-            yield title, f"{values}no difference can be told"
+            yield title, f"{values}no estimate of the difference"
             continue
         value, ends = short(each.metric, each.estimate)
         yield title, f"{values}{value}" + (f"   95% CI {ends}" if each.estimate.estimable else "")
@@ -138,11 +139,8 @@ def _drawn(metric: Metric, estimate: Estimate) -> str:
 
 def _left_out(basis: VerdictBasis) -> Iterator[Sentence]:
     if basis.left_out:
-        what = "trial" if basis.left_out == 1 else "trials"
-        yield Sentence(
-            f"Left out: {basis.left_out} {what} not brought to an end, or not valid.",
-            "warning",
-        )
+        trials = plural(basis.left_out, "trial")
+        yield Sentence(f"Left out as unfinished or not valid: {trials}.", "warning")
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def _evidence(verdict: Verdict) -> Iterable[Sentence]:
 def _secondary(secondary: Secondary, count: int) -> Sentence:
     among = f" by Holm among {count}" if count > 1 else ""
     return Sentence(
-        f"Beside it, {title(secondary.metric)}: {secondary.outcome},"
+        f"Secondary metric, {title(secondary.metric)}: {secondary.outcome},"
         f" {changed_by(secondary.metric, secondary.estimate)}, p = {secondary.p:.2g}{among}."
     )
 
@@ -238,7 +238,7 @@ def refused(differences: Sequence[Between], compared: str) -> tuple[Sentence, ..
         listed.append(Sentence(f"And {len(differences) - _SHOWN} more."))
     than = f"A and B differ in more than {compared}"
     main = (
-        f"{than if compared else 'A and B differ, and what is compared was not named'}, so what"
-        " makes a difference could not be told."
+        f"{than if compared else 'A and B differ, and what is compared was not named'}, so the"
+        " cause of a difference would be unknown."
     )
     return (Sentence(main, "main"), *listed)

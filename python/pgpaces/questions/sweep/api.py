@@ -77,7 +77,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
 
     what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
     option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
-    as `define=...`, background workloads as `beside={"reporting": {"rate": ["1/s", "2/s"]}}`.
+    as `define=...`, background workloads as in `pgpaces.run`, each option one level or a list.
     targets: DSNs by the name that the levels of `target` use. within: a time budget of each
     machine, such as "30min", instead of `trials`. resume: the experiment to resume. trust: as for
     `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; trials that fail are counted

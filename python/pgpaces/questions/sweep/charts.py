@@ -193,8 +193,8 @@ def _legend(panel: Panel, measure: Measure) -> str:
     estimates = [row.estimate(measure.key) for line in panel.lines for row in line.rows]
     estimable = [estimate.estimable for estimate in estimates if estimate is not None]
     if not any(estimable):
-        return "small dots are single trials; no 95 % interval is estimable"
-    bare = "" if all(estimable) else " (not estimable where there is none)"
+        return "small dots are single trials; there is no 95 % interval"
+    bare = "" if all(estimable) else " (cells without one have too few data)"
     return f"bars are 95 % intervals{bare}, small dots single trials"
 
 

@@ -50,7 +50,7 @@ def lines(
 def _data(preview: Preview) -> str:
     """The size of the data and its copy, as known from earlier trials."""
     if preview.data_bytes is None:
-        return ", beside the data"
+        return ", in addition to the data"
     least = "" if preview.data_known else "at least "
     copies = f", {_bytes(preview.copy_bytes)} for its copy" if preview.copy_bytes else ""
     return f"; {least}{_bytes(preview.data_bytes)} for the data{copies}"

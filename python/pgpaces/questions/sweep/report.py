@@ -144,8 +144,8 @@ def _charts(page: Page) -> Iterator[Section]:
         note = "Bars are means of the trials of a cell."
         if not bulk.about_commands(page.rows):
             note = (
-                "Lines join cells that differ only along the axis. A hollow mark has no valid trial"
-                " behind it."
+                "Lines join cells that differ only along the axis. A hollow mark has no valid"
+                " trial."
             )
             if left:
                 note += f" Charts of {left} more groups of cells are left out; the table has all."
@@ -166,10 +166,7 @@ def _comparisons(page: Page) -> Iterator[Section]:
     if not page.searched and (ratios := tables.ratios(page)).rows:
         yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
     if page.background:
-        note = (
-            "Workloads that ran beside the one that the cells above are about, each with a limit of"
-            " its own."
-        )
+        note = "Background workloads of the cells above, each with a latency limit of its own."
         table = tables.background(page)
         yield Section("beside", "At the same time", tables=(table,), note=note, rank="numbers")
     if page.costs and not page.searched:
@@ -278,8 +275,8 @@ def _differences(page: Page) -> Iterator[Section]:
     if page.differences:
         table = tables.differences(page)
         note = (
-            "No level asked for these. What differs within cells is no doing of the experiment and"
-            " may explain a spread."
+            "No level asked for these. What differs within cells was not caused by the experiment"
+            " and may explain a spread."
         )
         yield Section(
             "differences", "What else differed", tables=(table,), note=note, rank="details"
@@ -305,13 +302,13 @@ def _method(page: Page) -> Iterator[Sentence]:
     commands = bulk.about_commands(page.rows)
     if commands:
         yield Sentence(
-            "Seconds are from the start of the command to its end, as the system saw them; what was"
-            " run before it is not in them. Rows, input and WAL by the second, by the row and by"
-            " the byte are of trials all of whose executions succeeded."
+            "Seconds are from the start of the command to its end, as measured by the operating"
+            " system, without preparation. Rows, input and WAL per second, per row and per byte are"
+            " of trials in which all executions succeeded."
         )
         yield Sentence(
-            "WAL is the whole server's. Rows are what a query counted, or where none was given what"
-            " the server says was inserted, without its catalogs."
+            "WAL is that of the whole server. Rows are the count of a query, or without one the"
+            " inserted rows in the statistics of the server, without system catalogs."
         )
     if page.limits or not commands:
         above = f' ("{tables.above(page)}")' if page.limits else ""
@@ -326,24 +323,24 @@ def _method(page: Page) -> Iterator[Sentence]:
         )
     yield Sentence(
         "Intervals are of 95 %. Shares: Wilson's, widened by how much trials and machines"
-        " (Student's t) and stretches of ten seconds differ. Times and rates: each trial says its"
-        " own number; across them it is Student's t, with two no less than the trials' own"
-        " intervals reach. A dash is where a trial has too few transactions for an interval of a"
-        " percentile; no number of such trials makes up for that. Transactions of several trials"
-        " are never thrown into one percentile."
+        " (Student's t) and stretches of ten seconds differ. Times and rates: each trial yields"
+        " one number; the interval across trials is Student's t, for two trials no narrower than"
+        " the range of their own intervals. A dash means that a trial has too few transactions for"
+        " an interval of a percentile; more such trials do not help. Transactions of several"
+        " trials are never pooled into one percentile."
     )
     if page.searched:
         yield Sentence(
             f"It is met up to the load at which at most {allowed} miss in the long run, and missed"
             " from that at which more do; each is wrong in about one search of twenty. Both follow"
             " from the curve through the log odds of all long trials near it, by Fieller's"
-            " inequality; a short trial is no bound, nor is one that is not valid. Can hold is said"
-            " only where 0.9 of what meets it ran for long and met it."
+            " inequality; a short trial is no bound, nor is one that is not valid. `Can hold` is"
+            " claimed only if a long trial at 0.9 of the load that meets it met it too."
         )
     elif page.limits or not commands:
         yield Sentence(
-            "Meets and misses are said where the whole interval lies on one side of"
-            f" {allowed} missed. Everything else is unknown: more trials decide it."
+            "A cell meets or misses the limit if the whole interval lies on one side of"
+            f" {allowed} missed. Otherwise the verdict is unknown; more trials decide it."
         )
     yield Sentence(
         "Not valid trials are shown, hollow and marked. They count only where a cell has no valid"

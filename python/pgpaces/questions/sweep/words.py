@@ -111,14 +111,15 @@ def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
     counts = sorted(len(row.every) for row in rows)
     least, most = counts[0], counts[-1]
     per_cell = f"{least}" if least == most else f"{least} to {most}"
-    text = f"It took {clock(took_s)} of the {clock(budget_s)} it was given:"
+    text = f"It took {clock(took_s)} of the time budget of {clock(budget_s)}:"
     text += f" {plural(sum(counts), 'trial')}, {per_cell} of each cell"
     if least < most:
         longest = [row for row in rows if len(row.every) == most]
         where = f" ({cell_name(longest[0].cell)})" if len(longest) == 1 else ""
         text += (
-            f", more where that decides{where}. Who looks after each trial is wrong about a cell"
-            " near the threshold more often than its interval says"
+            f", more where that decides{where}. As each trial was chosen from the results of"
+            " earlier ones, verdicts near the threshold are wrong more often than their intervals"
+            " imply"
         )
     return Sentence(f"{text}.", "note")
 
@@ -428,8 +429,8 @@ def _without_limit(rows: Sequence[Row]) -> Iterable[Sentence]:
                 "note",
             )
     yield Sentence(
-        "There was no latency limit, so nothing was too late, and whether a cell is quick enough"
-        " cannot be said; a limit (--latency-limit) makes it a question with an answer."
+        "There was no latency limit, so no transaction was late, and no cell has a verdict;"
+        " set a limit with --latency-limit."
     )
 
 
@@ -446,8 +447,8 @@ def _extremes(rows: Sequence[Row]) -> Iterable[Sentence]:
     if least.high >= most.low:
         if facts.limits(rows):
             yield Sentence(
-                "Best and worst cell cannot be told apart by what they missed:"
-                " their intervals overlap."
+                "Which cell missed least and which most is unknown: the intervals of their missed"
+                " shares overlap."
             )
         return
     yield Sentence(
