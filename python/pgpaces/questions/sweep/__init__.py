@@ -1,1 +1,1 @@
-"""The trials of an experiment, or some runs: gathered, told in words, tables and charts."""
+"""The trials of an experiment, or several runs, as words, tables, charts and plain values."""
