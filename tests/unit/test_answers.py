@@ -170,7 +170,7 @@ def test_a_condition_is_read_as_written(text: str, holds: bool) -> None:
 def test_a_condition_says_what_it_saw(text: str, seen: str) -> None:
     values = times([1.0] * 90 + [600.0] * 10)
     found = summarize(trial([Tally(0, 0, due=100, on_time=90, late=10, latency=values)]))
-    assert condition.parse(text).seen(found) == seen
+    assert condition.parse(text).measured(found) == seen
 
 
 def test_a_number_of_nothing_is_refused_with_both_meanings() -> None:

@@ -96,7 +96,7 @@ def test_what_differs_in_more_than_what_is_compared_is_refused_and_listed(place:
         (("variant=lag", "variant=log"), "has no variant=lag"),
         (("variant=log", "variant=log"), "have trials in common"),
         (("variant", "variant=log"), "variant"),
-        (("variant=log", "large", "--also", "tps"), "nothing to compare by"),
+        (("variant=log", "large", "--also", "tps"), "no metric to compare"),
         (("variant=log", "large", "--delta", "x"), "--delta"),
         (("large", "01L1,clients=2"), "is not FACTOR=LEVEL"),
     ],

@@ -149,4 +149,4 @@ def test_a_board_that_is_slower_by_15_percent_is_found_and_it_alone() -> None:
 
 
 def apart(groups: list[dict[str, float]], count: int) -> set[str]:
-    return {each.name for each in replicates.judged("pi4", groups, count) if each.apart}
+    return {each.name for each in replicates.of_kind("pi4", groups, count) if each.apart}

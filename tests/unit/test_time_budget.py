@@ -295,7 +295,7 @@ def test_attempts_that_failed_are_one_trial_and_take_their_time() -> None:
     [
         (
             TimeBudget(60, MISSED_MAX),
-            "5 s, the shortest there are, of each of 18 cells takes 117 s",
+            "5 s, the shortest possible, of each of 18 cells takes 117 s",
         ),
         (TimeBudget(600, MISSED_MAX, trial_s=60), "60 s of each of 18 cells takes 1206 s"),
         (TimeBudget(200, MISSED_MAX, warmup_s=10), "of each of 18 cells takes 288 s"),

@@ -209,8 +209,8 @@ def test_a_condition_that_the_cut_decides_says_so(text: str, hangs: bool) -> Non
     told = replace(told, intervals=tuple(intervals))
     cut, whole = summarize(told), summarize(told, cut_off=False)
     assert (cut.cut_s, whole.cut_s, whole.counts.missed) == (20, 0, 40)
-    assert condition.hangs_on_the_cut(condition.parse(text), cut, whole) is hangs
-    assert not condition.hangs_on_the_cut(condition.parse(text), cut, None)
+    assert condition.depends_on_cut(condition.parse(text), cut, whole) is hangs
+    assert not condition.depends_on_cut(condition.parse(text), cut, None)
 
 
 def test_what_settles_within_the_minimum_is_not_told() -> None:

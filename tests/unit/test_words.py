@@ -147,7 +147,7 @@ def test_one_cell(said: str, first: str) -> None:
         ("?", Counts(100, 0, 100), None),
     ],
 )
-def test_a_verdict_that_hangs_on_the_cut_says_so(said: str, cut: Counts, hangs: str | None) -> None:
+def test_a_verdict_that_depends_on_cut_says_so(said: str, cut: Counts, hangs: str | None) -> None:
     """Two trials, so twice what was cut in each."""
     known = row(said)
     trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=cut))

@@ -1,7 +1,7 @@
 """A or B: pairs of trials in, a verdict out, or the pairs to run next. Pure.
 
 The rules are those of docs/explanation/method.md, section 6. Knows no clock, no store and no words.
-Which trials are pairs is decided by who ran them, or in stored.py; the arithmetic is in effect.py.
+pairing.py forms pairs of new trials, unpaired.py of stored ones; effect.py has the arithmetic.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from pgpaces.result import Estimate
 
 Outcome = Literal["better", "worse", "equivalent", "inconclusive"]
 Why = Literal["", "few", "unbounded", "noise", "biased", "wide", "apart", "look"]
-# pairs: run as such. blocks: of an experiment in random order. trials: no pairs, their order mixed.
+# pairs: run as pairs. blocks: of an experiment in random order. trials: no pairs, in mixed order.
 # apart: all of one before all of the other. runs: a run against earlier ones, each a session.
 Basis = Literal["pairs", "blocks", "trials", "apart", "runs"]
 
 PAIRS_MIN = 8
 _LOOKS = 3
-# O'Brien and Fleming (Biometrics 35, 1979) at 5 %, as two-sided p, referred to t: 3.4 sigma would
-# be p = .0005 of a normal, and 1 % of a t of 7 degrees. As one-sided p the same three cost 4.9 %
-# together, so the tests of equivalence use them too.
+# O'Brien and Fleming (Biometrics 35, 1979) at 5 %, as two-sided p for Student's t: 3.4 sigma is p =
+# .0005 for a normal distribution, and 1 % for t with 7 degrees. As one-sided p the same three cost
+# 4.9 % together, so the tests of equivalence use them too.
 BOUNDS = (0.0005, 0.0141, 0.0451)
 
 
 class Metric(Struct, frozen=True):
-    """What is compared. delta: by default, a difference that does not matter.
+    """The quantity to compare. delta: the default of a difference that does not matter.
 
-    ratio: B over A by logarithms, delta a share of it. share: B - A, as a share may be 0 and has no
-    logarithm then; delta in the same unit, 0.005 being half a point of a hundred.
+    ratio: B over A by logarithms, delta a share of it. share: B - A, as a share may be 0, without a
+    logarithm; delta in the same unit, 0.005 being half a percentage point.
     """
 
     name: str
@@ -59,11 +59,11 @@ METRICS: Mapping[str, Metric] = {
 
 
 class ComparisonGoal(Struct, frozen=True):
-    """What is asked, before anything is run.
+    """The rules of a comparison, fixed before any trial.
 
     metric: the primary one, on which the verdict is. secondary: others, with Holm. delta: see
-    Metric; None takes that of the metric. pairs: at most so many; from 24 on they are looked at
-    three times. same: pairs of A with itself, for the noise floor. Raises PlanError.
+    Metric; None takes that of the metric. pairs: the most of them; from 24 on there are three
+    interim looks. same: pairs of A with itself, for the noise floor. Raises PlanError.
     """
 
     metric: str = "rate"
@@ -76,17 +76,19 @@ class ComparisonGoal(Struct, frozen=True):
     def __post_init__(self) -> None:
         for name in (self.metric, *self.secondary):
             if name not in METRICS:
-                raise PlanError(f"{name} is nothing to compare by", f"one of {', '.join(METRICS)}")
+                raise PlanError(f"{name} is no metric to compare", f"one of {', '.join(METRICS)}")
         if self.metric in self.secondary:
-            raise PlanError(f"{self.metric} is the primary metric and a secondary one", "once")
+            raise PlanError(
+                f"{self.metric} is the primary metric and a secondary one", "name it once"
+            )
         if not 0 < self.margin < 1:
-            raise PlanError(f"a delta of {self.margin:g} cannot be", "more than 0, less than 1")
+            raise PlanError(f"a delta of {self.margin:g} is out of range", "above 0 and below 1")
         if not PAIRS_MIN <= self.pairs <= 10_000:
-            raise PlanError(f"{self.pairs} pairs cannot be", f"from {PAIRS_MIN} to 10000")
+            raise PlanError(f"{self.pairs} pairs are out of range", f"from {PAIRS_MIN} to 10000")
         if self.same and not PAIRS_MIN <= self.same <= 10_000:
             raise PlanError(
-                f"{self.same} pairs of A with itself tell no noise floor",
-                f"{PAIRS_MIN} or more, or 0 to do without",
+                f"{self.same} pairs of A with itself are out of range",
+                f"{PAIRS_MIN} or more to measure the noise floor, or 0 for none",
             )
 
     @property
@@ -101,7 +103,7 @@ class ComparisonGoal(Struct, frozen=True):
 
     @property
     def looks(self) -> tuple[tuple[int, float], ...]:
-        """After how many pairs they are looked at, and the p that decides there."""
+        """The numbers of pairs at which there is a look, each with the p that decides."""
         if self.pairs < PAIRS_MIN * _LOOKS:
             return ((self.pairs, ALPHA),)
         thirds = (math.ceil(self.pairs * part / _LOOKS) for part in range(1, _LOOKS + 1))
@@ -109,7 +111,7 @@ class ComparisonGoal(Struct, frozen=True):
 
 
 class Side(Struct, frozen=True):
-    """What one trial says. values: by a metric's name; infinite where it fell among what missed."""
+    """The values of one trial, by a metric's name; infinite for a time that was never reached."""
 
     values: Mapping[str, float]
     missed: int
@@ -117,7 +119,7 @@ class Side(Struct, frozen=True):
 
 
 class Pair(Struct, frozen=True):
-    """Two trials that ran beside each other. same: both were of A, the noise of the place."""
+    """Two trials that ran next to each other. same: both of A, to measure the noise."""
 
     number: int
     a: Side
@@ -126,7 +128,7 @@ class Pair(Struct, frozen=True):
 
 
 class PlannedPair(Struct, frozen=True):
-    """A pair to run. b_first: what is in B's place comes first. seed: of both trials' arrivals."""
+    """A pair to run. b_first: B, or the second A, runs first. seed: of both trials' arrivals."""
 
     number: int
     same: bool
@@ -135,13 +137,13 @@ class PlannedPair(Struct, frozen=True):
 
 
 class NextPairs(Struct, frozen=True):
-    """What has to be run before anything can be said, in this order."""
+    """The pairs to run before there can be a verdict, in this order."""
 
     pairs: tuple[PlannedPair, ...]
 
 
 class Secondary(Struct, frozen=True):
-    """A metric beside the primary one. p: by Holm, over all of them."""
+    """The result for a secondary metric. p: by Holm, over all of them."""
 
     metric: Metric
     estimate: Estimate
@@ -150,13 +152,13 @@ class Secondary(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """The answer, and what it rests on.
+    """The answer and its basis.
 
-    estimate: B over A, or B - A of shares; bootstrap: the same by BCa, from 25 pairs on. p is held
-    against level. noise: A over A. detectable: the smallest effect found in 8 of 10, as a ratio
-    less 1 or a difference of shares; needed: with so many pairs in all, a comparison of its own
-    would decide (None: none that is of use). undefined: pairs without a ratio. For few of them,
-    needed is how many it takes to begin with.
+    estimate: B over A, or B - A of shares; bootstrap: the same by BCa, from 25 pairs on. p: decides
+    where it is at most level. noise: A over A. detectable: the smallest effect detected in 8 of 10
+    cases, as a ratio less 1 or a difference of shares; needed: the pairs in all of a new comparison
+    that would decide (None: too many), or the fewest of any where there are too few. undefined:
+    pairs without a ratio.
     """
 
     outcome: Outcome
@@ -177,27 +179,26 @@ class Verdict(Struct, frozen=True):
 
 
 def side(summary: Summary) -> Side:
-    """What a trial says, for comparing it."""
-    found = {name: summary.latency.estimate(name) for name in TIMES}
-    values = {name: estimate.value for name, estimate in found.items() if estimate is not None}
+    """The values of a trial to compare."""
+    times = ((name, summary.latency.estimate(name)) for name in TIMES)
+    values = {name: estimate.value for name, estimate in times if estimate is not None}
     return Side({**values, "rate": summary.rate.value}, summary.counts.missed, summary.counts.due)
 
 
 def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> NextPairs | Verdict:
-    """What to run next, or the verdict: a pure function of the pairs so far, in any order.
+    """The pairs to run next, or the verdict: a pure function of the pairs so far, in any order.
 
-    Looks at pairs of A and B when as many are there as the goal says, at no other time; what a
-    look decided stays decided.
+    There is a verdict only at the looks of the goal; the first look that decides is final.
     """
-    known = sorted(pairs, key=lambda pair: pair.number)
-    real = [pair for pair in known if not pair.same]
-    have = {pair.number for pair in known}
+    pairs = sorted(pairs, key=lambda pair: pair.number)
+    real = [pair for pair in pairs if not pair.same]
+    numbers_run = {pair.number for pair in pairs}
     verdict = None
     for look, level in goal.looks:
-        wanted = tuple(each for each in planned(goal, look) if each.number not in have)
-        if wanted:
-            return NextPairs(wanted)
-        verdict = judge([*real[:look], *(p for p in known if p.same)], goal, level)
+        missing = tuple(each for each in planned(goal, look) if each.number not in numbers_run)
+        if missing:
+            return NextPairs(missing)
+        verdict = judge([*real[:look], *(p for p in pairs if p.same)], goal, level)
         if verdict.outcome != "inconclusive" or verdict.why == "unbounded":
             break
     assert verdict is not None, "a goal has a look"
@@ -205,14 +206,14 @@ def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> NextPairs | Verdi
 
 
 def undecided(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
-    """What pairs say between two looks: a number, and no verdict. needed: pairs at the next look.
+    """The estimate between two looks, without an outcome. needed: pairs at the next look.
 
-    Who concludes whenever it looks good is wrong more often than the level says.
+    A decision whenever the numbers look good is wrong more often than the level promises.
     """
-    found = judge(sorted(pairs, key=lambda pair: pair.number), goal, 0.0)
-    after = [look for look, _ in goal.looks if look > found.pairs] or [goal.looks[-1][0]]
-    others = tuple(replace(each, outcome="inconclusive") for each in found.secondary)
-    return replace(found, outcome="inconclusive", why="look", needed=after[0], secondary=others)
+    verdict = judge(sorted(pairs, key=lambda pair: pair.number), goal, 0.0)
+    after = [look for look, _ in goal.looks if look > verdict.pairs] or [goal.looks[-1][0]]
+    others = tuple(replace(each, outcome="inconclusive") for each in verdict.secondary)
+    return replace(verdict, outcome="inconclusive", why="look", needed=after[0], secondary=others)
 
 
 @cache
@@ -220,26 +221,25 @@ def planned(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
     """The pairs up to a look in their order, numbers from 1: a prefix of those up to the next.
 
     Between two looks half of the pairs begin with B, and those of A with itself are mixed among
-    those before the first look; the order is that of a hash of the seed.
+    those before the first look; a hash of the seed gives the order.
     """
-    found: list[PlannedPair] = []
+
+    def rank(place: int) -> bytes:
+        return hashlib.sha256(f"{goal.seed}/{look}/{place}".encode()).digest()
+
+    plan: list[PlannedPair] = []
     before = 0
     for look, _ in goal.looks:
         if look > upto:
             break
         kinds = [(False, n % 2 == 0) for n in range(look - before)]
         kinds += [(True, n % 2 == 0) for n in range(0 if before else goal.same)]
-        order = sorted(range(len(kinds)), key=lambda place: _hash(goal, look, place))
-        for place in order:
+        for place in sorted(range(len(kinds)), key=rank):
             same, b_first = kinds[place]
-            number = len(found) + 1
-            found.append(PlannedPair(number, same, b_first, goal.seed + number - 1))
+            number = len(plan) + 1
+            plan.append(PlannedPair(number, same, b_first, goal.seed + number - 1))
         before = look
-    return tuple(found)
-
-
-def _hash(goal: ComparisonGoal, look: int, place: int) -> bytes:
-    return hashlib.sha256(f"{goal.seed}/{look}/{place}".encode()).digest()
+    return tuple(plan)
 
 
 def judge(
@@ -249,21 +249,21 @@ def judge(
     real = [pair for pair in pairs if not pair.same]
     same = [pair for pair in pairs if pair.same]
     metric = goal.primary
-    every, effect = effect_of(real, metric)
-    undefined = len(real) - len(every)
+    differences, effect = effect_of(real, metric)
+    undefined = len(real) - len(differences)
     base = Verdict("inconclusive", "few", metric, goal.margin, len(real), basis, level=level)
     if undefined:
         return replace(base, why="unbounded", undefined=undefined)
     if effect is None:
-        single = alone(every[0], metric) if every else None
+        single = alone(differences[0], metric) if differences else None
         return replace(base, estimate=single, needed=PAIRS_MIN)
-    ends = bca(every, goal.seed)
+    ends = bca(differences, goal.seed)
     bootstrap = None if ends is None else _as(metric, effect.value, *ends, n=effect.n)
-    found = replace(base, bootstrap=bootstrap, secondary=_secondary(real, goal))
-    return concluded(found, effect, effect_of(same, metric)[1])
+    base = replace(base, bootstrap=bootstrap, secondary=_secondary(real, goal))
+    return conclude(base, effect, effect_of(same, metric)[1])
 
 
-def concluded(base: Verdict, effect: Effect, noise: Effect | None = None) -> Verdict:
+def conclude(base: Verdict, effect: Effect, noise: Effect | None = None) -> Verdict:
     """The base with the outcome of an effect. noise: that of A with itself."""
     metric = base.metric
     outcome, why = _decide(base, effect, noise)
@@ -281,12 +281,12 @@ def concluded(base: Verdict, effect: Effect, noise: Effect | None = None) -> Ver
 
 
 def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcome, Why]:
-    """What the tests say.
+    """The outcome by the tests.
 
-    Equivalence comes first: what lies within delta does not matter, also where it is not 0. The
-    noise floor, the largest effect that A with itself leaves possible, has to be within delta for
-    it. Where A with itself shows an effect, the place tells equal things apart, and then B is
-    better or worse only if its interval lies beyond that of A with itself.
+    Equivalence comes first: a difference within delta does not matter, even if it is not 0. For
+    that the noise floor, the largest effect that A with itself leaves possible, must be within
+    delta. Where A with itself shows an effect, the measurement is biased, and B is better or worse
+    only if its interval lies beyond that of A with itself.
     """
     margin = _margin(base.metric, base.delta)
     if effect.p_within(margin) <= base.level:
@@ -294,26 +294,25 @@ def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcom
         return ("equivalent", "") if floor <= margin else ("inconclusive", "noise")
     if effect.p() > base.level:
         return "inconclusive", "wide"
-    if noise is not None and noise.p() <= ALPHA:
-        apart = abs(effect.value - noise.value) > effect.half() + noise.half()
-        if not apart:
-            return "inconclusive", "biased"
+    biased = noise is not None and noise.p() <= ALPHA
+    if noise and biased and abs(effect.value - noise.value) <= effect.half() + noise.half():
+        return "inconclusive", "biased"
     return direction(base.metric, effect), ""
 
 
 def direction(metric: Metric, effect: Effect) -> Literal["better", "worse"]:
-    """Which way an effect points."""
+    """Whether an effect is for the better or the worse."""
     return "better" if (effect.value > 0) == (metric.better == "higher") else "worse"
 
 
 def effect_of(pairs: Sequence[Pair], metric: Metric) -> tuple[list[float], Effect | None]:
-    """The differences of those pairs that have one, and what they say together."""
-    both = [numbers((pair.a, pair.b), metric) for pair in pairs]
-    every = [found[1] - found[0] for found in both if len(found) == 2]
-    if metric.scale == "ratio":
-        return every, over_pairs(every)
-    error_min = share_error(hits(pair.a for pair in pairs), hits(pair.b for pair in pairs))
-    return every, over_pairs(every, error_min)
+    """The differences of those pairs that have one, and their mean as an effect."""
+    values = (numbers((pair.a, pair.b), metric) for pair in pairs)
+    differences = [both[1] - both[0] for both in values if len(both) == 2]
+    error_min = 0.0
+    if metric.scale == "share":
+        error_min = share_error(hits(pair.a for pair in pairs), hits(pair.b for pair in pairs))
+    return differences, over_pairs(differences, error_min)
 
 
 def numbers(sides: Sequence[Side], metric: Metric) -> list[float]:
@@ -325,47 +324,44 @@ def numbers(sides: Sequence[Side], metric: Metric) -> list[float]:
 
 
 def own(sides: Sequence[Side], metric: Metric) -> Estimate | None:
-    """What trials of one kind say by themselves: their mean, geometric where ratios are compared.
+    """The mean of trials of one kind, geometric where the metric compares ratios.
 
-    None of nothing, and where the number of one is none.
+    None without trials, and where one of them has no number.
     """
-    found = numbers(sides, metric)
-    if not found or len(found) < len(sides):
+    values = numbers(sides, metric)
+    if not values or len(values) < len(sides):
         return None
-    effect = over_pairs(found)
+    effect = over_pairs(values)
     if effect is None:
-        return alone(found[0], metric)
+        return alone(values[0], metric)
     estimate = shown(metric, effect)
     return replace(estimate, low=max(0.0, estimate.low))
 
 
 def hits(sides: Iterable[Side]) -> tuple[int, int]:
-    """What missed and what was due, over some trials."""
-    every = list(sides)
-    return sum(each.missed for each in every), sum(each.due for each in every)
+    """Missed and due transactions, over some trials."""
+    counts = [(each.missed, each.due) for each in sides]
+    return sum(missed for missed, _ in counts), sum(due for _, due in counts)
 
 
 def _secondary(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[Secondary, ...]:
     """Those secondary metrics that all pairs have."""
-    metrics = [METRICS[name] for name in goal.secondary]
-    found = [(metric, *effect_of(pairs, metric)) for metric in metrics]
-    return secondaries(
-        [(m, e) for m, every, e in found if e is not None and len(every) == len(pairs)]
-    )
+    effects = []
+    for metric in (METRICS[name] for name in goal.secondary):
+        differences, effect = effect_of(pairs, metric)
+        if effect is not None and len(differences) == len(pairs):
+            effects.append((metric, effect))
+    return secondaries(effects)
 
 
-def secondaries(found: Sequence[tuple[Metric, Effect]]) -> tuple[Secondary, ...]:
+def secondaries(effects: Sequence[tuple[Metric, Effect]]) -> tuple[Secondary, ...]:
     """Effects of other metrics, with Holm over all of them."""
-    ps = holm([effect.p() for _, effect in found])
-    return tuple(
-        Secondary(
-            metric,
-            shown(metric, effect),
-            p,
-            direction(metric, effect) if p <= ALPHA else "inconclusive",
-        )
-        for (metric, effect), p in zip(found, ps, strict=True)
-    )
+    results = []
+    ps = holm([effect.p() for _, effect in effects])
+    for (metric, effect), p in zip(effects, ps, strict=True):
+        outcome = direction(metric, effect) if p <= ALPHA else "inconclusive"
+        results.append(Secondary(metric, shown(metric, effect), p, outcome))
+    return tuple(results)
 
 
 def alone(value: float, metric: Metric) -> Estimate:

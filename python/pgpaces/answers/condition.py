@@ -29,7 +29,7 @@ _FORM = re.compile(r"\s*([a-z_0-9.]+(?: time)?)\s*(>=|<=|>|<)\s*(.+?)\s*")
 
 
 class Condition(Struct, frozen=True):
-    """A condition, and what it looks at. value: of a summary, in the unit of the bound."""
+    """A condition on a value. value: from a summary, in the unit of the bound."""
 
     text: str
     value: Callable[[Summary], float]
@@ -38,11 +38,11 @@ class Condition(Struct, frozen=True):
     unit: str
 
     def __call__(self, summary: Summary) -> bool:
-        """Whether it is true. Where nothing was due it is: there is nothing to pass it by."""
+        """Whether it is true. Without due transactions it is: a run must not pass by default."""
         return summary.counts.due == 0 or self.compare(self.value(summary), self.bound)
 
-    def seen(self, summary: Summary) -> str:
-        """The value that was measured, with its unit."""
+    def measured(self, summary: Summary) -> str:
+        """The measured value, with its unit."""
         if summary.counts.due == 0:
             return "nothing was due"
         value = self.value(summary)
@@ -54,16 +54,16 @@ class Condition(Struct, frozen=True):
 def parse(text: str) -> Condition:
     """The condition in a text. Raises PlanError.
 
-    It looks at the values that were measured, not at their intervals.
+    It compares measured values, not their intervals.
 
-    Counts take a percentage of what was due, or a number of `transactions`; times take a duration
-    and mean the latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that falls
-    among what never succeeded is above every time.
+    Counts take a percentage of due transactions, or a number of `transactions`; times take a
+    duration and mean the latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that
+    falls among transactions that never succeeded is above every time.
     """
-    found = _FORM.fullmatch(text)
-    if not found:
+    match = _FORM.fullmatch(text)
+    if not match:
         raise _unreadable(text)
-    name, compare, bound = found[1].replace("on time", "on_time"), _COMPARE[found[2]], found[3]
+    name, compare, bound = match[1].replace("on time", "on_time"), _COMPARE[match[2]], match[3]
     if name in _COUNTS:
         return _count(name, compare, bound, text)
     kind, quantile = _split(name)
@@ -77,8 +77,8 @@ def parse(text: str) -> Condition:
     raise _unreadable(text)
 
 
-def hangs_on_the_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
-    """Whether a condition would be decided otherwise with what was cut as warm-up.
+def depends_on_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
+    """Whether a condition would have another result without the cut of the warm-up.
 
     whole: the answer of the same trial without a cut; None where nothing was cut.
     """
@@ -115,10 +115,10 @@ def _share(summary: Summary, name: str) -> float:
 
 
 def _time(summary: Summary, kind: str, quantile: str) -> float:
-    found: Spread = getattr(summary, kind)
+    spread: Spread = getattr(summary, kind)
     if quantile == "max":
-        return math.inf if found.max is None else found.max
-    estimate = found.estimate(quantile)
+        return math.inf if spread.max is None else spread.max
+    estimate = spread.estimate(quantile)
     return math.inf if estimate is None else estimate.value
 
 

@@ -68,7 +68,7 @@ def likely(row: Row, missed_max: float) -> str:
     return "likely meets" if row.missed.value <= missed_max else "likely misses"
 
 
-def hangs_on_the_cut(row: Row, missed_max: float) -> float | None:
+def depends_on_cut(row: Row, missed_max: float) -> float | None:
     """The share that missed with what was cut as warm-up, where it would contradict the verdict.
 
     None where nothing is claimed, or where both shares lie on one side of the threshold.

@@ -1,6 +1,6 @@
-"""How far B lies from A, with its standard error: intervals, tests and power. Numbers alone.
+"""The difference between B and A, with its standard error: intervals, tests and power.
 
-An effect is a difference of logarithms or of shares; what it is of is known in compare.py. scipy is
+An effect is a difference of logarithms or of shares; compare.py knows of which metric. scipy is
 imported where it is used: it takes longer to load than a command takes to start.
 """
 
@@ -20,14 +20,14 @@ _POWER = 0.8
 # BCa's coverage is 0.89 with 10 values (docs/explanation/method.md, section 4).
 BOOTSTRAP_MIN = 25
 _RESAMPLES = 9999
-# More pairs than these nobody runs.
+# More pairs than these are not worth their time.
 _NEEDED_MAX = 2000
 
 
 class Effect(Struct, frozen=True):
     """A difference between B and A. error: its standard error. freedom: of Student's t. n: pairs.
 
-    Differences that are all the same have an error of 0: then any other value is refuted.
+    Differences that are all the same have an error of 0, which refutes any other value.
     """
 
     value: float
@@ -36,42 +36,41 @@ class Effect(Struct, frozen=True):
     n: int
 
     def half(self, alpha: float = ALPHA) -> float:
-        """Half of its interval."""
-        return _t(self.freedom, 1 - alpha / 2) * self.error
+        """Half the width of its interval."""
+        return student_quantile(self.freedom, 1 - alpha / 2) * self.error
 
     def p(self) -> float:
-        """Two-sided, of no effect."""
+        """The two-sided p-value of no effect."""
         return 2 * self._beyond(abs(self.value))
 
     def p_within(self, margin: float) -> float:
-        """The larger p of two one-sided tests of an effect beyond -margin or margin.
+        """The larger p-value of two one-sided tests of an effect beyond -margin or margin.
 
         Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987.
         """
         return self._beyond(margin - abs(self.value))
 
     def _beyond(self, distance: float) -> float:
-
         if self.error == 0:
             return 0.0 if distance > 0 else 0.5
         return student_cdf(self.freedom, -distance / self.error)
 
     def detectable(self) -> float:
-        """The smallest effect that is found in 8 of 10 cases: (t.975 + t.80) standard errors."""
-        return (_t(self.freedom, 1 - ALPHA / 2) + _t(self.freedom, _POWER)) * self.error
+        """The smallest effect detected in 8 of 10 cases: (t.975 + t.80) standard errors."""
+        return sum(student_quantile(self.freedom, q) for q in (1 - ALPHA / 2, _POWER)) * self.error
 
     def needed(self, margin: float) -> int | None:
-        """With how many pairs in all 8 of 10 would decide, if value and spread are as they seem.
+        """The pairs in all with which 8 of 10 comparisons of this value and spread would decide.
 
-        Nothing is decided where the mean lies further from 0 than two one-sided tests allow, and
-        nearer than a difference needs. None: more pairs than anybody runs.
+        Undecided is a mean farther from 0 than two one-sided tests allow, and nearer than a
+        difference needs. None: more pairs than are worth their time.
         """
         spread = self.error * math.sqrt(self.n)
 
         def decides(n: int) -> bool:
             error = spread / math.sqrt(n)
-            near = max(0.0, margin - _t(n - 1, 1 - ALPHA) * error)
-            far = _t(n - 1, 1 - ALPHA / 2) * error
+            near = max(0.0, margin - student_quantile(n - 1, 1 - ALPHA) * error)
+            far = student_quantile(n - 1, 1 - ALPHA / 2) * error
             return near >= far or self._between(near, far, error, n - 1) <= 1 - _POWER
 
         if spread == 0:
@@ -80,8 +79,7 @@ class Effect(Struct, frozen=True):
         return None if self.n + at >= _NEEDED_MAX else self.n + at
 
     def _between(self, near: float, far: float, error: float, freedom: int) -> float:
-        """How often a mean lies so far from 0, on either side."""
-
+        """The probability of a mean between these distances from 0, on either side."""
         ends = ((near, far), (-far, -near))
         return sum(
             student_cdf(freedom, (high - self.value) / error)
@@ -90,15 +88,10 @@ class Effect(Struct, frozen=True):
         )
 
 
-def _t(freedom: float, q: float) -> float:
-
-    return student_quantile(freedom, q)
-
-
 def over_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect | None:
-    """The mean difference with Student's t of k - 1 degrees; None of fewer than two.
+    """The mean difference with Student's t of k - 1 degrees; None for fewer than two.
 
-    error_min: a standard error below which nobody believes that of the mean.
+    error_min: the least standard error of the mean that is plausible.
     """
     k = len(differences)
     if k < 2:
@@ -108,7 +101,7 @@ def over_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect |
 
 
 def over_trials(a: Sequence[float], b: Sequence[float], error_min: float = 0.0) -> Effect | None:
-    """B's mean less A's, trials that are no pairs; None of fewer than two of either.
+    """B's mean less A's for trials that are no pairs; None for fewer than two of either.
 
     Welch, Biometrika 34, 1947.
     """
@@ -130,10 +123,10 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
 
 
 def share_error(a: tuple[int, int], b: tuple[int, int]) -> float:
-    """The standard error of a difference of two shares, (hits, due) each, that counts alone have.
+    """The standard error of a difference of two shares, (hits, due) each, by the counts alone.
 
-    With one hit and one miss added to each, so that it is not 0 where nothing or all was hit
-    (Agresti and Caffo, The American Statistician 54, 2000).
+    With one hit and one miss added to each, so that it is not 0 where none or all are hits (Agresti
+    and Caffo, The American Statistician 54, 2000).
     """
 
     def part(hits: int, due: int) -> float:
@@ -144,7 +137,7 @@ def share_error(a: tuple[int, int], b: tuple[int, int]) -> float:
 
 
 def bca(values: Sequence[float], seed: int) -> tuple[float, float] | None:
-    """The BCa interval of the mean; None of fewer than 25 values, or of values all the same.
+    """The BCa interval of the mean; None for fewer than 25 values, or values all the same.
 
     Efron, J. Am. Stat. Assoc. 82, 1987, by scipy.
     """
@@ -153,27 +146,27 @@ def bca(values: Sequence[float], seed: int) -> tuple[float, float] | None:
     import numpy as np
     from scipy.stats import bootstrap
 
-    found = bootstrap(
+    interval = bootstrap(
         (np.asarray(values),),
         np.mean,
         n_resamples=_RESAMPLES,
         method="BCa",
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return float(found.low), float(found.high)
+    return float(interval.low), float(interval.high)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """p values as they are to be read when so many were looked at (Holm 1979), in their order."""
-    found, least = [0.0] * len(ps), 0.0
+    """p-values adjusted for their number (Holm 1979), in their order."""
+    adjusted, least = [0.0] * len(ps), 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         least = max(least, min(1.0, (len(ps) - rank) * ps[place]))
-        found[place] = least
-    return found
+        adjusted[place] = least
+    return adjusted
 
 
 def ratio_of(middle: float, low: float, high: float, n: int) -> Estimate:
-    """exp of a difference of logarithms; what is beyond every number becomes infinite."""
+    """exp of a difference of logarithms; infinite where that overflows."""
     return Estimate(_exp(middle), _exp(low), _exp(high), n)
 
 

@@ -1,7 +1,7 @@
-"""A share that missed against the share that may: what an interval allows to say. Pure.
+"""The verdict on a share that missed, by its interval and the share that may miss. Pure.
 
-"Meets" is claimed where even the upper end of the interval lies within what may miss, "misses"
-where its lower end lies beyond; everything else is not known.
+"Meets": even the upper end of the interval is within the allowed share. "Misses": its lower end is
+above it. Everything else is unknown.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from msgspec import Struct
 from pgpaces.result import Estimate, Trial
 
 Verdict = Literal["meets", "misses", "unknown"]
-# A verdict where it is the first thing that is seen.
+# A verdict as a headline.
 WORDS: Mapping[Verdict, str] = {"meets": "PASS", "misses": "FAIL", "unknown": "UNKNOWN"}
-# The share that may miss where no other was asked for.
+# The default of the share that may miss.
 ALLOWED = 0.05
 
 
 def allowed(trial: Trial) -> float:
-    """The share of what is due in a trial that may be missed, 0 to 1."""
-    asked = trial.plan.missed_max
-    return asked if isinstance(asked, float) and 0 < asked < 1 else ALLOWED
+    """The share of due transactions of a trial that may miss, 0 to 1."""
+    missed_max = trial.plan.missed_max
+    return missed_max if isinstance(missed_max, float) and 0 < missed_max < 1 else ALLOWED
 
 
 def limited(trial: Trial) -> bool:
@@ -33,7 +33,7 @@ def limited(trial: Trial) -> bool:
 
 
 def verdict(missed: Estimate | None, share: float) -> Verdict:
-    """Whether what missed is within a share; nothing is known where nothing was due."""
+    """The verdict on a missed share; None: nothing was due, which is unknown."""
     if missed is None:
         return "unknown"
     if missed.high <= share:
@@ -42,12 +42,12 @@ def verdict(missed: Estimate | None, share: float) -> Verdict:
 
 
 def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | None:
-    """The seconds of measurement that would decide, about; `seconds` were not enough.
+    """The approximate seconds of measurement that would decide; `seconds` were not enough.
 
-    Wilson's interval, turned round: it ends at h where (h - p)^2 = z^2 h (1 - h) phi / n, which
-    gives phi / n from the end that there is, and the n at which it ends at the threshold. So it
-    is right if the share stays what it was seen to be. None where it is decided, or nothing is
-    known; infinite where the share lies on the threshold.
+    Wilson's interval, inverted: it ends at h where (h - p)^2 = z^2 h (1 - h) phi / n, which gives
+    phi / n from the present end, and the n with which it ends at the threshold, if the share stays
+    as measured. None where it is decided, or nothing is known; infinite where the share is on the
+    threshold.
     """
     if missed is None or verdict(missed, share) != "unknown":
         return None
@@ -61,7 +61,7 @@ def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | N
 
 
 class Limit(Struct, frozen=True):
-    """The resource that was the limit where trials missed, and what says so."""
+    """The resource that was the limit where trials missed, and the evidence."""
 
     key: str
     name: str

@@ -1,4 +1,4 @@
-"""Machines of one kind: does one of them stand apart from the others? Digests in, findings out."""
+"""Machines of one kind: does one of them differ from the others? Digests in, findings out."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Apart(Struct, frozen=True):
     """A machine against the others of its kind.
 
     ratio: its mean service time over theirs, with the interval of Student's t over pairs (n).
-    apart: it differs by more than 5 %, be it said of one machine too many in 5 % of experiments at
-    most. Of two machines, none can be told to be the odd one: both are apart from each other.
+    apart: it differs by more than 5 %; at most 5 % of experiments name a machine too many. With two
+    machines, either may be the odd one: both are apart from each other.
     """
 
     name: str
@@ -36,14 +36,14 @@ class Apart(Struct, frozen=True):
 
 
 def compare(digests: Iterable[Digest], kinds: Mapping[str, str]) -> tuple[Apart, ...]:
-    """Each machine of a kind that has several, as far as there are three pairs of it.
+    """Each machine of a kind that has several, if there are three pairs of it.
 
     A pair: the logarithm of a machine's mean service time in a cell and block, less the mean of
     those of the others of its kind in the same cell and block. Student's two-sided test of
-    |log ratio| <= log 1.05 over the pairs, at 5 % over as many machines as are left, of all kinds
-    (Holm 1979). Of the machines that it finds the one that differs most is apart; then it is no
-    yardstick for the others any more, and the rest is looked at anew, so that a slow machine does
-    not make the good ones look fast (swamping: Rosner, Technometrics 25, 1983).
+    |log ratio| <= log 1.05 over the pairs, at 5 % over the number of remaining machines of all
+    kinds (Holm 1979). Of the machines that it rejects the one that differs most is apart; then the
+    test is repeated without it, so that a slow machine does not make the good ones look fast
+    (swamping: Rosner, Technometrics 25, 1983).
     """
     groups: dict[tuple[str, str, int], dict[str, float]] = {}
     for digest in digests:
@@ -56,43 +56,41 @@ def compare(digests: Iterable[Digest], kinds: Mapping[str, str]) -> tuple[Apart,
     by_kind: dict[str, list[Logs]] = {}
     for (kind, _, _), logs in groups.items():
         by_kind.setdefault(kind, []).append(logs)
-    tests = sum(len(set().union(*found)) for found in by_kind.values())
-    return tuple(each for kind, found in by_kind.items() for each in judged(kind, found, tests))
+    tests = sum(len(set().union(*groups)) for groups in by_kind.values())
+    return tuple(each for kind, logs in by_kind.items() for each in of_kind(kind, logs, tests))
 
 
-def judged(kind: str, groups: Sequence[Logs], tests: int) -> Iterator[Apart]:
+def of_kind(kind: str, groups: Sequence[Logs], tests: int) -> Iterator[Apart]:
     """The machines of a kind, those that are apart first. tests: machines of all kinds."""
-    left = list(dict.fromkeys(name for logs in groups for name in logs))
+    rest = list(dict.fromkeys(name for logs in groups for name in logs))
     while True:
-        found = {name: _against(name, left, groups) for name in left}
-        able = {name: test for name, test in found.items() if test}
-        if not able:
+        results = {name: test for name in rest if (test := _against(name, rest, groups))}
+        if not results:
             return
-        apart = [name for name, (p, _) in able.items() if p < _TAIL / tests]
-        if not apart or len(left) < 3:
+        apart = [name for name, (p, _) in results.items() if p < _TAIL / tests]
+        if not apart or len(rest) < 3:
             both = bool(apart)
-            yield from (Apart(name, kind, ratio, both) for name, (_, ratio) in able.items())
+            yield from (Apart(name, kind, ratio, both) for name, (_, ratio) in results.items())
             return
-        first = max(apart, key=lambda name: abs(math.log(able[name][1].value)))
-        yield Apart(first, kind, able[first][1], True)
-        left.remove(first)
+        first = max(apart, key=lambda name: abs(math.log(results[name][1].value)))
+        yield Apart(first, kind, results[first][1], True)
+        rest.remove(first)
         tests -= 1
 
 
 def _against(
-    name: str, left: Sequence[str], groups: Sequence[Logs]
+    name: str, rest: Sequence[str], groups: Sequence[Logs]
 ) -> tuple[float, Estimate] | None:
-    """p and ratio of a machine against the others that are left; None of too few pairs."""
-
-    errors = [
+    """p and ratio of a machine against the others of the rest; None with too few pairs."""
+    differences = [
         logs[name] - fmean(others)
         for logs in groups
-        if name in logs and (others := [logs[n] for n in left if n in logs and n != name])
+        if name in logs and (others := [logs[n] for n in rest if n in logs and n != name])
     ]
-    if len(errors) < _PAIRS_MIN:
+    if len(differences) < _PAIRS_MIN:
         return None
-    k, middle = len(errors), fmean(errors)
-    error = stdev(errors) / math.sqrt(k)
+    k, middle = len(differences), fmean(differences)
+    error = stdev(differences) / math.sqrt(k)
     half = student_quantile(k - 1, 1 - _TAIL / 2) * error
     ends = (math.exp(middle - half), math.exp(middle + half))
     beyond = abs(middle) - _MARGIN

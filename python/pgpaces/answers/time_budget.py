@@ -1,9 +1,9 @@
 """A time budget over the cells of a design: which trial is worth its time. Pure.
 
-A first pass runs every cell once, in trials short enough that most of the budget is left. What is
-left goes where a trial decides, in turn: to the cell of which it is not known whether it holds, and
-which takes least to know it; to the cell that is most in the way of an order of all cells by what
-they missed. The k-th trial of a cell is of block k, so all cells meet the same arrivals in it.
+A first pass runs every cell once, in trials short enough that most of the budget is left. The rest
+goes, in turn, to the cell whose verdict is unknown and takes the least time to decide, and to the
+cell that contributes most to a wrong order of all cells by missed share. The k-th trial of a cell
+is of block k, so all cells meet the same arrivals in it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from statistics import fmean
 
 from msgspec import Struct
 
@@ -22,28 +23,29 @@ from pgpaces.answers.sequential import Ask, Tell, last_attempts
 from pgpaces.design import Cell, place
 from pgpaces.errors import PlanError
 
-# Of the budget that the first pass takes, if trials may be as long as that.
+# The share of the budget for the first pass.
 FIRST = 0.4
-# Shorter trials say next to nothing, and are spent on connecting.
+# Shorter trials measure next to nothing, and consist mostly of connecting.
 SHORTEST_S = 5
-# What a trial takes about beside its load: connecting, looking at the data, storing its answer.
-_AROUND_S = 1.0
-# Where there was a longer pause between two trials, nobody worked on the experiment.
+# Approximate overhead of a trial: connecting, checking the data, storing its answer.
+_OVERHEAD_S = 1.0
+# In a longer pause between two trials the experiment was not running.
 _PAUSE_MAX_S = 60.0
-# So many trials of a cell, none of them valid, and there is no point in another one.
+# After this many trials of a cell, none of them valid, it gets no more.
 _VAIN = 3
-# Of a trial that somebody ended, or that a crash did.
+# States of a trial that the user or a crash ended.
 _CUT = ("interrupted", "running")
-# A pair is in order where the chance that it is not is no more than this.
+# The largest probability that two cells are in the wrong order for their order to count as known.
 _WRONG = 0.025
 
 
 class TimeBudget(Struct, frozen=True):
     """A time budget: how the time of a machine is spent.
 
-    budget_s: of each machine, from its first trial on. missed_max: up to this share missed a cell
-    holds. seed: of the design. trial_s: how long a trial is, warm-up apart; None: so long that the
-    first pass leaves most of the budget. warmup_s: of each trial; None: a tenth, at most 30 s.
+    budget_s: of each machine, from its first trial on. missed_max: the largest missed share that
+    meets the goal. seed: of the design. trial_s: the length of a trial without warm-up; None: so
+    that the first pass leaves most of the budget. warmup_s: of each trial; None: a tenth, at most
+    30 s.
     """
 
     budget_s: float
@@ -54,7 +56,7 @@ class TimeBudget(Struct, frozen=True):
 
 
 class _Open(Struct, frozen=True):
-    """What a trial of a cell helps to know. rank, then need: what comes first."""
+    """A question that a trial of a cell may answer. rank, then need: their order."""
 
     cell: Cell
     rank: int
@@ -63,54 +65,56 @@ class _Open(Struct, frozen=True):
 
 
 def trial_s(goal: TimeBudget, cells: Sequence[Cell]) -> float:
-    """How long each trial of these cells is, warm-up apart, in whole seconds where it is chosen."""
+    """The length of each trial of these cells without warm-up; in whole seconds if not set."""
     if goal.trial_s is not None:
         return goal.trial_s
-    each = FIRST * goal.budget_s / len(cells) - _AROUND_S
+    each = FIRST * goal.budget_s / len(cells) - _OVERHEAD_S
     if goal.warmup_s is not None:
         return max(SHORTEST_S, math.floor(each - goal.warmup_s))
     return max(SHORTEST_S, math.floor(max(each / 1.1, each - 30)))
 
 
 def takes_s(goal: TimeBudget, cells: Sequence[Cell]) -> float:
-    """What a trial takes about, with all that is around it."""
+    """The approximate time of a trial, with warm-up and overhead."""
     length = trial_s(goal, cells)
     warmup_s = min(length / 10, 30) if goal.warmup_s is None else goal.warmup_s
-    return length + warmup_s + _AROUND_S
+    return length + warmup_s + _OVERHEAD_S
 
 
 def check(goal: TimeBudget, cells: Sequence[Cell]) -> None:
-    """Raises PlanError where the budget does not even allow a trial of each cell."""
+    """Raises PlanError where the budget does not allow a trial of each cell."""
     first_s = takes_s(goal, cells) * len(cells)
     if first_s <= goal.budget_s:
         return
     length = trial_s(goal, cells)
-    least = "" if goal.trial_s is not None else ", the shortest there are,"
+    least = "" if goal.trial_s is not None else ", the shortest possible,"
     raise PlanError(
         f"one trial of {length:g} s{least} of each of {len(cells)} cells takes"
-        f" {math.ceil(first_s)} s, and within {goal.budget_s:g} s it is to be done",
-        f"allow {math.ceil(first_s)} s or, to have trials left for what is not clear then,"
+        f" {math.ceil(first_s)} s, and the time budget is {goal.budget_s:g} s",
+        f"allow {math.ceil(first_s)} s or, for more trials where the answer is unknown,"
         f" {math.ceil(first_s / FIRST)} s; or name fewer levels"
         + ("" if goal.trial_s is None else ", or shorter trials"),
     )
 
 
 def ask(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> Ask | None:
-    """The next trial; None where the budget has no room for it, or nothing is open."""
-    every = _own(cells, tells)
-    own = {key: last_attempts(trials) for key, trials in every.items()}
+    """The next trial; None where the budget has no room for it, or no question is open."""
+    attempts = _by_cell(cells, tells)
+    own = {key: last_attempts(trials) for key, trials in attempts.items()}
     length = trial_s(goal, cells)
     left_s = goal.budget_s - spent_s(goal, cells, tells)
-    untried = [cell for cell in cells if not own[cell.key]]
-    if untried:
-        cell = min(untried, key=lambda cell: place(goal.seed, 1, cell))
+    new = [cell for cell in cells if not own[cell.key]]
+    if new:
+        cell = min(new, key=lambda cell: place(goal.seed, 1, cell))
         return _next(cell, (), length, "") if takes_s(goal, cells) <= left_s else None
-    # Of these cells: those of other machines were run at the same time.
-    pauses_s = _usual_pause_s([t for trials in every.values() for t in trials])
+    # The median, as creating the data once is unusual. Only of these cells: those of other machines
+    # ran at the same time.
+    pauses = sorted(_pauses_s([t for trials in attempts.values() for t in trials]))
+    pause_s = pauses[len(pauses) // 2] if pauses else 0.0
     for each in _open(goal, cells, own, left_s):
         trials = own[each.cell.key]
-        took = [_took_s(goal, cells, one) for one in trials]
-        if sum(took) / len(took) + pauses_s <= left_s:
+        mean_s = fmean(_took_s(goal, cells, one) for one in trials)
+        if mean_s + pause_s <= left_s:
             return _next(each.cell, trials, length, each.why)
     return None
 
@@ -122,7 +126,7 @@ def first(goal: TimeBudget, cells: Sequence[Cell]) -> list[Ask]:
 
 
 def expected(goal: TimeBudget, cells: Sequence[Cell]) -> list[Ask]:
-    """The first pass, and as many more trials as fit: nobody knows of which cells."""
+    """The first pass, and as many more trials as fit, of cells not yet known."""
     count = int(goal.budget_s / takes_s(goal, cells))
     passes = [
         Ask(each.cell, block, each.options)
@@ -133,7 +137,7 @@ def expected(goal: TimeBudget, cells: Sequence[Cell]) -> list[Ask]:
 
 
 def left(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> int:
-    """How many trials the rest of the budget has room for; 0 where none is next."""
+    """The trials for which the rest of the budget has room; 0 where none is next."""
     if ask(goal, cells, tells) is None:
         return 0
     rest = goal.budget_s - spent_s(goal, cells, tells)
@@ -142,8 +146,12 @@ def left(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> int:
 
 def given_up(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> str:
     """Which cells have no trial that ended; empty where each has one."""
-    own = _own(cells, tells)
-    without = [cell for cell in cells if not any(_ended(t) for t in own[cell.key])]
+    own = _by_cell(cells, tells)
+    without = [
+        cell
+        for cell in cells
+        if not any(t.digest and t.digest.trial.state == "finished" for t in own[cell.key])
+    ]
     if not without or ask(goal, cells, tells) is not None:
         return ""
     errors = [t.error for cell in without for t in own[cell.key] if t.error]
@@ -152,13 +160,13 @@ def given_up(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> 
 
 
 def spent_s(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> float:
-    """What the trials of these cells took of the budget, with the pauses between them."""
-    own = [t for found in _own(cells, tells).values() for t in found]
+    """The time of the trials of these cells, with the pauses between them."""
+    own = [t for trials in _by_cell(cells, tells).values() for t in trials]
     return sum(_took_s(goal, cells, t) for t in own) + sum(_pauses_s(own))
 
 
 def took_s(digests: Iterable[Digest]) -> float:
-    """What trials took, with the pauses between them; machines work at the same time."""
+    """The time of trials, with the pauses between them; machines work at the same time."""
     total, last = 0.0, -math.inf
     for each in sorted(digests, key=lambda digest: digest.trial.started_at):
         start = each.trial.started_at.timestamp()
@@ -170,33 +178,29 @@ def took_s(digests: Iterable[Digest]) -> float:
     return total
 
 
-def _own(cells: Sequence[Cell], tells: Sequence[Tell]) -> dict[str, list[Tell]]:
-    found: dict[str, list[Tell]] = {cell.key: [] for cell in cells}
+def _by_cell(cells: Sequence[Cell], tells: Sequence[Tell]) -> dict[str, list[Tell]]:
+    own: dict[str, list[Tell]] = {cell.key: [] for cell in cells}
     for each in tells:
-        if each.cell.key in found:
-            found[each.cell.key].append(each)
-    return found
-
-
-def _ended(tells: Tell) -> bool:
-    return tells.digest is not None and tells.digest.trial.state == "finished"
+        if each.cell.key in own:
+            own[each.cell.key].append(each)
+    return own
 
 
 def _lasted_s(digest: Digest) -> float:
-    """Of one that nobody ended, what was measured."""
+    """The time of a trial; the measured time where its end is unknown."""
     trial = digest.trial
     if trial.ended_at is None:
         return (trial.measured_ns or 0) / 1e9
     return max(0.0, (trial.ended_at - trial.started_at).total_seconds())
 
 
-def _took_s(goal: TimeBudget, cells: Sequence[Cell], tells: Tell) -> float:
-    """What a trial took; one that could not be run is taken for as long as any."""
-    return takes_s(goal, cells) if tells.digest is None else _lasted_s(tells.digest)
+def _took_s(goal: TimeBudget, cells: Sequence[Cell], tell: Tell) -> float:
+    """The time of a trial; the expected one where it could not be run."""
+    return takes_s(goal, cells) if tell.digest is None else _lasted_s(tell.digest)
 
 
 def _pauses_s(tells: Iterable[Tell]) -> list[float]:
-    """Between the end of a trial and the start of the next one: copies of data, servers."""
+    """The times between the end of a trial and the start of the next: copies of data, servers."""
     trials = sorted((t.digest.trial for t in tells if t.digest), key=lambda t: t.started_at)
     return [
         min(_PAUSE_MAX_S, pause)
@@ -204,12 +208,6 @@ def _pauses_s(tells: Iterable[Tell]) -> list[float]:
         if before.ended_at is not None
         and (pause := (after.started_at - before.ended_at).total_seconds()) > 0
     ]
-
-
-def _usual_pause_s(tells: Sequence[Tell]) -> float:
-    """The median: making data once is not usual."""
-    pauses = sorted(_pauses_s(tells))
-    return pauses[len(pauses) // 2] if pauses else 0.0
 
 
 def _next(cell: Cell, trials: Sequence[Tell], length: float, why: str) -> Ask:
@@ -225,27 +223,27 @@ def _next(cell: Cell, trials: Sequence[Tell], length: float, why: str) -> Ask:
 def _open(
     goal: TimeBudget, cells: Sequence[Cell], own: Mapping[str, Sequence[Tell]], left_s: float
 ) -> list[_Open]:
-    """What is not known, what is worth most first. Verdicts and orders have every other trial.
+    """Open questions, the most valuable first. Verdicts and orders alternate.
 
-    A verdict that takes more than there is left comes last.
+    A verdict that takes more time than is left comes last.
     """
     rows = [row(cell, [t.digest for t in own[cell.key] if t.digest is not None]) for cell in cells]
-    known = [each for each in rows if _counts(each)]
-    found = [
+    measured = [each for each in rows if _counts(each)]
+    questions = [
         _Open(each.cell, 0, float(len(own[each.cell.key])), "it has no valid trial")
         for each in rows
         if not _counts(each) and len(own[each.cell.key]) < _VAIN
     ]
     turn = (sum(len(trials) for trials in own.values()) - len(cells)) % 2
     length, takes = trial_s(goal, cells), takes_s(goal, cells)
-    for cell, load_s in _verdicts(known, goal.missed_max):
+    for cell, load_s in _verdicts(measured, goal.missed_max):
         need_s = load_s * takes / length
         rank = 1 + turn if need_s <= left_s else 3
-        found.append(_Open(cell, rank, need_s, "does it hold?"))
-    for cell, worth, other in _orders(known, length):
-        found.append(_Open(cell, 2 - turn, -worth, f"does it miss more than {other}?"))
-    found.sort(key=lambda each: (each.rank, each.need, place(goal.seed, 1, each.cell)))
-    return found
+        questions.append(_Open(cell, rank, need_s, "does it meet the limit?"))
+    for cell, worth, other in _orders(measured, length):
+        questions.append(_Open(cell, 2 - turn, -worth, f"does it miss more than {other}?"))
+    questions.sort(key=lambda each: (each.rank, each.need, place(goal.seed, 1, each.cell)))
+    return questions
 
 
 def _counts(of: Row) -> bool:
@@ -257,7 +255,7 @@ def _seconds(of: Row) -> float:
 
 
 def _verdicts(rows: Iterable[Row], missed_max: float) -> Iterable[tuple[Cell, float]]:
-    """Cells of which it is not known whether they hold, and seconds of load that would tell."""
+    """Cells whose verdict is unknown, and the seconds of load that would decide it."""
     for each in rows:
         if crossing.verdict(each, missed_max) == "unknown":
             needed = crossing.needed_s(each, missed_max)
@@ -265,11 +263,11 @@ def _verdicts(rows: Iterable[Row], missed_max: float) -> Iterable[tuple[Cell, fl
 
 
 def _orders(rows: Sequence[Row], length: float) -> Iterable[tuple[Cell, float, Cell]]:
-    """Cells whose order to another one is open, what a trial of one is worth, and that other one.
+    """Cells whose order to another one is open, the worth of a trial of each, and the other cell.
 
-    The worth is how many pairs fewer are expected in the wrong order. A pair is in it with a
-    chance that the distance of its shares in standard errors gives; of that each cell has its part
-    of the variance, which a trial takes down as it adds to its time.
+    The worth is the expected decrease of pairs in the wrong order. The probability that a pair is
+    follows from the difference of its shares in standard errors; each cell has its part of it by
+    its part of the variance, which a trial decreases in proportion to the added time.
     """
     import numpy as np
 
@@ -290,7 +288,7 @@ def _orders(rows: Sequence[Row], length: float) -> Iterable[tuple[Cell, float, C
 
 
 def _variance(of: Row) -> float:
-    """Of the share missed: with a hit and a miss more than were seen, so that it is never 0."""
+    """Of the missed share, with one hit and one miss added, so that it is never 0."""
     due = of.counts.due
     phi = sum(digest.summary.phi * digest.summary.counts.due for digest in of.trials) / due
     share = (of.counts.missed + 1) / (due + 2)

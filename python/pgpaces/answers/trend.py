@@ -186,4 +186,4 @@ def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -
         error = max(error, share_error(compare.hits(baseline), compare.hits(now)))
     effect = Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))
     # No number of earlier runs makes the new one's own share of the spread smaller.
-    return replace(compare.concluded(base, effect), needed=None)
+    return replace(compare.conclude(base, effect), needed=None)

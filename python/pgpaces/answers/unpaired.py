@@ -1,8 +1,8 @@
-"""A or B from trials that are stored and were not run as pairs: what they allow. Pure.
+"""A or B from stored trials that were not run as pairs. Pure.
 
 Trials of the blocks of an experiment are pairs. Others are compared as two groups, which is weaker:
-how the machine drifted is in the difference, and where all of one group ran before all of the
-other nothing can take it out again.
+the difference includes the drift of the machine, which nothing can remove where all of one group
+ran before all of the other.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.effect import Effect, over_trials, share_error
 from pgpaces.result import Estimate
 
-# What a machine may drift between two groups: the standard deviation of each, as in
+# The drift of a machine between two groups: the standard deviation of each, as in
 # docs/explanation/method.md, section 6.
 _DRIFT = 0.08
 _TRIALS_MIN = 2
 
 
 def verdict(a: Iterable[Digest], b: Iterable[Digest], goal: ComparisonGoal) -> Verdict:
-    """The verdict on stored trials; those that did not end or are not valid are left out."""
+    """The verdict on stored trials, without those that did not end or are invalid."""
     of_a, of_b = [d for d in a if sound(d)], [d for d in b if sound(d)]
     pairs = blocks(of_a, of_b)
     if 2 * len(pairs) >= max(len(of_a), len(of_b), 2 * _TRIALS_MIN):
@@ -40,9 +40,9 @@ def verdict(a: Iterable[Digest], b: Iterable[Digest], goal: ComparisonGoal) -> V
 
 
 def blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
-    """Trials of one block of one experiment, in which the order was random.
+    """Pairs of trials of one block of one experiment, whose order was random.
 
-    They are alike in all levels but those of the factors that A and B have no level of in common.
+    The two have the same levels except of those factors in which A and B have no common level.
     """
     of_a, of_b = _levels(a), _levels(b)
     values = [
@@ -76,9 +76,9 @@ def _key(levels: Mapping[str, str], digest: Digest, compared: set[str]) -> objec
 
 
 def is_mixed(order: Sequence[bool]) -> bool:
-    """Whether two groups ran among each other; order: which group, by time.
+    """Whether the trials of two groups alternated; order: whether each is of B, by time.
 
-    Random order changes sides 2 a b / (a + b) times; half of that is taken for mixed, at least 2.
+    A random order changes groups 2 a b / (a + b) times; mixed is half of that, at least 2.
     """
     changes = sum(one != other for one, other in itertools.pairwise(order))
     b = sum(order)
@@ -88,46 +88,42 @@ def is_mixed(order: Sequence[bool]) -> bool:
 def unpaired(a: Sequence[Side], b: Sequence[Side], goal: ComparisonGoal, *, mixed: bool) -> Verdict:
     """Two groups of trials by Welch's test on the logarithms, or shares, of each trial.
 
-    mixed: they ran among each other. If not, a drift of 8 % (standard deviation) of each group's
-    level is added to the error, so that a large difference is still found and a small one is not
-    claimed. A share near its limit moves much more than the machine does, so of shares of groups
-    apart nothing is claimed.
+    mixed: they alternated. If not, a drift of 8 % (standard deviation) of each group's level is
+    added to the error, so that there is a verdict on a large difference and none on a small one. A
+    share near its limit moves much more than the machine does, so there is no verdict on shares.
     """
     metric = goal.primary
     basis: compare.Basis = "trials" if mixed else "apart"
     count = min(len(a), len(b))
     base = Verdict("inconclusive", "few", metric, goal.margin, count, basis)
-    known, effect = _effect(a, b, metric, mixed=mixed)
-    if known < len(a) + len(b):
-        return replace(base, why="unbounded", undefined=len(a) + len(b) - known)
+    defined, effect = _effect(a, b, metric, mixed=mixed)
+    if defined < len(a) + len(b):
+        return replace(base, why="unbounded", undefined=len(a) + len(b) - defined)
     if effect is None:
         return replace(base, estimate=_alone(a, b, metric), needed=_TRIALS_MIN)
-    found = [(METRICS[name], *_effect(a, b, METRICS[name], mixed=mixed)) for name in goal.secondary]
-    others = [(m, e) for m, n, e in found if e and n == len(a) + len(b) and _tells(m, mixed=mixed)]
-    said = compare.concluded(replace(base, secondary=compare.secondaries(others)), effect)
-    if not _tells(metric, mixed=mixed):
-        return replace(said, outcome="inconclusive", why="apart", needed=None)
-    # More trials of groups that are apart make no drift smaller.
-    return (
-        said if mixed or said.outcome != "inconclusive" else replace(said, why="apart", needed=None)
-    )
-
-
-def _tells(metric: Metric, *, mixed: bool) -> bool:
-    return mixed or metric.scale == "ratio"
+    others = []
+    for other in (METRICS[name] for name in goal.secondary):
+        n, of_other = _effect(a, b, other, mixed=mixed)
+        if of_other and n == len(a) + len(b) and (mixed or other.scale == "ratio"):
+            others.append((other, of_other))
+    verdict = compare.conclude(replace(base, secondary=compare.secondaries(others)), effect)
+    # More trials do not decrease the drift between groups that did not alternate.
+    if mixed or (metric.scale == "ratio" and verdict.outcome != "inconclusive"):
+        return verdict
+    return replace(verdict, outcome="inconclusive", why="apart", needed=None)
 
 
 def _effect(
     a: Sequence[Side], b: Sequence[Side], metric: Metric, *, mixed: bool
 ) -> tuple[int, Effect | None]:
-    """How many trials have a number, and what they say together."""
+    """The number of trials with a value, and the effect."""
     of_a, of_b = compare.numbers(a, metric), compare.numbers(b, metric)
     share = metric.scale == "share"
     error_min = share_error(compare.hits(a), compare.hits(b)) if share else 0.0
     effect = over_trials(of_a, of_b, error_min)
     if effect is not None and not mixed and not share:
         error = math.hypot(effect.error, _DRIFT * math.sqrt(2))
-        # Of a drift that is given, not estimated: no degrees of freedom are lost to it.
+        # The drift is a constant, not an estimate: it costs no degrees of freedom.
         freedom = effect.freedom * (error / effect.error) ** 4 if effect.error else math.inf
         effect = Effect(effect.value, error, min(freedom, 1e9), effect.n)
     return len(of_a) + len(of_b), effect

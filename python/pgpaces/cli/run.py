@@ -108,12 +108,12 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
         from pgpaces.cli import report
 
         report.write_of(params["store_path"], outcome.trial.id, params["output"])
-    if fails is not None and condition.hangs_on_the_cut(fails, outcome.summary, outcome.whole):
+    if fails is not None and condition.depends_on_cut(fails, outcome.summary, outcome.whole):
         text = f"--fail-if '{params['fail_if']}' is decided by the warm-up that was left out"
         click.echo(f"warning: {text}: see the finding above", err=True)
     failed = fails is not None and fails(outcome.summary)
     if fails is not None and failed:
-        value = fails.seen(outcome.summary)
+        value = fails.measured(outcome.summary)
         click.echo(f"--fail-if '{fails.text}' is true: it is {value}", err=True)
     return _exit_code(outcome, failed)
 

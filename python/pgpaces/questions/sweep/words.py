@@ -385,7 +385,7 @@ def _by_cell(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence
 def _warmup_dependence(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
     """The cells whose verdict would be another one without the warm-up cut."""
     for row in rows:
-        if (uncut := crossing.hangs_on_the_cut(row, material.missed_max)) is not None:
+        if (uncut := crossing.depends_on_cut(row, material.missed_max)) is not None:
             missed = f"with the warm-up that was cut {100 * uncut:.2g} % missed"
             text = f"{cell_name(row.cell)}: {missed}, so the verdict hangs on the cut."
             yield Sentence(text, "warning")
