@@ -165,7 +165,7 @@ def run_scripts(dsn: str, folder: Path) -> list[str]:
 
 
 def reasons(found: Captured) -> dict[str, str]:
-    return {left.text: left.reason for left in found.left}
+    return {each.text: each.reason for each in found.excluded}
 
 
 @pytest.mark.parametrize("values", [True, False], ids=["values", "no values"])
@@ -175,8 +175,10 @@ def test_every_statement_of_an_application_becomes_a_script_that_runs(
     found = capture(CaptureOptions(executed, tmp_path / "made", values=values))
     ours = ("BEGIN", "ROLLBACK", "SET LOCAL pg_stat_statements")
     wrong = {text: why for text, why in reasons(found).items() if not text.startswith(ours)}
-    assert {why for why in wrong.values()} <= {"looks at the server's own catalogs and statistics"}
-    assert len(found.taken) >= len(STATEMENTS) - 1, "two differ in a literal alone"
+    assert {why for why in wrong.values()} <= {
+        "reads only the server's own catalogs and statistics"
+    }
+    assert len(found.scripts) >= len(STATEMENTS) - 1, "two differ in a literal alone"
     assert any("guessed, each by itself" in note for note in found.notes)
     assert run_scripts(executed, tmp_path / "made") == []
     pgpaces.workload.read(tmp_path / "made")
@@ -186,7 +188,7 @@ def test_what_a_log_has_runs_too(counting: Counting, executed: str, tmp_path: Pa
     counting.execute("SET log_statement = 'all'", *STATEMENTS[:12], dbname="shop")
     logs = tuple(counting.logs.glob("*.csv"))
     found = capture(CaptureOptions(executed, tmp_path / "made", logs))
-    one = next(each for each in found.taken if "big = $1" in each.entry.text)
+    one = next(each for each in found.scripts if "big = $1" in each.entry.text)
     assert one.sources == {"from the log": 2}
     assert "big = 170000000000 AND word = 'it''s'" in one.script
     assert run_scripts(executed, tmp_path / "made") == []
@@ -222,13 +224,13 @@ def test_a_role_that_only_monitors_is_enough_and_is_told_what_it_lacks(
     assert "pg_read_all_stats" in (none.value.hint or "")
     counting.execute("GRANT pg_monitor TO u_limited")
     found = capture(CaptureOptions(limited, tmp_path / "made"))
-    assert len(found.taken) >= len(STATEMENTS) - 1
+    assert len(found.scripts) >= len(STATEMENTS) - 1
     assert any("hidden from this role" in note for note in found.notes)
-    assert "by statistics" not in {kind for each in found.taken for kind in each.sources}
+    assert "by statistics" not in {kind for each in found.scripts for kind in each.sources}
     counting.execute("GRANT pg_read_all_data TO u_limited")
     found = capture(CaptureOptions(limited, tmp_path / "more"))
     assert not any("hidden" in note for note in found.notes)
-    assert "by statistics" in {kind for each in found.taken for kind in each.sources}
+    assert "by statistics" in {kind for each in found.scripts for kind in each.sources}
 
 
 def test_a_database_without_the_extension_is_told(counting: Counting, tmp_path: Path) -> None:
@@ -251,8 +253,8 @@ def test_statements_within_functions_are_not_scripts(
 ) -> None:
     counting.execute("SET pg_stat_statements.track = 'all'", "CALL note('x')", dbname="shop")
     found = capture(CaptureOptions(executed, tmp_path / "made"))
-    assert found.seen.nested[0] >= 1
-    assert not [each for each in found.taken if "VALUES (w)" in each.entry.text]
+    assert found.server.nested[0] >= 1
+    assert not [each for each in found.scripts if "VALUES (w)" in each.entry.text]
 
 
 def test_the_most_important_are_taken_and_the_rest_is_said(
@@ -260,11 +262,11 @@ def test_the_most_important_are_taken_and_the_rest_is_said(
 ) -> None:
     counting.execute(*[STATEMENTS[0]] * 50, dbname="shop")
     found = capture(CaptureOptions(executed, tmp_path / "made", top=3))
-    assert len(found.taken) == 3
-    taken = sum(each.entry.calls for each in found.taken)
-    assert taken + sum(each.calls for each in found.left) == found.calls
+    assert len(found.scripts) == 3
+    taken = sum(each.entry.calls for each in found.scripts)
+    assert taken + sum(each.calls for each in found.excluded) == found.calls
     assert "beyond the 3" in " ".join(reasons(found).values())
-    assert found.taken[0].entry.calls == 51 or found.taken[1].entry.calls == 51
+    assert found.scripts[0].entry.calls == 51 or found.scripts[1].entry.calls == 51
 
 
 # --- the command, and the mix -----------------------------------------------------------------
@@ -315,7 +317,7 @@ def test_a_workload_made_of_a_running_garden_has_its_mix(
     counting18.execute("ALTER DATABASE garden RESET log_min_duration_statement")
     before = mix(counting18, "dbid = (SELECT oid FROM pg_database WHERE datname = 'garden')")
     found = capture(CaptureOptions(dsn, tmp_path / "made", tuple(counting18.logs.glob("*.log"))))
-    assert [each.sources for each in found.taken if "insert" in each.entry.text] == [
+    assert [each.sources for each in found.scripts if "insert" in each.entry.text] == [
         {"from the log": 5}
     ]
     assert not any("guessed" in note for note in found.notes)

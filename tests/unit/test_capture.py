@@ -19,13 +19,13 @@ from pgpaces.capture import folder as folder_of  # noqa: E402
 from pgpaces.capture import guess, logs, parser, script, selection, uses, words  # noqa: E402
 from pgpaces.capture.catalog import (  # noqa: E402
     Captured,
+    CapturedScript,
     CatalogColumn,
     CatalogTable,
     Entry,
+    ExcludedStatement,
     Function,
-    Left,
-    Seen,
-    Taken,
+    ServerStatements,
     Type,
 )  # fmt: skip
 from pgpaces.capture.guess import Parameter, SourceKind, ValueSource  # noqa: E402
@@ -38,7 +38,7 @@ DATE, NUMERIC = Type("date", "D"), Type("numeric(10,2)", "N")
 
 
 def column(name: str, kind: Type = INT, table: str = "t", **more: object) -> CatalogColumn:
-    return CatalogColumn(table, name, kind, known=True, rows=1000, distinct=-1, **more)  # type: ignore[arg-type]
+    return CatalogColumn(table, name, kind, has_statistics=True, rows=1000, distinct=-1, **more)  # type: ignore[arg-type]
 
 
 def table(name: str, *columns: CatalogColumn) -> CatalogTable:
@@ -143,7 +143,7 @@ def test_entries_of_one_text_are_one_and_nothing_is_lost(every: list[Entry]) -> 
 def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every: list[Entry]) -> None:
     total = sum(entry.calls for entry in every)
     taken = [entry for entry in every if entry.text < "c"]
-    left = [Left(e.text, e.text, e.calls, e.total_ms) for e in every if e.text >= "c"]
+    left = [ExcludedStatement(e.text, e.text, e.calls, e.total_ms) for e in every if e.text >= "c"]
     shares = [selection.share(entry.calls, total) for entry in taken]
     shares += [selection.share(calls, total) for _, _, calls, _ in selection.by_reason(left)]
     assert sum(shares) == pytest.approx(100 if total else 0)
@@ -414,9 +414,9 @@ def captured(folder: Path, rate: float | None = 12.5) -> Captured:
     entry = Entry(f"SELECT 1 -- {HOSTILE}", 75, 10.0)
     sources = {1: ValueSource(SourceKind.UNKNOWN, HOSTILE, sql="1")}
     text = folder_of.comments(entry, sources) + "SELECT 1\n;\n"
-    taken = Taken(entry, "01_select", 3, text, False, {"unknown": 1})
-    seen = Seen(HOSTILE, 18, (entry,), seconds=6.0)
-    left = Left(HOSTILE, HOSTILE, 25, 10.0)
+    taken = CapturedScript(entry, "01_select", 3, text, False, {"unknown": 1})
+    seen = ServerStatements(HOSTILE, 18, (entry,), seconds=6.0)
+    left = ExcludedStatement(HOSTILE, HOSTILE, 25, 10.0)
     return Captured(folder / "made", seen, (taken,), (left,), 100, 20.0, rate, (HOSTILE,))
 
 
@@ -462,7 +462,7 @@ def test_of_a_statement_with_its_constants_only_its_kind_is_kept(
 ) -> None:
     """pg_stat_statements has utility statements as they were sent, with passwords and all."""
     reason = "makes a table" if "INTO t" in text else "a utility statement"
-    found = replace(captured(tmp_path), left=(Left(text, reason, 1, 1.0),))
+    found = replace(captured(tmp_path), excluded=(ExcludedStatement(text, reason, 1, 1.0),))
     folder_of.write(found, values=False, logged=False)
     readme = (found.folder / "README.md").read_text()
     assert "canary" not in readme
@@ -531,7 +531,7 @@ TEMPLATE = "SELECT b FROM t WHERE a = $1 AND c = $2"
 
 
 def real(path: Path, sql: str = TEMPLATE) -> list[tuple[int, dict[int, str]]]:
-    found = logs.Real([(sql, parser.parse(sql).tree)])
+    found = logs.LoggedParameters([(sql, parser.parse(sql).tree)])
     for each in logs.read(path):
         found.add(each)
     return found.of(0)

@@ -1,4 +1,4 @@
-"""What is read of a server for a workload, and what becomes of it. Values; knows no connection."""
+"""Statements, tables and functions of a server, and the workload made of them. No connection."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-# Schema, or nothing where a statement leaves it to the search_path, and name.
+# Schema, empty where a statement leaves it to the search_path, and name.
 Name = tuple[str, str]
 
 
 class Entry(Struct, frozen=True):
-    """One text of pg_stat_statements in this database: every role's calls of it together."""
+    """One text of pg_stat_statements in this database, with the calls of all roles."""
 
     text: str
     calls: int
@@ -29,15 +29,15 @@ class Type(Struct, frozen=True):
 class CatalogColumn(Struct, frozen=True):
     """A column of a table and its statistics, as pg_stats has them; values as texts.
 
-    unique: it alone is a key. known: there are statistics that the role may see.
-    distinct: as n_distinct: below zero it is a share of the rows. rows: of the table, by estimate.
+    unique: it is a key by itself. has_statistics: the role may see its statistics.
+    distinct: as n_distinct: below zero it is a share of the rows. rows: estimated, of the table.
     """
 
     table: str
     name: str
     type: Type
     unique: bool = False
-    known: bool = False
+    has_statistics: bool = False
     null_share: float = 0.0
     width: int = 0
     distinct: float = 0.0
@@ -56,7 +56,7 @@ class CatalogTable(Struct, frozen=True):
     """A table with its columns, in their order."""
 
     name: str
-    columns: Mapping[str, CatalogColumn]
+    columns: dict[str, CatalogColumn]
 
 
 class Function(Struct, frozen=True):
@@ -69,12 +69,12 @@ class Function(Struct, frozen=True):
     body: str
 
 
-class Seen(Struct, frozen=True):
-    """What the server says of its statements.
+class ServerStatements(Struct, frozen=True):
+    """The statements that a server has counted.
 
     hidden, nested: calls and ms of texts that the role may not see, and of statements in functions.
-    seconds: since the statistics began; None where that is not known. notes: what the role or the
-    server lacks.
+    seconds: since the statistics were reset; None if unknown. notes: what the role or the server
+    lacks.
     """
 
     database: str
@@ -86,8 +86,8 @@ class Seen(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class Left(Struct, frozen=True):
-    """A statement that is left out, and why."""
+class ExcludedStatement(Struct, frozen=True):
+    """A statement that is left out, with the reason."""
 
     text: str
     reason: str
@@ -95,8 +95,8 @@ class Left(Struct, frozen=True):
     total_ms: float
 
 
-class Taken(Struct, frozen=True):
-    """A statement that became a script. sources: how many parameters have which kind of values.
+class CapturedScript(Struct, frozen=True):
+    """A script made of a statement. sources: number of parameters by kind of their values.
 
     script: in the encoding of the database, bytes of it that are not UTF-8 as surrogates.
     """
@@ -110,12 +110,12 @@ class Taken(Struct, frozen=True):
 
 
 class Captured(Struct, frozen=True):
-    """A workload that was made. calls, total_ms: of all statements of the database."""
+    """The workload that was made. calls, total_ms: of all statements of the database."""
 
     folder: Path
-    seen: Seen
-    taken: tuple[Taken, ...]
-    left: tuple[Left, ...]
+    server: ServerStatements
+    scripts: tuple[CapturedScript, ...]
+    excluded: tuple[ExcludedStatement, ...]
     calls: int
     total_ms: float
     rate: float | None

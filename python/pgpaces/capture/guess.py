@@ -1,7 +1,7 @@
-"""Values for a parameter, from what it is used for and the statistics of that column. Pure.
+"""Values for a parameter, from its use and the statistics of its column. Pure.
 
-What is guessed says from where. Each parameter is guessed by itself: values that belong together
-do so by chance only, but for the two ends of a range.
+Every guess states its source. Each parameter is guessed independently, except for the two ends of
+a range: other values that belong together match only by chance.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from msgspec.structs import replace
 from pgpaces.capture.catalog import CatalogColumn, Type
 from pgpaces.capture.uses import Role, Use
 
-# Of the values that pg_stats lists, so many at most are written; of numbers, which take less room.
+# Most values of pg_stats that are written for a parameter; numbers take less room.
 CHOICES_MAX = 50
 NUMBERS_MAX = 200
 _WEIGHTS = 10_000
-# Integers that lie closer than this are drawn from their range, else from those that are listed.
+# Integers denser than this are drawn from their range, others from the listed values.
 _DENSE = 0.5
-# How far a distribution may be from even, as the largest difference of its cumulative shares.
+# The largest difference of cumulative shares at which a distribution counts as uniform.
 _EVEN = 0.05
 _BINS = 10
-# Values of a sample are alike in frequency, if the most common one is not so many times the rarest.
+# Values are about equally frequent if the most common is less than this many times the rarest.
 _LIKE = 2.0
 _FRESH = 1_000_000_000
 _INTEGERS = {"smallint": 2**15 - 1, "integer": 2**31 - 1, "bigint": 2**63 - 1}
@@ -36,7 +36,7 @@ _NUMBER = Type("integer", "N")
 _ROLES = tuple(Role)
 _INTEGER = re.compile(r"-?\d{1,18}")
 _DECIMAL = re.compile(r"-?\d{1,12}(?:\.\d+)?(?:e[+-]?\d{1,2})?")
-# Where nothing is known: a value that its type takes.
+# Without any knowledge: a valid value of the type.
 _BY_TYPE = {
     "uuid": "'00000000-0000-0000-0000-000000000000'",
     "json": "'{}'",
@@ -56,7 +56,7 @@ _BY_CATEGORY = {
 
 
 class SourceKind(StrEnum):
-    """Where values are from, the best first."""
+    """The source of values, the best first."""
 
     LOG = "from the log"
     STATISTICS = "by statistics"
@@ -66,12 +66,12 @@ class SourceKind(StrEnum):
 
 
 class ValueSource(Struct, frozen=True):
-    """Values of a parameter. why: from where, in words, for a comment.
+    """Values of a parameter. why: their source in words, for a comment.
 
-    One of these has them. steps: expressions of the script language, each with its weight. choices:
-    literals of SQL, each with its weight. sql: what stands in the parameter's place.
-    follows: the parameter whose choice this one's goes with, place by place. leans: the one whose
-    number is in its expression.
+    One of these is set. steps: expressions of the script language, each with its weight. choices:
+    SQL literals, each with its weight. sql: text in the parameter's place.
+    follows: the parameter whose choice this one's goes with, index by index. depends_on: the
+    parameter whose variable is in its expression.
     """
 
     kind: SourceKind
@@ -80,13 +80,13 @@ class ValueSource(Struct, frozen=True):
     choices: tuple[tuple[int, str], ...] = ()
     sql: str = ""
     follows: int | None = None
-    leans: int | None = None
+    depends_on: int | None = None
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter: what it is used for, its type as the server has it, or None.
+    """A parameter: its uses, and its type according to the server, or None.
 
-    literal: only a literal can stand there. values: those of the database may be written.
+    literal: only a literal is allowed there. values: values of the database may be written.
     """
 
     uses: Sequence[Use] = ()
@@ -96,62 +96,60 @@ class Parameter(Struct, frozen=True):
 
 
 def quoted(value: str) -> str:
-    """A text as a literal, in which a script finds no variable."""
+    """A text as a literal that contains no variable of a script."""
     if not re.search(r"\\|[\x00-\x1f\x7f]|:(?:[\w{]|[^\x00-\x7f])", value):
         return "'" + value.replace("'", "''") + "'"
     text = value.replace("\\", "\\\\").replace("'", "\\'").replace(":", "\\x3a")
     return "E'" + re.sub(r"[\x00-\x1f\x7f]", lambda c: f"\\x{ord(c[0]):02x}", text) + "'"
 
 
-def source(asked: Parameter) -> ValueSource:
+def source(parameter: Parameter) -> ValueSource:
     """Values for a parameter."""
-    use = _best(asked.uses)
+    use = _best(parameter.uses)
     if use is not None and use.role in (Role.LIMIT, Role.OFFSET):
         value = "10" if use.role is Role.LIMIT else "0"
         return ValueSource(
-            SourceKind.ASSUMED, f"{use.role}: not known, {value} is assumed", sql=value
+            SourceKind.ASSUMED, f"{use.role}: unknown, {value} is assumed", sql=value
         )
     if use is not None and use.role is Role.AMOUNT:
-        what = use.column.label if use.column is not None else "others"
-        counted = asked if asked.type is not None else replace(asked, type=_NUMBER)
-        return replace(
-            _unknown(counted, f"{use.role} {what}: how much is not known"), kind=SourceKind.ASSUMED
-        )
+        operand = use.column.label if use.column is not None else "others"
+        amount = parameter if parameter.type is not None else replace(parameter, type=_NUMBER)
+        why = f"{use.role} {operand}: its amount is unknown"
+        return replace(_unknown(amount, why), kind=SourceKind.ASSUMED)
     if use is None or use.column is None:
-        return _unknown(asked, "nothing tells what it is for")
+        return _unknown(parameter, "its use is unknown")
     if use.role is Role.INSERT and use.column.unique:
-        return _fresh(asked, use.column)
+        return _fresh(parameter, use.column)
     why = _why(use)
-    if not use.column.known:
-        return _unknown(asked, f"{why}, of which no statistics can be seen")
-    by_column = _by_column(asked, use, use.column)
-    return by_column or _unknown(asked, f"{why}, whose values are not listed")
+    if not use.column.has_statistics:
+        return _unknown(parameter, f"{why}, which has no visible statistics")
+    by_column = _by_column(parameter, use, use.column)
+    return by_column or _unknown(parameter, f"{why}, whose values are not listed")
 
 
-def sources(asked: Mapping[int, Parameter]) -> dict[int, ValueSource]:
-    """Values for all parameters of a statement: of a range both ends, or each by itself."""
-    found = {number: source(each) for number, each in asked.items()}
-    alone = [number for number, one in found.items() if not _stands(one, found)]
-    for number in alone:
-        uses = [replace(use, partner=None) for use in asked[number].uses]
-        found[number] = source(replace(asked[number], uses=uses))
-    return found
+def sources(parameters: Mapping[int, Parameter]) -> dict[int, ValueSource]:
+    """Values for all parameters of a statement: for both ends of a range, or for each alone."""
+    every = {number: source(each) for number, each in parameters.items()}
+    for number in [number for number, one in every.items() if not _complete(one, every)]:
+        uses = [replace(use, partner=None) for use in parameters[number].uses]
+        every[number] = source(replace(parameters[number], uses=uses))
+    return every
 
 
-def _stands(one: ValueSource, others: Mapping[int, ValueSource]) -> bool:
-    """Whether what it goes with, the other end of its range, has values of that kind."""
-    if one.leans is not None:
-        return one.leans in others and bool(others[one.leans].steps)
+def _complete(one: ValueSource, others: Mapping[int, ValueSource]) -> bool:
+    """Whether the other end of its range, if it needs one, has values of the same kind."""
+    if one.depends_on is not None:
+        return one.depends_on in others and bool(others[one.depends_on].steps)
     return one.follows is None or (one.follows in others and bool(others[one.follows].choices))
 
 
 def _best(uses: Sequence[Use]) -> Use | None:
-    """What says most: a column whose statistics are known, and a range with both ends."""
+    """The most informative use: of a column with statistics, and as one of two ends of a range."""
 
     def rank(use: Use) -> tuple[bool, bool, bool, int]:
-        known = use.column is not None and use.column.known
+        statistics = use.column is not None and use.column.has_statistics
         new = use.role is Role.INSERT and use.column is not None and use.column.unique
-        return (not new, not known, use.partner is None, _ROLES.index(use.role))
+        return (not new, not statistics, use.partner is None, _ROLES.index(use.role))
 
     return min(uses, key=rank, default=None)
 
@@ -162,87 +160,84 @@ def _why(use: Use) -> str:
     return f"{text} in the function {use.within}" if use.within else text
 
 
-def _unknown(asked: Parameter, why: str) -> ValueSource:
-    kind = asked.type or Type("text", "S")
+def _unknown(parameter: Parameter, why: str) -> ValueSource:
+    kind = parameter.type or Type("text", "S")
     sql = _BY_TYPE.get(kind.name, _BY_CATEGORY.get(kind.category, "NULL"))
-    if asked.literal:
-        sql = sql if sql.startswith("'") else "'1'"
-    return ValueSource(SourceKind.UNKNOWN, f"{why}; put something better here", sql=sql)
+    if parameter.literal and not sql.startswith("'"):
+        sql = "'1'"
+    return ValueSource(SourceKind.UNKNOWN, f"{why}; enter a better value here", sql=sql)
 
 
-def _fresh(asked: Parameter, column: CatalogColumn) -> ValueSource:
-    """Values that are not there yet, for a key."""
+def _fresh(parameter: Parameter, column: CatalogColumn) -> ValueSource:
+    """New values for a key."""
     why = f"inserted into the key {column.label}: new values"
     largest = _INTEGERS.get(column.type.name)
     numbers = _integers(column)
-    if largest is not None and not asked.literal:
+    if largest is not None and not parameter.literal:
         low = max(numbers, default=0) + 1
         high = min(largest, low + _FRESH)
         if low < high:
-            text = f"{why}, drawn beyond the largest; they may meet by chance"
+            text = f"{why}, drawn beyond the largest; two may be equal by chance"
             return ValueSource(SourceKind.NEW, text, steps=((1, f"random({low}, {high})"),))
     if column.type.name == "uuid":
         return ValueSource(SourceKind.NEW, why, sql="gen_random_uuid()")
     if column.type.category == "S":
         return ValueSource(SourceKind.NEW, why, sql="md5(random()::text)")
-    return _unknown(asked, f"inserted into the key {column.label}: no new values are known")
+    return _unknown(parameter, f"inserted into the key {column.label}: no new values are known")
 
 
-def _by_column(asked: Parameter, use: Use, column: CatalogColumn) -> ValueSource | None:
-    """By the statistics of a column; None where they say nothing."""
+def _by_column(parameter: Parameter, use: Use, column: CatalogColumn) -> ValueSource | None:
+    """Values by the statistics of a column; None where these have none."""
     why = _why(use)
-    # A variable stands bare, so it must be one where a number is expected.
-    bare = not asked.literal and (asked.type is None or asked.type.category in "NB")
-    found: ValueSource | None = None
+    # A variable is not quoted, so it can only replace a number or a boolean.
+    bare = not parameter.literal and (parameter.type is None or parameter.type.category in "NB")
+    values: ValueSource | None = None
     if use.role is Role.ELEMENTS:
-        found = _elements(asked, column, why)
+        values = _elements(parameter, column, why)
     elif use.role is Role.PATTERN:
-        found = _patterns(column, why)
+        values = _patterns(column, why)
     else:
         if use.partner is not None and use.role in (Role.LOWER, Role.UPPER):
-            found = _range_end(use, column, why, bare)
-        if found is None and bare:
-            found = _numbers(column, why, asked.values, use.role is not Role.EQUAL)
-        if found is None and (items := _items(column)):
-            found = ValueSource(
-                SourceKind.STATISTICS, _listed(column, why, len(items)), choices=items
-            )
-        if found is not None and use.role in (Role.INSERT, Role.SET):
-            found = _with_nulls(found, column)
-    return None if found is not None and found.choices and not asked.values else found
+            values = _range_end(use, column, why, bare)
+        if values is None and bare:
+            values = _numbers(column, why, parameter.values, use.role is not Role.EQUAL)
+        if values is None and (items := _items(column)):
+            values = ValueSource(SourceKind.STATISTICS, _listed(why, len(items)), choices=items)
+        if values is not None and use.role in (Role.INSERT, Role.SET):
+            values = _with_nulls(values, column)
+    return None if values is not None and values.choices and not parameter.values else values
 
 
-def _listed(column: CatalogColumn, why: str, count: int) -> str:
-    return f"{why}: {count} values that pg_stats lists, as often as they are there"
+def _listed(why: str, count: int) -> str:
+    return f"{why}: {count} values that pg_stats lists, by their frequencies"
 
 
-def _with_nulls(found: ValueSource, column: CatalogColumn) -> ValueSource:
+def _with_nulls(values: ValueSource, column: CatalogColumn) -> ValueSource:
     share = round(column.null_share * _WEIGHTS)
     if not share or share >= _WEIGHTS:
-        return found
-    have = found.steps or found.choices
-    scaled = [(weight * (_WEIGHTS - share), value) for weight, value in have]
-    nulls = sum(weight for weight, _ in have) * share
-    null = ((nulls, "null"),) if found.steps else ((nulls, "NULL"),)
-    every = _small([*scaled, *null])
-    return replace(found, steps=every) if found.steps else replace(found, choices=every)
+        return values
+    items = values.steps or values.choices
+    scaled = [(weight * (_WEIGHTS - share), value) for weight, value in items]
+    nulls = sum(weight for weight, _ in items) * share
+    every = _small([*scaled, (nulls, "null" if values.steps else "NULL")])
+    return replace(values, steps=every) if values.steps else replace(values, choices=every)
 
 
 def _small(items: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
-    """Weights that add up to about _WEIGHTS, none of them zero."""
+    """The items with weights scaled to a sum of about _WEIGHTS, none of them zero."""
     total = sum(weight for weight, _ in items)
     return tuple((max(1, round(weight * _WEIGHTS / total)), value) for weight, value in items)
 
 
 def _spread(values: Sequence[str], most: int) -> list[str]:
-    """As many as that, evenly from all."""
+    """At most `most` of the values, at even distances."""
     if len(values) <= most:
         return list(values)
     return [values[place * (len(values) - 1) // (most - 1)] for place in range(most)]
 
 
 def _items(column: CatalogColumn, plain: bool = False) -> tuple[tuple[int, str], ...]:
-    """Values that are listed, with weights: common ones by frequency, the others alike."""
+    """Listed values with weights: common ones by frequency, the others equal."""
     most = NUMBERS_MAX if plain else CHOICES_MAX
     pairs = list(zip(column.common, column.frequencies, strict=False))
     pairs = pairs[: most // 2 if column.bounds else most]
@@ -256,7 +251,7 @@ def _items(column: CatalogColumn, plain: bool = False) -> tuple[tuple[int, str],
 
 
 def _integers(column: CatalogColumn) -> list[int]:
-    """Those listed, where all of them are integers."""
+    """The listed values, if all of them are integers."""
     every = [*column.common, *column.bounds]
     return [int(value) for value in every] if all(map(_INTEGER.fullmatch, every)) else []
 
@@ -268,11 +263,11 @@ def _distinct(column: CatalogColumn) -> float:
 def _numbers(
     column: CatalogColumn, why: str, values: bool, any_between: bool
 ) -> ValueSource | None:
-    """Expressions for a column of numbers or of true and false."""
+    """Expressions for a column of numbers or booleans."""
     if column.type.category == "B":
         yes = dict(zip(column.common, column.frequencies, strict=False)).get("t", 0.0)
         share = round(yes * 100)
-        text = f"{why}: true as often as it is there, {share} %"
+        text = f"{why}: true by its frequency, {share} %"
         return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random(1, 100) <= {share}"),))
     if column.type.name in _INTEGERS:
         return _whole(column, why, values)
@@ -287,21 +282,20 @@ def _whole(column: CatalogColumn, why: str, values: bool) -> ValueSource | None:
         return None
     low, high = min(numbers), max(numbers)
     if low == high:
-        return ValueSource(
-            SourceKind.STATISTICS, f"{why}: there is one value", steps=((1, str(low)),)
-        )
+        text = f"{why}: there is one value"
+        return ValueSource(SourceKind.STATISTICS, text, steps=((1, str(low)),))
     dense = _distinct(column) / (high - low + 1) >= _DENSE
     if not values or (dense and _alike(column)):
-        text = f"{why}: evenly from its range"
+        text = f"{why}: uniform over its range"
         return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random({low}, {high})"),))
     if dense and column.bounds:
         return _binned(column, why)
     items = _items(column, plain=True)
-    return ValueSource(SourceKind.STATISTICS, _listed(column, why, len(items)), steps=items)
+    return ValueSource(SourceKind.STATISTICS, _listed(why, len(items)), steps=items)
 
 
 def _alike(column: CatalogColumn) -> bool:
-    """Whether each value is about as likely as another."""
+    """Whether all values are about equally likely."""
     bounds = [int(value) for value in column.bounds]
     if bounds and not column.common:
         return _even(bounds)
@@ -310,7 +304,7 @@ def _alike(column: CatalogColumn) -> bool:
 
 
 def _even(bounds: Sequence[int]) -> bool:
-    """Whether bounds of equal shares lie as those of an even distribution."""
+    """Whether histogram bounds are about those of a uniform distribution."""
     low, high, last = min(bounds), max(bounds), len(bounds) - 1
     if last < 2 or low == high:
         return last < 2
@@ -334,12 +328,9 @@ def _binned(column: CatalogColumn, why: str) -> ValueSource:
     rest = max(0.0, 1 - column.null_share - sum(column.frequencies))
     each = rest * _WEIGHTS / len(bins)
     steps = [*common, *((round(each), f"random({low}, {high})") for low, high in bins)]
-    text = f"{why}: common values as often as they are there, the others by the histogram"
-    return ValueSource(
-        SourceKind.STATISTICS,
-        text,
-        steps=_small([(max(1, weight), step) for weight, step in steps]),
-    )
+    text = f"{why}: common values by their frequencies, the others by the histogram"
+    weighted = _small([(max(1, weight), step) for weight, step in steps])
+    return ValueSource(SourceKind.STATISTICS, text, steps=weighted)
 
 
 def _decimals(column: CatalogColumn, why: str) -> ValueSource | None:
@@ -347,25 +338,22 @@ def _decimals(column: CatalogColumn, why: str) -> ValueSource | None:
     if not every or not all(map(_DECIMAL.fullmatch, every)):
         return None
     low, high = min(map(float, every)), max(map(float, every))
-    text = f"{why}: evenly from its range, in hundredths"
+    text = f"{why}: uniform over its range, in hundredths"
     step = f"double(random({round(low * 100)}, {round(high * 100)})) / 100"
     return ValueSource(SourceKind.STATISTICS, text, steps=((1, step),))
 
 
 def _range_end(use: Use, column: CatalogColumn, why: str, bare: bool) -> ValueSource | None:
-    """One end of a range whose other end is a parameter as well."""
-    width = "a hundredth of its range wide, which is assumed"
+    """One end of a range whose other end is a parameter, too."""
     numbers = _integers(column)
     if bare and column.type.name in _INTEGERS and numbers and min(numbers) < max(numbers):
         low, high = min(numbers), max(numbers)
         if use.role is Role.LOWER:
-            return ValueSource(
-                SourceKind.ASSUMED, f"{why}, {width}", steps=((1, f"random({low}, {high})"),)
-            )
-        step = f":p{use.partner} + {max(1, (high - low) // 100)}"
-        return ValueSource(
-            SourceKind.ASSUMED, f"{why}, {width}", steps=((1, step),), leans=use.partner
-        )
+            step, depends_on = f"random({low}, {high})", None
+        else:
+            step, depends_on = f":p{use.partner} + {max(1, (high - low) // 100)}", use.partner
+        text = f"{why}, a hundredth of its range wide, which is assumed"
+        return ValueSource(SourceKind.ASSUMED, text, steps=((1, step),), depends_on=depends_on)
     bounds = _spread(column.bounds, CHOICES_MAX + 1)
     if len(bounds) < 2:
         return None
@@ -378,24 +366,23 @@ def _range_end(use: Use, column: CatalogColumn, why: str, bare: bool) -> ValueSo
 
 def _patterns(column: CatalogColumn, why: str) -> ValueSource | None:
     values = [value for value in [*column.common, *column.bounds] if value]
-    begins = dict.fromkeys(re.sub(r"([\\%_])", r"\\\1", value[:_PREFIX]) for value in values)
-    if not begins:
+    prefixes = dict.fromkeys(re.sub(r"([\\%_])", r"\\\1", value[:_PREFIX]) for value in values)
+    if not prefixes:
         return None
-    choices = tuple((1, quoted(f"{begin}%")) for begin in _spread(list(begins), CHOICES_MAX))
-    text = f"{why}: beginnings of values that pg_stats lists, which is assumed"
+    choices = tuple((1, quoted(f"{prefix}%")) for prefix in _spread(list(prefixes), CHOICES_MAX))
+    text = f"{why}: prefixes of values that pg_stats lists, which is assumed"
     return ValueSource(SourceKind.ASSUMED, text, choices=choices)
 
 
-def _elements(asked: Parameter, column: CatalogColumn, why: str) -> ValueSource | None:
-    """Arrays of some values: how long they are is not known."""
+def _elements(parameter: Parameter, column: CatalogColumn, why: str) -> ValueSource | None:
+    """Arrays of up to three values: their real lengths are unknown."""
     items = [value for _, value in _items(column, plain=True)]
-    if not items or (asked.type is not None and asked.type.category != "A"):
+    if not items or (parameter.type is not None and parameter.type.category != "A"):
         return None
     rows = [items[place : place + 3] for place in range(0, len(items), 3)]
     choices = tuple((1, quoted("{" + ",".join(map(_element, row)) + "}")) for row in rows)
-    return ValueSource(
-        SourceKind.ASSUMED, f"{why}: up to 3 values, which is assumed", choices=choices
-    )
+    text = f"{why}: up to 3 values, which is assumed"
+    return ValueSource(SourceKind.ASSUMED, text, choices=choices)
 
 
 def _element(value: str) -> str:

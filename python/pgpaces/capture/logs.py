@@ -1,4 +1,4 @@
-"""Parameters of statements as a server's log has them: stderr, csvlog or jsonlog. Reads files.
+"""Parameters of statements from a server's log: stderr, csvlog or jsonlog. Reads files.
 
 Knows nothing of weights and scripts.
 """
@@ -17,7 +17,7 @@ from pgpaces.capture import parser as parsing
 from pgpaces.capture.guess import quoted
 from pgpaces.errors import WorkloadError
 
-# Of each statement so many different tuples are kept apart.
+# Distinct tuples of parameters that are counted for each statement.
 TUPLES_MAX = 5000
 _LEVEL = re.compile(
     r"(?:^|[\s\]:>|)])(LOG|DETAIL|STATEMENT|CONTEXT|HINT|ERROR|FATAL|PANIC|WARNING|NOTICE|INFO"
@@ -27,26 +27,25 @@ _LEVEL = re.compile(
 _STATEMENT = re.compile(r"(?:duration: [0-9.]+ ms  )?(?:statement|execute [^:]*): (.*)", re.DOTALL)
 _PARAMETERS = re.compile(r"parameters: (.*)", re.DOTALL | re.IGNORECASE)
 _ONE = re.compile(r"\$(\d+) = (?:'((?:[^']|'')*)'|(NULL))(?:, |$)", re.DOTALL)
-# Beyond a csvlog's message and detail nothing is read of it.
+# The columns of a csvlog that are read.
 _CSV_DATABASE, _CSV_MESSAGE, _CSV_DETAIL = 2, 13, 14
 _FIELD_MAX = 64 * 1024 * 1024
 
-# A statement of the log, and its parameters, if they came apart from it.
+# A statement of the log, and its parameters, if the log has them separately.
 Logged = tuple[str, Mapping[int, str]]
 
 
 def read(path: Path, database: str | None = None) -> Iterator[Logged]:
-    """Every statement that was logged, of this database as far as the log tells.
+    """Every logged statement, of this database where the log names it.
 
-    That is csvlog and jsonlog; a prefix of stderr's lines is anything. Raises WorkloadError where
+    csvlog and jsonlog do; the prefix of stderr's lines may be anything. Raises WorkloadError where
     the file cannot be read.
     """
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as lines:
             for message, detail in _messages(path, lines, database):
-                found = _STATEMENT.fullmatch(message)
-                if found is not None:
-                    yield found[1], parameters(detail)
+                if statement := _STATEMENT.fullmatch(message):
+                    yield statement[1], parameters(detail)
     except OSError as error:
         raise WorkloadError(f"the log {path} cannot be read: {error.strerror}") from None
     except csv.Error as error:
@@ -54,7 +53,7 @@ def read(path: Path, database: str | None = None) -> Iterator[Logged]:
 
 
 def _messages(path: Path, lines: Iterable[str], database: str | None) -> Iterator[tuple[str, str]]:
-    """Messages with their details, by the file's ending as the server gives it."""
+    """Messages with their details; the format by the ending that the server gives the file."""
     if path.suffix == ".csv":
         csv.field_size_limit(_FIELD_MAX)
         for row in csv.reader(lines):
@@ -63,152 +62,153 @@ def _messages(path: Path, lines: Iterable[str], database: str | None) -> Iterato
     elif path.suffix == ".json":
         for line in lines:
             try:
-                found = json.loads(line)
+                entry = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(found, dict) and database in (None, found.get("dbname", database)):
-                yield str(found.get("message", "")), str(found.get("detail", ""))
+            if isinstance(entry, dict) and database in (None, entry.get("dbname", database)):
+                yield str(entry.get("message", "")), str(entry.get("detail", ""))
     else:
         yield from _plain(lines)
 
 
 def _plain(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Of a log in stderr's format, whatever log_line_prefix is: further lines begin with a tab."""
-    message: list[str] = []
+    """Messages and details of a log in stderr's format, with any log_line_prefix."""
+    message, detail = None, ""
     for level, text in _entries(lines):
         if level == "DETAIL":
-            message = [*message[:1], text]
+            detail = text
             continue
-        if message:
-            yield message[0], message[1] if len(message) > 1 else ""
-        message = [text] if level == "LOG" else []
-    if message:
-        yield message[0], message[1] if len(message) > 1 else ""
+        if message is not None:
+            yield message, detail
+        message, detail = text if level == "LOG" else None, ""
+    if message is not None:
+        yield message, detail
 
 
 def _entries(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Levels and texts; continuation lines begin with a tab."""
     level, text = "", ""
     for line in lines:
         rest = line.rstrip("\r\n")
         if rest.startswith("\t") and level:
             text += f"\n{rest[1:]}"
             continue
-        found = _LEVEL.search(rest)
-        if found is None:
+        match = _LEVEL.search(rest)
+        if match is None:
             continue
         if level:
             yield level, text
-        level, text = found[1], found[2]
+        level, text = match[1], match[2]
     if level:
         yield level, text
 
 
 def parameters(detail: str) -> dict[int, str]:
-    """Literals by their number, of the detail that a logged statement has."""
-    found = _PARAMETERS.fullmatch(detail)
-    if found is None:
+    """Literals by parameter number, from the detail of a logged statement."""
+    listed = _PARAMETERS.fullmatch(detail)
+    if listed is None:
         return {}
     return {
         int(one[1]): "NULL" if one[3] else quoted(one[2].replace("''", "'"))
-        for one in _ONE.finditer(found[1])
+        for one in _ONE.finditer(listed[1])
     }
 
 
-class Real:
-    """Real parameters of statements, gathered from a log."""
+class LoggedParameters:
+    """Parameters of statements, collected from a log."""
 
     def __init__(self, statements: Sequence[tuple[str, Any]]) -> None:
-        """Of these: each one's text, and its tree."""
+        """statements: the text and the tree of each."""
         self._trees: dict[str, list[tuple[int, Any]]] = {}
         for place, (text, tree) in enumerate(statements):
-            if (mark := parsing.fingerprint(text)) is not None:
-                self._trees.setdefault(mark, []).append((place, tree))
-        self._found: dict[int, Counter[tuple[tuple[int, str], ...]]] = {}
-        self._marks: dict[str, str | None] = {}
+            if (fingerprint := parsing.fingerprint(text)) is not None:
+                self._trees.setdefault(fingerprint, []).append((place, tree))
+        self._tuples: dict[int, Counter[tuple[tuple[int, str], ...]]] = {}
+        self._fingerprints: dict[str, str | None] = {}
         self.read, self.matched = 0, 0
 
     def add(self, logged: Logged) -> None:
-        """One more of the log's statements."""
-        text, given = logged
+        """Adds a statement of the log."""
+        text, literals = logged
         self.read += 1
-        mark = self._mark(text, bool(given))
-        if mark not in self._trees:
+        fingerprint = self._fingerprint(text, bool(literals))
+        if fingerprint not in self._trees:
             return
         try:
             trees = parsing.trees(text)
         except parsing.UnusableError:
             return
-        for place, tree in self._trees[mark] if len(trees) == 1 else ():
-            values = _values(tree, trees[0], given)
+        for place, tree in self._trees[fingerprint] if len(trees) == 1 else ():
+            values = _values(tree, trees[0], literals)
             if values is None:
                 continue
-            kept = self._found.setdefault(place, Counter())
+            counts = self._tuples.setdefault(place, Counter())
             key = tuple(sorted(values.items()))
-            if key in kept or len(kept) < TUPLES_MAX:
-                kept[key] += 1
+            if key in counts or len(counts) < TUPLES_MAX:
+                counts[key] += 1
             self.matched += 1
             return
 
-    def _mark(self, text: str, same: bool) -> str | None:
-        """Its fingerprint; texts with parameters apart come again and again."""
-        if text in self._marks:
-            return self._marks[text]
-        mark = parsing.fingerprint(text)
-        if same and len(self._marks) < TUPLES_MAX:
-            self._marks[text] = mark
-        return mark
+    def _fingerprint(self, text: str, repeats: bool) -> str | None:
+        """The fingerprint of a text; cached if texts repeat, as those with separate parameters."""
+        if text in self._fingerprints:
+            return self._fingerprints[text]
+        fingerprint = parsing.fingerprint(text)
+        if repeats and len(self._fingerprints) < TUPLES_MAX:
+            self._fingerprints[text] = fingerprint
+        return fingerprint
 
     def of(self, place: int) -> list[tuple[int, dict[int, str]]]:
-        """Tuples of one statement with how often each came, the most frequent first."""
-        found = self._found.get(place, Counter())
-        return [(count, dict(key)) for key, count in found.most_common()]
+        """Tuples of a statement with their counts, the most frequent first."""
+        counts = self._tuples.get(place, Counter())
+        return [(count, dict(key)) for key, count in counts.most_common()]
 
 
-def _values(template: Any, tree: Any, given: Mapping[int, str]) -> dict[int, str] | None:
-    """What stands in a statement where the template has its parameters; None if they differ."""
-    found: dict[int, str] = {}
+def _values(template: Any, tree: Any, literals: Mapping[int, str]) -> dict[int, str] | None:
+    """The values of a statement for the template's parameters; None if the trees differ."""
+    values: dict[int, str] = {}
     waiting = [(template, tree)]
     while waiting:
-        ours, theirs = waiting.pop()
-        if isinstance(ours, dict) and "ParamRef" in ours:
-            # Of a list PostgreSQL 18 keeps one parameter, whatever its length.
-            several = theirs if isinstance(theirs, list) else [theirs]
-            values = [_constant(each, given) for each in several]
-            if None in values:
+        pattern, node = waiting.pop()
+        if isinstance(pattern, dict) and "ParamRef" in pattern:
+            # PostgreSQL 18 replaces a list of any length by one parameter.
+            nodes = node if isinstance(node, list) else [node]
+            constants = [_constant(each, literals) for each in nodes]
+            if None in constants:
                 return None
-            found[ours["ParamRef"]["number"]] = ", ".join(str(value) for value in values)
+            values[pattern["ParamRef"]["number"]] = ", ".join(map(str, constants))
             continue
-        pairs = _pairs(ours, theirs)
+        pairs = _pairs(pattern, node)
         if pairs is None:
             return None
         waiting += pairs
-    return found
+    return values
 
 
-def _pairs(ours: Any, theirs: Any) -> list[tuple[Any, Any]] | None:
-    """The parts of two trees, side by side; None if they differ."""
-    if type(ours) is not type(theirs):
+def _pairs(pattern: Any, node: Any) -> list[tuple[Any, Any]] | None:
+    """The parts of two trees in pairs; None if the trees differ."""
+    if type(pattern) is not type(node):
         return None
-    if isinstance(ours, list):
-        if len(ours) == 1 and len(theirs) > 1:
-            return [(ours[0], theirs)]
-        return None if len(ours) != len(theirs) else list(zip(ours, theirs, strict=True))
-    if any(key not in theirs for key in ours if key != "location"):
+    if isinstance(pattern, list):
+        if len(pattern) == 1 and len(node) > 1:
+            return [(pattern[0], node)]
+        return None if len(pattern) != len(node) else list(zip(pattern, node, strict=True))
+    if any(key not in node for key in pattern if key != "location"):
         return None
-    return [(ours[key], theirs[key]) for key in ours if isinstance(ours[key], dict | list)]
+    return [(part, node[key]) for key, part in pattern.items() if isinstance(part, dict | list)]
 
 
-def _constant(node: Any, given: Mapping[int, str]) -> str | None:
-    """A literal of the value that a node is; None where it is no constant."""
+def _constant(node: Any, literals: Mapping[int, str]) -> str | None:
+    """The literal of a node; None where it is no constant."""
     if not isinstance(node, dict):
         return None
     if "ParamRef" in node:
-        return given.get(node["ParamRef"].get("number", 0))
+        return literals.get(node["ParamRef"].get("number", 0))
     value = node.get("A_Const")
-    return None if value is None else _written(value)
+    return None if value is None else _literal(value)
 
 
-def _written(value: Any) -> str:
+def _literal(value: Any) -> str:
     """A constant of the tree as a literal."""
     if value.get("isnull"):
         return "NULL"
@@ -219,8 +219,6 @@ def _written(value: Any) -> str:
     if "bsval" in value:
         bits = value["bsval"]["bsval"]
         return f"{bits[0].upper()}'{bits[1:]}'"
-    return str(value["fval"]["fval"]) if "fval" in value else quoted(_text(value))
-
-
-def _text(value: Any) -> str:
-    return str(value.get("sval", {}).get("sval", ""))
+    if "fval" in value:
+        return str(value["fval"]["fval"])
+    return quoted(str(value.get("sval", {}).get("sval", "")))

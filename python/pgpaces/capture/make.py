@@ -1,8 +1,9 @@
-"""From a server's statistics to the folder of a workload: the stages meet here."""
+"""From a server's statistics to the folder of a workload: runs the stages in order."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from pgpaces import trust
 from pgpaces.capture import folder, guess, logs, parser, script, selection, uses
-from pgpaces.capture.catalog import Captured, Entry, Left, Taken, Type
+from pgpaces.capture.catalog import Captured, CapturedScript, Entry, ExcludedStatement, Type
 from pgpaces.capture.guess import SourceKind, ValueSource
 from pgpaces.capture.parser import Parsed, UnusableError
 from pgpaces.capture.reader import Reader, reading
@@ -23,18 +24,18 @@ from pgpaces.texts import decoded
 
 TOP = 100
 Say = Callable[[str], None]
-# After so many statements of a log something is said.
-_TOLD = 10_000
-# Of the calls, in percent: fewer transactions begun by hand are not worth a word.
-_SOME = 0.1
+# Statements of a log between messages of progress.
+_PROGRESS = 10_000
+# The smallest share of explicit transactions that is noted, in percent of the calls.
+_EXPLICIT_MIN = 0.1
 _NUMBER = re.compile(r"'(-?(?:0|[1-9]\d{0,17})(?:\.\d+)?)'")
 
 
 class CaptureOptions(Struct, frozen=True):
-    """What to make. folder: None for one that is called after the database.
+    """Options of a capture. folder: None for one named after the database.
 
-    logs: files of a server's log. top: how many statements at most. values: those of the database
-    may be written into the folder.
+    logs: files of a server's log. top: largest number of statements. values: values of the
+    database may be written into the folder.
     """
 
     dsn: str
@@ -49,62 +50,68 @@ class _Candidate(Struct, frozen=True):
     parsed: Parsed
 
 
-def capture(wanted: CaptureOptions, say: Say = lambda _: None) -> Captured:
-    """Makes the workload. say: how far it has come. Raises WorkloadError, ServerError."""
+def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
+    """Makes the workload. say: reports progress. Raises WorkloadError, ServerError."""
     parser.parser()
-    if wanted.folder is not None:
-        folder.check(wanted.folder)
-    connection = engine.resolve(wanted.dsn)
+    if options.folder is not None:
+        folder.check(options.folder)
+    connection = engine.resolve(options.dsn)
     engine.probe(connection)
     with reading(for_driver(connection)) as reader:
         with reader.transaction():
-            seen = reader.statements()
-            where = wanted.folder or Path(folder.name_for(seen.database))
-            folder.check(where)
-            candidates, left = _sifted(seen.entries, wanted.top)
+            server = reader.statements()
+            path = options.folder or Path(folder.name_for(server.database))
+            folder.check(path)
+            candidates, excluded = _candidates(server.entries, options.top)
             catalog = _catalog(reader, candidates)
-        # A log may be long; no transaction waits for it.
-        notes, real = _real(wanted, seen.database, candidates, say)
+        # A log may be long, so it is read outside of a transaction.
+        notes, logged = _logged(options, server.database, candidates, say)
         with reader.transaction():
-            made = _scripts(_Making(reader, catalog, wanted, real), candidates, left)
+            stage = _Stage(reader, catalog, options.values, logged)
+            scripts = _scripts(stage, candidates, excluded)
         notes += _lacks(reader)
-    if seen.hidden[0]:
-        left.append(Left("", "the role may not see it", *seen.hidden))
-    if not made:
+    if server.hidden[0]:
+        excluded.append(ExcludedStatement("", "the role may not see it", *server.hidden))
+    if not scripts:
+        reasons = [
+            f"left out are {row[1]} of this kind: {row[0]}" for row in selection.by_reason(excluded)
+        ]
         raise WorkloadError(
-            f"no statement of database {seen.database} can be taken",
-            "; ".join([*seen.notes, *_why_left(left), "let the application run, and ask again"]),
+            f"no statement of database {server.database} can be taken",
+            "; ".join([*server.notes, *reasons, "let the application run, and try again"]),
         )
-    taken = _weighted(made, candidates)
-    calls = sum(entry.calls for entry in seen.entries) + seen.hidden[0]
-    found = Captured(
-        where,
-        seen,
-        taken,
-        tuple(left),
+    calls = sum(entry.calls for entry in server.entries) + server.hidden[0]
+    captured_calls = sum(each.entry.calls for each in scripts)
+    workload = Captured(
+        path,
+        server,
+        scripts,
+        tuple(excluded),
         calls,
-        sum(entry.total_ms for entry in seen.entries) + seen.hidden[1],
-        _rate(taken, seen.seconds),
-        (*seen.notes, *_transactions(left, calls), *_apart(taken), *notes),
+        sum(entry.total_ms for entry in server.entries) + server.hidden[1],
+        captured_calls / server.seconds if server.seconds else None,
+        (*server.notes, *_transactions(excluded, calls), *_independence(scripts), *notes),
     )
-    folder.write(found, values=wanted.values, logged=real is not None)
-    trust.confirm_made(where)
-    return found
+    folder.write(workload, values=options.values, logged=logged is not None)
+    trust.confirm_made(path)
+    return workload
 
 
-def _sifted(entries: Sequence[Entry], top: int) -> tuple[list[_Candidate], list[Left]]:
-    """Statements that may be taken, those first that count most, and those that may not."""
-    found: list[_Candidate] = []
-    left: list[Left] = []
+def _candidates(
+    entries: Sequence[Entry], top: int
+) -> tuple[list[_Candidate], list[ExcludedStatement]]:
+    """The `top` usable statements, most important first, and the others."""
+    usable: list[_Candidate] = []
+    excluded: list[ExcludedStatement] = []
     for entry in selection.ordered(selection.merged(entries)):
         try:
             one = _Candidate(entry, parser.parse(entry.text))
-            if len(found) >= top:
-                raise UnusableError(f"beyond the {top} statements that count most")
-            found.append(one)
+            if len(usable) >= top:
+                raise UnusableError(f"beyond the {top} most important statements")
+            usable.append(one)
         except UnusableError as error:
-            left.append(Left(entry.text, str(error), entry.calls, entry.total_ms))
-    return found, left
+            excluded.append(ExcludedStatement(entry.text, str(error), entry.calls, entry.total_ms))
+    return usable, excluded
 
 
 def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
@@ -117,96 +124,104 @@ def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
     return Catalog(reader.tables(sorted(names)), functions)
 
 
-def _real(
-    wanted: CaptureOptions, database: str, candidates: Sequence[_Candidate], say: Say
-) -> tuple[tuple[str, ...], logs.Real | None]:
-    """Real parameters, where there is a log of them."""
-    if not wanted.logs:
+def _logged(
+    options: CaptureOptions, database: str, candidates: Sequence[_Candidate], say: Say
+) -> tuple[tuple[str, ...], logs.LoggedParameters | None]:
+    """The real parameters in the logs, with a note; None without logs."""
+    if not options.logs:
         return (), None
-    real = logs.Real([(one.parsed.text.decode(), one.parsed.tree) for one in candidates])
-    for path in wanted.logs:
-        for logged in logs.read(path, database):
-            real.add(logged)
-            if real.read % _TOLD == 0:
-                say(f"{real.read} statements of the log read")
-    note = f"{real.matched} of {real.read} statements of the log are of those that were taken"
-    if not real.matched:
+    statements = [(one.parsed.text.decode(), one.parsed.tree) for one in candidates]
+    logged = logs.LoggedParameters(statements)
+    for path in options.logs:
+        for statement in logs.read(path, database):
+            logged.add(statement)
+            if logged.read % _PROGRESS == 0:
+                say(f"{logged.read} statements of the log read")
+    if not logged.matched:
         raise WorkloadError(
-            f"the log has none of the statements that were taken: {real.read} were found in it",
+            f"the log has none of the statements that were taken: {logged.read} were found in it",
             "log_min_duration_statement = 0 or log_statement = all writes them; the file's ending"
-            " tells csvlog (.csv) and jsonlog (.json) from stderr",
+            " distinguishes csvlog (.csv) and jsonlog (.json) from stderr",
         )
-    return (note,), real
+    return (f"{logged.matched} of {logged.read} statements of the log match the scripts",), logged
 
 
-class _Making(Struct, frozen=True):
-    """What every script is made with."""
+class _Stage(Struct, frozen=True):
+    """What all scripts are made with. values: values of the database may be written."""
 
     reader: Reader
     catalog: Catalog
-    wanted: CaptureOptions
-    real: logs.Real | None
+    values: bool
+    logged: logs.LoggedParameters | None
 
 
-def _scripts(making: _Making, candidates: Sequence[_Candidate], left: list[Left]) -> list[Taken]:
-    """Those that the server would run; the others are added to what is left out."""
-    made = []
+def _scripts(
+    stage: _Stage, candidates: Sequence[_Candidate], excluded: list[ExcludedStatement]
+) -> tuple[CapturedScript, ...]:
+    """Scripts of the statements that the server accepts; the others are added to `excluded`."""
+    scripts, statements = [], []
     for place, one in enumerate(candidates):
+        entry = one.entry
         try:
-            made.append(_script(making, one, making.real.of(place) if making.real else []))
+            tuples = stage.logged.of(place) if stage.logged else []
+            scripts.append(_script(stage, one, tuples))
+            statements.append(one.parsed)
         except UnusableError as error:
-            left.append(Left(one.entry.text, str(error), one.entry.calls, one.entry.total_ms))
-    return made
+            excluded.append(ExcludedStatement(entry.text, str(error), entry.calls, entry.total_ms))
+    weights = selection.weights([each.entry.calls for each in scripts])
+    return tuple(
+        replace(each, name=selection.script_name(order, parsed.kind, names), weight=weight)
+        for order, (each, parsed, weight) in enumerate(
+            zip(scripts, statements, weights, strict=True), 1
+        )
+        for names in (parsed.relations or parsed.functions,)
+    )
 
 
 def _script(
-    making: _Making, one: _Candidate, tuples: Sequence[tuple[int, dict[int, str]]]
-) -> Taken:
-    """A statement as a script that the server would run. Raises UnusableError."""
-    reader = making.reader
+    stage: _Stage, one: _Candidate, tuples: Sequence[tuple[int, dict[int, str]]]
+) -> CapturedScript:
+    """A statement as a script that the server accepts. Raises UnusableError."""
+    reader = stage.reader
     types = _types(reader, one.parsed)
-    found = uses.uses(one.parsed.tree, making.catalog)
+    of_parameter = uses.uses(one.parsed.tree, stage.catalog)
     literals = {spot.number for spot in one.parsed.spots if spot.typed is not None}
     sources = guess.sources(
         {
             number: guess.Parameter(
-                found.get(number, ()), types.get(number), number in literals, making.wanted.values
+                of_parameter.get(number, ()), types.get(number), number in literals, stage.values
             )
             for number in one.parsed.numbers
         }
     )
-    tuples, sources = _with_real(tuples, sources, types)
-    written = _accepted(reader, one.parsed, sources, tuples, types)
-    counts = dict.fromkeys((source.kind.value for source in sources.values()), 0)
-    for source in sources.values():
-        counts[source.kind.value] += 1
-    text = decoded(reader.as_stored(folder.comments(one.entry, sources) + written.text))
+    tuples, sources = _with_logged(tuples, sources, types)
+    accepted = _accepted(reader, one.parsed, sources, tuples, types)
+    counts = Counter(source.kind.value for source in sources.values())
+    text = decoded(reader.as_stored(folder.comments(one.entry, sources) + accepted.text))
     writes = one.parsed.writes or reader.may_write(one.parsed.functions)
-    return Taken(one.entry, "", 0, text, writes, counts)
+    return CapturedScript(one.entry, "", 0, text, writes, counts)
 
 
 def _types(reader: Reader, statement: Parsed) -> dict[int, Type]:
-    """The types of the parameters; none where the server cannot tell."""
+    """The types of the parameters; empty if the server cannot infer them."""
     parts, at = [], 0
     for spot in statement.spots:
-        # The form `interval '1 day'` takes no parameter, so it is asked for as a cast.
+        # The form `interval '1 day'` takes no parameter, so the query has a cast instead.
         begin = spot.start if spot.typed is None else spot.typed
         parts.append(statement.text[at:begin].decode())
         name = statement.text[begin : spot.start].decode().strip()
         parts.append(f"CAST(${spot.number} AS {name})" if name else f"${spot.number}")
         at = spot.end
-    found = reader.parameters("".join([*parts, statement.text[at:].decode()]))
-    if isinstance(found, str):
-        return {}
-    return dict(enumerate(found, 1))
+    types = reader.parameters("".join([*parts, statement.text[at:].decode()]))
+    return {} if isinstance(types, str) else dict(enumerate(types, 1))
 
 
-def _with_real(
+def _with_logged(
     tuples: Sequence[tuple[int, dict[int, str]]],
     sources: Mapping[int, ValueSource],
     types: Mapping[int, Type],
 ) -> tuple[list[tuple[int, dict[int, str]]], dict[int, ValueSource]]:
-    """Real values for all parameters but keys that are inserted, which are there already."""
+    """Logged values for all parameters except inserted keys, which exist already."""
     every = dict(sources)
     if not tuples:
         return [], every
@@ -214,7 +229,7 @@ def _with_real(
     total = sum(count for count, _ in tuples)
     for number in every.keys() - new:
         why = f"from the log: {total} calls, {len(tuples)} different"
-        # A place that no tuple fills, the rest of a longer list, keeps its own values.
+        # A parameter without a logged value, the rest of a longer list, keeps its own values.
         every[number] = replace(
             every[number], kind=SourceKind.LOG, why=why, choices=(), follows=None
         )
@@ -227,9 +242,9 @@ def _with_real(
 
 
 def _bare(value: str, kind: Type | None) -> str:
-    """A number without its quotes, where a number is expected."""
-    found = _NUMBER.fullmatch(value)
-    return found[1] if found and kind is not None and kind.category == "N" else value
+    """A value without its quotes if it is a number, where a number is expected."""
+    number = _NUMBER.fullmatch(value)
+    return number[1] if number and kind is not None and kind.category == "N" else value
 
 
 def _accepted(
@@ -239,29 +254,29 @@ def _accepted(
     tuples: Sequence[tuple[int, dict[int, str]]],
     types: Mapping[int, Type],
 ) -> script.WrittenScript:
-    """The script, its values cast to the types wanted if need be. Raises UnusableError."""
-    refusal: str | None = None
-    for tried, casts in _ways(sources, types):
-        written = script.write(statement, tried, tuples, casts)
+    """The script that the server accepts, with casts if necessary. Raises UnusableError."""
+    first_refusal: str | None = None
+    for values, casts in _variants(sources, types):
+        variant = script.write(statement, values, tuples, casts)
         try:
-            found = engine.commands("statement", written.text)
+            commands = engine.commands("statement", variant.text)
         except ScriptError as error:
-            raise UnusableError(f"does not stand in a script: {error.message}") from None
-        if sum(command.is_sql for command in found) != written.text.count("\n;\n"):
+            raise UnusableError(f"cannot be a script: {error.message}") from None
+        if sum(command.is_sql for command in commands) != variant.text.count("\n;\n"):
             raise UnusableError("is not one command in a script")
-        refused = next((why for text in written.probes if (why := reader.refusal(text))), None)
-        if refused is None:
-            return written
-        refusal = refusal or refused
-    raise UnusableError(f"the server refuses it: {refusal}")
+        refusal = next((why for text in variant.probes if (why := reader.refusal(text))), None)
+        if refusal is None:
+            return variant
+        first_refusal = first_refusal or refusal
+    raise UnusableError(f"the server refuses it: {first_refusal}")
 
 
-def _ways(
+def _variants(
     sources: Mapping[int, ValueSource], types: Mapping[int, Type]
 ) -> Iterator[tuple[Mapping[int, ValueSource], Mapping[int, Type]]]:
-    """What may be tried, the likeliest first: values as they are, then cast to their types.
+    """Values and casts to try, the likeliest first: values as they are, then cast to their types.
 
-    Where the server cannot tell these, values of which nothing is known become others.
+    Without types, other values replace those of unknown parameters.
     """
     yield sources, {}
     if types:
@@ -278,67 +293,44 @@ def _ways(
 
 
 def _lacks(reader: Reader) -> tuple[str, ...]:
-    found = []
-    if reader.hidden_columns:
-        some = ", ".join(sorted(reader.hidden_columns)[:3])
-        found.append(
-            f"statistics of {len(reader.hidden_columns)} columns are hidden from this role ({some}"
-            f"{', ...' if len(reader.hidden_columns) > 3 else ''}): GRANT SELECT on the tables, or"
-            " pg_read_all_data, shows them"
+    """Notes about statistics that the reader could not see."""
+    notes = []
+    if hidden := sorted(reader.hidden_columns):
+        some = ", ".join([*hidden[:3], *["..."] * (len(hidden) > 3)])
+        notes.append(
+            f"statistics of {len(hidden)} columns are hidden from this role ({some}): GRANT SELECT"
+            " on the tables, or pg_read_all_data, shows them"
         )
     if reader.unknown_tables:
         names = ", ".join(sorted(reader.unknown_tables)[:3])
-        found.append(f"tables without statistics: {names}: they are empty, or wait for ANALYZE")
-    return tuple(found)
+        notes.append(f"tables without statistics: {names}: they are empty, or wait for ANALYZE")
+    return tuple(notes)
 
 
-def _transactions(left: Sequence[Left], calls: int) -> tuple[str, ...]:
-    begun = sum(
+def _transactions(excluded: Sequence[ExcludedStatement], calls: int) -> tuple[str, ...]:
+    """A note about explicit transactions, if there are many."""
+    explicit = sum(
         each.calls
-        for each in left
+        for each in excluded
         if each.reason == parser.TRANSACTION and each.text.lower().startswith(("begin", "start"))
     )
-    if selection.share(begun, calls) < _SOME:
+    if selection.share(explicit, calls) < _EXPLICIT_MIN:
         return ()
     return (
-        f"{begun} transactions were begun by hand; which statements were in one is not known, so"
-        " here each is a transaction of its own",
+        f"{explicit} transactions began with BEGIN; which statements were in one is unknown, so"
+        " here each statement is a transaction",
     )
 
 
-def _apart(taken: Sequence[Taken]) -> tuple[str, ...]:
-    """What guessing each parameter by itself may cost."""
+def _independence(scripts: Sequence[CapturedScript]) -> tuple[str, ...]:
+    """A note about parameters that are guessed independently of each other."""
     several = sum(
         sum(count for kind, count in each.sources.items() if kind != SourceKind.LOG) > 1
-        for each in taken
+        for each in scripts
     )
     if not several:
         return ()
     return (
         f"{several} statements have several parameters that are guessed, each by itself: where"
-        " their values must belong together they find nothing, or fail; --log takes real ones",
+        " their values must belong together they find nothing, or fail; --log uses real values",
     )
-
-
-def _why_left(left: Sequence[Left]) -> list[str]:
-    """How many statements there are, and what keeps each of them out."""
-    return [f"left out are {row[1]} of this kind: {row[0]}" for row in selection.by_reason(left)]
-
-
-def _weighted(made: Sequence[Taken], candidates: Sequence[_Candidate]) -> tuple[Taken, ...]:
-    of = {one.entry.text: one.parsed for one in candidates}
-    found = []
-    weights = selection.weights([each.entry.calls for each in made])
-    for order, (each, weight) in enumerate(zip(made, weights, strict=True), 1):
-        statement = of[each.entry.text]
-        names = statement.relations or statement.functions
-        name = selection.script_name(order, statement.kind, names)
-        found.append(replace(each, name=name, weight=weight))
-    return tuple(found)
-
-
-def _rate(taken: Sequence[Taken], seconds: float | None) -> float | None:
-    """Calls a second of what was taken, since the statistics began."""
-    if not seconds:
-        return None
-    return sum(each.entry.calls for each in taken) / seconds

@@ -1,6 +1,6 @@
-"""A statement as PostgreSQL's own parser sees it, and where its parameters stand. Pure.
+"""A statement as parsed by PostgreSQL, and the places of its parameters. Pure.
 
-The parser is libpg_query's, by way of pgparse. Its places are bytes of the UTF-8 text.
+The parser is PostgreSQL's: libpg_query, through pgparse. Places are byte offsets in UTF-8.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from msgspec import Struct
 from pgpaces.capture.catalog import Function, Name
 from pgpaces.errors import WorkloadError
 
-# What a script would take for a variable: a colon before a name, which `::` is not.
+# A variable for a script: a colon before a name; `::` is none.
 _VARIABLE = re.compile(rb"(?<!:):(?=[\w{\x80-\xff])")
-# What PostgreSQL 18 leaves of a list that was longer.
+# PostgreSQL 18 writes this in place of the rest of a list.
 _SQUASHED = re.compile(rb"\s*/\*, \.\.\. \*/")
 _KINDS = {
     "SelectStmt": "select",
@@ -32,15 +32,15 @@ TABLE = "makes a table"
 _UTILITY = "a utility statement"
 # Their normalized texts do not always parse.
 _ENDS = re.compile(r"\s*(savepoint|release|rollback|prepare\s+transaction|commit)\b", re.IGNORECASE)
-_LEFT = {
+_EXCLUDED = {
     "TransactionStmt": TRANSACTION,
-    "CopyStmt": "COPY, whose rows are not known",
+    "CopyStmt": "COPY, whose rows are unknown",
     "FetchStmt": "a cursor's",
     "DeclareCursorStmt": "a cursor's",
     "ClosePortalStmt": "a cursor's",
 }
-# Functions that only say something of the server or the session; and of those that begin with pg_
-# some that applications use.
+# Functions that only read the state of the server or session; and functions of pg_ that
+# applications use.
 _ABOUT_ITSELF = frozenset(
     ("current_setting", "set_config", "current_database", "current_schemas", "version")
 )
@@ -48,13 +48,13 @@ _APPLICATIONS = ("pg_sleep", "pg_advisory", "pg_try_advisory", "pg_notify")
 
 
 class UnusableError(Exception):
-    """A statement that cannot be a script; the text says why."""
+    """A statement that cannot be a script; the message is the reason."""
 
 
 class Spot(Struct, frozen=True):
-    """Where a parameter stands: bytes of the text. squashed: for a list that was longer.
+    """The place of a parameter, in bytes. squashed: it stands for a longer list.
 
-    typed: where the name of a type before it begins: what stands here must be a literal.
+    typed: the start of a type name before it, which requires a literal here.
     """
 
     number: int
@@ -65,9 +65,9 @@ class Spot(Struct, frozen=True):
 
 
 class Parsed(Struct, frozen=True):
-    """A statement. text: as a script may have it. relations, functions: what it names.
+    """A statement. text: valid in a script. relations, functions: those that it names.
 
-    writes: what it is changes data; what functions of it do is not known.
+    writes: it changes data by itself; its functions are not considered.
     """
 
     text: bytes
@@ -80,12 +80,12 @@ class Parsed(Struct, frozen=True):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Of its parameters."""
+        """The numbers of its parameters."""
         return tuple(sorted({spot.number for spot in self.spots}))
 
 
 def parser() -> Any:
-    """libpg_query. Raises WorkloadError where there is none on this machine."""
+    """libpg_query. Raises WorkloadError where it is not installed."""
     try:
         import pgparse
     except ImportError:
@@ -108,7 +108,7 @@ def trees(text: str) -> list[Any]:
 
 
 def fingerprint(text: str) -> str | None:
-    """What statements share that differ in their constants only; None of what does not parse."""
+    """A hash that statements share which differ only in constants; None if it does not parse."""
     library = parser()
     try:
         return str(library.fingerprint(text))
@@ -117,21 +117,21 @@ def fingerprint(text: str) -> str | None:
 
 
 def parse(text: str) -> Parsed:
-    """A statement of pg_stat_statements. Raises UnusableError with what speaks against it."""
+    """A statement of pg_stat_statements. Raises UnusableError if it cannot be a script."""
     if not text:
         raise UnusableError("the server has lost its text")
     if not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text):
         raise UnusableError("is not UTF-8, which the parser needs, in a database in SQL_ASCII")
     if _ENDS.match(text):
         raise UnusableError(TRANSACTION)
-    found = trees(text)
-    if len(found) != 1:
+    statements = trees(text)
+    if len(statements) != 1:
         raise UnusableError("is not one statement")
-    node = next(iter(found[0]))
+    tree = statements[0]
+    node = next(iter(tree))
     if node not in _KINDS:
-        raise UnusableError(_LEFT.get(node, _UTILITY))
+        raise UnusableError(_EXCLUDED.get(node, _UTILITY))
     guarded = _VARIABLE.sub(b": ", text.encode())
-    tree = found[0]
     if guarded != text.encode():
         again = trees(guarded.decode())
         if [_bare(each) for each in again] != [_bare(tree)]:
@@ -140,24 +140,24 @@ def parse(text: str) -> Parsed:
     nodes = list(_nodes(tree))
     if any("intoClause" in value for kind, value in nodes if kind == "SelectStmt"):
         raise UnusableError(TABLE)
-    writes = [kind for kind, _ in nodes if kind in _WRITES]
+    writes = any(kind in _WRITES for kind, _ in nodes)
     locks = any("lockingClause" in value for kind, value in nodes if kind == "SelectStmt")
     parsed = Parsed(
         guarded,
         tree,
-        "call" if node == "CallStmt" else _KINDS[node],
-        bool(writes) or locks,
+        _KINDS[node],
+        writes or locks,
         tuple(sorted(_spots(guarded, nodes), key=lambda spot: spot.start)),
         tuple(dict.fromkeys(_relations(tree, nodes))),
         tuple(dict.fromkeys(_functions(nodes))),
     )
-    if _looks_at_the_server(parsed):
-        raise UnusableError("looks at the server's own catalogs and statistics")
+    if _reads_catalogs(parsed):
+        raise UnusableError("reads only the server's own catalogs and statistics")
     return parsed
 
 
 def body(function: Function) -> list[Any]:
-    """The statements within a function, those that can be read."""
+    """The statements in a function, without those that do not parse."""
     library = parser()
     if function.language == "sql" and not function.body:
         return _standard_body(function.definition)
@@ -165,12 +165,12 @@ def body(function: Function) -> list[Any]:
         texts = [function.body]
     elif function.language == "plpgsql":
         try:
-            found = library.parse_pgsql(function.definition)
+            parsed = library.parse_pgsql(function.definition)
         except (library.PGQueryError, RecursionError, ValueError, UnicodeError):
             return []
         texts = [
             value["query"]
-            for kind, value in _nodes(found)
+            for kind, value in _nodes(parsed)
             if kind == "PLpgSQL_expr" and value.get("parseMode", 0) == 0
         ]
     else:
@@ -187,19 +187,18 @@ def body(function: Function) -> list[Any]:
 def _standard_body(definition: str) -> list[Any]:
     """The statements between BEGIN ATOMIC and END, or the one of a RETURN."""
     try:
-        found = trees(definition)
+        return [each["CreateFunctionStmt"].get("sql_body", {}) for each in trees(definition)]
     except UnusableError:
         return []
-    return [each["CreateFunctionStmt"].get("sql_body", {}) for each in found]
 
 
 def relations_of(statements: list[Any]) -> list[Name]:
-    """What the statements of a body name."""
+    """The relations that the statements of a body name."""
     return [name for tree in statements for name in _relations(tree, list(_nodes(tree)))]
 
 
 def _bare(node: Any) -> Any:
-    """A tree without its places."""
+    """A tree without positions."""
     if isinstance(node, list):
         return [_bare(each) for each in node]
     if isinstance(node, dict):
@@ -209,7 +208,7 @@ def _bare(node: Any) -> Any:
 
 
 def _nodes(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Every part of a tree with what it is, from the top; parts without a name of their own too."""
+    """Every part of a tree with its kind or key, from the top."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -226,23 +225,18 @@ def _spots(text: bytes, nodes: list[tuple[str, Any]]) -> Iterator[Spot]:
     typed = {
         arg["ParamRef"]["location"]: value["typeName"]["location"]
         for kind, value in nodes
-        # The form `interval '1 day'`, whose cast has no place of its own.
+        # The form `interval '1 day'`, whose cast has no location.
         if kind == "TypeCast"
         and value.get("location") == -1
         and "ParamRef" in (arg := value.get("arg", {}))
     }
-    seen = set()
-    for kind, value in nodes:
-        start = value.get("location", 0)
-        if kind != "ParamRef" or start in seen:
-            continue
-        seen.add(start)
-        found = re.compile(rb"\$(\d+)").match(text, start)
-        if found is None:
+    for start in {value.get("location", 0): None for kind, value in nodes if kind == "ParamRef"}:
+        parameter = re.compile(rb"\$(\d+)").match(text, start)
+        if parameter is None:
             raise UnusableError("has a parameter that is not $n")
-        squashed = _SQUASHED.match(text, found.end())
-        end = squashed.end() if squashed else found.end()
-        yield Spot(int(found[1]), start, end, squashed is not None, typed.get(start))
+        squashed = _SQUASHED.match(text, parameter.end())
+        end = squashed.end() if squashed else parameter.end()
+        yield Spot(int(parameter[1]), start, end, squashed is not None, typed.get(start))
 
 
 def _relations(tree: Any, nodes: list[tuple[str, Any]]) -> Iterator[Name]:
@@ -261,21 +255,21 @@ def _functions(nodes: list[tuple[str, Any]]) -> Iterator[Name]:
 
 
 def function_name(call: Any) -> Name:
-    """Of a call: its schema, or nothing, and its name."""
+    """The schema, or an empty text, and the name of a called function."""
     words = [part["String"]["sval"] for part in call["funcname"]]
     return (words[-2] if len(words) > 1 else "", words[-1])
 
 
-def _looks_at_the_server(parsed: Parsed) -> bool:
-    """All that it names is the server's own."""
-    if not all(map(_is_the_servers, parsed.relations)):
+def _reads_catalogs(parsed: Parsed) -> bool:
+    """Whether it names only relations and functions of the server itself."""
+    if not all(map(_in_catalog, parsed.relations)):
         return False
-    called = [name for _, name in parsed.functions]
-    asking = [name.startswith("pg_") and not name.startswith(_APPLICATIONS) for name in called]
-    return bool(parsed.relations) or any(asking) or (bool(called) and set(called) <= _ABOUT_ITSELF)
+    names = [name for _, name in parsed.functions]
+    catalog = [name.startswith("pg_") and not name.startswith(_APPLICATIONS) for name in names]
+    return bool(parsed.relations) or any(catalog) or (bool(names) and set(names) <= _ABOUT_ITSELF)
 
 
-def _is_the_servers(relation: Name) -> bool:
+def _in_catalog(relation: Name) -> bool:
     schema, name = relation
     own = schema in ("pg_catalog", "information_schema")
     return own or name.startswith("pg_stat_statements") or (not schema and name.startswith("pg_"))

@@ -1,6 +1,6 @@
-"""What a server says of its statements, tables and functions; in transactions that only read.
+"""Statements, tables and functions of a server, read in read-only transactions.
 
-A statement is looked at by asking the server to prepare it, which executes nothing of it.
+To check a statement, the server prepares it, which does not execute it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,15 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.capture.catalog import CatalogColumn, CatalogTable, Entry, Function, Name, Seen, Type
+from pgpaces.capture.catalog import (
+    CatalogColumn,
+    CatalogTable,
+    Entry,
+    Function,
+    Name,
+    ServerStatements,
+    Type,
+)
 from pgpaces.errors import ServerError
 from pgpaces.texts import decoded, encoded
 
@@ -23,7 +31,7 @@ _INSTALL = (
     "have it in shared_preload_libraries, which takes a restart of the server, then CREATE"
     " EXTENSION pg_stat_statements in this database"
 )
-# Volatile, and nothing is changed by them.
+# Volatile functions that change nothing.
 _HARMLESS = frozenset(("random", "clock_timestamp", "timeofday", "gen_random_uuid", "pg_sleep"))
 _BOUNDS = "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '2s'"
 _ENCODED = (
@@ -74,7 +82,7 @@ SELECT w.schema, w.name, min(l.lanname), min(p.prosrc), min(pg_get_functiondef(p
 
 @contextlib.contextmanager
 def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
-    """A session that only reads. What goes wrong in it is a ServerError."""
+    """A reader of a read-only session. Errors of the session become ServerError."""
     import psycopg
 
     from pgpaces import sessions
@@ -90,7 +98,7 @@ def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
 
 
 class Reader:
-    """Looks at one database, within a `transaction` that is rolled back."""
+    """Reads one database, within a `transaction` that is rolled back."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -100,11 +108,11 @@ class Reader:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """One in which everything else is asked; what it locks is let go at the end of each."""
+        """The transaction for all other methods. Its end releases its locks."""
         session = self._session
         try:
             if session.info.parameter_status("is_superuser") == "on":
-                # So that looking leaves no statements of ours behind, where that is ours to say.
+                # So that the reader's own statements are not counted, where it may prevent that.
                 session.execute("SET LOCAL pg_stat_statements.track = 'none'")
             session.execute(_BOUNDS)
             yield
@@ -112,22 +120,22 @@ class Reader:
             session.rollback()
 
     @contextlib.contextmanager
-    def _asking(self) -> Iterator[Session]:
-        self._session.execute("SAVEPOINT asked")
+    def _savepoint(self) -> Iterator[Session]:
+        self._session.execute("SAVEPOINT query")
         try:
             yield self._session
         finally:
             if not self._session.closed:
-                self._session.execute("ROLLBACK TO asked")
+                self._session.execute("ROLLBACK TO query")
 
-    def statements(self) -> Seen:
-        """Every statement of this database. Raises ServerError where nothing counts them."""
+    def statements(self) -> ServerStatements:
+        """Every statement of this database. Raises ServerError where pg_stat_statements fails."""
         import psycopg
 
-        with self._asking() as session:
+        with self._savepoint() as session:
             schema = _schema(session)
             try:
-                return _seen(session, schema)
+                return _statements(session, schema)
             except psycopg.errors.ObjectNotInPrerequisiteState:
                 raise ServerError(
                     "pg_stat_statements is installed in this database, but the server has not"
@@ -137,26 +145,24 @@ class Reader:
 
     def tables(self, names: Sequence[Name]) -> dict[Name, CatalogTable]:
         """Tables by the names that statements use, with statistics of their columns."""
-        with self._asking() as session:
+        with self._savepoint() as session:
             rows = session.execute(_TABLES, _arrays(names)).fetchall()
-        columns: dict[Name, dict[str, CatalogColumn]] = {}
-        called: dict[Name, str] = {}
-        for schema, name, label, *of in rows:
-            column = _column(label, of)
-            columns.setdefault((schema, name), {})[column.name] = column
-            called[schema, name] = label
-            if not column.known and not of[-1]:
+        tables: dict[Name, CatalogTable] = {}
+        for schema, name, label, *row in rows:
+            column = _column(label, row)
+            table = tables.setdefault((schema, name), CatalogTable(label, {}))
+            table.columns[column.name] = column
+            if not column.has_statistics and not row[-1]:
                 self.hidden_columns.add(column.label)
-        for name, found in columns.items():
-            if not any(column.known for column in found.values()) and not any(
-                column.label in self.hidden_columns for column in found.values()
-            ):
-                self.unknown_tables.add(called[name])
-        return {name: CatalogTable(called[name], found) for name, found in columns.items()}
+        for table in tables.values():
+            columns = table.columns.values()
+            if not any(c.has_statistics or c.label in self.hidden_columns for c in columns):
+                self.unknown_tables.add(table.name)
+        return tables
 
     def functions(self, names: Sequence[Name]) -> dict[Name, Function]:
         """Functions whose text can be read, by the names that statements use."""
-        with self._asking() as session:
+        with self._savepoint() as session:
             rows = session.execute(_FUNCTIONS, _arrays(names)).fetchall()
         return {
             (schema, name): Function((schema, name), tuple(arguments), language, text, body or "")
@@ -164,17 +170,17 @@ class Reader:
         }
 
     def parameters(self, text: str) -> list[Type] | str:
-        """The types of a statement's parameters as the server finds them, or its refusal."""
+        """The types that the server infers for a statement's parameters, or its error message."""
         from psycopg import pq
 
-        with self._asking() as session:
-            found = session.pgconn.prepare(b"", encoded(text))
-            if found.status != pq.ExecStatus.COMMAND_OK:
-                return _refusal(found)
-            described = session.pgconn.describe_prepared(b"")
-            if described.status != pq.ExecStatus.COMMAND_OK:
-                return _refusal(described)
-            oids = [described.param_type(place) for place in range(described.nparams)]
+        with self._savepoint() as session:
+            result = session.pgconn.prepare(b"", encoded(text))
+            if result.status == pq.ExecStatus.COMMAND_OK:
+                result = session.pgconn.describe_prepared(b"")
+            if result.status != pq.ExecStatus.COMMAND_OK:
+                message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"refused"
+                return message.decode("utf-8", "replace")
+            oids = [result.param_type(place) for place in range(result.nparams)]
             missing = [oid for oid in oids if oid not in self._types]
             if missing:
                 rows = session.execute(
@@ -189,33 +195,26 @@ class Reader:
         """A text in the encoding of the database."""
         if self._session.info.parameter_status("server_encoding") in ("UTF8", "SQL_ASCII"):
             return encoded(text)
-        with self._asking() as session:
+        with self._savepoint() as session:
             row: Any = session.execute(
                 "SELECT convert_to(%s, getdatabaseencoding()::name)", (text,)
             ).fetchone()
         return bytes(row[0])
 
     def may_write(self, names: Sequence[Name]) -> bool:
-        """Whether a function of such a name may change something, by what it says of itself."""
-        called = [name for _, name in names if name not in _HARMLESS]
+        """Whether a function of one of these names may change data, that is, is volatile."""
+        checked = [name for _, name in names if name not in _HARMLESS]
         query = (
             "SELECT count(*) FROM pg_catalog.pg_proc WHERE provolatile = 'v' AND proname = ANY(%s)"
         )
-        with self._asking() as session:
-            row = session.execute(query, (called,)).fetchone()
+        with self._savepoint() as session:
+            row = session.execute(query, (checked,)).fetchone()
         return row is not None and row[0] > 0
 
     def refusal(self, text: str) -> str | None:
-        """Why the server would not run a statement; None where it would."""
-        found = self.parameters(text)
-        return found if isinstance(found, str) else None
-
-
-def _refusal(result: Any) -> str:
-    from psycopg import pq
-
-    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"refused"
-    return str(message.decode("utf-8", "replace"))
+        """The error for a statement that the server does not accept; None if it does."""
+        types = self.parameters(text)
+        return types if isinstance(types, str) else None
 
 
 def _arrays(names: Sequence[Name]) -> tuple[list[str], list[str]]:
@@ -223,7 +222,7 @@ def _arrays(names: Sequence[Name]) -> tuple[list[str], list[str]]:
 
 
 def _schema(session: Session) -> str:
-    """Where the view is. Raises ServerError where there is none."""
+    """The schema of the view. Raises ServerError where there is none."""
     row = session.execute(
         "SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n"
         " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
@@ -233,7 +232,7 @@ def _schema(session: Session) -> str:
     return str(row[0])
 
 
-def _seen(session: Session, schema: str) -> Seen:
+def _statements(session: Session, schema: str) -> ServerStatements:
     from psycopg import sql
 
     from pgpaces.sessions import Identifier
@@ -257,22 +256,21 @@ def _seen(session: Session, schema: str) -> Seen:
         elif is_hidden:
             hidden = (hidden[0] + calls, hidden[1] + total_ms)
         else:
-            # The server loses texts where its file of them cannot be read.
-            shown = b"" if text is None else text
-            entries.append(Entry(decoded(shown), calls, total_ms))
+            # The server has no text where it cannot read its file of texts.
+            entries.append(Entry(decoded(text or b""), calls, total_ms))
     seconds, dropped = _info(session, schema)
-    # Of track the value that others have: in this transaction it may be ours.
+    # The value of track for other sessions: this transaction may have changed its own.
     row: Any = session.execute(
         "SELECT current_database(), current_setting('server_version_num')::int / 10000,"
         " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track')"
     ).fetchone()
     notes = _notes(row[2], "toplevel" in names, hidden[0], sum(r[3] for r in rows))
     if dropped:
-        notes += (
+        notes.append(
             f"entries were dropped {dropped} times for want of room, so rare statements are"
-            " missing: a larger pg_stat_statements.max keeps them",
+            " missing: a larger pg_stat_statements.max keeps them"
         )
-    return Seen(row[0], row[1], tuple(entries), hidden, nested, seconds, notes)
+    return ServerStatements(row[0], row[1], tuple(entries), hidden, nested, seconds, tuple(notes))
 
 
 def _columns(session: Session, view: Any) -> set[str]:
@@ -283,7 +281,7 @@ def _columns(session: Session, view: Any) -> set[str]:
 
 
 def _info(session: Session, schema: str) -> tuple[float | None, int]:
-    """How long statements have been counted, and how often entries were dropped."""
+    """Seconds since the statistics were reset, and how often entries were dropped."""
     from psycopg import sql
 
     from pgpaces.sessions import Identifier
@@ -301,33 +299,33 @@ def _info(session: Session, schema: str) -> tuple[float | None, int]:
     return row[0], int(row[1])
 
 
-def _notes(track: str | None, levels: bool, hidden: int, calls: int) -> tuple[str, ...]:
-    found = []
+def _notes(track: str | None, levels: bool, hidden: int, calls: int) -> list[str]:
+    notes = []
     if hidden:
-        found.append(
+        notes.append(
             f"{hidden} calls are of statements that this role may not see: GRANT"
             " pg_read_all_stats TO it shows them"
         )
     if track == "none":
-        found.append("pg_stat_statements.track is none: nothing is counted at the moment")
+        notes.append("pg_stat_statements.track is none: nothing is counted at the moment")
     if track == "all" and not levels:
-        found.append(
+        notes.append(
             "pg_stat_statements.track is all, and this version of the extension does not tell"
-            " statements within functions from others: ALTER EXTENSION pg_stat_statements UPDATE"
+            " statements in functions from others: ALTER EXTENSION pg_stat_statements UPDATE"
         )
     if not calls:
-        found.append("no statement of this database has been counted yet")
-    return tuple(found)
+        notes.append("no statement of this database has been counted yet")
+    return notes
 
 
-def _column(label: str, of: Sequence[Any]) -> CatalogColumn:
-    name, kind, category, unique, nulls, width, distinct, rows, common, shares, bounds, _ = of
+def _column(label: str, row: Sequence[Any]) -> CatalogColumn:
+    name, kind, category, unique, nulls, width, distinct, rows, common, shares, bounds, _ = row
     return CatalogColumn(
         label,
         name,
         Type(kind, category),
         unique,
-        known=nulls is not None,
+        has_statistics=nulls is not None,
         null_share=nulls or 0.0,
         width=width or 0,
         distinct=distinct or 0.0,

@@ -1,15 +1,15 @@
 """A statement and values for its parameters, as a script. Pure.
 
-Variables of the script language hold numbers. So texts are written into the statement, which then
-stands in the branches of an \\if, once for each choice: no work is added on the server, and the
-statement is the same one for pg_stat_statements.
+Variables of the script language are numbers. So texts are literals in the statement, which is
+written into the branches of an \\if, once for each choice: the server has no additional work, and
+pg_stat_statements counts the variants as the same statement.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -17,20 +17,20 @@ from pgpaces.capture.catalog import Type
 from pgpaces.capture.guess import CHOICES_MAX, NUMBERS_MAX, ValueSource
 from pgpaces.capture.parser import Parsed, Spot
 
-# What stands for the values of a list whose length PostgreSQL 18 does not keep.
+# Values in place of a list whose length PostgreSQL 18 does not store.
 LISTED = 3
 _BRANCH_BYTES_MAX = 64 * 1024
-# Steps between places of choices, so that those of two parameters do not go along.
+# Steps between the choices of consecutive rows, different for each parameter to decorrelate them.
 _STRIDES = (1, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
-# What stands in place of parameters, all at once, by their number: real ones. With weights.
+# Logged values of all parameters of a call by number, each tuple with its weight.
 Tuples = Sequence[tuple[int, Mapping[int, str]]]
 
 
 class WrittenScript(Struct, frozen=True):
-    """A script: its comments and commands, and the statement as each branch sends it.
+    """The text of a script.
 
-    probes: these statements with a number for every variable, for a server to look at.
+    probes: the statement of each branch, with a number for every variable, for the server to check.
     """
 
     text: str
@@ -43,7 +43,7 @@ def write(
     tuples: Tuples = (),
     casts: Mapping[int, Type] | None = None,
 ) -> WrittenScript:
-    """The script. casts: types that values are cast to, where they would not fit otherwise."""
+    """The script. casts: types that values must be cast to."""
     every = _slots(parsed, sources)
     rows = _rows(every, tuples, len(parsed.text))
     fixed = {name for _, row in rows for name in row}
@@ -69,9 +69,9 @@ def _name(number: int, copy: int = 0) -> str:
 
 
 def _slots(parsed: Parsed, sources: Mapping[int, ValueSource]) -> dict[str, ValueSource]:
-    """Every place of a value, by the name of its variable. Those that follow come behind."""
+    """The source of each value, by the name of its variable; after those that it depends on."""
     longer = {spot.number for spot in parsed.spots if spot.squashed}
-    ordered = sorted(parsed.numbers, key=lambda number: (sources[number].leans is not None, number))
+    ordered = sorted(parsed.numbers, key=lambda n: (sources[n].depends_on is not None, n))
     return {
         _name(number, copy): sources[number]
         for number in ordered
@@ -80,29 +80,30 @@ def _slots(parsed: Parsed, sources: Mapping[int, ValueSource]) -> dict[str, Valu
 
 
 def _set(name: str, source: ValueSource) -> list[str]:
-    """The \\set commands of a source of expressions; none of another."""
-    if not source.steps:
-        return []
-    if len(source.steps) == 1:
-        return [f"\\set {name} {source.steps[0][1]}"]
-    return _case(name, source.steps)
-
-
-def _case(name: str, steps: Sequence[tuple[int, str]]) -> list[str]:
+    """The \\set commands of a source with expressions; none of another."""
+    steps = source.steps
+    if len(steps) <= 1:
+        return [f"\\set {name} {step}" for _, step in steps]
     ends = list(itertools.accumulate(weight for weight, _ in steps))
-    lines = [f"\\set {name}_pick random(1, {ends[-1]})", f"\\set {name} case \\"]
-    for end, (_, value) in zip(ends[:-1], steps[:-1], strict=True):
-        lines.append(f"  when :{name}_pick <= {end} then {value} \\")
-    return [*lines, f"  else {steps[-1][1]} end"]
+    pick = f"{name}_pick"
+    return [f"\\set {pick} random(1, {ends[-1]})", *_case(name, pick, ends, [v for _, v in steps])]
+
+
+def _case(name: str, pick: str, ends: Sequence[int], values: Sequence[str]) -> Iterator[str]:
+    """The lines that set a variable to the value at the first end that is not below `pick`."""
+    yield f"\\set {name} case \\"
+    for end, value in zip(ends[:-1], values[:-1], strict=True):
+        yield f"  when :{pick} <= {end} then {value} \\"
+    yield f"  else {values[-1]} end"
 
 
 def _rows(
     every: Mapping[str, ValueSource], tuples: Tuples, size: int
 ) -> list[tuple[int, dict[str, str]]]:
-    """The choices together: a weight, and a literal for each place that needs one.
+    """Rows of choices: a weight, and a literal for each variable that needs one.
 
-    Of a single place they are its own. Several are put together by strides, so that each has its
-    values in their shares and no two go along.
+    A single variable has its choices. Those of several are combined by strides, so that each has
+    its values in their shares and no two are correlated.
     """
     most = max(2, min(CHOICES_MAX, _BRANCH_BYTES_MAX // max(1, size)))
     if tuples:
@@ -121,28 +122,28 @@ def _rows(
     else:
         return []
     rows = []
-    for weight, found in places:
-        of = dict(zip(leading, found, strict=True))
-        row = {name: chosen[name].choices[place][1] for name, place in of.items()}
+    for weight, indexes in places:
+        leaders = dict(zip(leading, indexes, strict=True))
+        row = {name: chosen[name].choices[place][1] for name, place in leaders.items()}
         for name, source in chosen.items():
             if source.follows is not None:
-                place = of.get(_name(source.follows), 0)
+                place = leaders.get(_name(source.follows), 0)
                 row[name] = source.choices[min(place, len(source.choices) - 1)][1]
         rows.append((weight, row))
     return rows
 
 
 def _at(chosen: Mapping[str, ValueSource], names: Sequence[str], k: int, count: int) -> list[int]:
-    """The place of each one's choice in row k of count."""
+    """The index of each variable's choice in row k of count."""
     strides = [stride for stride in _STRIDES if math.gcd(stride, count) == 1]
-    found = []
+    places = []
     for order, name in enumerate(names):
         choices = chosen[name].choices
         stride = strides[order % len(strides)]
         share = ((k * stride + order) % count + 0.5) / count
         ends = list(itertools.accumulate(weight for weight, _ in choices))
-        found.append(next(i for i, end in enumerate(ends) if end >= share * ends[-1]))
-    return found
+        places.append(next(i for i, end in enumerate(ends) if end >= share * ends[-1]))
+    return places
 
 
 def _is_number(value: str) -> bool:
@@ -150,14 +151,11 @@ def _is_number(value: str) -> bool:
 
 
 def _sets_of(rows: Sequence[tuple[int, Mapping[str, str]]]) -> list[str]:
-    """Tuples of numbers only: variables by one draw, and no branches."""
+    """The \\set commands of tuples of numbers: one draw for all variables, and no branches."""
     ends = list(itertools.accumulate(weight for weight, _ in rows))
     lines = [f"\\set pick random(1, {ends[-1]})"]
     for name in rows[0][1]:
-        lines.append(f"\\set {name} case \\")
-        for end, (_, row) in zip(ends[:-1], rows[:-1], strict=True):
-            lines.append(f"  when :pick <= {end} then {row[name]} \\")
-        lines.append(f"  else {rows[-1][1][name]} end")
+        lines += _case(name, "pick", ends, [row[name] for _, row in rows])
     return lines
 
 
@@ -181,7 +179,7 @@ def _filled(
     *,
     probe: bool,
 ) -> str:
-    """The statement with what stands for its parameters."""
+    """The statement with values in place of its parameters."""
     parts, at = [], 0
     for spot in parsed.spots:
         parts.append(parsed.text[at : spot.start].decode())
@@ -197,7 +195,7 @@ def _filled(
 def _values(
     spot: Spot, every: Mapping[str, ValueSource], row: Mapping[str, str], probe: bool
 ) -> list[str]:
-    """What stands in one place; a list's real values are one text."""
+    """The values in place of one parameter; logged values of a list are one text."""
     names = [_name(spot.number, copy) for copy in range(LISTED if spot.squashed else 1)]
     if names[0] in row and names[-1] not in row:
         return [row[names[0]]]
@@ -215,9 +213,8 @@ def _value(name: str, source: ValueSource, row: Mapping[str, str], probe: bool) 
 
 
 def _apart(text: bytes, spot: Spot, value: str) -> str:
-    """Colons of a slice, `a[$1:$2]`, are kept from colons of variables."""
-    before = text[: spot.start][-2:]
-    after = text[spot.end :][:2]
-    front = " " if before[-1:] == b":" else ""
-    behind = " " if after[:1] == b":" and after != b"::" else ""
-    return f"{front}{value}{behind}"
+    """A value separated from the colons of a slice, `a[$1:$2]`, which would name a variable."""
+    after = text[spot.end : spot.end + 2]
+    left = " " if text[: spot.start].endswith(b":") else ""
+    right = " " if after[:1] == b":" and after != b"::" else ""
+    return f"{left}{value}{right}"

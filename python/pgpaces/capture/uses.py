@@ -1,7 +1,7 @@
-"""What the parameters of a statement are used for: compared with a column, put into one. Pure.
+"""The uses of a statement's parameters: compared with a column, inserted into one. Pure.
 
-Names are looked up as SQL does, from the innermost query outwards. A parameter that is given to a
-function is what the function's own text does with it.
+Names are resolved as in SQL, from the innermost query outwards. An argument of a function has the
+uses that it has in the function's body.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _COMPARING = {
 }  # fmt: skip
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _QUERIES = frozenset(("SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
-_COUNTING = frozenset("+-*/%")
-_DEEPEST = 3
+_ARITHMETIC = frozenset("+-*/%")
+_DEPTH_MAX = 3
 
 
 class Role(StrEnum):
-    """What a value is for."""
+    """The use of a value."""
 
     EQUAL = "compared with"
     LOWER = "the lower end of"
@@ -35,7 +35,7 @@ class Role(StrEnum):
     ELEMENTS = "an array of"
     INSERT = "inserted into"
     SET = "set in"
-    AMOUNT = "reckoned with"
+    AMOUNT = "in arithmetic with"
     LIMIT = "LIMIT"
     OFFSET = "OFFSET"
 
@@ -51,9 +51,9 @@ _ROLES = {
 
 
 class Use(Struct, frozen=True):
-    """One use of a parameter. partner: of a range's end, the parameter that is the other one.
+    """One use of a parameter. partner: the parameter at the other end of a range.
 
-    within: the function that has it for an argument.
+    within: the function that has it as an argument.
     """
 
     role: Role
@@ -70,24 +70,24 @@ class Catalog(Struct, frozen=True):
 
 
 def uses(tree: Any, catalog: Catalog) -> dict[int, list[Use]]:
-    """What each parameter is used for; those that are not known have none."""
+    """The uses of each parameter that has any."""
     walk = _Walk(catalog, lambda node: node["ParamRef"]["number"] if "ParamRef" in node else None)
     walk.visit(tree)
-    return walk.found
+    return walk.uses
 
 
 class _Walk:
-    """Goes over a tree, with the tables of each query around the place where it is."""
+    """Walks a tree, with the tables of each query around the current node."""
 
     def __init__(
         self, catalog: Catalog, parameter: Callable[[Any], int | None], depth: int = 0
     ) -> None:
         self._catalog, self._parameter, self._depth = catalog, parameter, depth
         self._scopes: list[dict[str, CatalogTable | None]] = []
-        self.found: dict[int, list[Use]] = {}
+        self.uses: dict[int, list[Use]] = {}
 
     def visit(self, node: Any) -> None:
-        """Every part below."""
+        """Visits a node and all nodes below it."""
         if isinstance(node, list):
             for each in node:
                 self.visit(each)
@@ -96,7 +96,7 @@ class _Walk:
                 self._part(kind, value)
 
     def _part(self, kind: str, value: Any) -> None:
-        # The sides of a UNION are queries that have no name of their own.
+        # The sides of a UNION are queries whose kind the tree omits.
         kind = "SelectStmt" if kind in ("larg", "rarg") and "op" in value else kind
         if kind in _QUERIES:
             self._scopes.append(self._sources(kind, value))
@@ -115,8 +115,8 @@ class _Walk:
     # --- names
 
     def _sources(self, kind: str, value: Any) -> dict[str, CatalogTable | None]:
-        """The tables that the columns of a query may be of, by alias or name."""
-        found: dict[str, CatalogTable | None] = {}
+        """The tables whose columns a query may name, by alias or name."""
+        tables: dict[str, CatalogTable | None] = {}
         waiting = [*value.get("fromClause", ()), *value.get("usingClause", ())]
         waiting += [value[key] for key in ("relation", "sourceRelation") if key in value]
         while waiting:
@@ -129,20 +129,20 @@ class _Walk:
             alias = source.get("alias", {}).get("aliasname")
             if "relname" in source:
                 name = (source.get("schemaname", ""), source["relname"])
-                found[alias or source["relname"]] = self._catalog.tables.get(name)
+                tables[alias or source["relname"]] = self._catalog.tables.get(name)
             else:
                 inner = next(iter(node.values()))
-                found[(inner.get("alias") or {}).get("aliasname", "")] = None
+                tables[(inner.get("alias") or {}).get("aliasname", "")] = None
         if kind == "InsertStmt":
-            found["excluded"] = self._target(value)
-        return found
+            tables["excluded"] = self._target(value)
+        return tables
 
     def _target(self, value: Any) -> CatalogTable | None:
         relation = value.get("relation", {})
         return self._catalog.tables.get((relation.get("schemaname", ""), relation.get("relname")))
 
     def _column(self, node: Any) -> CatalogColumn | None:
-        """The column that a node is, whatever it is cast to."""
+        """The column of a node, without casts; None if it is no column."""
         while "TypeCast" in node:
             node = node["TypeCast"]["arg"]
         fields = node.get("ColumnRef", {}).get("fields", ())
@@ -161,7 +161,7 @@ class _Walk:
         return None
 
     def _number(self, node: Any) -> int | None:
-        """The parameter that a node is, whatever it is cast to."""
+        """The parameter of a node, without casts; None if it is no parameter."""
         while "TypeCast" in node:
             node = node["TypeCast"].get("arg", {})
         if self._column(node) is not None:
@@ -171,7 +171,7 @@ class _Walk:
     def _note(self, node: Any, use: Use) -> None:
         number = self._number(node)
         if number is not None:
-            self.found.setdefault(number, []).append(use)
+            self.uses.setdefault(number, []).append(use)
 
     # --- uses
 
@@ -192,14 +192,14 @@ class _Walk:
 
     def _set(self, targets: Sequence[Any], table: CatalogTable) -> None:
         for target in targets:
-            given = target["ResTarget"]
-            value = given.get("val", {})
+            result = target["ResTarget"]
+            value = result.get("val", {})
             if "MultiAssignRef" in value:
                 assigned = value["MultiAssignRef"]
                 row = assigned["source"].get("RowExpr", {}).get("args", ())
                 place = assigned.get("colno", 1) - 1
                 value = row[place] if place < len(row) else {}
-            self._put(value, table, given.get("name", ""), Role.SET)
+            self._put(value, table, result.get("name", ""), Role.SET)
 
     def _put(self, value: Any, table: CatalogTable, name: str, role: Role) -> None:
         column = table.columns.get(name)
@@ -211,7 +211,7 @@ class _Walk:
         select = value.get("selectStmt", {}).get("SelectStmt", {})
         rows = [row["List"]["items"] for row in select.get("valuesLists", ())]
         if "fromClause" in select:
-            # The names of a SELECT that gives the rows are its own.
+            # A SELECT for the rows has its own names.
             self._scopes.append(self._sources("SelectStmt", select))
         rows.append([each["ResTarget"].get("val", {}) for each in select.get("targetList", ())])
         for row in rows:
@@ -248,12 +248,12 @@ class _Walk:
 
     def _compare(self, left: Any, right: Any, operator: str) -> None:
         mirrored = _MIRRORED.get(operator, operator)
-        for one, other, way in ((left, right, operator), (right, left, mirrored)):
+        for one, other, sign in ((left, right, operator), (right, left, mirrored)):
             column = self._column(one)
-            if way in _COUNTING:
+            if sign in _ARITHMETIC:
                 self._note(other, Use(Role.AMOUNT, column))
-            elif column is not None and way in _COMPARING:
-                self._note(other, Use(Role[_COMPARING[way]], column))
+            elif column is not None and sign in _COMPARING:
+                self._note(other, Use(Role[_COMPARING[sign]], column))
 
     def _pair(self, low: Any, high: Any, column: CatalogColumn) -> None:
         first, last = self._number(low), self._number(high)
@@ -263,7 +263,7 @@ class _Walk:
         self._note(high, Use(Role.UPPER, column, first))
 
     def _ranges(self, arguments: Sequence[Any]) -> None:
-        """Two ends of one range: `x >= $1 AND x < $2`."""
+        """Notes the two ends of a range: `x >= $1 AND x < $2`."""
         ends: dict[str, dict[str, Any]] = {}
         for each in arguments:
             value = each.get("A_Expr", {})
@@ -273,32 +273,32 @@ class _Walk:
             column = self._column(value.get("lexpr", {}))
             if column is not None and role in ("LOWER", "UPPER"):
                 ends.setdefault(column.label, {"column": column})[role] = value["rexpr"]
-        for found in ends.values():
-            if "LOWER" in found and "UPPER" in found:
-                self._pair(found["LOWER"], found["UPPER"], found["column"])
+        for one in ends.values():
+            if "LOWER" in one and "UPPER" in one:
+                self._pair(one["LOWER"], one["UPPER"], one["column"])
 
     def _call(self, value: Any) -> None:
-        """What a function does with its arguments, by its own text."""
+        """Notes the uses of arguments in the body of a function."""
         function = self._catalog.functions.get(parsing.function_name(value))
-        if function is None or self._depth >= _DEEPEST:
+        if function is None or self._depth >= _DEPTH_MAX:
             return
-        given: dict[int, Any] = {}
-        for place, node in enumerate(value.get("args", ())):
+        arguments: dict[int, Any] = {}
+        for place, node in enumerate(value.get("args", ()), 1):
             named = node.get("NamedArgExpr")
             if named is None:
-                given[place + 1] = node
+                arguments[place] = node
             elif named["name"] in function.arguments:
-                given[function.arguments.index(named["name"]) + 1] = named["arg"]
-        if not any(self._number(node) is not None for node in given.values()):
+                arguments[function.arguments.index(named["name"]) + 1] = named["arg"]
+        if all(self._number(node) is None for node in arguments.values()):
             return
-        for number, found in within(function, self._catalog, self._depth + 1).items():
-            for use in found if number in given else ():
-                # Ends of ranges are told apart by numbers of the function's own.
-                self._note(given[number], replace(use, partner=None, within=function.name[1]))
+        for number, uses in within(function, self._catalog, self._depth + 1).items():
+            for use in uses if number in arguments else ():
+                # The partner is a number of the function's arguments, not of the statement.
+                self._note(arguments[number], replace(use, partner=None, within=function.name[1]))
 
 
 def within(function: Function, catalog: Catalog, depth: int = 1) -> dict[int, list[Use]]:
-    """What a function does with its arguments, by their place from 1."""
+    """The uses of a function's arguments, numbered from 1."""
 
     def argument(node: Any) -> int | None:
         if "ParamRef" in node:
@@ -314,4 +314,4 @@ def within(function: Function, catalog: Catalog, depth: int = 1) -> dict[int, li
     walk = _Walk(catalog, argument, depth)
     for tree in parsing.body(function):
         walk.visit(tree)
-    return walk.found
+    return walk.uses

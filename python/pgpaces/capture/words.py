@@ -1,4 +1,4 @@
-"""A workload made from a database's statements, in words and tables for a terminal."""
+"""The workload made from a database's statements, in words and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -18,56 +18,51 @@ if TYPE_CHECKING:
 _ROWS_MAX = 20
 
 
-def coverage(found: Captured) -> str:
-    """What share of the calls and of the time is covered."""
-    calls = selection.share(sum(each.entry.calls for each in found.taken), found.calls)
-    time = selection.share(sum(each.entry.total_ms for each in found.taken), found.total_ms)
-    return f"{calls:.1f} % of the calls and {time:.1f} % of the time are covered."
-
-
-def captured(found: Captured) -> list[RenderableType]:
-    """What was taken and what was left out."""
-    parts: list[RenderableType] = [_taken(found)]
-    rest = len(found.taken) - _ROWS_MAX
+def captured(workload: Captured) -> list[RenderableType]:
+    """The scripts, the excluded statements, and the share of calls and time that is covered."""
+    calls, time = selection.coverage(workload)
+    parts: list[RenderableType] = [_scripts(workload)]
+    rest = len(workload.scripts) - _ROWS_MAX
     if rest > 0:
         parts.append(f"and {rest} more, see README.md")
-    if found.left:
-        parts += ["", _left(found)]
-    parts += ["", coverage(found), selection.pace(found.rate, found.seen.seconds)]
-    if found.seen.nested[0]:
-        parts.append(f"Not counted apart: {found.seen.nested[0]} calls within functions.")
+    if workload.excluded:
+        parts += ["", _excluded(workload)]
+    parts += ["", f"{calls:.1f} % of the calls and {time:.1f} % of the time are covered."]
+    parts.append(selection.pace(workload.rate, workload.server.seconds))
+    if nested := workload.server.nested[0]:
+        parts.append(f"Not counted separately: {nested} calls within functions.")
     return parts
 
 
-def _taken(found: Captured) -> RenderableType:
-    made = table("taken", ["calls %", "time %", "values"])
-    for each in found.taken[:_ROWS_MAX]:
-        made.add_row(
+def _scripts(workload: Captured) -> RenderableType:
+    rows = table("taken", ["calls %", "time %", "values"])
+    for each in workload.scripts[:_ROWS_MAX]:
+        rows.add_row(
             cell(f"{each.name}: {' '.join(each.entry.text.split())}"),
-            f"{selection.share(each.entry.calls, found.calls):.1f}",
-            f"{selection.share(each.entry.total_ms, found.total_ms):.1f}",
+            f"{selection.share(each.entry.calls, workload.calls):.1f}",
+            f"{selection.share(each.entry.total_ms, workload.total_ms):.1f}",
             ", ".join(f"{count} {kind}" for kind, count in each.sources.items()),
         )
-    return made
+    return rows
 
 
-def _left(found: Captured) -> RenderableType:
-    made = table("left out", ["statements", "calls %", "time %"])
-    for reason, count, calls, total_ms in selection.by_reason(found.left)[:_ROWS_MAX]:
-        made.add_row(
+def _excluded(workload: Captured) -> RenderableType:
+    rows = table("left out", ["statements", "calls %", "time %"])
+    for reason, count, calls, total_ms in selection.by_reason(workload.excluded)[:_ROWS_MAX]:
+        rows.add_row(
             cell(reason),
             str(count),
-            f"{selection.share(calls, found.calls):.1f}",
-            f"{selection.share(total_ms, found.total_ms):.1f}",
+            f"{selection.share(calls, workload.calls):.1f}",
+            f"{selection.share(total_ms, workload.total_ms):.1f}",
         )
-    return made
+    return rows
 
 
-def command(found: Captured, target: str) -> str:
-    """How to run it: on a copy of the database."""
-    folder = str(found.folder)
+def command(workload: Captured, target: str) -> str:
+    """The command that runs the workload on a copy of the database."""
+    folder = str(workload.folder)
     words = ["pgpaces", "run", folder if "/" in folder else f"./{folder}"]
-    words += ["--target", _shown(target), "--from-database", found.seen.database]
+    words += ["--target", _shown(target), "--from-database", workload.server.database]
     return shlex.join(words)
 
 
@@ -77,8 +72,8 @@ def _shown(target: str) -> str:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     try:
-        given = {word: str(value) for word, value in conninfo_to_dict(target).items()}
-    except Error:  # the name of a database, or something that only our own resolver reads
+        keywords = {word: str(value) for word, value in conninfo_to_dict(target).items()}
+    except Error:  # the name of a database, or a form that only the engine reads
         return target if re.fullmatch(r"[\w.-]+", target) else "DSN"
-    kept = without_secrets(given)
-    return target if kept == given else make_conninfo(**kept)
+    public = without_secrets(keywords)
+    return target if public == keywords else make_conninfo(**public)
