@@ -13,7 +13,7 @@ from tests.conformance.side_by_side import PGBENCH
 
 from pgpaces import imported
 from pgpaces.answers.summary import summarize
-from pgpaces.imported import PgbenchFile, Told
+from pgpaces.imported import ImportOptions, PgbenchFile
 
 pytestmark = pytest.mark.postgres
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -85,7 +85,7 @@ def test_a_log_of_transactions_gives_the_numbers_of_the_report(
     ]
     files = ran(program, pg15, tmp_path, *options, *scripts)
     assert len(files) == 3
-    summary, report = summarize(imported.trial(files, Told(), "ID", "0")), files[-1].text
+    summary, report = summarize(imported.trial(files, ImportOptions(), "ID", "0")), files[-1].text
     counts = summary.counts
     assert counts.on_time + counts.late == number(report, r"actually processed: (\d+)")
     assert counts.late == number(report, r"ms latency limit: (\d+)")
@@ -110,7 +110,7 @@ def test_an_aggregated_log_gives_what_it_holds_and_says_what_it_lost(
 ) -> None:
     options = ["-c", "4", "-T", "3", "-R", "200", "--aggregate-interval", "1"]
     files = ran(program, pg15, tmp_path, *options, *scripts[:2])
-    trial = imported.trial(files, Told(), "ID", "0")
+    trial = imported.trial(files, ImportOptions(), "ID", "0")
     summary = summarize(trial)
     logged = sum(int(line.split()[1]) for line in files[0].text.splitlines())
     assert summary.counts.on_time == logged
@@ -123,7 +123,7 @@ def test_a_report_alone_gives_its_own_numbers(
     program: Path, pg15: Any, tmp_path: Path, scripts: list[str]
 ) -> None:
     *_, report = ran(program, pg15, tmp_path, "-c", "4", "-t", "50", *scripts)
-    summary = summarize(imported.trial([report], Told(), "ID", "0"))
+    summary = summarize(imported.trial([report], ImportOptions(), "ID", "0"))
     assert summary.counts.due == 200
     assert summary.rate.value == pytest.approx(number(report.text, r"tps = ([\d.]+)"))
     assert summary.latency.p99 is None

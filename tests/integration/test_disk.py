@@ -108,7 +108,7 @@ def test_how_a_folder_is_encrypted_by_the_kernel_is_found(disk: Path) -> None:
 def test_without_fio_it_says_where_to_get_it(disk: Path) -> None:
     done = run(disk, "--quick", path=str(disk))
     assert done.returncode == RunError.exit_code
-    assert "fio is not here" in done.stderr
+    assert "fio is not installed" in done.stderr
     assert "apt install fio" in done.stderr
     assert list(disk.iterdir()) == []
 

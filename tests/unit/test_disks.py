@@ -304,7 +304,7 @@ def test_a_disk_that_cannot_be_measured_is_refused(
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for name, sentence in (("none", "does not exist"), ("file", "is no folder")):
+    for name, sentence in (("none", "does not exist"), ("file", "is not a folder")):
         with pytest.raises(PlanError, match=sentence):
             check(tmp_path / name, Device("d"), 0)
 

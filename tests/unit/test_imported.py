@@ -17,7 +17,7 @@ from pgpaces import imported
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError
-from pgpaces.imported import PgbenchFile, Told
+from pgpaces.imported import ImportOptions, PgbenchFile
 from pgpaces.result import Trial, counts
 from pgpaces.store.store import Store
 from pgpaces.validation import check
@@ -72,10 +72,10 @@ tps = 622.977698 (excluding connections establishing)
 """
 
 
-def made(*texts: str, told: Told | None = None) -> tuple[Trial, Summary]:
+def made(*texts: str, told: ImportOptions | None = None) -> tuple[Trial, Summary]:
     """The trial of texts and its answer; it is sound."""
     files = [PgbenchFile(f"log.{n}", AT, text) for n, text in enumerate(texts)]
-    trial = imported.trial(files, told or Told(), "ID", "0.1.0")
+    trial = imported.trial(files, told or ImportOptions(), "ID", "0.1.0")
     check(trial)
     return trial, summarize(trial)
 
@@ -93,7 +93,7 @@ def line(
 
 def test_a_transaction_was_due_when_its_time_began() -> None:
     log = line(0, 1, 100_000, 100_000) + line(0, 2, 1_500_000, 2_600_000)
-    trial, summary = made(log, told=Told(limit_ns=1_000_000_000))
+    trial, summary = made(log, told=ImportOptions(limit_ns=1_000_000_000))
     assert [t.due_second for i in trial.intervals for t in i.tallies] == [0, 1]
     assert [i.second for i in trial.intervals] == [0, 2]
     assert (summary.counts.on_time, summary.counts.late) == (1, 1)
@@ -117,7 +117,7 @@ def test_the_files_of_all_threads_are_one_run() -> None:
 def test_what_was_skipped_and_what_failed_is_counted_as_that() -> None:
     words = ("skipped", "failed", "serialization", "deadlock", "other", 500)
     log = "".join(line(0, n, word, 10_000_000 + n, 0, 0) for n, word in enumerate(words, 1))
-    _, summary = made(log, told=Told(limit_ns=100_000_000))
+    _, summary = made(log, told=ImportOptions(limit_ns=100_000_000))
     assert (summary.counts.skipped, summary.counts.failed, summary.counts.on_time) == (1, 4, 1)
     assert summary.failures == {"failed": 1, "40001": 1, "40P01": 1, "other": 1}
     assert summary.counts.pending == 0
@@ -142,7 +142,7 @@ def test_every_line_is_counted_once_and_no_time_is_lost(rows: list[Any], limit: 
         line(client, 1, time, 4_000_000 + end, lag, retries)
         for client, time, end, lag, retries in rows
     )
-    trial, summary = made(log, told=Told(limit_ns=limit))
+    trial, summary = made(log, told=ImportOptions(limit_ns=limit))
     found = counts(t for i in trial.intervals for t in i.tallies)
     assert (found.due, found.pending) == (len(rows), 0)
     done = [time for _, time, *_ in rows if isinstance(time, int)]
@@ -159,8 +159,8 @@ def test_the_seventh_column_is_asked_for_where_nothing_says_what_it_is() -> None
     with pytest.raises(PlanError, match="7th column") as found:
         made(log)
     assert "--seventh" in (found.value.hint or "")
-    assert made(log, told=Told(seventh="lag"))[1].lag.max == pytest.approx(0.03)
-    assert made(log, told=Told(seventh="retries"))[1].retries == 30
+    assert made(log, told=ImportOptions(seventh="lag"))[1].lag.max == pytest.approx(0.03)
+    assert made(log, told=ImportOptions(seventh="retries"))[1].retries == 30
     assert made(log, REPORT)[1].lag.max == pytest.approx(0.03)
 
 
@@ -228,7 +228,7 @@ def test_that_the_log_lost_its_end_or_knows_nothing_late_makes_it_invalid() -> N
 
 
 def test_a_report_alone_gives_its_numbers_and_nothing_else() -> None:
-    trial, summary = made(REPORT, told=Told(command="pgbench -c 8"))
+    trial, summary = made(REPORT, told=ImportOptions(command="pgbench -c 8"))
     assert summary.counts.due == 1196 + 5 + 4
     assert (summary.counts.late, summary.counts.skipped, summary.counts.failed) == (77, 4, 5)
     assert summary.rate.value == pytest.approx(297.967988)

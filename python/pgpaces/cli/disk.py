@@ -109,7 +109,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     if params["dry_run"]:
         put(f"{escape.lines(_writes(request, path))}\n")
         return 0
-    measure.prepared(path, request)
+    measure.prepare(path, request)
     store = Store.open(params["store_path"])
     _consent(request, path, yes=params["yes"])
     started = datetime.now(UTC)

@@ -46,7 +46,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
     from pgpaces.units import duration_ns
 
     limit = params["latency_limit"]
-    run_options = imported.Told(
+    run_options = imported.ImportOptions(
         None if limit is None else duration_ns(limit, "--latency-limit", bare="ms"),
         params["seventh"],  # type: ignore[arg-type]
         params["command"],

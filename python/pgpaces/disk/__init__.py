@@ -1,8 +1,8 @@
-"""What a disk can do: fio's profiles on a folder, and what is known of the device under it.
+"""Measurements of a disk: fio's profiles in a folder, and facts of the device under it.
 
-device.py   where a folder lies: file system, device, encryption
-jobs.py     what fio is asked to do, and how much it writes (pure)
-folder.py   a folder of ours on the disk: room, lock, never left behind
+device.py   file system, device and encryption of a folder
+jobs.py     the jobs of fio, and how much they write (pure)
+folder.py   a temporary folder on the disk: space, lock, removal
 programs.py fio, pg_test_fsync and cryptsetup, run and stopped
 measure.py  all of it, one after the other
 

@@ -1,6 +1,6 @@
-"""Where a folder lies: its file system and device, and how it is encrypted, from /proc and /sys.
+"""File system, device and encryption of a folder, from /proc and /sys.
 
-Reads only, needs no rights; what cannot be seen is left empty. Never reads a serial number.
+Only reads and needs no privileges; facts that it cannot read are empty. Never reads serial numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK = Path("/sys/dev/block")
 _CLASS = Path("/sys/class/block")
 _BY_UUID = Path("/dev/disk/by-uuid")
 _SECTOR = 512
-# File systems that encrypt what is stored in another one, by their types.
+# File systems that encrypt files stored in another file system, by their types.
 _FILE_ENCRYPTION = {
     "fuse.gocryptfs": "gocryptfs",
     "fuse.encfs": "EncFS",
@@ -47,31 +47,32 @@ class Mount(Struct, frozen=True):
 
 def parse_mounts(text: str) -> list[Mount]:
     """The mounts of /proc/self/mountinfo, in its order."""
-    found = []
+    mounts = []
     for line in text.splitlines():
-        before, _, behind = line.partition(" - ")
-        words, more = before.split(" "), behind.split(" ")
+        before, _, after = line.partition(" - ")
+        words, more = before.split(" "), after.split(" ")
         if len(words) < 6 or len(more) < 3:
             continue
         options = dict.fromkeys((*words[5].split(","), *more[2].split(",")))
-        found.append(Mount(words[2], _plain(words[4]), more[0], _plain(more[1]), ",".join(options)))
-    return found
+        point, source = _plain(words[4]), _plain(more[1])
+        mounts.append(Mount(words[2], point, more[0], source, ",".join(options)))
+    return mounts
 
 
 def _plain(text: str) -> str:
     r"""A path without mountinfo's \040."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def mount_of(path: Path, mounts: list[Mount]) -> Mount | None:
-    """The mount that a path without links is on: the longest point above it, the last of equals."""
+    """The mount of a resolved path: the longest point above it, the last of equals."""
     above = {str(path), *(str(parent) for parent in path.parents)}
     fitting = (mount for mount in reversed(mounts) if mount.point in above)
     return max(fitting, key=lambda mount: len(mount.point), default=None)
 
 
 def device_of(folder: Path) -> Device:
-    """What is known of the device that a folder is on; it need not let us in."""
+    """The facts of a folder's device; works without permission to enter the folder."""
     with contextlib.suppress(OSError):
         folder = folder.resolve()
     mount = mount_of(folder, parse_mounts(_text(_MOUNTS)))
@@ -80,14 +81,14 @@ def device_of(folder: Path) -> Device:
     block = _block(mount)
     name = block.name if block else ""
     whole = _whole(block) if block else None
-    behind = list(_behind(block)) if block else []
-    encryption = _encryption(folder, mount, [block, *behind] if block else [])
+    lower = list(_lower(block)) if block else []
+    encryption = _encryption(folder, mount, [block, *lower] if block else [])
     return Device(
         id=_id(mount, name, _policy(folder)),
-        name=" on ".join(dict.fromkeys((name, *(each.name for each in behind)))),
+        name=" on ".join(dict.fromkeys((name, *(each.name for each in lower)))),
         filesystem=mount.kind,
         mount_options=mount.options,
-        model=_model(_whole(behind[-1]) if behind else whole),
+        model=_model(_whole(lower[-1]) if lower else whole),
         scheduler=_scheduler(whole),
         rotational=_rotational(whole),
         size_bytes=_size(block),
@@ -97,25 +98,25 @@ def device_of(folder: Path) -> Device:
 
 
 def moved_bytes(device: Device) -> int | None:
-    """What the whole disk has read and written since it is there; None where it does not count."""
+    """Bytes that the whole disk has read and written since boot; None where it has no counter."""
     name = device.name.rpartition(" ")[2]
-    found = _CLASS / name if name else None
-    words = _text(_whole(found.resolve()) / "stat").split() if found and found.exists() else []
+    block = _CLASS / name if name else None
+    words = _text(_whole(block.resolve()) / "stat").split() if block and block.exists() else []
     return (int(words[2]) + int(words[6])) * _SECTOR if len(words) > 6 else None
 
 
 def _id(mount: Mount, name: str, policy: str) -> str:
-    """By the file system's UUID where that is known, since names of disks change.
+    """The UUID of the file system if there is one, since names of disks change.
 
-    Encrypted folders are another disk than the rest of theirs.
+    An encrypted folder has another identity than the rest of its file system.
     """
     device = Path("/dev") / name if name else None
-    found = f"device {name}" if name else f"{mount.kind} {mount.point}"
+    identity = f"device {name}" if name else f"{mount.kind} {mount.point}"
     with contextlib.suppress(OSError):
         for link in sorted(_BY_UUID.iterdir()):
             if device is not None and link.resolve() == device.resolve():
-                found = f"uuid {link.name}"
-    return f"{found}, {policy}" if policy else found
+                identity = f"uuid {link.name}"
+    return f"{identity}, {policy}" if policy else identity
 
 
 def _text(path: Path) -> str:
@@ -126,32 +127,34 @@ def _text(path: Path) -> str:
 
 
 def _block(mount: Mount) -> Path | None:
-    """The folder of the block device in /sys. btrfs has a number of its own: then by its source."""
-    found = _BLOCK / mount.number
-    if found.exists():
-        return found.resolve()
+    """The folder of the block device in /sys; by the mount's source where, as in btrfs, its number
+    is not that of a device.
+    """
+    block = _BLOCK / mount.number
+    if block.exists():
+        return block.resolve()
     with contextlib.suppress(OSError):
         number = Path(mount.source).stat().st_rdev if mount.source.startswith("/dev/") else 0
-        found = _BLOCK / f"{os.major(number)}:{os.minor(number)}"
-        return found.resolve() if number and found.exists() else None
+        block = _BLOCK / f"{os.major(number)}:{os.minor(number)}"
+        return block.resolve() if number and block.exists() else None
     return None
 
 
 def _whole(block: Path) -> Path:
-    """The disk of a partition; a disk itself."""
+    """The disk of a partition; for a disk, the disk itself."""
     return block.parent if (block / "partition").exists() else block
 
 
-def _behind(block: Path) -> Iterator[Path]:
-    """What a mapped device lies on, down to the disk."""
+def _lower(block: Path) -> Iterator[Path]:
+    """The devices below a mapped device, down to the disk."""
     with contextlib.suppress(OSError):
         for slave in sorted((block / "slaves").iterdir()):
             yield slave.resolve()
-            yield from _behind(slave.resolve())
+            yield from _lower(slave.resolve())
 
 
 def _model(whole: Path | None) -> str:
-    """The maker's name of a kind of disk; a memory card's is its `name`."""
+    """The model of a disk; for a memory card, its `name`."""
     if whole is None:
         return ""
     return _text(whole / "device" / "model") or _text(whole / "device" / "name")
@@ -175,14 +178,14 @@ def _size(block: Path | None) -> int | None:
 
 def _free(folder: Path) -> int | None:
     try:
-        found = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize
+    return status.f_bavail * status.f_frsize
 
 
 def _encryption(folder: Path, mount: Mount, blocks: list[Path]) -> str:
-    """How it is encrypted, as far as that can be seen."""
+    """The visible encryption of the device or the file system; empty if there is none."""
     for block in blocks:
         uuid = _text(block / "dm" / "uuid")
         if uuid.startswith("CRYPT-"):
@@ -195,16 +198,16 @@ def _encryption(folder: Path, mount: Mount, blocks: list[Path]) -> str:
 def _policy(folder: Path) -> str:
     """Whether a folder has a policy of the kernel's file encryption.
 
-    What is in a folder has its policy: so of one that does not let us in, the one above tells.
+    Folders inherit policies, so a folder without access has that of the nearest accessible parent.
     """
-    asked = bytearray(struct.pack("Q", _POLICY_BYTES) + bytes(_POLICY_BYTES))
+    request = bytearray(struct.pack("Q", _POLICY_BYTES) + bytes(_POLICY_BYTES))
     descriptor = -1
     for each in (folder, *folder.parents):
         with contextlib.suppress(OSError):
             descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY)
             break
     try:
-        fcntl.ioctl(descriptor, _GET_POLICY, asked)
+        fcntl.ioctl(descriptor, _GET_POLICY, request)
     except OSError:
         return ""
     finally:

@@ -1,9 +1,9 @@
-"""A folder of ours on the disk that is measured: whether there is room, and never left behind.
+"""The temporary folder on the disk that is measured: its space, its lock and its removal.
 
     PATH/pgpaces-disk/   pgpaces.json (marker and lock)  data  flushes
 
-The lock is held while we measure. A folder whose lock is free was left by a kill: the next one
-removes it.
+The lock is held during the measurement. A folder whose lock is free is the remainder of a killed
+process; the next measurement removes it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _BLOCK = 4096
 
 
 def check(path: Path, device: Device, room: int) -> None:
-    """Raises PlanError where a disk cannot be measured by a folder on it. Writes nothing."""
+    """Raises PlanError where the disk of a folder cannot be measured. Writes nothing."""
     if not path.is_dir():
-        what = "is no folder" if path.exists() else "does not exist"
-        raise PlanError(f"{path} {what}", "name a folder on the disk that is to be measured")
+        problem = "is not a folder" if path.exists() else "does not exist"
+        raise PlanError(f"{path} {problem}", "name a folder on the disk to measure")
     if not hasattr(os, "O_DIRECT"):
-        raise PlanError("not available here: disks are measured on Linux alone")
+        raise PlanError("not available here: disks are measured on Linux only")
     if device.filesystem in MEMORY:
         raise PlanError(
-            f"not available here: {path} is on {device.filesystem}, which is memory and no disk",
+            f"not available here: {path} is on {device.filesystem}, which is memory, not a disk",
             "name a folder on a disk",
         )
     if "ro" in device.mount_options.split(",") or not os.access(path, os.W_OK | os.X_OK):
-        raise PlanError(f"{path} is not writable", "measuring a disk writes: name another folder")
+        raise PlanError(f"{path} is not writable", "a measurement writes: name another folder")
     free = device.free_bytes
     if free is not None and free < room:
         raise PlanError(
@@ -51,17 +51,17 @@ def check(path: Path, device: Device, room: int) -> None:
 
 @contextlib.contextmanager
 def workspace(path: Path) -> Iterator[Path]:
-    """An empty folder of ours, removed at the end whatever happens.
+    """An empty temporary folder, which is removed at the end in any case.
 
-    Raises PlanError where it cannot be made, is somebody else's, or cannot be written past the
-    cache.
+    Raises PlanError where it cannot be created, pgpaces did not make it, or the file system does
+    not support direct I/O.
     """
     folder = path / NAME
     try:
         lock = _claimed(folder)
     except OSError as error:
         raise PlanError(
-            f"{folder} cannot be made: {error.strerror}", "name another folder"
+            f"{folder} cannot be created: {error.strerror}", "name another folder"
         ) from None
     try:
         _check_direct(folder)
@@ -72,21 +72,26 @@ def workspace(path: Path) -> Iterator[Path]:
 
 
 def _claimed(folder: Path) -> int:
-    """The lock of our folder, which is empty but for it. Raises PlanError, OSError."""
+    """The lock of the folder, which is otherwise empty. Raises PlanError, OSError."""
     marker = folder / MARKER
     if folder.is_symlink() or (folder.exists() and any(folder.iterdir()) and not marker.exists()):
         raise PlanError(
-            f"{folder} is there, and pgpaces did not make it", "move it away, or name another PATH"
+            f"{folder} exists, and pgpaces did not make it", "move it away, or name another PATH"
         )
     folder.mkdir(exist_ok=True)
     lock = os.open(marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever had the lock before may have removed the folder meanwhile.
+        # The previous owner of the lock may have removed the folder meanwhile.
         if os.fstat(lock).st_nlink == 0:
             raise BlockingIOError
         os.write(lock, json.dumps({"made_by": "pgpaces disk"}).encode())
-        _empty(folder)
+        # What a killed process left.
+        for left in set(folder.iterdir()) - {marker}:
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
     except BlockingIOError:
         os.close(lock)
         raise PlanError(
@@ -98,19 +103,8 @@ def _claimed(folder: Path) -> int:
     return lock
 
 
-def _empty(folder: Path) -> None:
-    """Removes what a killed pgpaces left."""
-    for left in folder.iterdir():
-        if left.name == MARKER:
-            continue
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
-        else:
-            left.unlink()
-
-
 def _check_direct(folder: Path) -> None:
-    """Raises PlanError where the file system does not write past the cache."""
+    """Raises PlanError where the file system does not support direct I/O."""
     file = folder / "data"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o600)
@@ -123,7 +117,7 @@ def _check_direct(folder: Path) -> None:
         if error.errno != errno.EINVAL:
             raise PlanError(f"{folder} cannot be written: {error.strerror}") from None
         raise PlanError(
-            f"not available here: the file system of {folder.parent} does not write past the cache",
+            f"not available here: the file system of {folder.parent} does not support direct I/O",
             "a file system with O_DIRECT is needed, such as ext4, XFS or btrfs",
         ) from None
     finally:

@@ -1,7 +1,7 @@
-"""What fio is asked to do on a disk: its jobs, their lengths, and the most that they write. Pure.
+"""The jobs of fio on a disk, their lengths, and the most that they write. Pure.
 
-A job that writes ends when its time is over, or when it has written its share: so the most that is
-written is known before, and a disk that is fast is not worn out for a number that says the same.
+A job that writes ends after its time, or when it has written its share. So the bytes written have a
+limit, and a fast disk does not wear out for a number that would be the same.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ MIB = 2**20
 SIZE_MIN = 8 * MIB
 SIZE, QUICK_SIZE = 256 * MIB, 32 * MIB
 RUNS_MIN = 3
-# About what pg_test_fsync writes where a flush takes next to nothing.
+# About the bytes that pg_test_fsync writes where flushes are very fast.
 FLUSHES_BYTES = 500_000_000
 # pg_test_fsync's own file: a segment of WAL.
 FLUSHES_FILE_BYTES = 16 * MIB
-# More than this is asked for before.
+# Writing more than this requires consent.
 CONSENT_BYTES = 1_000_000_000
 FILL = "fill"
-# What a middling memory card takes: for what is likely to be written, where the most is not.
+# The speed of an average memory card, for the bytes that are likely written where less than most.
 CARD_BYTES_PER_S = 20_000_000
 
 
 class Lengths(Struct, frozen=True):
-    """How long jobs last, and how often their file is written at most by each of them."""
+    """The lengths of jobs, and how many times at most a job writes the file."""
 
     card_s: int
     postgres_s: int
@@ -42,7 +42,7 @@ QUICK = Lengths(card_s=2, postgres_s=5, card_times=1, postgres_times=3)
 
 
 class DiskRequest(Struct, frozen=True):
-    """What is to be measured. runs: of each job of the card."""
+    """Options of a measurement. runs: of each job of the card."""
 
     size_bytes: int = SIZE
     runs: int = RUNS_MIN
@@ -51,13 +51,13 @@ class DiskRequest(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.size_bytes < SIZE_MIN:
             raise PlanError(
-                f"a file of {self.size_bytes} bytes is too small to measure a disk by",
+                f"a file of {self.size_bytes} bytes is too small to measure a disk",
                 f"from {SIZE_MIN // MIB} MB on",
             )
 
 
 class Job(Struct, frozen=True):
-    """One job of one run, as fio's options. seconds: how long it lasts at most; None: no limit.
+    """One job of one run, as fio's options. seconds: its longest duration; None: no limit.
 
     written_max: bytes.
     """
@@ -69,38 +69,39 @@ class Job(Struct, frozen=True):
     written_max: int
 
 
-def jobs(asked: DiskRequest) -> tuple[Job, ...]:
-    """Every job in its order: the file is filled, then the card's, then PostgreSQL's."""
-    return tuple(_jobs(asked))
+def jobs(request: DiskRequest) -> tuple[Job, ...]:
+    """All jobs in order: the one that fills the file, the card's, PostgreSQL's."""
+    return tuple(_jobs(request))
 
 
-def written_max(asked: DiskRequest) -> int:
-    """How many bytes all of it writes at most, about."""
-    return sum(job.written_max for job in jobs(asked)) + FLUSHES_BYTES
+def written_max(request: DiskRequest) -> int:
+    """The most bytes that a measurement writes, about."""
+    return sum(job.written_max for job in jobs(request)) + FLUSHES_BYTES
 
 
-def written_by_card(asked: DiskRequest) -> int:
-    """How many bytes all of it writes on a disk that takes CARD_BYTES_PER_S, about."""
-    lengths = ((job.seconds, job.written_max) for job in jobs(asked))
+def written_by_card(request: DiskRequest) -> int:
+    """The bytes that a measurement writes on a disk of CARD_BYTES_PER_S, about."""
     parts = (
-        most if seconds is None else min(most, seconds * CARD_BYTES_PER_S)
-        for seconds, most in lengths
+        job.written_max
+        if job.seconds is None
+        else min(job.written_max, job.seconds * CARD_BYTES_PER_S)
+        for job in jobs(request)
     )
     return sum(parts) + min(FLUSHES_BYTES, 5 * CARD_BYTES_PER_S)
 
 
-def room(asked: DiskRequest) -> int:
-    """How many bytes lie on the disk at the same time at most."""
-    return asked.size_bytes + FLUSHES_FILE_BYTES + MIB
+def room(request: DiskRequest) -> int:
+    """The most bytes that files of a measurement occupy at a time."""
+    return request.size_bytes + FLUSHES_FILE_BYTES + MIB
 
 
 def arguments(job: Job) -> list[str]:
-    """fio's options of a job, for a process that has the folder as its own.
+    """fio's options of a job, for a process in the folder.
 
-    One process (thread), which tells every second how far it is: so it ends soon after whoever
-    reads that is gone, whatever became of them.
+    One process (thread), which prints its status every second: so it ends soon after the reader of
+    that pipe has gone, for whatever reason.
     """
-    given = {
+    every = {
         "name": "pgpaces",
         "filename": "data",
         "ioengine": "libaio",
@@ -109,35 +110,35 @@ def arguments(job: Job) -> list[str]:
         "output-format": "json",
         "eta": "never",
         "status-interval": "1",
-        # Of whole commands: where a file system cannot do them beside each other, they are done
-        # while they are given to it, and nothing is left to wait for.
+        # Of whole commands: a file system without asynchronous I/O executes them at submission, so
+        # that completion takes no time.
         "lat_percentiles": "1",
         **job.options,
     }
-    return [f"--{name}={value}" for name, value in given.items()]
+    return [f"--{name}={value}" for name, value in every.items()]
 
 
-def _jobs(asked: DiskRequest) -> Iterator[Job]:
-    lengths, size = asked.lengths, str(asked.size_bytes)
+def _jobs(request: DiskRequest) -> Iterator[Job]:
+    lengths, size = request.lengths, str(request.size_bytes)
     card = {"size": size, "iodepth": "32"}
     fill = {**card, "rw": "write", "bs": "4m", "end_fsync": "1"}
-    yield Job(FILL, 1, fill, None, asked.size_bytes)
-    limit = lengths.card_times * asked.size_bytes
+    yield Job(FILL, 1, fill, None, request.size_bytes)
+    limit = lengths.card_times * request.size_bytes
     timed = {**card, "runtime": str(lengths.card_s)}
     writing = {**timed, "io_size": str(limit), "end_fsync": "1"}
     reading = {**timed, "time_based": "1", "rw": "randread", "bs": "4k"}
-    for run in range(1, asked.runs + 1):
+    for run in range(1, request.runs + 1):
         sequential = {**writing, "rw": "write", "bs": "4m"}
         yield Job(disks.CARD_SEQUENTIAL, run, sequential, lengths.card_s, limit)
         random = {**writing, "rw": "randwrite", "bs": "4k"}
         yield Job(disks.CARD_WRITE, run, random, lengths.card_s, limit)
         yield Job(disks.CARD_READ, run, reading, lengths.card_s, 0)
-    yield from _of_postgres(asked)
+    yield from _of_postgres(request)
 
 
-def _of_postgres(asked: DiskRequest) -> Iterator[Job]:
-    seconds, limit = asked.lengths.postgres_s, asked.lengths.postgres_times * asked.size_bytes
-    page = {"size": str(asked.size_bytes), "bs": "8k", "iodepth": "1", "runtime": str(seconds)}
+def _of_postgres(request: DiskRequest) -> Iterator[Job]:
+    seconds, limit = request.lengths.postgres_s, request.lengths.postgres_times * request.size_bytes
+    page = {"size": str(request.size_bytes), "bs": "8k", "iodepth": "1", "runtime": str(seconds)}
     commits = {**page, "rw": "randwrite", "fdatasync": "1", "io_size": str(limit)}
     yield Job(disks.COMMIT, 1, commits, seconds, limit)
     yield Job(disks.READ, 1, {**page, "rw": "randread", "time_based": "1"}, seconds, 0)

@@ -1,7 +1,7 @@
-"""The programs that measure: fio, pg_test_fsync, cryptsetup. Run, read, and ended with us.
+"""The programs that measure: fio, pg_test_fsync, cryptsetup. They end with pgpaces.
 
-Each writes to a pipe that only we read, at least once a second: one that outlives us, because we
-were killed, ends at its next line.
+Each writes at least once a second to a pipe that only pgpaces reads: if pgpaces is killed, the
+program ends at its next line.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pgpaces.answers import disks
 from pgpaces.answers.disks import Cipher, Flushes, Measured
 from pgpaces.disk.jobs import Job, arguments
 from pgpaces.errors import RunError
-from pgpaces.servers import binaries
+from pgpaces.servers.binaries import installations, server_environment
 
-# How far a job is: seconds since it began.
+# Reports progress: seconds since a job began.
 Tell = Callable[[float], None]
 CIPHER = "aes-xts"
 _KEY_BITS = 512
@@ -36,18 +36,22 @@ _CIPHER_S = 60.0
 
 
 def find_fio() -> str:
-    """Where fio is. Raises RunError where it is not."""
-    found = shutil.which("fio")
-    if found is None:
-        raise RunError("fio is not here, and it does the measuring", "Debian: apt install fio")
-    return found
+    """The path of fio. Raises RunError where it is not installed."""
+    path = shutil.which("fio")
+    if path is None:
+        raise RunError("fio is not installed, and it does the measuring", "Debian: apt install fio")
+    return path
 
 
 def fio_version(fio: str) -> str:
-    """What fio calls its version. Raises RunError where it cannot be run."""
+    """The version of fio. Raises RunError where it cannot be run."""
     try:
         done = subprocess.run(
-            [fio, "--version"], capture_output=True, text=True, check=True, env=_environment()
+            [fio, "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=server_environment(),
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise RunError(f"{fio} cannot be run: {error}") from None
@@ -55,37 +59,37 @@ def fio_version(fio: str) -> str:
 
 
 def run_fio(fio: str, job: Job, folder: Path, tell: Tell) -> Measured:
-    """Runs a job in a folder. Raises RunError with fio's own words."""
-    with tempfile.TemporaryFile() as said:
+    """Runs a job in a folder. Raises RunError with fio's error message."""
+    with tempfile.TemporaryFile() as errors:
         started = time.monotonic()
         parts: list[bytes] = []
-        with _started([fio, *arguments(job)], folder, said) as program:
+        with _started([fio, *arguments(job)], folder, errors) as program:
             for part in _read(program):
                 parts.append(part)
                 tell(time.monotonic() - started)
-        said.seek(0)
-        complaint = said.read().decode(errors="replace").strip()
+        errors.seek(0)
+        message = errors.read().decode(errors="replace").strip()
     documents = disks.statuses(b"".join(parts).decode(errors="replace"))
     try:
         if program.returncode:
             raise ValueError(f"status {program.returncode}")
         return disks.measured(job.name, job.run, documents)
     except ValueError as error:
-        why = complaint.splitlines()[0] if complaint else str(error)
+        why = message.splitlines()[0] if message else str(error)
         raise RunError(f"fio could not measure '{job.name}': {why}") from None
 
 
 def test_fsync(folder: Path, tell: Tell) -> Flushes | None:
-    """What pg_test_fsync says of single writes; None where no PostgreSQL here has it.
+    """The results of pg_test_fsync for single writes; None where no local PostgreSQL has it.
 
-    It is ended behind its first table: the others are writes of other sizes.
+    It is stopped after its first table: the others are writes of other sizes.
     """
-    for installation in binaries.installations():
+    for installation in installations():
         program = installation.program("pg_test_fsync")
         if os.access(program, os.X_OK):
             text = _first_table([str(program), "-f", str(folder / "flushes"), "-s", "1"], tell)
-            found = {name: float(number) for name, number in _FSYNC.findall(text)}
-            return Flushes(installation.version, found) if found else None
+            rates = {name: float(number) for name, number in _FSYNC.findall(text)}
+            return Flushes(installation.version, rates) if rates else None
     return None
 
 
@@ -102,41 +106,41 @@ def _first_table(command: Sequence[str], tell: Tell) -> str:
 
 
 def test_cipher() -> Cipher | str:
-    """What `cryptsetup benchmark` says of the usual cipher of disks, or why it says nothing."""
+    """The result of `cryptsetup benchmark` for the usual cipher of disks, or why there is none."""
     program = shutil.which("cryptsetup") or shutil.which("cryptsetup", path="/usr/sbin:/sbin")
     if program is None:
         return "cryptsetup benchmark: not available here, Debian: apt install cryptsetup-bin"
     command = [program, "benchmark", "-c", CIPHER, "-s", str(_KEY_BITS)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, env=_environment(), timeout=_CIPHER_S,
+            command, capture_output=True, text=True, env=server_environment(), timeout=_CIPHER_S,
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"cryptsetup benchmark: not available here: {error}"
-    if found := _CIPHER.search(done.stdout):
-        return Cipher(f"{CIPHER} with {_KEY_BITS} bits", float(found[1]), float(found[2]))
-    said = " ".join((done.stdout + done.stderr).split())
-    if "algif_skcipher" in said or "not available" in said:
+    if match := _CIPHER.search(done.stdout):
+        return Cipher(f"{CIPHER} with {_KEY_BITS} bits", float(match[1]), float(match[2]))
+    output = " ".join((done.stdout + done.stderr).split())
+    if "algif_skcipher" in output or "not available" in output:
         return (
-            f"cryptsetup benchmark: not available here, the kernel gives programs no {CIPHER}"
-            " (module algif_skcipher)"
+            f"cryptsetup benchmark: not available here, the kernel does not offer {CIPHER} to"
+            " programs (module algif_skcipher)"
         )
-    return f"cryptsetup benchmark: not available here: {said[:200]}"
+    return f"cryptsetup benchmark: not available here: {output[:200]}"
 
 
 @contextlib.contextmanager
 def _started(
     command: Sequence[str], folder: Path, errors: int | IO[bytes]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that has ended when this is left. Ctrl-C is ours alone: we end it."""
+    """A program that has ended at the exit. Ctrl-C reaches only pgpaces, which ends it."""
     program = subprocess.Popen(
         command,
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=errors,
-        env=_environment(),
+        env=server_environment(),
         start_new_session=True,
     )
     try:
@@ -152,7 +156,7 @@ def _started(
 
 
 def _read(program: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """What a program prints, as it comes; at the end it has ended."""
+    """The output of a program as it arrives; afterwards the program has ended."""
     assert program.stdout is not None
     while part := os.read(program.stdout.fileno(), _CHUNK):
         yield part
@@ -160,7 +164,7 @@ def _read(program: subprocess.Popen[bytes]) -> Iterator[bytes]:
 
 
 def _end(program: subprocess.Popen[bytes]) -> None:
-    """Ends a program that is not wanted any more; both of ours clean up behind SIGINT."""
+    """Ends a program; fio and pg_test_fsync clean up on SIGINT."""
     with contextlib.suppress(ProcessLookupError):
         program.send_signal(signal.SIGINT)
     try:
@@ -168,7 +172,3 @@ def _end(program: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         program.kill()
         program.wait()
-
-
-def _environment() -> dict[str, str]:
-    return binaries.server_environment()

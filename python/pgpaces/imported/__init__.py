@@ -5,9 +5,9 @@ transactions.py  the log of every transaction (-l)
 aggregated.py    the log of sums (--aggregate-interval)
 printed.py       what pgbench prints at the end
 
-What a format does not say is not made up: quantiles of sums, classes that were not logged.
+A trial has no numbers that a format lacks: quantiles of sums, outcomes that were not logged.
 """
 
-from pgpaces.imported.pgbench import PgbenchFile, Told, trial
+from pgpaces.imported.pgbench import ImportOptions, PgbenchFile, trial
 
-__all__ = ["PgbenchFile", "Told", "trial"]
+__all__ = ["ImportOptions", "PgbenchFile", "trial"]

@@ -1,6 +1,6 @@
-"""A trial of the files that one run of pgbench left: its logs, its report, or both.
+"""A trial from the files of one run of pgbench: its logs, its report, or both.
 
-Knows texts, not files: what they are called is for messages.
+Reads texts, not files: names are for messages.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ Kind = Literal["transactions", "aggregated", "printed"]
 _EPOCH_S = 1_000_000_000
 _LINE = re.compile(r"-?\d+(\s+(-?[\d.]+(e[+-]?\d+)?|skipped|failed|serialization|deadlock|other))+")
 _REPORT_ONLY = (
-    "imported from a printed report: sums of the whole run; it knows no quantiles and no course"
+    "imported from a printed report: sums of the whole run, without quantiles and time series"
 )
 _SUMS = (
-    "imported from an aggregated log: sums of intervals; it knows no quantiles, nor what was late"
+    "imported from an aggregated log: sums of intervals, without quantiles and late transactions"
 )
 
 
 class PgbenchFile(Struct, frozen=True):
-    """A file that pgbench wrote: what it is called, when it ended, and its text."""
+    """A file that pgbench wrote: its name, the time of its last change, and its text."""
 
     name: str
     ended_at: datetime
     text: str
 
 
-class Told(Struct, frozen=True):
-    """What the user knows and the files may not say. command: pgbench's command line."""
+class ImportOptions(Struct, frozen=True):
+    """Options of an import, for facts that the files may lack. command: pgbench's command line."""
 
     limit_ns: int | None = None
     seventh: Seventh | None = None
@@ -57,7 +57,7 @@ class Told(Struct, frozen=True):
 
 
 class _Measured(Struct, frozen=True):
-    """What the files say: the seconds of the trial, from its start; sentences about them."""
+    """The measurements in the files. limit_ns: None if they do not count late transactions."""
 
     intervals: tuple[Interval, ...]
     started_at: datetime
@@ -65,46 +65,47 @@ class _Measured(Struct, frozen=True):
     clients: int
     lag: bool
     findings: tuple[Finding, ...] = ()
+    limit_ns: int | None = None
     by_second: bool = True
 
 
 def kind(file: PgbenchFile) -> Kind:
-    """Which of pgbench's formats a file is. Raises PlanError for any other."""
+    """The format of a file of pgbench. Raises PlanError for any other."""
     if printed.REPORT.search(file.text):
         return "printed"
     first = file.text.partition("\n")[0].strip()
     if _LINE.fullmatch(first):
         return "aggregated" if float(first.split()[0]) >= _EPOCH_S else "transactions"
     raise PlanError(
-        f"{file.name} is neither a log of pgbench nor what it printed",
-        "give the files of -l, and what pgbench wrote to stdout",
+        f"{file.name} is neither a log nor a report of pgbench",
+        "name the files of -l, and the output of pgbench",
     )
 
 
-def trial(files: Sequence[PgbenchFile], told: Told, id_: str, version: str) -> Trial:
-    """The trial that the files of one run tell of. version: of pgpaces. Raises PlanError."""
-    found: dict[Kind, list[PgbenchFile]] = {}
+def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, version: str) -> Trial:
+    """The trial of the files of one run. version: of pgpaces. Raises PlanError."""
+    by_kind: dict[Kind, list[PgbenchFile]] = {}
     for file in files:
         if file.text.strip():
-            found.setdefault(kind(file), []).append(file)
-    reports = found.get("printed", [])
+            by_kind.setdefault(kind(file), []).append(file)
+    reports = by_kind.get("printed", [])
     if len(reports) > 1:
         raise PlanError(f"there are {len(reports)} reports", "import one run at a time")
     report = printed.read(reports[0].text) if reports else None
     limit_ms = None if report is None else report.numbers.get("limit_ms")
-    limit_ns = told.limit_ns if limit_ms is None else round(limit_ms * 1e6)
-    if "transactions" in found and "aggregated" in found:
+    limit_ns = options.limit_ns if limit_ms is None else round(limit_ms * 1e6)
+    if "transactions" in by_kind and "aggregated" in by_kind:
         raise PlanError("there are logs of transactions and of sums", "import one run at a time")
-    if "transactions" in found:
-        measured = _transactions(found["transactions"], report, limit_ns, told.seventh)
-    elif "aggregated" in found:
-        measured = _aggregated(found["aggregated"], report, limit_ns)
-        limit_ns = None
+    if "transactions" in by_kind:
+        measured = _transactions(by_kind["transactions"], report, limit_ns, options.seventh)
+    elif "aggregated" in by_kind:
+        measured = _aggregated(by_kind["aggregated"], report, limit_ns)
     elif report is not None and report.seconds and "processed" in report.numbers:
-        measured = _printed(report, reports[0])
+        measured = _printed(report, reports[0], limit_ns)
     else:
-        raise PlanError("there is nothing in these files", "was pgbench run with -l?")
-    return _trial(measured, report, told, (id_, version, limit_ns, files))
+        raise PlanError("these files contain no measurements", "was pgbench run with -l?")
+    names = [file.name for file in files]
+    return _trial(measured, report, options.command, names, (id_, version))
 
 
 def _transactions(
@@ -114,7 +115,7 @@ def _transactions(
     seventh: Seventh | None,
 ) -> _Measured:
     lines = {file.name: file.text.splitlines() for file in files}
-    width = {len(line.split()) for found in lines.values() for line in found[:1]}
+    width = {len(line.split()) for each in lines.values() for line in each[:1]}
     if len(width) != 1 or not width <= {6, 7, 8}:
         raise PlanError(
             "these are not the logs of one run: their lines have"
@@ -127,18 +128,18 @@ def _transactions(
     limit_us = float("inf") if limit_ns is None else limit_ns / 1000
     entries = [
         entry
-        for name, found in lines.items()
-        for entry in transactions.entries(name, found, columns, limit_us)
+        for name, each in lines.items()
+        for entry in transactions.entries(name, each, columns, limit_us)
     ]
     start = transactions.start_us(entries)
     last = max(entry.end_us for entry in entries)
     highest: dict[int, int] = {}
     for entry in entries:
         highest[entry.client] = max(highest.get(entry.client, 0), entry.number)
-    findings = list(_complete(len(entries), sum(highest.values()), "transactions"))
+    findings = list(_incomplete(len(entries), sum(highest.values())))
     if report is not None and not findings:
         done = sum(entry.outcome in ("on_time", "late") for entry in entries)
-        findings = list(_complete(done, report.count("processed"), "transactions"))
+        findings = list(_incomplete(done, report.count("processed")))
     return _Measured(
         transactions.intervals(entries, start),
         datetime.fromtimestamp(start / 1e6, UTC),
@@ -146,58 +147,56 @@ def _transactions(
         len(highest),
         columns.lag is not None,
         tuple(findings),
+        limit_ns,
     )
 
 
-def _complete(found: int, expected: int, what: str) -> Iterable[Finding]:
-    """What is said where a log does not hold everything: sampled, or the last interval lost."""
-    if found < expected:
-        share = found / expected
-        text = f"the log holds {found} of {expected} {what} ({share:.1%})"
+def _incomplete(count: int, expected: int) -> Iterable[Finding]:
+    """A finding for a log that is sampled, or without its last interval."""
+    if count < expected:
+        share = count / expected
+        text = f"the log holds {count} of {expected} transactions ({share:.1%})"
         yield Finding("import", "invalid" if share < 0.99 else "warning", text, share)
 
 
 def _aggregated(
     files: Iterable[PgbenchFile], report: Printed | None, limit_ns: int | None
 ) -> _Measured:
-    found = [line for file in files for line in aggregated.lines(file.name, file.text.splitlines())]
-    start = min(line.start_s for line in found)
-    starts = sorted({line.start_s - start for line in found})
-    # A line is of as many seconds as lie between it and the next one.
+    lines = [line for file in files for line in aggregated.lines(file.name, file.text.splitlines())]
+    start = min(line.start_s for line in lines)
+    starts = sorted({line.start_s - start for line in lines})
+    # The length of an interval is the time to the next one.
     length = min((b - a for a, b in pairwise(starts)), default=1)
     findings = [Finding("import", "info", _SUMS)]
     if limit_ns is not None:
         late = f": {report.count('late')} by the report" if report else ""
-        text = f"what was late is not in the log, and not in what missed{late}"
+        text = f"the log does not count late transactions, so missed lacks them{late}"
         findings.append(Finding("import", "invalid", text))
     if report is not None:
-        done = sum(line.tally.on_time for line in found)
-        findings += _complete(done, report.count("processed"), "transactions")
+        done = sum(line.tally.on_time for line in lines)
+        findings += _incomplete(done, report.count("processed"))
     return _Measured(
-        aggregated.intervals(found, start),
+        aggregated.intervals(lines, start),
         datetime.fromtimestamp(start, UTC),
         float(starts[-1] + length),
         report.count("clients") if report else 0,
-        any(line.tally.lag.sum_ns for line in found),
+        any(line.tally.lag.sum_ns for line in lines),
         tuple(findings),
         by_second=length == 1,
     )
 
 
-def _printed(report: Printed, file: PgbenchFile) -> _Measured:
+def _printed(report: Printed, file: PgbenchFile, limit_ns: int | None) -> _Measured:
     done, late = report.count("processed"), report.count("late")
-    failed = {
-        "40001": report.count("serialization"),
-        "40P01": report.count("deadlock"),
-        "other": report.count("other"),
-    }
-    failed = {mark: n for mark, n in failed.items() if n}
+    states = {"40001": "serialization", "40P01": "deadlock", "other": "other"}
+    failed = {state: n for state, name in states.items() if (n := report.count(name))}
     if not failed and report.count("failed"):
         failed = {"failed": report.count("failed")}
     latency = _sums(done, report.numbers.get("mean_ms"), report.numbers.get("stddev_ms"))
     if late > done:
         raise PlanError(
-            f"{file.name} counts {late} late of {done} transactions", "is the report whole?"
+            f"{file.name} counts {late} late of {done} transactions",
+            "check that the report is complete",
         )
     lag = _sums(done, report.numbers.get("lag_ms", 0.0), None, report.numbers.get("lag_max_ms", 0))
     service = Times(latency.count, max(0, latency.sum_ns - lag.sum_ns))
@@ -215,12 +214,13 @@ def _printed(report: Printed, file: PgbenchFile) -> _Measured:
         report.count("clients"),
         "lag_ms" in report.numbers,
         (Finding("import", "info", _REPORT_ONLY),),
+        limit_ns,
         by_second=False,
     )
 
 
 def _sums(count: int, mean: float | None, stddev: float | None, highest: float = 0.0) -> Times:
-    """Of a mean and a standard deviation in ms, if that is known."""
+    """Sums by a mean and, if given, a standard deviation and a maximum; in ms."""
     if not count or mean is None:
         return Times()
     squares = 0.0 if stddev is None else (stddev**2 + mean**2) * count * 1e12
@@ -230,44 +230,41 @@ def _sums(count: int, mean: float | None, stddev: float | None, highest: float =
 def _trial(
     measured: _Measured,
     report: Printed | None,
-    told: Told,
-    more: tuple[str, str, int | None, Sequence[PgbenchFile]],
+    command: str | None,
+    names: Sequence[str],
+    identity: tuple[str, str],
 ) -> Trial:
-    id_, version, limit_ns, files = more
     numbers = {} if report is None else report.numbers
     clients = int(numbers.get("clients", 0)) or measured.clients
-    made = f"pgbench {report.version}" if report and report.version else "pgbench"
-    said = f": {told.command}" if told.command else ""
-    names = [file.name for file in files]
-    skipped = any(tally.skipped for i in measured.intervals for tally in i.tallies)
+    pgbench = f"pgbench {report.version}" if report and report.version else "pgbench"
+    tallies = [tally for interval in measured.intervals for tally in interval.tallies]
+    skips = measured.limit_ns or any(tally.skipped for tally in tallies)
     scripts = [] if report is None else list(report.scripts)
-    used = 1 + max((t.script for i in measured.intervals for t in i.tallies), default=0)
+    used = 1 + max((tally.script for tally in tallies), default=0)
     scripts = scripts[:used] if len(scripts) >= used else [(f"script {n}", 1) for n in range(used)]
     if not measured.by_second and report is not None and len(report.scripts) > 1:
         scripts = [(", ".join(name for name, _ in report.scripts), 1)]
-    program = ImportedFacts(
-        program="pgbench",
-        version=report.version if report else None,
-        command=told.command,
-        files=tuple(names),
-    )
+    version = report.version if report else None
+    model: Literal["open", "closed"] = "open" if measured.lag else "closed"
     plan = PlanFacts(
-        load_text=f"{made}, {'open' if measured.lag else 'closed'}, imported",
-        model="open" if measured.lag else "closed",
-        policy="skip" if measured.lag and (limit_ns or skipped) else "run",
+        load_text=f"{pgbench}, {model}, imported",
+        model=model,
+        policy="skip" if measured.lag and skips else "run",
         protocol=report.protocol if report else "simple",
         clients=clients,
         seed=0,
         warmup_ns=0,
-        limit_ns=limit_ns,
+        limit_ns=measured.limit_ns,
         transactions=int(numbers["per_client"]) if "per_client" in numbers else None,
         max_tries=int(numbers.get("max_tries", 1)),
         by_second=measured.by_second,
-        imported=program,
+        imported=ImportedFacts(
+            program="pgbench", version=version, command=command, files=tuple(names)
+        ),
     )
     ended = datetime.fromtimestamp(measured.started_at.timestamp() + measured.seconds, UTC)
     return Trial(
-        id=id_,
+        id=identity[0],
         state="finished",
         started_at=measured.started_at,
         ended_at=ended,
@@ -279,9 +276,12 @@ def _trial(
         ),
         server=ServerFacts(version=(report.server if report else None) or "?"),
         host=HostFacts(),
-        version=version,
+        version=identity[1],
         intervals=measured.intervals,
         measured_ns=round(measured.seconds * 1e9),
-        notes=(f"imported from {made}{said}", f"files: {', '.join(names)}"),
+        notes=(
+            f"imported from {pgbench}{f': {command}' if command else ''}",
+            f"files: {', '.join(names)}",
+        ),
         findings=measured.findings,
     )

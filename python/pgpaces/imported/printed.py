@@ -1,4 +1,4 @@
-"""What pgbench prints at the end of a run, of any version since 9.6. Knows no files."""
+"""The report that pgbench prints at the end of a run, of any version since 9.6. Knows no files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LINES = {
     "lag_ms": rf"rate limit schedule lag: avg {_NUMBER} ",
     "lag_max_ms": rf"rate limit schedule lag: avg [0-9.]+ \(max {_NUMBER}\) ms",
 }
-# Until 13 a second one counted connecting as well.
+# Versions until 13 print a second one, which includes connecting.
 _TPS = re.compile(rf"^tps = {_NUMBER} \((?!including connections)", re.MULTILINE)
 _BANNER = re.compile(r"^pgbench \(([^\s,()]+)[^,]*?(?:, server ([^\s()]+).*)?\)$", re.MULTILINE)
 _TYPE = re.compile(r"^transaction type: (.*)$", re.MULTILINE)
@@ -40,7 +40,7 @@ REPORT = re.compile(r"^transaction type: |^number of transactions actually proce
 
 
 class Printed(Struct, frozen=True):
-    """A report. numbers: those that are in it, by the names above. scripts: name and weight."""
+    """A report. numbers: those it contains, by the names above. scripts: name and weight."""
 
     version: str | None
     server: str | None
@@ -51,25 +51,25 @@ class Printed(Struct, frozen=True):
     numbers: dict[str, float] = field(default_factory=dict)
 
     def count(self, name: str) -> int:
-        """A count; 0 where it is not in it."""
+        """A count; 0 where the report lacks it."""
         return int(self.numbers.get(name, 0))
 
     @property
     def seconds(self) -> float | None:
-        """For how long it measured: by the definition of its tps, else as long as was asked for."""
+        """The length of the run: by the definition of tps, else the requested duration."""
         processed = self.numbers.get("processed", 0)
         return processed / self.tps if self.tps and processed else self.numbers.get("duration_s")
 
 
 def read(text: str) -> Printed:
-    """The report in what pgbench wrote, whatever else is there."""
-    # What stands behind the scripts' headings is of one script alone.
+    """The report in the output of pgbench."""
+    # After the scripts' headings, numbers are those of single scripts.
     heading = _SCRIPT.search(text)
     general = text[: heading.start()] if heading else text
     numbers = {}
     for name, pattern in _LINES.items():
-        if found := re.search(f"^{pattern}", general, re.MULTILINE):
-            numbers[name] = float(found[1])
+        if match := re.search(f"^{pattern}", general, re.MULTILINE):
+            numbers[name] = float(match[1])
     banner, tps = _BANNER.search(text), _TPS.search(general)
     kind, mode = _TYPE.search(text), _MODE.search(text)
     scripts = [(name, int(weight)) for _, name, weight in _SCRIPT.findall(text)]

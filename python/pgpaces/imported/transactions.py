@@ -1,13 +1,14 @@
 """pgbench's log of every transaction (-l): a line for each, in the order in which they ended.
 
-client transaction time script epoch_s epoch_us [lag] [retries]: times in us; `time` is a word for
-those that were skipped or failed. A transaction's time counts from its schedule, so it was due at
-its end - its time; of one that was skipped or failed no time is logged.
+client transaction time script epoch_s epoch_us [lag] [retries]: times in us. A transaction's time
+counts from its schedule, so it was due at its end - its time. Skipped and failed transactions have
+a word in place of their time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -17,23 +18,23 @@ from pgpaces.record import Interval, Tally
 from pgpaces.times import times_of
 
 Seventh = Literal["lag", "retries"]
-# pgbench's words for how a transaction failed, and what we call that.
+# pgbench's words for failures, and the states of pgpaces.
 _FAILED = {"failed": "failed", "serialization": "40001", "deadlock": "40P01", "other": "other"}
 
 
 class Columns(Struct, frozen=True):
-    """What stands in the columns behind the sixth; their places, or None."""
+    """The places of the columns after the sixth; None for those that are missing."""
 
     lag: int | None
     retries: int | None
 
     @classmethod
     def of(cls, width: int, seventh: Seventh | None) -> Columns:
-        """Of a log with so many columns. Raises PlanError where it cannot be known."""
+        """The columns of a log, by their number. Raises PlanError where this is ambiguous."""
         if width == 7 and seventh is None:
             raise PlanError(
                 "the 7th column of the log is the schedule lag, or the number of retries",
-                "say --seventh lag (pgbench ran with -R) or --seventh retries (with --max-tries),"
+                "use --seventh lag (pgbench ran with -R) or --seventh retries (with --max-tries),"
                 " or name the printed report as well",
             )
         if width == 8:
@@ -45,7 +46,7 @@ class Columns(Struct, frozen=True):
 
 
 class LoggedTransaction(Struct, frozen=True):
-    """A transaction, times in us. outcome: a class of ours, or how it failed."""
+    """A transaction, times in us. outcome: on_time, late, skipped, or the state of a failure."""
 
     client: int
     number: int
@@ -60,17 +61,17 @@ class LoggedTransaction(Struct, frozen=True):
 def entries(
     name: str, lines: Iterable[str], columns: Columns, limit_us: float
 ) -> list[LoggedTransaction]:
-    """The transactions of one file. Raises PlanError, with file and line, for what is none."""
-    found = []
+    """The transactions of one file. Raises PlanError, with file and line, for any other line."""
+    parsed = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(_entry(line.split(), columns, limit_us))
+            parsed.append(_entry(line.split(), columns, limit_us))
         except (ValueError, LookupError):
             raise PlanError(
-                f"{name}, line {number}, is no transaction of pgbench's log: '{line[:80]}'",
-                "is the file whole, and all of one run?",
+                f"{name}, line {number}, is not a transaction of pgbench's log: '{line[:80]}'",
+                "check that the file is complete, and all of one run",
             ) from None
-    return found
+    return parsed
 
 
 def _entry(words: list[str], columns: Columns, limit_us: float) -> LoggedTransaction:
@@ -80,7 +81,7 @@ def _entry(words: list[str], columns: Columns, limit_us: float) -> LoggedTransac
     if min(client, number, script, end_us, retries) < 0:
         raise ValueError
     if words[2] == "skipped":
-        # It was due before end - limit: pgbench skips what is later than that.
+        # It was due before end - limit: pgbench skips transactions that are later than that.
         at = end_us - (0 if limit_us == float("inf") else int(limit_us))
         return LoggedTransaction(client, number, script, "skipped", at)
     if words[2] in _FAILED:
@@ -90,55 +91,48 @@ def _entry(words: list[str], columns: Columns, limit_us: float) -> LoggedTransac
     if not 0 <= latency <= end_us:
         raise ValueError
     outcome = "late" if latency > limit_us else "on_time"
-    # Both are rounded by themselves.
+    # pgbench rounds both separately, so the lag may exceed the latency.
     return LoggedTransaction(
         client, number, script, outcome, end_us, latency, min(max(lag, 0), latency), retries
     )
 
 
-class _Sums(Struct):
-    """What became known in one second about a due second and script."""
-
-    entries: list[LoggedTransaction]
-
-    def tally(self, due_second: int, script: int) -> Tally:
-        """As the engine would have counted it."""
-        done = [e for e in self.entries if e.outcome in ("on_time", "late")]
-        failed: dict[str, int] = {}
-        for entry in self.entries:
-            if entry.outcome not in ("on_time", "late", "skipped"):
-                failed[entry.outcome] = failed.get(entry.outcome, 0) + 1
-        return Tally(
-            due_second=due_second,
-            script=script,
-            due=len(self.entries),
-            on_time=sum(e.outcome == "on_time" for e in done),
-            late=sum(e.outcome == "late" for e in done),
-            skipped=sum(e.outcome == "skipped" for e in self.entries),
-            failed=failed,
-            latency=times_of(e.latency_us * 1000 for e in done),
-            lag=times_of(e.lag_us * 1000 for e in done),
-            service=times_of((e.latency_us - e.lag_us) * 1000 for e in done),
-            retried=sum(e.retries > 0 for e in self.entries),
-            retries=sum(e.retries for e in self.entries),
-        )
+def _tally(due_second: int, script: int, entries: Sequence[LoggedTransaction]) -> Tally:
+    """The tally of transactions, as the engine counts them."""
+    outcomes = Counter(entry.outcome for entry in entries)
+    on_time, late, skipped = (outcomes.pop(name, 0) for name in ("on_time", "late", "skipped"))
+    done = [entry for entry in entries if entry.outcome in ("on_time", "late")]
+    return Tally(
+        due_second=due_second,
+        script=script,
+        due=len(entries),
+        on_time=on_time,
+        late=late,
+        skipped=skipped,
+        failed=dict(outcomes),
+        latency=times_of(entry.latency_us * 1000 for entry in done),
+        lag=times_of(entry.lag_us * 1000 for entry in done),
+        service=times_of((entry.latency_us - entry.lag_us) * 1000 for entry in done),
+        retried=sum(entry.retries > 0 for entry in entries),
+        retries=sum(entry.retries for entry in entries),
+    )
 
 
-def start_us(found: Iterable[LoggedTransaction]) -> int:
-    """When the first of them was due: where second 0 begins."""
-    return min(entry.end_us - entry.latency_us for entry in found)
+def start_us(entries: Iterable[LoggedTransaction]) -> int:
+    """The due time of the first transaction, where second 0 begins."""
+    return min(entry.end_us - entry.latency_us for entry in entries)
 
 
-def intervals(found: Iterable[LoggedTransaction], start: int) -> tuple[Interval, ...]:
-    """The seconds of a run, each with what ended in it."""
-    sums: dict[tuple[int, int, int], _Sums] = {}
-    for entry in found:
+def intervals(entries: Iterable[LoggedTransaction], start: int) -> tuple[Interval, ...]:
+    """The seconds of a run, each with the transactions that ended in it."""
+    groups: dict[tuple[int, int, int], list[LoggedTransaction]] = {}
+    for entry in entries:
         ended = (entry.end_us - start) // 1_000_000
         due = (entry.end_us - entry.latency_us - start) // 1_000_000
-        sums.setdefault((max(0, ended), max(0, due), entry.script), _Sums([])).entries.append(entry)
+        groups.setdefault((max(0, ended), max(0, due), entry.script), []).append(entry)
     tallies: dict[int, list[Tally]] = {}
-    for (ended, due, script), part in sorted(sums.items()):
-        tallies.setdefault(ended, []).append(part.tally(due, script))
+    for (ended, due, script), group in sorted(groups.items(), key=lambda item: item[0]):
+        tallies.setdefault(ended, []).append(_tally(due, script, group))
     return tuple(
         Interval(second, tuple(parts), ended_ns=(second + 1) * 1_000_000_000)
         for second, parts in tallies.items()
