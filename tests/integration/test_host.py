@@ -36,7 +36,7 @@ GRANTS = (
 def looks(source: host.HostSource, count: int) -> list[HostSample]:
     ended = threading.Event()
     found = []
-    for look in source.looks(ended, time.monotonic()):
+    for look in source.observe(ended, time.monotonic()):
         found.append(look)
         if len(found) == count:
             ended.set()
@@ -88,20 +88,20 @@ def test_a_role_that_may_not_is_told_the_grants_and_sees_with_them(pg15: Postgre
 def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(
     pg15: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_seen_here", lambda _: [])
+    monkeypatch.setattr(remote, "_local_postmaster", lambda _: [])
     words = {**access_to(pg15, "u_trust").keywords, "host": "127.0.0.1"}
-    [note] = remote._found(words, "postgres").notes
+    [note] = remote._best(words, "postgres").notes
     assert "grant this role EXECUTE" in note
     assert "pgpaces observe" in note
     words["user"] = "postgres"
     words["host"] = str(pg15.folder)
-    assert isinstance(remote._found(words, "postgres"), Polled)
+    assert isinstance(remote._best(words, "postgres"), Polled)
 
 
 def test_a_server_of_this_machine_is_looked_at_directly(pg15: Postgres) -> None:
     for way in ({}, {"host": "127.0.0.1"}):
         words = {**access_to(pg15, "u_trust").keywords, **way}
-        source = remote._found(words, "postgres")
+        source = remote._best(words, "postgres")
         assert isinstance(source, Polled)
         assert not isinstance(source, remote.ThroughSql)
         assert {i.name for i in looks(source, 1)[0].items} >= SEEN

@@ -359,12 +359,12 @@ def test_what_is_no_line_is_told_and_not_believed(text: str) -> None:
     sensor = HostSensor(remote.RemoteCommand("unused"))
     source = sensor.source
     assert isinstance(source, remote.RemoteCommand)
-    assert source._look(text.encode(errors="surrogateescape")) is None
+    assert source._sample(text.encode(errors="surrogateescape")) is None
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_one_who_listens(text: bytes) -> None:
-    remote.RemoteCommand("unused")._look(text)
+    remote.RemoteCommand("unused")._sample(text)
 
 
 def test_numbers_that_are_none_are_left_out() -> None:
@@ -402,7 +402,7 @@ def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
     assert abs(found[-1].second) <= 3
     [clock] = [note for note in sensor.notes() if "clock" in note]
     assert "is 360" in clock
-    assert "s ahead of ours" in clock
+    assert "s fast compared with this one" in clock
 
 
 def test_a_command_ends_with_us() -> None:
@@ -418,13 +418,13 @@ def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:
         "echo 'ssh: no route to host' >&2; exit 255",
         lambda s: any("exit code 255" in note for note in s.notes()),
     )
-    assert "host: the observe command said: ssh: no route to host" in sensor.notes()
+    assert "host: the observe command printed: ssh: no route to host" in sensor.notes()
     assert sensor.samples() == ()
 
 
 def test_a_clock_that_is_nearly_ours_is_not_spoken_of() -> None:
     assert remote._clock(0.05) == {}
-    assert not any(math.isinf(value) for value in (remote.RemoteCommand("unused").behind_s(),))
+    assert not any(math.isinf(value) for value in (remote.RemoteCommand("unused").clock_lag_s(),))
 
 
 # --- another machine, through SQL -----------------------------------------------------------

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pgpaces.answers.summary import as_json, summarize
 from pgpaces.cli.runs import _cells
-from pgpaces.observe.server import Cost, _more, _told
+from pgpaces.observe.server import Cost, _cost_note, _more
 from pgpaces.questions.run import section
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.report.numbers import interval, milliseconds
@@ -252,11 +252,14 @@ def test_a_list_of_runs_marks_what_is_not_valid() -> None:
 def test_notes_that_every_run_has_are_counted_behind_the_tables() -> None:
     usual = (
         "host: looking at it took 0.1 % of one core here",
-        *_told(Cost(0.3, 0.2)),
-        *(note.replace("sensor", "sensor of standby1", 1) for note in _told(Cost(0.4, None))),
+        *_cost_note(Cost(0.3, 0.2)),
+        *(note.replace("sensor", "sensor of standby1", 1) for note in _cost_note(Cost(0.4, None))),
         *_more({"track_io_timing = on (times of reading and writing)": None}),
     )
-    own = (*_told(Cost(4.1, 0.0)), *_more({"GRANT pg_read_all_stats TO its role (what)": None}))
+    own = (
+        *_cost_note(Cost(4.1, 0.0)),
+        *_more({"GRANT pg_read_all_stats TO its role (what)": None}),
+    )
     grew = Finding("store", "info", "the store lies on the disk that is measured", 3.0, "KiB")
     shown = run(notes=(*usual, *own, "said by somebody"), findings=(grew,))
     [details] = section(shown, summarize(shown)).parts

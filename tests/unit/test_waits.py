@@ -130,7 +130,7 @@ class Faked:
         self.sessions, self.pairs = sessions, pairs or []
         self.now_s, self.took_s, self.asked = 0.0, 0.001, 0
 
-    def look(self) -> Mapping[Event, int]:
+    def sample(self) -> Mapping[Event, int]:
         self.now_s += self.took_s
         return self.sessions
 
@@ -144,7 +144,7 @@ def looked(faked: Faked, monkeypatch: pytest.MonkeyPatch, times: int) -> Sampler
     sampler, lock = Sampler(faked), threading.Lock()
     for _ in range(times):
         begun = faked.now_s
-        sampler.look(0.0, lock)
+        sampler.take(0.0, lock)
         faked.now_s = begun + sampler.period_s
     return sampler
 

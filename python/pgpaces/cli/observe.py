@@ -30,7 +30,7 @@ def observe(count: int | None) -> int:
     from pgpaces.observe import host, remote
 
     source = host.here(host.postmasters())
-    looks = source.looks(threading.Event(), time.monotonic())
+    looks = source.observe(threading.Event(), time.monotonic())
     for number, look in enumerate(itertools.islice(looks, count)):
         text = remote.line(look, () if number else tuple(source.notes))
         try:

@@ -1,1 +1,1 @@
-"""Sensors: what is seen of the server while the load runs, beside the load's own numbers."""
+"""Sensors: monitors of the server and its machine while the load runs."""

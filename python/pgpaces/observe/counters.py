@@ -1,7 +1,7 @@
-"""Counters of a server: which view of which version has them, and what two readings say. Pure.
+"""Counters of a server: the views of each version that have them, and their differences. Pure.
 
-Differences of a second belong to the second that they end. A reading that is missing is a gap,
-never a zero. Knows no connection.
+A difference belongs to the second at whose end it was read. A missing reading is a gap, never a
+zero. Knows no connection.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ _LATEST = 1_000_000
 
 
 class Counter(Struct, frozen=True):
-    """A counter of the server: the SQL that gives it, and what its differences are called.
+    """A counter of the server: its SQL, and the name of its differences.
 
-    unit: with "/s" at its end the difference is divided by the time that it took. scale: what the
-    number is multiplied by, where the server's is read in smaller parts. gauge: it is a number as
-    it is, not a counter.
+    unit: if it ends with "/s", differences are divided by their duration. scale: a factor for
+    numbers that are read in smaller units. gauge: a current value, without differences.
     """
 
     source: str
@@ -34,9 +33,9 @@ class Counter(Struct, frozen=True):
 
 
 class CounterGroup(Struct, frozen=True):
-    """Counters that one view gives to one kind of server. versions: from, and below.
+    """Counters of one view in versions from `since` to below `until`.
 
-    setting: one that must be on, else the view has zeros.
+    setting: must be on, otherwise the view has zeros.
     """
 
     view: str
@@ -46,13 +45,13 @@ class CounterGroup(Struct, frozen=True):
     setting: str = ""
 
     def fits(self, version: int, settings: Mapping[str, str]) -> bool:
-        """Whether a server of this version, with these settings, has it."""
+        """Whether a server of this version, with these settings, has them."""
         on = not self.setting or settings.get(self.setting) == "on"
         return on and self.since <= version < self.until
 
     @property
     def query(self) -> str:
-        """What gives an array of whole numbers, in one row or none."""
+        """The query for an array of integers, in one row or none."""
         values = ", ".join(f"({counter.sql})::numeric::bigint" for counter in self.counters)
         return f"SELECT ARRAY[{values}] FROM {self.view}"
 
@@ -79,7 +78,7 @@ _NO_READS = ("background_writer", "checkpointer")
 
 
 def _io(kind: str, sizes: str, of: str) -> Iterator[Counter]:
-    """What one kind of process does with files of data. sizes: how a version has its bytes."""
+    """I/O on data files by one kind of process. sizes: a version's expression for bytes."""
     where = f"FILTER (WHERE backend_type IN ({_KINDS[kind]}){of})"
 
     def total(what: str) -> str:
@@ -101,7 +100,7 @@ def _all_io(sizes: str, of: str) -> tuple[Counter, ...]:
 _DATABASE = "pg_catalog.pg_stat_database WHERE datname = pg_catalog.current_database()"
 _IO = "pg_catalog.pg_stat_io"
 _CHECKPOINTER = "pg_catalog.pg_stat_checkpointer"
-# Of a standby: how far it has replayed.
+# On a standby: the replayed position.
 WAL_POSITION = Counter("wal", "written", "position", "B/s")
 PARTS = (
     CounterGroup(
@@ -157,8 +156,8 @@ PARTS = (
             deadlock="confl_deadlock",
         ),
     ),
-    # By its position, not by pg_stat_wal: that one hears of what a session wrote only when it ends
-    # a transaction, and some servers have none.
+    # By its position, not by pg_stat_wal, which gets the WAL of a session only at the end of its
+    # transaction, and which old servers lack.
     CounterGroup(
         "(SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"
         " ELSE pg_catalog.pg_current_wal_insert_lsn() END - '0/0'::pg_lsn AS position) wal",
@@ -218,7 +217,7 @@ PARTS = (
         since=170_000,
         until=180_000,
     ),
-    # Those before count also what was due and had nothing to do.
+    # Before 18, num_timed also counts due checkpoints that were skipped.
     CounterGroup(
         _CHECKPOINTER,
         (
@@ -242,9 +241,9 @@ PARTS = (
 
 
 class CounterReading(Struct, frozen=True):
-    """What the counters were at a time of the monotonic clock; None: not known then.
+    """The counters at a time of the monotonic clock; None: unknown at that time.
 
-    rows: what was read of standbys, slots and a standby itself; see replication.py.
+    rows: of standbys, of slots, and of a standby itself; see replication.py.
     """
 
     at_s: float
@@ -253,30 +252,30 @@ class CounterReading(Struct, frozen=True):
 
 
 def second_of(at_s: float, start_s: float) -> int:
-    """The full second of a trial that is nearest to a moment, as the second that it ends."""
+    """The second of a trial whose end is nearest to a time."""
     return round((at_s - start_s) / PERIOD_S) - 1
 
 
 def _pairs(
     readings: Sequence[CounterReading], start_s: float
 ) -> Iterator[tuple[int, CounterReading, CounterReading]]:
-    """Readings one after the other, with the second that the later one ends.
+    """Successive readings, with the second of the later one.
 
-    Of two in one second the later is left out.
+    Of two in one second, the later is omitted.
     """
     before: CounterReading | None = None
-    seen: int | None = None
+    last: int | None = None
     for reading in readings:
         second = second_of(reading.at_s, start_s)
-        if seen is not None and second <= seen:
+        if last is not None and second <= last:
             continue
         if before is not None:
             yield second, before, reading
-        before, seen = reading, second
+        before, last = reading, second
 
 
 def _difference(counter: Counter, before: CounterReading, after: CounterReading) -> float | None:
-    """None where it is not known: one is missing, or the counter began anew."""
+    """None if one reading is missing or the counter was reset."""
     low, high = before.values.get(counter), after.values.get(counter)
     if high is not None and counter.gauge:
         return float(high)
@@ -284,11 +283,11 @@ def _difference(counter: Counter, before: CounterReading, after: CounterReading)
 
 
 def samples(readings: Sequence[CounterReading], start_s: float) -> tuple[Sample, ...]:
-    """What readings say of seconds. Behind a gap a rate is the mean since the reading before it.
+    """Samples of each second. After a gap, a rate is the mean since the reading before it.
 
-    A counter that never moved has no samples: `moved` says that it stayed.
+    A counter without changes has no samples: `moved` has its zero.
     """
-    found, moving = [], set()
+    rows, changed = [], set()
     for second, before, after in _pairs(readings, start_s):
         seconds = after.at_s - before.at_s
         for counter in after.values:
@@ -296,44 +295,44 @@ def samples(readings: Sequence[CounterReading], start_s: float) -> tuple[Sample,
             if difference is None or counter.name == "blocks_hit":
                 continue
             if difference:
-                moving.add((counter.source, counter.name))
+                changed.add((counter.source, counter.name))
             value = difference / seconds if counter.unit.endswith("/s") else difference
-            found.append(
+            rows.append(
                 Sample(second, counter.source, counter.name, float(f"{value:.7g}"), counter.unit)
             )
-    found = [sample for sample in found if (sample.source, sample.name) in moving]
+    rows = [sample for sample in rows if (sample.source, sample.name) in changed]
     ratios = ((b.second, cache.ratio([b])) for b in blocks(readings, start_s))
-    found += [Sample(s, "database", "cache_hit_ratio", r, "%") for s, r in ratios if r is not None]
-    return tuple(sorted(found, key=lambda sample: sample.second))
+    rows += [Sample(s, "database", "cache_hit_ratio", r, "%") for s, r in ratios if r is not None]
+    return tuple(sorted(rows, key=lambda sample: sample.second))
 
 
 def moved(readings: Sequence[CounterReading], start_s: float) -> tuple[Moved, ...]:
-    """How far each counter went since the last reading before second 0, else since the first.
+    """The increase of each counter since the last reading before second 0, else the first.
 
-    What began anew in between is left out: how far it went is not known.
+    Omits counters that were reset, whose increase is unknown.
     """
     if len(readings) < 2:
         return ()
     before = [r for r in readings if second_of(r.at_s, start_s) < 0]
     first = before[-1] if before else readings[0]
     since = [reading for reading in readings if reading.at_s >= first.at_s]
-    found = []
+    increases = []
     for counter in first.values:
-        known = [value for r in since if (value := r.values.get(counter)) is not None]
-        if counter.gauge or len(known) < 2 or known != sorted(known):
+        values = [value for r in since if (value := r.values.get(counter)) is not None]
+        if counter.gauge or len(values) < 2 or values != sorted(values):
             continue
         unit = counter.unit.removesuffix("/s").removesuffix("1")
-        way = (known[-1] - known[0]) * counter.scale
-        found.append(Moved(counter.source, counter.name, way, unit))
-    return tuple(found)
+        increase = (values[-1] - values[0]) * counter.scale
+        increases.append(Moved(counter.source, counter.name, increase, unit))
+    return tuple(increases)
 
 
 def blocks(readings: Sequence[CounterReading], start_s: float) -> list[cache.Blocks]:
-    """Blocks of each second, where both counters are known."""
+    """Blocks of each second with both counters."""
     hit, read = PARTS[0].counters[:2]
-    found = []
+    rows = []
     for second, before, after in _pairs(readings, start_s):
         hits, reads = _difference(hit, before, after), _difference(read, before, after)
         if hits is not None and reads is not None:
-            found.append(cache.Blocks(second, int(hits), int(reads)))
-    return found
+            rows.append(cache.Blocks(second, int(hits), int(reads)))
+    return rows

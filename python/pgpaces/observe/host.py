@@ -1,7 +1,7 @@
-"""Looks once a second at the machine that a server runs on, while somebody else loads it.
+"""Samples the machine of a server once a second, while a load runs.
 
-A thread of our own. Counters become rates by their difference between two looks. What cannot be
-read is a gap, never a zero, and what more rights would show is said once. Knows nothing of the
+Has its own thread. Counters become rates by their difference between two readings. An unreadable
+value is a gap, never a zero; one note says what more privileges would show. Knows nothing of the
 load. Reads by a function from a path to a text: `Local` for this machine; remote.py has others.
 """
 
@@ -35,38 +35,38 @@ PI_THROTTLED = "/sys/devices/platform/soc/soc:firmware/get_throttled"
 _BYTES_MAX = 1 << 16
 _PATIENCE_S = 1.0
 _VCGENCMD_EVERY_S = 10.0
-# Of what a machine may have hundreds of, so many are looked at.
+# A machine may have hundreds of these: the maximum numbers that are read.
 _CPUS_MAX, _ZONES_MAX, _HWMON_MAX, _TRIPS_MAX, _DISKS_MAX = 8, 16, 8, 8, 16
 
 
 class HostSample(Struct, frozen=True):
-    """What was seen, as gauges, of the seconds that end at `at_s` of a monotonic clock."""
+    """Gauges of the time since the previous sample. at_s: its end, by a monotonic clock."""
 
     at_s: float
     items: tuple[Item, ...]
 
 
 class HostSource(Protocol):
-    """Where looks come from. notes: what cannot be seen, and why."""
+    """A source of samples. notes: what it cannot read, and why."""
 
     @property
     def notes(self) -> dict[str, None]:
         """Texts, in order."""
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
-        """Looks at every full second from start_s on, until it is ended; may hang."""
+    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """Samples at every full second from start_s until `ended`; may hang."""
 
-    def behind_s(self) -> float:
-        """What makes a time of our monotonic clock of `at_s`, added to it."""
+    def clock_lag_s(self) -> float:
+        """This machine's monotonic clock minus that of `at_s`."""
 
     def close(self) -> None:
-        """No more looks."""
+        """Takes no more samples."""
 
 
 class Probe:
-    """What there is to be read on a machine, and all of it at once.
+    """The readable values of a machine, found once, read together.
 
-    cgroups: /proc/PID/cgroup of processes of the server. Some files asked for may not be there.
+    cgroups: /proc/PID/cgroup of processes of the server. Files may be absent.
     """
 
     def __init__(self, read: Read, cgroups: Sequence[str] = ()) -> None:
@@ -81,7 +81,7 @@ class Probe:
         self._errors = list(self._error_counts())
 
     def items(self) -> list[Item]:
-        """Everything that can be read now."""
+        """All values at present."""
         parsed = self._parsed
         return [
             *parsed("/proc/stat", procfs.cpu),
@@ -99,7 +99,7 @@ class Probe:
         ]
 
     def _parsed(self, path: str, parser: Callable[[str], Iterable[T]]) -> list[T]:
-        """What a parser makes of a file; nothing of one that is not there or says other things."""
+        """The items of a file; none of an absent or unexpected one."""
         text = self._read(path)
         try:
             return [] if text is None else list(parser(text))
@@ -107,14 +107,14 @@ class Probe:
             return []
 
     def _whole_disks(self) -> Iterator[str]:
-        """Devices without their partitions, and without those that nothing ever used."""
+        """Devices in use, without their partitions."""
         names = self._parsed("/proc/diskstats", procfs.disk_names)
         whole = (n for n in names if self._read(f"/sys/block/{n}/stat") is not None)
         for _, name in zip(range(_DISKS_MAX), whole, strict=False):
             yield name
 
     def _real_interfaces(self) -> list[str]:
-        """Those with a device, so that nothing is counted twice on its way through a bridge."""
+        """Interfaces with a device, so that traffic through a bridge is not counted twice."""
         names = self._parsed("/proc/net/dev", procfs.interfaces)
         devices = "/sys/class/net/{}/device/uevent"
         real = [name for name in names if self._read(devices.format(name)) is not None]
@@ -137,7 +137,7 @@ class Probe:
             yield name, f"{folder}/temp", min((t for t in trips if t), default=None)
 
     def _chips(self) -> Iterator[tuple[str, str, float | None]]:
-        """Of processors and disks that are no thermal zone."""
+        """Temperatures of processors and disks that are not thermal zones."""
         for number in range(_HWMON_MAX):
             folder = f"/sys/class/hwmon/hwmon{number}"
             kind = (self._read(f"{folder}/name") or "").strip()
@@ -147,7 +147,7 @@ class Probe:
                 yield f"{kind}_{number}", f"{folder}/temp1_input", limits[0] if limits else None
 
     def _policies(self) -> Iterator[str]:
-        """Where frequencies are: of CPUs that change theirs together, else of some CPUs."""
+        """Files with the frequencies of the first CPUs."""
         for number in range(_CPUS_MAX):
             path = f"/sys/devices/system/cpu/cpu{number}/cpufreq/scaling_cur_freq"
             if self._read(path) is not None:
@@ -171,15 +171,15 @@ class Probe:
             yield from self._parsed(f"/proc/pressure/{name}", parser)
 
     def _quotas(self) -> Iterator[Item]:
-        """Of the server's groups as they are now: processes may be moved to others."""
+        """Quotas of the server's present groups: processes may be moved to others."""
         paths: dict[str, None] = {}
         for file in self._cgroups:
             text = self._read(file)
             if text is None:
                 continue
             if text not in self._stats:
-                found = self._parsed(file, lambda text: procfs.cgroup_stats(text, self._mounts))
-                self._stats[text] = tuple(p for p in found if self._read(p) is not None)
+                stats = self._parsed(file, lambda text: procfs.cgroup_stats(text, self._mounts))
+                self._stats[text] = tuple(p for p in stats if self._read(p) is not None)
             paths |= dict.fromkeys(self._stats[text])
         for path in paths:
             yield from self._parsed(path, partial(procfs.cgroup, part=path))
@@ -188,7 +188,7 @@ class Probe:
             yield Item("cgroup_quota", min(amounts), "CPUs")
 
     def _quota(self, stat: str) -> float | None:
-        """How many CPUs the group of a cpu.stat may use; None: as many as there are."""
+        """The number of CPUs that the group of a cpu.stat may use; None: no limit."""
         folder = stat.removesuffix("/cpu.stat")
         read = self._read
         cfs = read(f"{folder}/cpu.cfs_quota_us"), read(f"{folder}/cpu.cfs_period_us")
@@ -207,13 +207,13 @@ class Probe:
 
 
 class Polled:
-    """Looks by a probe. make: gives one; it and its reading may raise PgpacesError: a gap."""
+    """Samples of a probe. make: makes it; an error (PgpacesError) in it is a gap."""
 
     def __init__(self, make: Callable[[], Probe], notes: dict[str, None] | None = None) -> None:
         self.notes = {} if notes is None else notes
         self._make = make
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         """See HostSource."""
         probe: Probe | None = None
         before: tuple[float, list[Item]] | None = None
@@ -227,15 +227,15 @@ class Polled:
                 at_s = time.monotonic()
                 if not items:
                     self.notes.setdefault("host: nothing can be read of the machine's /proc")
-                if before is not None and (found := _between(before, at_s, items)):
-                    yield found
+                if before is not None and (sample := _between(before, at_s, items)):
+                    yield sample
                 before = at_s, items
             ahead_s = PERIOD_S - (time.monotonic() - start_s) % PERIOD_S
             if ended.wait(ahead_s):
                 return
 
-    def behind_s(self) -> float:
-        """See HostSource: it is our clock."""
+    def clock_lag_s(self) -> float:
+        """See HostSource: it is this machine's clock."""
         return 0.0
 
     def close(self) -> None:
@@ -247,53 +247,53 @@ def _trip(kind: str, text: str) -> list[float | None]:
 
 
 def _between(before: tuple[float, list[Item]], at_s: float, items: list[Item]) -> HostSample | None:
-    found = procfs.changes(before[1], items, at_s - before[0])
-    return HostSample(at_s, tuple(found)) if found else None
+    gauges = procfs.changes(before[1], items, at_s - before[0])
+    return HostSample(at_s, tuple(gauges)) if gauges else None
 
 
 class HostSensor(Struct):
-    """Looks by a source until it is closed. cost_s: CPU time that looking took so far."""
+    """Collects samples of a source until it is closed. cost_s: CPU time of this so far."""
 
     source: HostSource
     cost_s: float = 0.0
-    _looks: list[HostSample] = field(default_factory=list)
+    _samples: list[HostSample] = field(default_factory=list)
     _ended: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
     _start_s: float = 0.0
 
     def begin(self, start_s: float) -> None:
-        """Looks from now on, in a thread that ends with the program.
+        """Begins sampling, in a thread that ends with the program.
 
-        start_s: when the measured part begins, by time.monotonic().
+        start_s: the beginning of the measured part, by time.monotonic().
         """
         self._start_s = start_s
-        self._thread = threading.Thread(target=self._go_on, name="pgpaces-host", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pgpaces-host", daemon=True)
         self._thread.start()
 
-    def _go_on(self) -> None:
-        for look in self.source.looks(self._ended, self._start_s):
+    def _run(self) -> None:
+        for sample in self.source.observe(self._ended, self._start_s):
             with self._lock:
-                self._looks.append(look)
+                self._samples.append(sample)
                 self.cost_s = time.thread_time()
 
     def samples(self) -> tuple[Sample, ...]:
-        """What was seen, by second; those of the warm-up are below 0."""
+        """The samples by second; those of the warm-up are below 0."""
         with self._lock:
-            return samples(self._looks, self._start_s - self.source.behind_s())
+            return samples(self._samples, self._start_s - self.source.clock_lag_s())
 
     def notes(self) -> list[str]:
-        """What a trial says of it: what cannot be seen, and what seeing took."""
+        """Notes for the trial: unreadable values, and the cost of sampling."""
         with self._lock:
-            found = list(self.source.notes)
-            if self._looks:
-                took_s = self._looks[-1].at_s - self._looks[0].at_s + PERIOD_S
-                share = 100 * self.cost_s / took_s
-                found.append(f"host: looking at it took {share:.1f} % of one core here")
-            return found
+            notes = list(self.source.notes)
+            if self._samples:
+                duration_s = self._samples[-1].at_s - self._samples[0].at_s + PERIOD_S
+                share = 100 * self.cost_s / duration_s
+                notes.append(f"host: looking at it took {share:.1f} % of one core here")
+            return notes
 
     def close(self) -> bool:
-        """Looks no more; false if the last look hangs."""
+        """Stops sampling; false if the last reading hangs."""
         self._ended.set()
         self.source.close()
         if self._thread is None:
@@ -304,41 +304,37 @@ class HostSensor(Struct):
 
 @contextlib.contextmanager
 def sensing(source: HostSource) -> Iterator[HostSensor]:
-    """A sensor, not begun yet. It raises nothing: what cannot be seen is in its notes."""
-    made = HostSensor(source)
+    """A sensor before its beginning. It raises nothing: errors are in its notes."""
+    sensor = HostSensor(source)
     try:
-        yield made
+        yield sensor
     finally:
-        made.close()
+        sensor.close()
 
 
-def samples(looks: Sequence[HostSample], start_s: float) -> tuple[Sample, ...]:
-    """What looks say of seconds: each belongs to the one that ends nearest to it.
+def samples(machine: Sequence[HostSample], start_s: float) -> tuple[Sample, ...]:
+    """Samples of a machine by second: each belongs to the second whose end is nearest.
 
-    Looks of another machine's full seconds are all moved by what the first of them is away from
-    ours, so that none falls now into this second and now into that. Of two in one second the later
-    one is left out.
+    Samples at the full seconds of another machine are all shifted by the offset of the first one,
+    so that they do not alternate between two seconds. Of two in one second, the later is omitted.
     """
-    found: list[Sample] = []
-    away: float | None = None
+    rows: list[Sample] = []
+    offset: float | None = None
     last: int | None = None
-    for look in looks:
-        at = (look.at_s - start_s) / PERIOD_S
-        away = at - round(at) if away is None else away
-        second = round(at - away) - 1
+    for each in machine:
+        at = (each.at_s - start_s) / PERIOD_S
+        offset = at - round(at) if offset is None else offset
+        second = round(at - offset) - 1
         if last is None or second > last:
-            found += [Sample(second, SOURCE, i.name, _short(i.value), i.unit) for i in look.items]
+            # No more digits than a sensor has.
+            pairs = ((item, float(f"{item.value:.5g}")) for item in each.items)
+            rows += [Sample(second, SOURCE, i.name, value, i.unit) for i, value in pairs]
             last = second
-    return tuple(found)
-
-
-def _short(value: float) -> float:
-    """No more digits than a sensor has."""
-    return float(f"{value:.5g}")
+    return tuple(rows)
 
 
 class Local:
-    """Reads the files of this machine. notes: what more rights would show."""
+    """Reads the files of this machine. notes: what more privileges would show."""
 
     def __init__(self) -> None:
         self.notes: dict[str, None] = {}
@@ -353,7 +349,7 @@ class Local:
             os.lseek(self._log, 0, os.SEEK_END)
         except OSError:
             text = (
-                "host: the kernel's log is hidden from us: I/O errors are those that disks and file"
+                "host: the kernel's log is not readable: I/O errors are those that disks and file"
                 " systems count themselves (kernel.dmesg_restrict = 0, or CAP_SYSLOG, shows more)"
             )
             self.notes[text] = None
@@ -374,20 +370,20 @@ class Local:
             os.close(file)
 
     def _kernel_log(self) -> str | None:
-        """How many errors it has told of since we look; every read gives one of its records."""
+        """The number of errors in it since the sensor began; each read returns one record."""
         if self._log is None:
             return None
         while True:
             try:
                 record = os.read(self._log, 8192).decode(errors="replace")
-            except BrokenPipeError:  # records were overwritten before we saw them
+            except BrokenPipeError:  # records were overwritten before they were read
                 continue
             except OSError:
                 return str(self._errors)
             self._errors += procfs.kernel_errors(record.split("\n", 1)[0])
 
     def _pi(self) -> str | None:
-        """By its own program where the kernel does not tell; seldom, since it has to be started."""
+        """The output of vcgencmd, for kernels without the file; seldom, as it starts a program."""
         now_s = time.monotonic()
         if self._vcgencmd and now_s - self._bits[0] >= _VCGENCMD_EVERY_S:
             self._bits = now_s, None
@@ -412,18 +408,17 @@ class Local:
 
 
 def postmasters() -> list[int]:
-    """The PostgreSQL servers that run on this machine, as far as we see them."""
-    found: dict[int, int] = {}
+    """The process ids of PostgreSQL servers on this machine, as far as visible."""
+    parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            before, _, behind = (folder / "stat").read_text().rpartition(")")
-            if before.split("(", 1)[1] in ("postgres", "postmaster"):
-                found[int(folder.name)] = int(behind.split()[1])
-    return sorted(pid for pid, parent in found.items() if parent not in found)
+            fields = procfs.postgres_process((folder / "stat").read_text())
+            parents[int(folder.name)] = int(fields[1])
+    return sorted(pid for pid, parent in parents.items() if parent not in parents)
 
 
 def here(pids: Iterable[int]) -> Polled:
-    """Looks at this machine. pids: of the server, whose share of the CPUs may be limited."""
+    """Samples of this machine. pids: of the server, whose CPUs may be limited."""
     reader = Local()
     cgroups = [f"/proc/{pid}/cgroup" for pid in pids]
     return _Here(reader, cgroups)
@@ -434,7 +429,7 @@ class _Here(Polled):
         super().__init__(lambda: Probe(reader.read, cgroups), reader.notes)
         self._reader = reader
 
-    def looks(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
-        """See HostSource. The reader is closed by the thread that reads."""
+    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource. The thread that reads also closes the reader."""
         with contextlib.closing(self._reader):
-            yield from super().looks(ended, start_s)
+            yield from super().observe(ended, start_s)

@@ -1,6 +1,6 @@
-"""Plans: how the statements of a load are executed, by EXPLAIN, in a transaction that is undone.
+"""Plans of a load's statements, by EXPLAIN, in a transaction that is rolled back.
 
-Knows nothing of scripts and loads: it is given the SQL of one execution of each, in order.
+Knows nothing of scripts and loads: its input is the SQL of one execution of each, in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Statement = tuple[int, int, str]
 Kind = Literal["plan", "transaction", "other"]
 
 STATEMENT_TIMEOUT_S = 30
-# A server that stands still takes connections, and says nothing: the end of a run is not for it.
+# A hanging server accepts connections without an answer; it must not delay the end of a run.
 _CONNECT_TIMEOUT_S = 5
 _SHAPE_LENGTH = 12
 _SUMMARY_MAX = 400
@@ -35,9 +35,9 @@ _PLANNED = frozenset(
 _TRANSACTION = frozenset(
     ("begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release")
 )  # fmt: skip
-# What is in front of a statement: white space, comments, parentheses.
+# Before a statement: white space, comments, parentheses.
 _BEFORE = re.compile(r"(?:[\s(;]+|--[^\n]*(?:\n|$))+")
-# What two executions of one plan share, whatever their parameters, costs and times.
+# Properties of a plan that do not depend on parameters, costs and times.
 _SHAPE = (
     "Node Type",
     "Strategy",
@@ -64,32 +64,32 @@ def explain(
     analyze: bool,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Explained]:
-    """How the statements are executed, or with `analyze` were executed, once and undone.
+    """The plans of the statements; with `analyze` executed once and rolled back.
 
-    keywords: libpq's, with the options of the load. What cannot be explained, or fails, is left out
-    and told. Sequences go on, and a table that was written to keeps dead rows: use a database that
-    is thrown away where that matters. Raises ServerError where the server cannot be asked.
+    keywords: libpq's, with the options of the load. Statements without a plan or with an error are
+    omitted and reported. Sequences advance, and tables keep dead rows: use a disposable database
+    if that matters. Raises ServerError without a session.
     """
     import psycopg
 
     from pgpaces import sessions
 
-    given = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **keywords, "dbname": dbname}
+    keywords = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **keywords, "dbname": dbname}
     try:
         with sessions.connect(
-            given, "pgpaces plans", autocommit=False, prepare_threshold=None, as_the_load=True
+            keywords, "pgpaces plans", autocommit=False, prepare_threshold=None, as_the_load=True
         ) as session:
             session.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'".encode())
             row = session.execute("SELECT current_setting('block_size')::int").fetchone()
             block = int(row[0]) if row else 8192
-            asked = _Asked(session, analyze, say)
-            found = [
+            explainer = _Explainer(session, analyze, say)
+            plans = [
                 read(text, (script, command), block, analyze)
                 for script, command, sql in statements
-                if (text := asked.plan(f"statement {_shown(sql)!r}", sql)) is not None
+                if (text := explainer.plan(f"statement {_shown(sql)!r}", sql)) is not None
             ]
             session.rollback()
-            return found
+            return plans
     except psycopg.Error as error:
         raise ServerError(f"plans cannot be had: {str(error).strip()}") from None
 
@@ -99,8 +99,8 @@ def _shown(sql: str) -> str:
     return shorten(sql[:_SUMMARY_MAX], 60, placeholder="...")
 
 
-class _Asked:
-    """A transaction in which statements are explained, each behind a savepoint."""
+class _Explainer:
+    """A transaction that explains statements, each after a savepoint."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class _Asked:
         self._encoding = sessions.encoding_of(session)
 
     def plan(self, name: str, sql: str) -> str | None:
-        """The plan as JSON; None of what has none, or fails. Raises psycopg.Error."""
+        """The plan as JSON; None for a statement without one or with an error; psycopg.Error."""
         kind = kind_of(sql)
         if kind == "transaction" or (kind == "other" and not self._analyze):
             return None
@@ -131,7 +131,7 @@ class _Asked:
         return None if value is None else value.decode(self._encoding, "replace")
 
     def _once(self, sql: str) -> pq.abc.PGresult:
-        """The result of one statement: of several at once the server takes none."""
+        """The result of one statement; the server rejects several at once."""
         from psycopg import pq
 
         connection = self._session.pgconn
@@ -161,13 +161,13 @@ def _end_copy(connection: pq.abc.PGconn, status: int) -> None:
 
 
 def kind_of(sql: str) -> Kind:
-    """What a statement is: one that has a plan, one of a transaction's ends, or another."""
+    """The kind of a statement: it has a plan, begins or ends a transaction, or neither."""
     rest = sql
     while rest:
-        if found := _BEFORE.match(rest):
-            rest = rest[found.end() :]
+        if match := _BEFORE.match(rest):
+            rest = rest[match.end() :]
         elif rest.startswith("/*"):
-            rest = _behind_comment(rest)
+            rest = _after_comment(rest)
         else:
             break
     words = re.findall(r"[a-z]+", rest[:80].lower())[:2]
@@ -179,8 +179,8 @@ def kind_of(sql: str) -> Kind:
     return "other"
 
 
-def _behind_comment(text: str) -> str:
-    """What follows a comment, which may hold others."""
+def _after_comment(text: str) -> str:
+    """The text after a comment, which may contain others."""
     depth = 0
     for mark in re.finditer(r"/\*|\*/", text):
         depth += 1 if mark[0] == "/*" else -1
@@ -190,7 +190,7 @@ def _behind_comment(text: str) -> str:
 
 
 def read(text: str, place: tuple[int, int], block_bytes: int, analyze: bool) -> Explained:
-    """What a plan says. text: as EXPLAIN (FORMAT JSON) gave it. place: script and command."""
+    """A plan's summary. text: of EXPLAIN (FORMAT JSON). place: script and command."""
     root = json.loads(text)[0]["Plan"]
     nodes = list(_nodes(root))
     return Explained(
@@ -215,8 +215,8 @@ def _nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _spilled(root: Mapping[str, Any], nodes: list[Mapping[str, Any]], block_bytes: int) -> int:
     """Bytes of temporary files. Blocks of a node count those below it, so the root's are all.
 
-    What sorts and hashes say themselves is in these blocks too, but for what a server that counts
-    none of them says: so the larger of both is taken.
+    These include the space of sorts and hashes, unless the server counts no blocks: so the larger
+    of both is returned.
     """
     blocks = root.get("Temp Written Blocks", 0) * block_bytes
     sorts = sum(n.get("Sort Space Used", 0) for n in nodes if n.get("Sort Space Type") == "Disk")
@@ -235,16 +235,16 @@ def shape(root: Mapping[str, Any]) -> str:
 
 
 def summary(root: Mapping[str, Any]) -> str:
-    """The way of the rows in one line, from the table read first up to the result.
+    """The nodes that rows pass, in one line, from the table read first to the result.
 
-    Of a join the outer side is followed; what its inner side reads stands in brackets.
+    It follows the outer side of joins; the first nodes of inner sides are in parentheses.
     """
     words: list[str] = []
     node: Mapping[str, Any] | None = root
     while node is not None:
         outer, inner = _sides(node)
-        beside = [_words(_leaf(child)) for child in inner]
-        words.append(_words(node) + (f" ({', '.join(beside)})" if beside else ""))
+        others = [_words(_leaf(child)) for child in inner]
+        words.append(_words(node) + (f" ({', '.join(others)})" if others else ""))
         node = outer
     text = " > ".join(reversed(words))
     return text if len(text) <= _SUMMARY_MAX else f"{text[: _SUMMARY_MAX - 3]}..."
@@ -253,7 +253,7 @@ def summary(root: Mapping[str, Any]) -> str:
 def _sides(
     node: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]:
-    """The child whose rows go on, and those that are read beside it."""
+    """The outer child, and the inner ones."""
     children = [
         child
         for child in node.get("Plans", ())
@@ -265,12 +265,12 @@ def _sides(
 def _leaf(node: Mapping[str, Any]) -> Mapping[str, Any]:
     """The node that reads first."""
     outer, _ = _sides(node)
-    # Below the scan of a bitmap are only the indexes that made the bitmap.
+    # Below a bitmap heap scan are only the index scans of its bitmap.
     return node if outer is None or "Relation Name" in node else _leaf(outer)
 
 
 def _words(node: Mapping[str, Any]) -> str:
-    """A node as EXPLAIN's text calls it."""
+    """A node as in EXPLAIN's text format."""
     kind = node["Node Type"]
     name = kind
     if kind == "Aggregate":

@@ -1,8 +1,7 @@
-"""Looks at a server once a second while somebody else loads it: the samples of a kill switch.
+"""The samples of a kill switch: queries a server once a second while a load runs.
 
-A session of our own and a thread of our own. The thread only ever asks; what the answers mean is
-for answers/kill_switch.py, and whoever wants to know must call `reason`: so a server that does not
-answer, or a network that is silent, delays nobody but the thread.
+Has its own session and thread. The thread only takes samples; answers/kill_switch.py interprets
+them, and callers poll `reason`. So a server or network without an answer delays only the thread.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
     import psycopg
 
 PERIOD_S = 1.0
-# The first answers of a session take longer: caches are empty.
+# The first queries of a session take longer: caches are empty.
 _WARM = 2
 _CONNECT_TIMEOUT_S = 3
 _PATIENCE_S = 1.0
 
-# The load is told from others by what it says of itself; our session's own entry is left out.
-_LOOK = """
+# Sessions other than the load's, which has a name, role and database, and than this one.
+_SAMPLE = """
 SELECT coalesce(
   percentile_cont(0.5) WITHIN GROUP (
     ORDER BY extract(epoch FROM pg_catalog.clock_timestamp() - query_start)::float8),
@@ -39,59 +38,59 @@ WHERE backend_type = 'client backend' AND state = 'active' AND query_start IS NO
 """
 _SEES_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 
-Look = Callable[[], KillSwitchSample]
+TakeSample = Callable[[], KillSwitchSample]
 
 
 class Watch:
-    """Takes samples until it is closed. `look` takes one; it may raise ServerError, or hang."""
+    """Takes samples until it is closed. take: takes one; it may raise ServerError, or hang."""
 
     def __init__(
-        self, look: Look, factor: float, clock: Callable[[], float] = time.monotonic
+        self, take: TakeSample, factor: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._look, self._factor, self._clock = look, factor, clock
+        self._take, self._factor, self._clock = take, factor, clock
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._seen: list[KillSwitchSample] = []
+        self._samples: list[KillSwitchSample] = []
         self._answered_at = clock()
         self._thread: threading.Thread | None = None
         self.blind = False
         self.before = Before(0.0, 0.0)
 
     def measure_before(self, period_s: float = PERIOD_S) -> None:
-        """Learns what is usual; takes BASELINE seconds. Raises ServerError."""
+        """Measures the baseline for BASELINE seconds. Raises ServerError."""
         for _ in range(_WARM):
-            self._look()
+            self._take()
         samples = []
         for _ in range(BASELINE):
-            samples.append(self._look())
+            samples.append(self._take())
             time.sleep(period_s)
         self.before = Before.of(samples)
 
     def begin(self, period_s: float = PERIOD_S) -> None:
-        """Takes samples from now on, in a thread that ends with the program."""
+        """Begins sampling, in a thread that ends with the program."""
         self._answered_at = self._clock()
         self._thread = threading.Thread(
-            target=self._go_on, args=(period_s,), name="pgpaces-watch", daemon=True
+            target=self._run, args=(period_s,), name="pgpaces-watch", daemon=True
         )
         self._thread.start()
 
-    def _go_on(self, period_s: float) -> None:
+    def _run(self, period_s: float) -> None:
         while not self._ended.wait(period_s):
-            # A session that broke is made anew by the next look; until then the server is silent.
+            # The next sample reopens a broken session; until then the server counts as silent.
             with contextlib.suppress(ServerError):
-                sample = self._look()
+                sample = self._take()
                 with self._lock:
-                    self._seen.append(sample)
+                    self._samples.append(sample)
                     self._answered_at = self._clock()
 
     def reason(self) -> str | None:
-        """Why the load must stop; None as long as it may go on. Returns at once."""
+        """Why the load must stop; None if it may continue. Returns at once."""
         with self._lock:
             silent_s = self._clock() - self._answered_at - PERIOD_S
-            return verdict(self._factor, self.before, self._seen[-16:], silent_s)
+            return verdict(self._factor, self.before, self._samples[-16:], silent_s)
 
     def close(self) -> bool:
-        """Takes no further samples; false if the last look hangs."""
+        """Stops sampling; false if the last query hangs."""
         self._ended.set()
         if self._thread is None:
             return True
@@ -100,38 +99,37 @@ class Watch:
 
 
 class _Session:
-    """The session that looks, made anew where it broke."""
+    """The session for samples, reopened after an error."""
 
     def __init__(self, keywords: Mapping[str, str], application: str) -> None:
-        self._keywords = {
-            **keywords,
-            "connect_timeout": str(_CONNECT_TIMEOUT_S),
-        }
+        self._keywords = {**keywords, "connect_timeout": str(_CONNECT_TIMEOUT_S)}
         self._names = {"application": application, "dbname": keywords.get("dbname", "")}
-        self._made: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def session(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """Raises psycopg.Error."""
+        """The session, opened if there is none. Raises psycopg.Error."""
         from pgpaces import sessions
 
-        if self._made is None or self._made.closed:
-            self._made = sessions.connect(self._keywords, "pgpaces watch", prepare_threshold=None)
-        return self._made
+        if self._connection is None or self._connection.closed:
+            self._connection = sessions.connect(
+                self._keywords, "pgpaces watch", prepare_threshold=None
+            )
+        return self._connection
 
     def sees_all(self) -> bool:
         """Whether the role may see what other roles execute."""
-        row = self._asked(_SEES_ALL)
+        row = self._row(_SEES_ALL)
         return bool(row and row[0])
 
-    def look(self) -> KillSwitchSample:
-        """One sample. Raises ServerError."""
+    def take(self) -> KillSwitchSample:
+        """Takes a sample. Raises ServerError."""
         self.session_or_error()
         began = time.perf_counter()
-        row = self._asked(_LOOK)
+        row = self._row(_SAMPLE)
         return KillSwitchSample((time.perf_counter() - began) * 1000, float(row[0]) if row else 0.0)
 
     def session_or_error(self) -> None:
-        """Connects where there is no session, so that no sample counts that. Raises ServerError."""
+        """Opens the session if there is none, outside a sample's time. Raises ServerError."""
         import psycopg
 
         try:
@@ -139,33 +137,35 @@ class _Session:
         except psycopg.Error as error:
             raise ServerError(f"the kill switch cannot connect: {str(error).strip()}") from None
 
-    def _asked(self, query: str) -> tuple[Any, ...] | None:
+    def _row(self, query: str) -> tuple[Any, ...] | None:
         import psycopg
 
         try:
             return self.session().execute(query.encode(), self._names).fetchone()
         except psycopg.Error as error:
-            raise ServerError(f"the kill switch cannot look: {str(error).strip()}") from None
+            raise ServerError(
+                f"the kill switch cannot query the server: {str(error).strip()}"
+            ) from None
 
     def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 @contextlib.contextmanager
 def watch(keywords: Mapping[str, str], application: str, factor: float) -> Iterator[Watch]:
-    """A watch that knows what is usual on the server, not begun yet.
+    """A watch with its baseline, before its beginning. Raises ServerError.
 
     keywords: libpq's, with the load's database. application: the load's application_name; sessions
-    of this name, role and database are not others. Raises ServerError.
+    of this name, role and database belong to the load.
     """
     session = _Session(keywords, application)
-    made = Watch(session.look, factor)
+    monitor = Watch(session.take, factor)
     try:
-        made.blind = not session.sees_all()
-        made.measure_before()
-        yield made
+        monitor.blind = not session.sees_all()
+        monitor.measure_before()
+        yield monitor
     finally:
-        # A session that is being waited for goes with the program.
-        if made.close():
+        # A session in a hanging query ends with the program.
+        if monitor.close():
             session.close()

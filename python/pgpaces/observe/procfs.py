@@ -1,7 +1,7 @@
-"""What the files of Linux below /proc and /sys say: text in, items out.
+"""Parsers of Linux's files below /proc and /sys: text in, items out.
 
-Reads nothing itself: whoever has the text, from this machine, through SQL or over ssh, gets the
-same items. A text that says something else than expected raises ValueError, IndexError or KeyError.
+Reads no files: the text may come from this machine, through SQL or over ssh. An unexpected text
+raises ValueError, IndexError or KeyError.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-# The unit of /proc/diskstats, whatever the disk's own is.
+# The unit of /proc/diskstats, independent of the disk's.
 _SECTORS_PER_KB = 2
 _IO_ERROR = re.compile(
     r"I/O error|critical (medium|target|space allocation) error|Medium Error"
     r"|EXT4-fs error|EXT4-fs \([^)]*\): Remounting|XFS \([^)]*\): .*(error|shutdown)"
     r"|BTRFS (error|critical)|mmc\d+: .*(error|timeout|timed out)|nvme\d+: .*(timeout|reset)"
 )
-# Bits of get_throttled, by Raspberry Pi's documentation: now, and 16 higher since the start.
+# Bits of get_throttled, from Raspberry Pi's documentation: now, and 16 higher since boot.
 PI_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
-# What slows a machine down or ends it; an active one only starts a fan.
+# Trip points that slow a machine down or stop it; an active one only starts a fan.
 _TRIPS = ("passive", "hot", "critical")
 
 
 class Item(NamedTuple):
-    """One thing that was read. part: of which of several; those of one name are added up.
+    """A value that was read. part: which of several devices; those of one name are added up.
 
-    kind: gauge: as it is. rate: grows by so much of its unit a second. event: counts up. ticks: its
-    share of all the ticks is wanted.
+    kind: gauge: a current value. rate: a counter whose increase per second is of interest. event: a
+    counter whose increase is of interest. ticks: a counter whose share of all ticks is of interest.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Item(NamedTuple):
 
 
 def cpu(text: str) -> Iterator[Item]:
-    """/proc/stat: time of all CPUs by state. What guests get is within user."""
+    """/proc/stat: time of all CPUs by state. Guest time is part of user."""
     words = text.split("\n", 1)[0].split()
     if words[0] != "cpu":
         raise ValueError(words[0])
@@ -54,32 +54,40 @@ def cpu(text: str) -> Iterator[Item]:
         yield Item(f"cpu_{name}", ticks, "%", "ticks")
 
 
+def postgres_process(stat: str) -> list[str]:
+    """/proc/PID/stat of a PostgreSQL process: its fields from the state (3) on."""
+    before, _, rest = stat.rpartition(")")
+    if before.split("(", 1)[1] not in ("postgres", "postmaster"):
+        raise ValueError("no PostgreSQL")
+    return rest.split()
+
+
 def run_queue(text: str) -> Iterator[Item]:
-    """/proc/loadavg: threads that run or want to, on all CPUs; whoever reads is one of them."""
+    """/proc/loadavg: runnable threads on all CPUs, including the reader's."""
     yield Item("run_queue", int(text.split()[3].partition("/")[0]), "threads")
 
 
 def memory(text: str) -> Iterator[Item]:
     """/proc/meminfo, in bytes."""
-    found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines()}
+    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines()}
     for name, field in (("available", "MemAvailable"), ("dirty", "Dirty")):
-        if field in found:
-            yield Item(f"memory_{name}", found[field], "B")
-    if "SwapTotal" in found:
-        yield Item("swap_used", found["SwapTotal"] - found["SwapFree"], "B")
+        if field in sizes:
+            yield Item(f"memory_{name}", sizes[field], "B")
+    if "SwapTotal" in sizes:
+        yield Item("swap_used", sizes["SwapTotal"] - sizes["SwapFree"], "B")
 
 
 def disk_names(text: str) -> list[str]:
-    """/proc/diskstats: devices and partitions that something was read from or written to."""
+    """/proc/diskstats: devices and partitions with any reads or writes."""
     lines = (line.split() for line in text.splitlines())
     return [words[2] for words in lines if int(words[3]) + int(words[7])]
 
 
 def disks(text: str, names: Iterable[str]) -> Iterator[Item]:
-    """/proc/diskstats of these devices; busy: the share of time in which it had work."""
-    wanted = set(names)
+    """/proc/diskstats of these devices; busy: the share of time with requests."""
+    chosen = set(names)
     for words in (line.split() for line in text.splitlines()):
-        if words[2] not in wanted:
+        if words[2] not in chosen:
             continue
         name = f"disk_{words[2]}"
         reads, read, writes, written, busy_ms = (int(words[n]) for n in (3, 5, 7, 9, 12))
@@ -97,18 +105,18 @@ def interfaces(text: str) -> list[str]:
 
 
 def network(text: str, names: Iterable[str]) -> Iterator[Item]:
-    """/proc/net/dev: bytes over these interfaces together."""
-    wanted = set(names)
+    """/proc/net/dev: total bytes of these interfaces."""
+    chosen = set(names)
     for line in text.splitlines():
         name, colon, numbers = line.partition(":")
-        if colon and (name := name.strip()) in wanted:
+        if colon and (name := name.strip()) in chosen:
             words = numbers.split()
             yield Item("network_in", int(words[0]) / 1024, "KB/s", "rate", name)
             yield Item("network_out", int(words[8]) / 1024, "KB/s", "rate", name)
 
 
 def pressure(text: str, resource: str) -> Iterator[Item]:
-    """/proc/pressure/*: the share of time in which some, or all, waited for it.
+    """/proc/pressure/*: the share of time in which some, or all, tasks waited for it.
 
     For the CPU of a whole machine "full" is not defined.
     """
@@ -120,9 +128,9 @@ def pressure(text: str, resource: str) -> Iterator[Item]:
 
 
 class CgroupMount(NamedTuple):
-    """Where groups of processes are seen that the kernel gives CPU time to.
+    """A mount of the cgroup file system with CPU controllers.
 
-    root: the group that is seen at `path`; another than / in a container.
+    root: the group that is mounted at `path`; not / in a container.
     """
 
     version: Literal[1, 2]
@@ -132,16 +140,16 @@ class CgroupMount(NamedTuple):
 
 def cgroup_mounts(text: str) -> list[CgroupMount]:
     """/proc/self/mountinfo."""
-    found = []
+    mounts = []
     for line in text.splitlines():
-        before, _, behind = line.partition(" - ")
-        words, kind = before.split(), behind.split()
+        before, _, rest = line.partition(" - ")
+        words, kind = before.split(), rest.split()
         if not kind or kind[0] not in ("cgroup", "cgroup2"):
             continue
         version: Literal[1, 2] = 2 if kind[0] == "cgroup2" else 1
         if version == 2 or "cpu" in kind[-1].split(","):
-            found.append(CgroupMount(version, _unescaped(words[4]), _unescaped(words[3])))
-    return found
+            mounts.append(CgroupMount(version, _unescaped(words[4]), _unescaped(words[3])))
+    return mounts
 
 
 def _unescaped(path: str) -> str:
@@ -149,7 +157,7 @@ def _unescaped(path: str) -> str:
 
 
 def cgroup_stats(text: str, mounts: Iterable[CgroupMount]) -> list[str]:
-    """/proc/PID/cgroup: the cpu.stat of its group and of all above it: any may have a quota."""
+    """/proc/PID/cgroup: the cpu.stat of its group and all parents, as any may have a quota."""
     own: dict[int, str] = {}
     for line in text.splitlines():
         number, controllers, group = line.split(":", 2)
@@ -157,7 +165,7 @@ def cgroup_stats(text: str, mounts: Iterable[CgroupMount]) -> list[str]:
             own[2] = group
         elif "cpu" in controllers.split(","):
             own[1] = group
-    found = []
+    paths = []
     for mount in mounts:
         path = own.get(mount.version)
         if path is None:
@@ -165,22 +173,22 @@ def cgroup_stats(text: str, mounts: Iterable[CgroupMount]) -> list[str]:
         below = path if mount.root == "/" else path.removeprefix(mount.root)
         parts = [part for part in below.split("/") if part and part != ".."]
         tops = ["/".join([mount.path, *parts[:n]]) for n in range(len(parts), -1, -1)]
-        found += [f"{top}/cpu.stat" for top in tops]
-    return found
+        paths += [f"{top}/cpu.stat" for top in tops]
+    return paths
 
 
 def cgroup(text: str, part: str) -> Iterator[Item]:
-    """cpu.stat of a group, in both versions: periods of its quota, and those it ran out in."""
-    found = {words[0]: int(words[1]) for words in map(str.split, text.splitlines())}
-    if "nr_periods" in found:
-        yield Item("cgroup_periods", found["nr_periods"], "periods", "event", part)
-        yield Item("cgroup_throttled", found["nr_throttled"], "periods", "event", part)
+    """cpu.stat of a group, in both versions: periods of its quota, and exhausted ones."""
+    counts = {words[0]: int(words[1]) for words in map(str.split, text.splitlines())}
+    if "nr_periods" in counts:
+        yield Item("cgroup_periods", counts["nr_periods"], "periods", "event", part)
+        yield Item("cgroup_throttled", counts["nr_throttled"], "periods", "event", part)
 
 
 def quota(cpu_max: str | None, cfs: tuple[str | None, str | None]) -> float | None:
-    """How many CPUs a group may use: cpu.max (v2), or cfs_quota_us and cfs_period_us (v1).
+    """The number of CPUs that a group may use: cpu.max (v2), or cfs_quota_us, cfs_period_us (v1).
 
-    None: as many as there are.
+    None: no limit.
     """
     amount, period = cpu_max.split() if cpu_max else cfs
     if amount is None or period is None or amount.strip() in ("max", "-1"):
@@ -189,14 +197,14 @@ def quota(cpu_max: str | None, cfs: tuple[str | None, str | None]) -> float | No
 
 
 def frequency(texts: Iterable[str]) -> Iterator[Item]:
-    """scaling_cur_freq of several: their mean."""
-    found = [int(text) / 1000 for text in texts]
-    if found:
-        yield Item("cpu_frequency", sum(found) / len(found), "MHz")
+    """scaling_cur_freq of several CPUs: their mean."""
+    clocks = [int(text) / 1000 for text in texts]
+    if clocks:
+        yield Item("cpu_frequency", sum(clocks) / len(clocks), "MHz")
 
 
 def temperature(text: str, zone: str, trip_c: float | None) -> Iterator[Item]:
-    """A temperature, and how far it is from where the kernel or the chip slows down."""
+    """A temperature, and its distance to that at which the kernel or the chip slows down."""
     now_c = int(text) / 1000
     yield Item(f"temperature_{zone}", now_c, "°C")
     if trip_c is not None:
@@ -204,9 +212,9 @@ def temperature(text: str, zone: str, trip_c: float | None) -> Iterator[Item]:
 
 
 def trip(kind: str, text: str) -> float | None:
-    """A trip point, if it slows the machine down or ends it. Those of 0 and below are not set."""
-    found = int(text) / 1000
-    return found if kind.strip() in _TRIPS and found > 0 else None
+    """A trip point, if it slows the machine down or stops it. Values up to 0 are unset."""
+    celsius = int(text) / 1000
+    return celsius if kind.strip() in _TRIPS and celsius > 0 else None
 
 
 def pi_throttled(text: str) -> Iterator[Item]:
@@ -222,31 +230,31 @@ def error_count(text: str, part: str) -> Iterator[Item]:
 
 
 def kernel_errors(log: str) -> int:
-    """How many lines of the kernel's log tell of a disk or file system that failed."""
+    """The number of lines in the kernel's log about failures of a disk or file system."""
     return sum(1 for line in log.splitlines() if _IO_ERROR.search(line))
 
 
 def changes(before: Iterable[Item], after: Iterable[Item], seconds: float) -> list[Item]:
-    """What two readings say of the time between them, all as gauges.
+    """The changes between two readings, all as gauges.
 
-    What one of them does not know, and what began anew, is left out: a gap is not a zero.
+    Omits values that one of them lacks and counters that were reset: a gap is not a zero.
     """
     then = {(item.name, item.part): item.value for item in before}
     ticks: dict[str, float] = {}
-    found: dict[str, Item] = {}
+    gauges: dict[str, Item] = {}
     for item in after:
         old = then.get((item.name, item.part))
         if item.kind == "gauge":
-            found[item.name] = item
+            gauges[item.name] = item
         elif item.kind == "ticks" and old is not None:
-            # The kernel's idle and iowait may go back a little.
+            # The kernel's idle and iowait may decrease a little.
             ticks[item.name] = max(0.0, item.value - old)
         elif old is not None and item.value >= old:
             grown = item.value - old
             value = grown / seconds if item.kind == "rate" else grown
-            more = found[item.name].value if item.name in found else 0.0
-            found[item.name] = Item(item.name, value + more, item.unit)
-    return [*_cpu_shares(ticks), *_throttled(found), *found.values()]
+            others = gauges[item.name].value if item.name in gauges else 0.0
+            gauges[item.name] = Item(item.name, value + others, item.unit)
+    return [*_cpu_shares(ticks), *_throttled(gauges), *gauges.values()]
 
 
 def _cpu_shares(ticks: dict[str, float]) -> Iterator[Item]:
@@ -257,9 +265,9 @@ def _cpu_shares(ticks: dict[str, float]) -> Iterator[Item]:
         yield from (Item(name, value, "%") for name, value in shares.items() if name != "cpu_idle")
 
 
-def _throttled(found: dict[str, Item]) -> Iterator[Item]:
-    """The share of a quota's periods in which it ran out; 0 without a quota."""
-    periods, throttled = found.pop("cgroup_periods", None), found.get("cgroup_throttled")
+def _throttled(gauges: dict[str, Item]) -> Iterator[Item]:
+    """The share of periods in which the quota was exhausted; 0 without a quota."""
+    periods, throttled = gauges.pop("cgroup_periods", None), gauges.get("cgroup_throttled")
     if periods is not None and throttled is not None:
         share = 100 * throttled.value / periods.value if periods.value else 0.0
         yield Item("cgroup_throttled_share", min(100.0, share), "%")

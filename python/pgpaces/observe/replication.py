@@ -1,7 +1,7 @@
-"""What a primary says of its standbys and slots, and a standby of itself; once a second, by SQL.
+"""Replication, from a primary's views of standbys and slots and from a standby; once a second.
 
-The SQL gives rows as JSON, so that all of them come with the counters in one answer. What they say
-as samples is pure. Knows no connection.
+The SQL returns rows as JSON, so that all of them come with the counters in one result. Turning
+them into samples is pure. Knows no connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LAGS = ("sent", "write", "flush", "replay")
 _DELAYS = ("write", "flush", "replay")
 
 
-def _behind(column: str, name: str) -> str:
+def _lag(column: str, name: str) -> str:
     return f"pg_catalog.pg_wal_lsn_diff({_NOW}, {column})::bigint AS {name}"
 
 
@@ -27,23 +27,23 @@ def _seconds(column: str) -> str:
     return f"extract(epoch FROM {column})::float8 AS {column}"
 
 
-# Without pg_read_all_stats others' rows have a pid and NULLs. A copy is being made: no standby.
+# Without pg_read_all_stats, rows of others have a pid and NULLs. Base backups are no standbys.
 STANDBYS = f"""
 SELECT application_name AS name, state,
-  {", ".join(_behind(f"{lag}_lsn", f"{lag}_bytes") for lag in _LAGS)},
+  {", ".join(_lag(f"{lag}_lsn", f"{lag}_bytes") for lag in _LAGS)},
   {", ".join(_seconds(f"{delay}_lag") for delay in _DELAYS)}
 FROM pg_catalog.pg_stat_replication
 WHERE NOT pg_catalog.pg_is_in_recovery() AND state IS DISTINCT FROM 'backup'
 ORDER BY application_name, backend_start, pid LIMIT 16
 """
 SLOTS_QUERY = f"""
-SELECT slot_name AS name, {_behind("restart_lsn", "retained")}
+SELECT slot_name AS name, {_lag("restart_lsn", "retained")}
 FROM pg_catalog.pg_replication_slots
 WHERE NOT pg_catalog.pg_is_in_recovery() AND restart_lsn IS NOT NULL
 ORDER BY slot_name LIMIT 16
 """
-# A standby that has replayed everything is not behind, however long nothing was written there. One
-# that receives nothing does not know how far behind it is.
+# A standby that has replayed everything has no lag, however old the last transaction is. One that
+# receives nothing does not know its lag.
 STANDBY = """
 SELECT receiving, pg_catalog.pg_wal_lsn_diff(replayed, '0/0')::bigint AS position,
   pg_catalog.pg_wal_lsn_diff(received, replayed)::bigint AS unreplayed,
@@ -60,20 +60,20 @@ WHERE pg_catalog.pg_is_in_recovery()
 
 
 def column(query: str) -> str:
-    """A query whose rows are to be one value of another."""
-    return f"(SELECT coalesce(json_agg(found), '[]')::text FROM ({query}) found)"
+    """A query's rows as one value of another query."""
+    return f"(SELECT coalesce(json_agg(subquery), '[]')::text FROM ({query}) subquery)"
 
 
 Row = Mapping[str, Any]
 
 
 def rows(text: str) -> list[Row]:
-    """The rows again."""
+    """The rows in a value of `column`."""
     return list(json.loads(text))
 
 
 def samples(second: int, standbys: list[Row], slots: list[Row], own: list[Row]) -> Iterator[Sample]:
-    """What a second's rows say. What is hidden, or not known, is a gap."""
+    """Samples of a second's rows. A hidden or unknown value is a gap."""
     for name, row in named(standbys):
         yield Sample(second, SOURCE, f"{name} streaming", float(row["state"] == "streaming"))
         for lag in _LAGS:
@@ -89,19 +89,19 @@ def samples(second: int, standbys: list[Row], slots: list[Row], own: list[Row]) 
 
 
 def named(standbys: list[Row]) -> Iterator[tuple[str, Row]]:
-    """Standbys by their application_name; of the same name the second is `name 2`."""
-    seen: dict[str, int] = {}
+    """Standbys by application_name; the second one of a name is `name 2`."""
+    counts: dict[str, int] = {}
     for row in standbys:
         if row["state"] is None:
             continue
         name = row["name"] or "standby"
-        seen[name] = seen.get(name, 0) + 1
-        yield (name if seen[name] == 1 else f"{name} {seen[name]}"), row
+        counts[name] = counts.get(name, 0) + 1
+        yield (name if counts[name] == 1 else f"{name} {counts[name]}"), row
 
 
 def _sample(
     second: int, source: str, name: str, value: float | None, unit: str
 ) -> Iterator[Sample]:
-    """Of a standby that has gone on since the position was read, or whose clock is ahead: 0."""
+    """0 for a standby that has passed the position that was read, or whose clock is ahead."""
     if value is not None:
         yield Sample(second, source, name, float(f"{max(0.0, value):.7g}"), unit)

@@ -1,10 +1,9 @@
-"""Looks at a server while somebody else loads it: counters, wait events, standbys, sizes.
+"""Monitors a server while a load runs: counters, wait events, standbys, sizes.
 
-Two sessions of our own, each with a thread of its own: one reads once a second all that is counted,
-and sizes and statements before and replay_lags the load; the other looks ten times a second at what
-sessions wait for. A server that hangs or dies delays nobody but these threads. A reading that is
-missing is a gap, never a zero. Knows nothing of what the load is. Of several servers of one trial
-each has a sensor of its own, with the name of its node.
+Has two sessions, each with a thread: one reads all counters once a second, and sizes and statements
+before and after the load; the other samples wait events ten times a second. A server that hangs or
+dies delays only these threads. A missing reading is a gap, never a zero. Knows nothing of the load.
+Each of several servers of one trial has its own sensor, with the name of its node.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ if TYPE_CHECKING:
 
 _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 _ROLES_SINCE = 100_000
-# A server that leaves two sessions without an answer for so long is silent.
+# A server is silent if two sessions have had no answer for this time.
 _SILENT_S = 1.0
 
 
 class CounterReader:
-    """What reads the counters. notes: what it may not read, and why. more: what would show more."""
+    """Reads the counters. notes: what it may not read, and why. more: what would show more."""
 
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
         self.snapshot = SessionSnapshot(keywords, dbname)
-        self._of: Session | None = None
+        self._prepared_for: Session | None = None
         self._parts: list[CounterGroup] = []
         self._rows: list[str] = []
         self._query = ""
@@ -57,24 +56,24 @@ class CounterReader:
         self.more: dict[str, None] = {}
 
     def read(self) -> CounterReading:
-        """The counters as they are, in one answer. Raises psycopg.Error."""
-        self._ready()
+        """The present counters, by one query. Raises psycopg.Error."""
+        self._prepare()
         row = self.snapshot.rows(self._query)[0]
         at_s = time.monotonic()
-        self.snapshot.cost.look()
+        self.snapshot.cost.read()
         values: dict[Counter, int | None] = {}
-        for part, found in zip(self._parts, row, strict=False):
-            # Without a row there is nothing known of any of them.
-            numbers = found or [None] * len(part.counters)
+        for part, array in zip(self._parts, row, strict=False):
+            # Without a row, all are unknown.
+            numbers = array or [None] * len(part.counters)
             values.update(zip(part.counters, numbers, strict=True))
         return CounterReading(at_s, values, tuple(row[len(self._parts) :]))
 
-    def _ready(self) -> None:
-        """A session, and which parts the server has and the role may read."""
+    def _prepare(self) -> None:
+        """Opens a session, and makes the query for what the server has and the role may read."""
         session = self.snapshot.session()
-        if session is self._of:
+        if session is self._prepared_for:
             return
-        self._of = None
+        self._prepared_for = None
         version = session.info.server_version
         settings = {"track_io_timing": _setting(session, "track_io_timing")}
         if settings["track_io_timing"] == "off":
@@ -83,20 +82,16 @@ class CounterReader:
             self.more["GRANT pg_read_all_stats TO its role (what other roles do)"] = None
         fitting = [part for part in PARTS if part.fits(version, settings)]
         self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
-        queries = (replication.STANDBYS, replication.SLOTS_QUERY, replication.STANDBY)
-        able = [
-            version >= replication.SINCE and self._may(session, query, standbys.SOURCE)
-            for query in queries
-        ]
-        none = "(SELECT '[]'::text)"
         self._rows = [
-            replication.column(query) if there else none
-            for query, there in zip(queries, able, strict=True)
+            replication.column(query)
+            if version >= replication.SINCE and self._may(session, query, standbys.SOURCE)
+            else "(SELECT '[]'::text)"
+            for query in (replication.STANDBYS, replication.SLOTS_QUERY, replication.STANDBY)
         ]
-        # Each by itself: a join of so many would take long to plan.
+        # As subqueries: a join of all would take long to plan.
         values = [f"({part.query})" for part in self._parts]
         self._query = f"SELECT {MARK} {', '.join([*values, *self._rows])}"
-        self._of = session
+        self._prepared_for = session
 
     def close(self) -> None:
         """Ends the session."""
@@ -121,7 +116,7 @@ def _setting(session: Session, name: str) -> str:
 
 
 class Reads(Protocol):
-    """What readings come from. read: raises psycopg.Error, or hangs. notes: what is hidden."""
+    """A source of readings. read: raises psycopg.Error, or hangs. notes: what is hidden."""
 
     notes: dict[str, None]
 
@@ -130,7 +125,7 @@ class Reads(Protocol):
 
 
 class Others(Struct, frozen=True):
-    """What is looked at beside counters. more: what would show more. sessions: that cost."""
+    """The monitors other than counters. more: what would show more. sessions: with their cost."""
 
     waits: Sampler
     snapshots: Snapshots
@@ -139,9 +134,9 @@ class Others(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
-    """CPU time of our threads, and of the server's processes that served them, as % of one core.
+    """CPU time of the sensor's threads, and of their server processes, as % of one core.
 
-    server: None where it is not seen.
+    server: None if it cannot be read.
     """
 
     here: float
@@ -149,9 +144,9 @@ class Cost(Struct, frozen=True):
 
 
 class Sensor:
-    """Reads until it is closed. node: of several servers of a trial; "" of the only one.
+    """Reads until it is closed. node: its name among several servers of a trial, else "".
 
-    primary: the sensor of the server that this one is a standby of.
+    primary: for a standby, the sensor of its primary.
     """
 
     def __init__(
@@ -167,12 +162,12 @@ class Sensor:
         self._readings: list[CounterReading] = []
         self._start_s = self._began_s = self._ended_s = time.monotonic()
         self._counting = Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)
-        self._waiting = Thread("pgpaces-waits", self._look, self._waits_period_s)
+        self._waiting = Thread("pgpaces-waits", self._sample, self._waits_period_s)
 
     def begin(self, start_s: float) -> None:
-        """Reads at every full second from now on, in threads that end with the program.
+        """Begins to read at every full second, in threads that end with the program.
 
-        start_s: when the measured part begins, by time.monotonic().
+        start_s: the beginning of the measured part, by time.monotonic().
         """
         self._start_s, self._began_s = start_s, time.monotonic()
         if self._others is None:
@@ -191,116 +186,116 @@ class Sensor:
     def _waits_period_s(self) -> float:
         return self._waits.period_s if self._waits else PERIOD_S
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         if self._waits is not None:
-            self._waits.look(self._start_s, self._lock)
+            self._waits.take(self._start_s, self._lock)
 
     def samples(self) -> tuple[Sample, ...]:
-        """What was read, by second; those of the warm-up are below 0."""
+        """The samples by second; those of the warm-up are below 0."""
         with self._lock:
-            found = [*counters.samples(self._readings, self._start_s), *self._standbys()]
-            found += self._waits.samples() if self._waits else []
+            rows = [*counters.samples(self._readings, self._start_s), *self._standbys()]
+            rows += self._waits.samples() if self._waits else []
         if self._primary is not None:
-            found += standbys.replay_lags(self._primary.positions(), self.positions())
+            rows += standbys.replay_lags(self._primary.positions(), self.positions())
         prefix = f"{self._node}/" if self._node else ""
-        found = [replace(sample, source=f"{prefix}{sample.source}") for sample in found]
-        return tuple(sorted(found, key=lambda sample: sample.second))
+        rows = [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
+        return tuple(sorted(rows, key=lambda sample: sample.second))
 
     def _standbys(self) -> Iterator[Sample]:
-        seen: set[int] = set()
+        seconds: set[int] = set()
         for reading in self._readings:
             second = second_of(reading.at_s, self._start_s)
-            if second not in seen and len(reading.rows) == 3:
-                seen.add(second)
+            if second not in seconds and len(reading.rows) == 3:
+                seconds.add(second)
                 parts = [replication.rows(text) for text in reading.rows]
                 yield from replication.samples(second, *parts)
 
     def positions(self) -> dict[int, int]:
-        """Where the server was in its WAL at the end of each second: written, or replayed."""
-        found: dict[int, int] = {}
+        """The WAL position at the end of each second: written, or replayed."""
+        positions: dict[int, int] = {}
         with self._lock:
             for reading in self._readings:
                 value = reading.values.get(counters.WAL_POSITION)
                 if value is not None:
-                    found.setdefault(second_of(reading.at_s, self._start_s), value)
-        return found
+                    positions.setdefault(second_of(reading.at_s, self._start_s), value)
+        return positions
 
     def findings(self) -> list[Finding]:
-        """How warm the server's cache was, before and while it counted, and how standbys did."""
+        """Findings about the server's cache before and during the load, and about standbys."""
         with self._lock:
             blocks = counters.blocks(self._readings, self._start_s)
-            looked = [second_of(reading.at_s, self._start_s) for reading in self._readings]
-        found = [cache.warmed(blocks), cache.finding(blocks)]
-        said = [finding for finding in found if finding is not None]
-        said += standbys.findings(self.samples(), looked)
+            seconds = [second_of(reading.at_s, self._start_s) for reading in self._readings]
+        findings = [each for each in (cache.warmed(blocks), cache.finding(blocks)) if each]
+        findings += standbys.findings(self.samples(), seconds)
         if not self._node:
-            return said
-        # Of a standby what weighs something; its figures are in the samples.
-        weighty = (one for one in said if one.severity != "info")
-        return [replace(one, text=f"{self._node}: {one.text}") for one in weighty]
+            return findings
+        # Of a standby only warnings and errors; its figures are in the samples.
+        severe = (each for each in findings if each.severity != "info")
+        return [replace(each, text=f"{self._node}: {each.text}") for each in severe]
 
     def observed(self) -> Observed:
-        """What was seen that is no sample."""
+        """All observations that are not samples."""
         with self._lock:
             moved = counters.moved(self._readings, self._start_s)
-            found = Observed(self._node, moved)
+            observed = Observed(self._node, moved)
             if self._waits:
-                found = replace(found, waits=self._waits.waits(), blocked=self._waits.blocked())
+                waits, blocked = self._waits.waits(), self._waits.blocked()
+                observed = replace(observed, waits=waits, blocked=blocked)
         if self._others:
             snapshots = self._others.snapshots
-            found = replace(found, grown=snapshots.grown, executed=snapshots.executed)
-        return found
+            observed = replace(observed, grown=snapshots.grown, executed=snapshots.executed)
+        return observed
 
     def notes(self) -> list[str]:
-        """What a trial says of it: what is hidden, why there are gaps, and what looking took."""
+        """Notes for the trial: what is hidden, reasons of gaps, and the cost of sampling."""
         silent = self._counting.silent or self._waiting.silent
-        found = [*self._reader.notes]
-        found += [] if silent is None else [f"sensor: the server was silent: {silent}"]
-        slowed = self._waits.slowed if self._waits else None
-        found += [] if slowed is None else [slowed]
+        notes = [*self._reader.notes]
+        if silent is not None:
+            notes.append(f"sensor: the server was silent: {silent}")
+        if self._waits and self._waits.slowed:
+            notes.append(self._waits.slowed)
         if self._others:
-            # What more the role of a standby would show, that of its primary says.
-            found += [] if self._node else _more(self._others.more)
-            found += _told(self.cost())
-        of = f"sensor of {self._node}" if self._node else "sensor"
-        return [note.replace("sensor", of, 1) for note in found]
+            # The sensor of the primary already has the note for a standby's role.
+            notes += [] if self._node else _more(self._others.more)
+            notes += _cost_note(self.cost())
+        subject = f"sensor of {self._node}" if self._node else "sensor"
+        return [note.replace("sensor", subject, 1) for note in notes]
 
     def cost(self) -> Cost | None:
-        """What looking took; None before it is closed, or where nothing was read."""
-        took_s = self._ended_s - self._began_s
-        if not self._readings or took_s <= 0:
+        """The cost of sampling; None before it is closed, or without readings."""
+        duration_s = self._ended_s - self._began_s
+        if not self._readings or duration_s <= 0:
             return None
         sessions = self._others.sessions if self._others else ()
-        there = [each.cost.cpu_s for each in sessions]
-        known = [cpu_s for cpu_s in there if cpu_s is not None]
-        server = 100 * sum(known) / took_s if len(known) == len(there) else None
-        return Cost(100 * (self._counting.cpu_s + self._waiting.cpu_s) / took_s, server)
+        times = [cpu_s for each in sessions if (cpu_s := each.cost.cpu_s) is not None]
+        server = 100 * sum(times) / duration_s if len(times) == len(sessions) else None
+        return Cost(100 * (self._counting.cpu_s + self._waiting.cpu_s) / duration_s, server)
 
     def silent_s(self) -> float:
-        """For how long the server has not answered; 0 where it does. Takes a second at most."""
+        """The time since the server's last answer; 0 if it answers. Takes at most a second."""
         threads = [self._counting, *([self._waiting] if self._others else [])]
         while 0 < (hangs_s := min(each.hangs_s() for each in threads)) < _SILENT_S:
             time.sleep(_SILENT_S / 20)
         return hangs_s
 
     def close(self) -> bool:
-        """Reads no more; false if the last reading hangs."""
+        """Stops sampling; false if the last reading hangs."""
         self._waiting.stop()
         ended = self._counting.close()
         ended = self._waiting.close() and ended
         self._ended_s = time.monotonic()
         for each in self._others.sessions if self._others else ():
-            each.cost.look()
+            each.cost.read()
         return ended
 
 
 def _more(more: Mapping[str, None]) -> Iterator[str]:
-    """One note for all that more rights, settings and extensions would show."""
+    """One note for all privileges, settings and extensions that would show more."""
     if more:
         yield f"sensor: more would be seen with {'; '.join(more)}"
 
 
-def _told(cost: Cost | None) -> Iterator[str]:
+def _cost_note(cost: Cost | None) -> Iterator[str]:
     if cost is not None:
         server = "not seen" if cost.server is None else f"{cost.server:.1f} %"
         yield (
@@ -317,27 +312,23 @@ def sensing(
     application: str = "pgpaces",
     primary: Sensor | None = None,
 ) -> Iterator[Sensor]:
-    """A sensor of the server and one of its databases, not begun yet. keywords: libpq's.
+    """A sensor of the server and one of its databases, before its beginning. keywords: libpq's.
 
-    application: the load's application_name. primary: of a standby, the sensor of its primary,
-    which begins and ends with it. It raises nothing: what cannot be read is in its notes.
+    application: the load's application_name. primary: for a standby, the sensor of its primary,
+    which begins and ends with it. It raises nothing: errors are in its notes.
     """
     reader, waits = CounterReader(keywords, dbname), SessionSnapshot(keywords, dbname)
-    made = Sensor(
-        reader,
-        Others(
-            Sampler(OfServer(waits, application)),
-            Snapshots(reader.snapshot, reader.notes, reader.more),
-            reader.more,
-            (reader.snapshot, waits),
-        ),
-        node,
-        primary,
+    others = Others(
+        Sampler(OfServer(waits, application)),
+        Snapshots(reader.snapshot, reader.notes, reader.more),
+        reader.more,
+        (reader.snapshot, waits),
     )
+    sensor = Sensor(reader, others, node, primary)
     try:
-        yield made
+        yield sensor
     finally:
-        # A session that is being waited for goes with the program.
-        if made.close():
+        # A session in a hanging query ends with the program.
+        if sensor.close():
             reader.close()
             waits.close()

@@ -1,6 +1,6 @@
-"""The session that a sensor takes snapshots by: made anew where it broke, and what it costs.
+"""The session of a sensor: reopened after an error, with its cost.
 
-Knows nothing of what is asked. Whoever asks catches psycopg.Error: a gap.
+Knows nothing of its queries. Callers catch psycopg.Error: a gap.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.locality import is_local
+from pgpaces.observe.procfs import postgres_process
 
 if TYPE_CHECKING:
     import psycopg
@@ -19,48 +20,45 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[tuple[Any, ...]]
 
 APPLICATION = "pgpaces sensor"
-# Sessions of ours that are no part of what is looked at.
-OURS = (APPLICATION, "pgpaces host sensor", "pgpaces watch")
+# Sessions of pgpaces itself, which sensors ignore.
+APPLICATIONS = (APPLICATION, "pgpaces host sensor", "pgpaces watch")
 _CONNECT_TIMEOUT_S = 3
 _TIMEOUTS_MS = {"statement_timeout": 5000, "lock_timeout": 1000}
-# What our own statements have in them, so that nobody takes them for the load's.
+# A comment in the sensors' statements, which tells them from the load's.
 MARK = "/* pgpaces sensor */"
 
 
 class SessionSnapshot:
-    """A session for snapshots. `rows` makes one where there is none. keywords: libpq's."""
+    """A session for snapshots, opened when needed. keywords: libpq's."""
 
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
-        self._keywords = {
-            **keywords,
-            "dbname": dbname,
-            "connect_timeout": str(_CONNECT_TIMEOUT_S),
-        }
-        self._made: Session | None = None
+        own = {"dbname": dbname, "connect_timeout": str(_CONNECT_TIMEOUT_S)}
+        self._keywords = {**keywords, **own}
+        self._session: Session | None = None
         self._direct = False
         self.cost = Backends(keywords)
 
     @property
     def alive(self) -> bool:
-        """Whether there is a session that is not known to be broken."""
-        return self._made is not None and not self._made.closed
+        """Whether there is an unbroken session, as far as known."""
+        return self._session is not None and not self._session.closed
 
     def session(self) -> Session:
-        """The session, made where there is none. Raises psycopg.Error."""
+        """The session, opened if there is none. Raises psycopg.Error."""
         from pgpaces import sessions
 
-        if self._made is None or self._made.closed:
-            self._made = sessions.connect(self._keywords, APPLICATION)
-            self._direct = self._is_direct(self._made)
+        if self._session is None or self._session.closed:
+            self._session = sessions.connect(self._keywords, APPLICATION)
+            self._direct = self._is_direct(self._session)
             if self._direct:
-                self.cost.serves(self._made.info.backend_pid)
-        return self._made
+                self.cost.serves(self._session.info.backend_pid)
+        return self._session
 
     def _is_direct(self, session: Session) -> bool:
-        """Whether one process of the server serves all the session.
+        """Whether one process of the server serves the whole session.
 
-        A pooler that gives each statement another one has none to name. Nothing may be prepared
-        there: of two sessions each would execute what the other has prepared under its name.
+        A pooler in statement or transaction mode reports another pid. There, nothing may be
+        prepared: two sessions would execute each other's prepared statements.
         """
         row = session.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
         return row == (session.info.backend_pid,)
@@ -68,13 +66,13 @@ class SessionSnapshot:
     def rows(
         self, query: str, parameters: Mapping[str, Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        """The rows of a statement that is prepared once a session. Raises psycopg.Error."""
+        """The rows of a query, which is prepared once per session. Raises psycopg.Error."""
         session = self.session()
         return session.execute(query.encode(), parameters, prepare=self._direct).fetchall()
 
     @contextlib.contextmanager
     def bounded(self) -> Iterator[Session]:
-        """The session in a transaction whose statements end soon, with an error if need be."""
+        """The session in a transaction with short timeouts for statements and locks."""
         session = self.session()
         with session.transaction():
             for name, ms in _TIMEOUTS_MS.items():
@@ -83,31 +81,31 @@ class SessionSnapshot:
 
     def close(self) -> None:
         """Ends the session."""
-        if self._made is not None:
-            self._made.close()
+        if self._session is not None:
+            self._session.close()
 
 
 class Backends:
-    """CPU time of the server's processes that served a session, one after the other.
+    """CPU time of the server processes that served a session, one after the other.
 
-    Only of a server on this machine; cpu_s is None of others.
+    Only for a server on this machine; for others cpu_s is None.
     """
 
     def __init__(self, keywords: Mapping[str, str]) -> None:
-        self._here = is_local(keywords)
+        self._local = is_local(keywords)
         self._ended_s = 0.0
         self._path: Path | None = None
         self._last_s: float | None = None
 
     def serves(self, pid: int) -> None:
-        """Another process serves from now on."""
+        """Another process serves the session from now on."""
         self._ended_s += self._last_s or 0.0
         self._last_s = None
-        self._path = Path(f"/proc/{pid}/stat") if self._here else None
-        self.look()
+        self._path = Path(f"/proc/{pid}/stat") if self._local else None
+        self.read()
 
-    def look(self) -> None:
-        """To be called now and then: a process that is gone has told its time before."""
+    def read(self) -> None:
+        """Reads the CPU time. Call it often: that of an ended process cannot be read."""
         if self._path is None:
             return
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -115,14 +113,11 @@ class Backends:
 
     @property
     def cpu_s(self) -> float | None:
-        """CPU seconds so far; None where they cannot be seen."""
+        """CPU seconds so far; None if they cannot be read."""
         return None if self._last_s is None else self._ended_s + self._last_s
 
 
 def cpu_s(stat: str) -> float:
-    """User and system time of /proc/PID/stat, of a process of a PostgreSQL. Raises ValueError."""
-    before, _, behind = stat.rpartition(")")
-    if before.split("(", 1)[1] not in ("postgres", "postmaster"):
-        raise ValueError("no PostgreSQL")
-    words = behind.split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    """User and system time in /proc/PID/stat of a PostgreSQL process. Raises ValueError."""
+    fields = postgres_process(stat)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,6 @@
-"""Sizes of tables and indexes before and behind a load, and what is in statements' statistics.
+"""Sizes of tables and indexes before and after a load, and statistics of statements.
 
-Each is one query of a session that somebody gives; what two of its answers say of the time between
-them is pure. Knows no thread and no trial.
+Each is one query; the comparison of two results is pure. Knows no thread and no trial.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[tuple[Any, ...]]
 
 SHOWN_MAX = 20
-# Of more than so many relations the smallest are not asked: each is a look at the disk.
+# The largest relations that are read: each size needs file system calls.
 RELATIONS_MAX = 2000
 _TEXT_MAX = 300
 
@@ -53,17 +52,17 @@ Sizes = Mapping[str, Size]
 
 def sizes(session: Session) -> Sizes:
     """The relations of a database, by schema and name. Raises psycopg.Error."""
-    found: dict[str, Size] = {}
+    relations: dict[str, Size] = {}
     for name, kind, size, dead in session.execute(_SIZES.encode(), prepare=False):
-        if size is not None:  # else it was dropped while we asked
-            found[name] = Size("index" if kind == "i" else "table", size, dead)
-    return found
+        if size is not None:  # else it was dropped during the query
+            relations[name] = Size("index" if kind == "i" else "table", size, dead)
+    return relations
 
 
 def grown(before: Sizes, after: Sizes) -> tuple[Grown, ...]:
-    """What grew most, and what is largest: at most 20 of each, by growth, then by size.
+    """The relations with the largest changes and sizes, at most 20 of each, in this order.
 
-    A relation that was made or dropped meanwhile was, or is, of no size.
+    The size is 0 before a relation is created and after it is dropped.
     """
     every = [_grown(name, before.get(name), after.get(name)) for name in sorted({*before, *after})]
     every = [one for one in every if one.before_bytes or one.after_bytes]
@@ -118,14 +117,14 @@ Statements = Mapping[Key, Counted]
 
 
 class View(Struct, frozen=True):
-    """The statistics of statements where the database has them. schema: quoted."""
+    """The view pg_stat_statements of a database. schema: quoted."""
 
     schema: str
     columns: frozenset[str]
 
     @classmethod
     def of(cls, session: Session) -> View | None:
-        """None where this database has no such extension, or it is not loaded."""
+        """None if the database lacks the extension, or it is not loaded."""
         row = session.execute(_HAVE.encode()).fetchone()
         if row is None:
             return None
@@ -135,7 +134,7 @@ class View(Struct, frozen=True):
         return cls(row[0], frozenset(column.name for column in probed.description or ()))
 
     def read(self, session: Session) -> Statements:
-        """What is counted of each statement now; those that are hidden from us are not."""
+        """The present counters of each visible statement."""
         time = "total_exec_time" if "total_exec_time" in self.columns else "total_time"
         wal = "sum(wal_bytes)::bigint" if "wal_bytes" in self.columns else "NULL::bigint"
         query = (
@@ -150,7 +149,7 @@ class View(Struct, frozen=True):
     def executed(
         self, session: Session, before: Statements, after: Statements
     ) -> tuple[Executed, ...]:
-        """The statements that took most time in between, at most 20, by total time."""
+        """The at most 20 statements with the largest total time in between, by total time."""
         changes = statement_changes(before, after)
         if not changes:
             return ()
@@ -160,29 +159,29 @@ class View(Struct, frozen=True):
             f" {self.schema}.pg_stat_statements(true)"
             f" WHERE queryid = ANY(%s::bigint[]) {_OWN} GROUP BY 1, 2, 4"
         )
-        wanted = [key[1] for key in list(changes)[: SHOWN_MAX + 30]]
+        ids = [key[1] for key in list(changes)[: SHOWN_MAX + 30]]
         texts = {
             (role, id_): (text or "", load)
-            for role, id_, text, load in session.execute(encoded(query), [wanted])
+            for role, id_, text, load in session.execute(encoded(query), [ids])
         }
-        found = []
+        rows = []
         for key, change in changes.items():
             text, load = texts.get(key, ("", False))
             if text and MARK not in text:
-                found.append(_executed(" ".join(text.split())[:_TEXT_MAX], load, change))
-        return tuple(found[:SHOWN_MAX])
+                rows.append(_executed(" ".join(text.split())[:_TEXT_MAX], load, change))
+        return tuple(rows[:SHOWN_MAX])
 
 
 def statement_changes(before: Statements, after: Statements) -> dict[Key, Counted]:
-    """What was executed in between, by total time; what began anew counts from nothing."""
-    found: dict[Key, Counted] = {}
+    """The executions in between, by total time; counters that were reset count from 0."""
+    changes: dict[Key, Counted] = {}
     for key, now in after.items():
         past = before.get(key)
         if past is None or past.calls > now.calls:
             past = Counted(0, 0.0, 0, 0, 0, 0)
         if now.calls > past.calls:
             wal = None if now.wal_bytes is None else now.wal_bytes - (past.wal_bytes or 0)
-            found[key] = Counted(
+            changes[key] = Counted(
                 now.calls - past.calls,
                 now.total_ms - past.total_ms,
                 now.rows - past.rows,
@@ -190,7 +189,7 @@ def statement_changes(before: Statements, after: Statements) -> dict[Key, Counte
                 now.blocks_read - past.blocks_read,
                 wal,
             )
-    return dict(sorted(found.items(), key=lambda pair: -pair[1].total_ms))
+    return dict(sorted(changes.items(), key=lambda pair: -pair[1].total_ms))
 
 
 def _executed(text: str, load: bool, change: Counted) -> Executed:

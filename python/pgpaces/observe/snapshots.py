@@ -1,6 +1,6 @@
 """Before/after snapshots of a load: sizes, and statistics of statements.
 
-What cannot be looked at is a note, and what would show more is said. Knows no thread.
+Notes say what cannot be read and what would show more. Knows no thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STATEMENTS = "the extension pg_stat_statements in this database (what statement
 
 
 class Snapshots:
-    """The snapshots before and after a load. notes, more: as of a Reader, told with its own."""
+    """The snapshots before and after a load. notes, more: those of a CounterReader, extended."""
 
     def __init__(
         self, snapshot: SessionSnapshot, notes: dict[str, None], more: dict[str, None]
@@ -34,17 +34,17 @@ class Snapshots:
         self.executed: tuple[Executed, ...] = ()
 
     def before(self) -> None:
-        """The load begins. Raises psycopg.Error where the session is gone."""
-        self._sizes = self._tried("sizes", sizes.sizes)
-        self._view = self._tried("statements", View.of)
+        """Call it before the load. Raises psycopg.Error if the session is broken."""
+        self._sizes = self._read("sizes", sizes.sizes)
+        self._view = self._read("statements", View.of)
         if self._view is None:
             self._more[_STATEMENTS] = None
         else:
-            self._statements = self._tried("statements", self._view.read)
+            self._statements = self._read("statements", self._view.read)
 
     def after(self) -> None:
-        """The load has ended. Raises as `before`."""
-        if self._sizes is not None and (after := self._tried("sizes", sizes.sizes)) is not None:
+        """Call it after the load. Raises as `before`."""
+        if self._sizes is not None and (after := self._read("sizes", sizes.sizes)) is not None:
             self.grown = sizes.grown(self._sizes, after)
         view, before = self._view, self._statements
         if view is None or before is None:
@@ -53,15 +53,15 @@ class Snapshots:
         def executed(session: Session) -> tuple[Executed, ...]:
             return view.executed(session, before, view.read(session))
 
-        self.executed = self._tried("statements", executed) or ()
+        self.executed = self._read("statements", executed) or ()
 
-    def _tried(self, what: str, look: Callable[[Session], T]) -> T | None:
-        """None where the server refuses, or needs too long."""
+    def _read(self, what: str, read: Callable[[Session], T]) -> T | None:
+        """The result of `read`; None with a note if the server refuses or needs too long."""
         import psycopg
 
         try:
             with self._snapshot.bounded() as session:
-                return look(session)
+                return read(session)
         except psycopg.errors.DatabaseError as error:
             if error.sqlstate is None or not self._snapshot.alive:
                 raise
