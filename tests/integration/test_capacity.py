@@ -38,7 +38,7 @@ def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: P
     store = Store.open(pgpaces.store)
     [row] = store.experiments()
     assert row.state == "interrupted"
-    assert f"go on with: pgpaces capacity --resume {row.id}" in err
+    assert f"resume with: pgpaces capacity --resume {row.id}" in err
     before = [each.id for each in store.placed(row.id)]
 
     page = tmp_path / "page.html"

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 from msgspec.structs import asdict, replace
 
-from pgpaces.cli import experiment_options, gate, options
+from pgpaces.cli import experiment_options, gate, manage, options
 from pgpaces.cli.output import tell
 from pgpaces.errors import PlanError
 
@@ -76,7 +76,7 @@ def compare(a: str, b: str, **params: Any) -> int:
         "is for new pairs, and stored trials are compared",
         "add --run WORKLOAD, or ",
     )
-    store = _open(params)
+    store = manage.open_store(params["store_path"])
     comparison = compared(store, (a, b), _goal(params), params["factors"], params["of"])
     section = _tell(store, comparison, params)
     return gate.exit_code(section) if params["gate"] else 0
@@ -138,7 +138,7 @@ def check(run: str, **params: Any) -> int:
     """
     from pgpaces.questions.compare.lookup import checked
 
-    store, names = _open(params), (params["baseline"], run)
+    store, names = manage.open_store(params["store_path"]), (params["baseline"], run)
     try:
         store.find_any(names[0])
     except PlanError as error:
@@ -151,12 +151,6 @@ def check(run: str, **params: Any) -> int:
     return gate.exit_code(
         _tell(store, checked(store, names, _goal(params), params["factors"]), params)
     )
-
-
-def _open(params: Mapping[str, Any]) -> Store:
-    from pgpaces.store.store import Store
-
-    return Store.existing(params["store_path"])
 
 
 def _goal(params: Mapping[str, Any]) -> ComparisonGoal:

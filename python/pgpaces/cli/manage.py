@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 LAST = frozenset(("last", "latest"))
 
 
-def _open(path: str | None) -> Store:
+def open_store(path: str | None) -> Store:
+    """The store of a path or DSN, by default the user's. Raises StoreError if there is none."""
     from pgpaces.store.store import Store
 
     return Store.existing(path)
@@ -44,7 +45,7 @@ def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None
     """Copy runs and experiments, complete, to another STORE: by default all that it lacks."""
     from pgpaces.store.store import Store
 
-    store = _open(store_path)
+    store = open_store(store_path)
     _check_place(store, other, names)
     ids = [find(store, name) for name in names] if names else None
     there = Store.open(other)
@@ -91,7 +92,7 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
     """Give runs and experiments a tag; `NAME` then means the newest of them."""
     if not names and not remove:
         raise click.UsageError("name the runs and experiments that get the tag")
-    store = _open(store_path)
+    store = open_store(store_path)
     ids = [find(store, name) for name in names]
     if remove:
         count = store.untag(tag, ids or None)
@@ -112,7 +113,7 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
 @options.options(options.of("store"))
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
     """Make a run or experiment the baseline NAME, in place of the one that had that name."""
-    store = _open(store_path)
+    store = open_store(store_path)
     store.baseline(baseline, find(store, name))
 
 
@@ -123,7 +124,7 @@ def baseline(baseline: str, name: str, store_path: str | None) -> None:
 )
 def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | None) -> None:
     """Delete runs, and experiments with their runs, for good. Asks before."""
-    store = _open(store_path)
+    store = open_store(store_path)
     ids = list(dict.fromkeys(find(store, name) for name in names))
     runs = {id_: len(store.placed(id_)) for id_ in ids}
     lines = [f"{id_}, an experiment with {n} runs" if n else id_ for id_, n in runs.items()]

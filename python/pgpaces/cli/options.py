@@ -23,7 +23,17 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _WHOLE = f"{__name__}.help-all"
 
 
-class Option(click.Option):
+class _Completed(click.Parameter):
+    """A parameter whose completions follow from its metavar."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The completions for a shell."""
+        from pgpaces.cli import completion
+
+        return completion.items(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
+
+
+class Option(_Completed, click.Option):
     """An option in a group of the help. rare: only in --help-all. old: an old spelling."""
 
     def __init__(
@@ -34,25 +44,9 @@ class Option(click.Option):
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The completions of its value for a shell."""
-        return _completed(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
 
-
-class Argument(click.Argument):
-    """An argument. Its completions follow from its metavar."""
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The completions for a shell."""
-        return _completed(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
-
-
-def _completed(
-    param: click.Parameter, context: click.Context, incomplete: str
-) -> list[CompletionItem]:
-    from pgpaces.cli import completion
-
-    return completion.items(param, context, incomplete)
+class Argument(_Completed, click.Argument):
+    """An argument with completions."""
 
 
 def argument(name: str, **more: Any) -> Decorator:

@@ -51,7 +51,6 @@ def report(
 
     For runs that belong to no experiment, the differences between them become the factors.
     """
-    from pgpaces.cli.runs import _open
     from pgpaces.questions.sweep.lookup import page_of
     from pgpaces.questions.sweep.report import report as report_of
     from pgpaces.report import render
@@ -61,7 +60,7 @@ def report(
     if output is None and chosen in (*render.FOLDERS, "parquet"):
         where = "a folder" if chosen in render.FOLDERS else "a file"
         raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
-    store = _open(store_path)
+    store = manage.open_store(store_path)
     last = {name: store.find_last() for name in names if name in manage.LAST}
     document = report_of(page_of(store, [last.get(name, name) for name in names]))
     if output is None:

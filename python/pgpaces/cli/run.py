@@ -168,22 +168,13 @@ def answer_text(
     as_json: bool,
     verbose: bool = True,
 ) -> str:
-    """An answer: in one screen, or with every table; or as JSON."""
+    """The answer of a run: in one screen, or with every table; or as JSON."""
+    from pgpaces.cli import output
     from pgpaces.questions import run as question
 
     if as_json:
         return escape.json_text(question.document(trial, summary))
-    from rich.console import Console
-
-    from pgpaces.report import terminal
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    section = question.section(trial, summary, series)
-    parts = (terminal.whole if verbose else terminal.brief)(section, console.width)
-    with console.capture() as text:
-        for part in parts:
-            console.print(part)
-    return text.get()
+    return output.text((question.section(trial, summary, series),), verbose=verbose)
 
 
 def _exit_code(outcome: Outcome, failed: bool) -> int:

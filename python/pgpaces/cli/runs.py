@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from pgpaces.result import Trial
     from pgpaces.store.listing import ExperimentLine, TrialRow
-    from pgpaces.store.store import Store
 
 
 # The first cell of a row, and the others by the names of their columns.
@@ -37,12 +36,6 @@ _WIDE_FROM = 76
 _WHOLE_FROM = 100
 TAGGED = "Runs with this tag."
 _FORMS = ("csv", "json", "parquet")
-
-
-def _open(path: str | None) -> Store:
-    from pgpaces.store.store import Store
-
-    return Store.existing(path)
 
 
 def _absent(path: str | None) -> bool:
@@ -142,7 +135,7 @@ def _listed(
         rows = listing.at_once(store_path, listing.RunFilter(limit, tag=tag, single=single))
         if rows is not None:
             return rows
-    store = _open(store_path)
+    store = manage.open_store(store_path)
     chosen = None if experiment is None else store.find_experiment(experiment)
     return store.trials(limit, experiment=chosen, tag=tag, single=single)
 
@@ -236,7 +229,7 @@ def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
         return lines
     if _absent(store_path):
         return []
-    store = _open(store_path)
+    store = manage.open_store(store_path)
     rows = store.experiments(limit)
     names = store.names([row.id for row in rows])
     return [
@@ -319,7 +312,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
     from pgpaces.answers.summary import summarize
     from pgpaces.cli import report, run
 
-    store = _open(store_path)
+    store = manage.open_store(store_path)
     id_ = manage.find(store, name)
     if output:
         report.write_of(store_path, id_, output)
@@ -342,7 +335,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
 @options.options(options.of("output", "store", output="The file, instead of stdout."))
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
     """Write RUN: one row for each second, due second and script; times in ms."""
-    store = _open(store_path)
+    store = manage.open_store(store_path)
     trial = store.load(store.find(name))
     ending = Path(output or "").suffix[1:]
     chosen = form or (ending if ending in _FORMS else "csv")

@@ -1,23 +1,25 @@
 """The measurements of a disk: their section, and as plain values.
 
-Knows no store and no fio.
+Opens no store and runs no fio.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import disks
 from pgpaces.answers.disks import Disk, Measured
-from pgpaces.facts import HostFacts, stored
+from pgpaces.facts import stored
 from pgpaces.report.escape import line
 from pgpaces.report.numbers import interval, milliseconds, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.units import memory_text
+
+if TYPE_CHECKING:
+    from pgpaces.store.disks import DiskRow
 
 # A disk whose rate in the second half is below this share of the first has slowed down.
 _SLOWER = 0.8
@@ -27,47 +29,23 @@ _CRITERIA = (disks.CARD_READ, disks.CARD_WRITE, disks.CARD_SEQUENTIAL)
 _OTHERS_MAX = 0.1
 
 
-class StoredDisk(Protocol):
-    """A stored disk."""
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-
-    @property
-    def name(self) -> str:
-        """The name that the user gave it; may be empty."""
-
-    @property
-    def started_at(self) -> datetime:
-        """When it was measured."""
-
-    @property
-    def host(self) -> HostFacts:
-        """Facts of its machine."""
-
-    @property
-    def disk(self) -> Disk:
-        """Its measurements."""
-
-
-def called(stored_disk: StoredDisk) -> str:
+def called(row: DiskRow) -> str:
     """The name of a disk, or else the end of its id."""
-    return line(stored_disk.name) or stored_disk.id[-8:]
+    return line(row.name) or row.id[-8:]
 
 
-def section(stored_disk: StoredDisk) -> Section:
+def section(row: DiskRow) -> Section:
     """All measurements of a disk: its class, the results of PostgreSQL's jobs, remarks."""
-    disk = stored_disk.disk
+    disk = row.disk
     tables = (_card_table(disk), _postgres_table(disk))
     return Section(
         "disk",
-        f"Disk {called(stored_disk)}",
+        f"Disk {called(row)}",
         sentences=tuple(Sentence(text, "warning") for text in _warnings(disk)),
         headline=_headline(disk),
         facts=tuple(_facts(disk)),
         tables=tuple(each for each in tables if each.rows),
-        next=(f"pgpaces disk --show {stored_disk.id[-8:]}",),
+        next=(f"pgpaces disk --show {row.id[-8:]}",),
         parts=(Section("remarks", "Remarks", facts=tuple(("", each) for each in _remarks(disk))),),
         value=disk,
     )
@@ -87,9 +65,9 @@ def _headline(disk: Disk) -> Headline:
     )
 
 
-def in_short(stored_disk: StoredDisk) -> str:
+def in_short(row: DiskRow) -> str:
     """A disk in one line, for the report of a server on it."""
-    disk, parts = stored_disk.disk, []
+    disk, parts = row.disk, []
     sd, medians = disks.card_class(disk), disks.card_medians(disk)
     if sd is not None and medians is not None:
         parts.append(
@@ -100,7 +78,7 @@ def in_short(stored_disk: StoredDisk) -> str:
     for each in disk.of(disks.COMMIT):
         parts.append(f"8 KiB with fdatasync {_with_ends(each.rate, rate, '/s ')}")
     quick = " (quick: indicative)" if disk.quick else ""
-    show = f"pgpaces disk --show {stored_disk.id}"
+    show = f"pgpaces disk --show {row.id}"
     return f"{', '.join(parts) or 'nothing was measured'}{quick}; {show}"
 
 
@@ -234,11 +212,11 @@ def _remarks(disk: Disk) -> Iterator[str]:
     yield from disk.absent
 
 
-def comparison(stored_disks: Sequence[StoredDisk]) -> Section:
+def comparison(measured_disks: Sequence[DiskRow]) -> Section:
     """Disks side by side, and the ratio of each of the others to the first."""
-    first, measurements = called(stored_disks[0]), [each.disk for each in stored_disks]
+    first, measurements = called(measured_disks[0]), [each.disk for each in measured_disks]
     names = [first]
-    for each in stored_disks[1:]:
+    for each in measured_disks[1:]:
         names += [called(each), f"/ {first}"]
     rows = [_row("class by emulation", *_spread([class_of(disk) for disk in measurements]))]
     for label, values, ratios in _compared(measurements):
@@ -250,7 +228,7 @@ def comparison(stored_disks: Sequence[StoredDisk]) -> Section:
     rows.append(_row("encryption", *_spread(encryptions)))
     note = "ratios of the card's jobs are those of the geometric means of all runs"
     sentences = [Sentence(note, "note")]
-    for each in stored_disks:
+    for each in measured_disks:
         if each.disk.missing:
             text = f"{called(each)} {each.id[-8:]} is not complete: missing numbers are left out"
             sentences.append(Sentence(text, "warning"))
@@ -293,18 +271,18 @@ def _compared(measurements: Sequence[Disk]) -> Iterator[_Compared]:
             yield f"{job}, IOPS", shown, ratios
 
 
-def plain(stored_disk: StoredDisk) -> dict[str, Any]:
+def plain(row: DiskRow) -> dict[str, Any]:
     """All measurements for JSON. Estimates are [value, low, high]."""
-    disk = stored_disk.disk
+    disk = row.disk
     document = disk.document()
     for each, values in zip(disk.measured, document["measured"], strict=True):
         values |= {"iops": _ends(each.rate), "bytes_per_s": each.bytes_per_s}
         values["second_half_of_first"] = None if each.slowing is None else _ends(each.slowing)
     return {
-        "disk": stored_disk.id,
-        "name": stored_disk.name,
-        "started_at": stored_disk.started_at.isoformat(),
-        "host": stored(stored_disk.host),
+        "disk": row.id,
+        "name": row.name,
+        "started_at": row.started_at.isoformat(),
+        "host": stored(row.host),
         "class_by_emulation": disks.card_class(disk),
         "card_medians": disks.card_medians(disk),
         **document,

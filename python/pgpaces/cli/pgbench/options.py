@@ -193,24 +193,15 @@ def builtin_text(name: str) -> str:
 
 
 def _flag(name: str, value: bool = True) -> _Set:
-    def put(line: _Line, _text: str) -> None:
-        line.values[name] = value
-
-    return put
+    return lambda line, _text: line.values.update({name: value})
 
 
 def _text(name: str) -> _Set:
-    def put(line: _Line, text: str) -> None:
-        line.values[name] = text
-
-    return put
+    return lambda line, text: line.values.update({name: text})
 
 
 def _count(name: str, shown: str, low: int = 1, high: int = INT_MAX) -> _Set:
-    def put(line: _Line, text: str) -> None:
-        line.values[name] = whole(text, shown, low, high)
-
-    return put
+    return lambda line, text: line.values.update({name: whole(text, shown, low, high)})
 
 
 def _clients(line: _Line, text: str) -> None:
@@ -316,7 +307,7 @@ def _partition_method(line: _Line, text: str) -> None:
 class PgbenchOption(Struct, frozen=True):
     """An option: its names, its mode, its effect, and whether it takes a value.
 
-    ours: not an option of today's pgbench, so no abbreviation matches it.
+    extra: not an option of today's pgbench, so no abbreviation matches it.
     """
 
     long: str
@@ -324,7 +315,7 @@ class PgbenchOption(Struct, frozen=True):
     mode: Literal["init", "run", "both"]
     put: _Set
     takes: bool = True
-    ours: bool = False
+    extra: bool = False
 
 
 # In pgbench's order, in which the possibilities of an ambiguous abbreviation are listed.
@@ -374,9 +365,9 @@ OPTIONS = (
     PgbenchOption("exit-on-abort", "", "run", _flag("exit_on_abort"), takes=False),
     PgbenchOption("debug", "", "both", _flag("debug"), takes=False),
     PgbenchOption("continue-on-error", "", "run", _flag("continue_on_error"), takes=False),
-    PgbenchOption("no-store", "", "run", _flag("store", False), takes=False, ours=True),
+    PgbenchOption("no-store", "", "run", _flag("store", False), takes=False, extra=True),
     # The name of --report-per-command in old versions of pgbench.
-    PgbenchOption("report-latencies", "", "run", _flag("per_command"), takes=False, ours=True),
+    PgbenchOption("report-latencies", "", "run", _flag("per_command"), takes=False, extra=True),
 )
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 (_DEBUG,) = (option for option in OPTIONS if option.long == "debug")
@@ -403,7 +394,7 @@ def _long(line: _Line, word: str, left: Iterator[str]) -> tuple[PgbenchOption, s
     """--NAME, --NAME=VALUE or --NAME VALUE; the name may be abbreviated."""
     name, equals, value = word.partition("=")
     matches = [option for option in OPTIONS if option.long == name]
-    matches = matches or [o for o in OPTIONS if o.long.startswith(name) and not o.ours]
+    matches = matches or [o for o in OPTIONS if o.long.startswith(name) and not o.extra]
     if not matches:
         raise line.usage_error(f"unrecognized option '--{word}'")
     if len(matches) > 1:

@@ -21,7 +21,7 @@ from pgpaces.result import Trial
 from pgpaces.units import duration_text
 
 if TYPE_CHECKING:
-    from pgpaces.questions.disk import StoredDisk
+    from pgpaces.store.disks import DiskRow
 
 Pairs = tuple[tuple[str, str], ...]
 # An option of a design; trials that are chosen one after another do not have it.
@@ -142,7 +142,7 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
         yield f"beside it {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
 
 
-def places(digests: Sequence[Digest], disks: Sequence[StoredDisk] = ()) -> tuple[ServerFacts, ...]:
+def places(digests: Sequence[Digest], disks: Sequence[DiskRow] = ()) -> tuple[ServerFacts, ...]:
     """The servers and machines of the trials, each once. disks: measured ones."""
     trials_at: dict[tuple[str, ...], list[Trial]] = {}
     for digest in digests:
@@ -158,7 +158,7 @@ def places(digests: Sequence[Digest], disks: Sequence[StoredDisk] = ()) -> tuple
     return tuple(_place(trials, disks) for trials in trials_at.values())
 
 
-def _disk_of(trial: Trial, disks: Iterable[StoredDisk]) -> Pairs:
+def _disk_of(trial: Trial, disks: Iterable[DiskRow]) -> Pairs:
     """The latest measurement of the disk of the data directory."""
     device = trial.server.data_device
     for each in disks if device else ():
@@ -168,7 +168,7 @@ def _disk_of(trial: Trial, disks: Iterable[StoredDisk]) -> Pairs:
     return ()
 
 
-def _place(trials: Sequence[Trial], disks: Sequence[StoredDisk]) -> ServerFacts:
+def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> ServerFacts:
     first = trials[0]
     server, target = first.server, first.server.target
     settings = sorted(set.intersection(*(set(each.server.settings.items()) for each in trials)))

@@ -31,8 +31,8 @@ from pgpaces.result import Observed
 from pgpaces.section import Sentence
 
 if TYPE_CHECKING:
-    from pgpaces.questions.disk import StoredDisk
     from pgpaces.section import Section
+    from pgpaces.store.disks import DiskRow
 
 
 class About(Struct, frozen=True):
@@ -49,7 +49,7 @@ class About(Struct, frozen=True):
     id: str = ""
     started_at: datetime | None = None
     failures: tuple[tuple[str, int, str], ...] = ()
-    disks: tuple[StoredDisk, ...] = ()
+    disks: tuple[DiskRow, ...] = ()
     chosen: bool = False
 
 
