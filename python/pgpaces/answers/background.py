@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from pgpaces.answers import across
-from pgpaces.answers.cells import Row, board
+from pgpaces.answers.cells import Row, by_part
 from pgpaces.answers.summary import BackgroundSummary
 from pgpaces.result import Estimate
 
@@ -27,16 +27,8 @@ class BackgroundRow(Struct, frozen=True):
 
 def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
     """Every background workload in every cell, workload by workload."""
-    by_name: dict[str, list[BackgroundRow]] = {}
-    for row in rows:
-        parts: dict[str, dict[str, list[BackgroundSummary]]] = {}
-        for digest in row.trials:
-            for each in digest.summary.background:
-                machines = parts.setdefault(each.name, {})
-                machines.setdefault(board(digest), []).append(each)
-        for name, machines in parts.items():
-            by_name.setdefault(name, []).append(_combined(row, name, list(machines.values())))
-    return tuple(each for part in by_name.values() for each in part)
+    parts = by_part(rows, lambda digest: digest.summary.background, lambda each: each.name)
+    return tuple(_combined(row, name, machines) for row, name, machines in parts)
 
 
 def _combined(

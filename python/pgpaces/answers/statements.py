@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from pgpaces.answers import across
-from pgpaces.answers.cells import Row, board
+from pgpaces.answers.cells import Row, by_part
 from pgpaces.answers.summary import StatementSummary
 from pgpaces.result import Estimate
 
@@ -33,16 +33,10 @@ class StatementRow(Struct, frozen=True):
 
 def statements_of(rows: Iterable[Row]) -> tuple[StatementRow, ...]:
     """Every statement in every cell, statement by statement in the order of the scripts."""
-    by_statement: dict[tuple[str, int, str], list[StatementRow]] = {}
-    for row in rows:
-        parts: dict[tuple[str, int, str], dict[str, list[StatementSummary]]] = {}
-        for digest in row.trials:
-            for each in digest.summary.statements:
-                machines = parts.setdefault((each.script, each.line, each.text), {})
-                machines.setdefault(board(digest), []).append(each)
-        for key, machines in parts.items():
-            by_statement.setdefault(key, []).append(_combined(row, list(machines.values())))
-    return tuple(each for part in by_statement.values() for each in part)
+    parts = by_part(
+        rows, lambda digest: digest.summary.statements, lambda s: (s.script, s.line, s.text)
+    )
+    return tuple(_combined(row, machines) for row, _, machines in parts)
 
 
 def _combined(row: Row, machines: Sequence[Sequence[StatementSummary]]) -> StatementRow:
