@@ -72,7 +72,7 @@ _PGBENCH = click.Command(
 
 
 class _Lazy(click.Group):
-    """Imports a sub-command's module when it is called."""
+    """Imports a subcommand's module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=options.Group, epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
 def workload() -> None:
-    """List, show and make workloads."""
+    """List, show and create workloads."""
 
 
 @workload.command("list")
@@ -127,7 +127,7 @@ def new(folder: Path) -> None:
 def from_statements(
     target: str, folder: Path | None, logs: tuple[str, ...], top: int, no_values: bool
 ) -> None:
-    """Make a workload of the statements that pg_stat_statements has of a database, into FOLDER.
+    """Create a workload in FOLDER from the statements of a database in pg_stat_statements.
 
     It only reads, and executes none of them. FOLDER is from-DATABASE by default.
     """

@@ -1,1 +1,1 @@
-"""What a timed command did, in words and as bars."""
+"""The results of a timed command, in words and as bars."""

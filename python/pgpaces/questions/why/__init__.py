@@ -1,1 +1,1 @@
-"""Why transactions were late: of a run, or of the cells that did not hold."""
+"""Why transactions were late: of a run, or of the cells that missed the limit."""
