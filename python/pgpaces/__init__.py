@@ -3,8 +3,8 @@
 import pgpaces
 run = pgpaces.run("reporting", rate=1, latency_limit="500ms")
 run.missed, run.latency.p99
-found = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, latency_limit="500ms")
-found.answer, found.frame(), found.plot()
+sweep = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, latency_limit="500ms")
+sweep.answer, sweep.frame(), sweep.plot()
 better = pgpaces.compare("variant=triggers", "variant=log")
 better.said, better.value.estimate, better.plot()
 holds = pgpaces.capacity("reporting", latency_limit="500ms", missed="5%")
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for, so that `import pgpaces` costs nothing."""
+    """Imports a name on its first use, so that `import pgpaces` is fast."""
     if name in __all__:
         import importlib
 
@@ -72,5 +72,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What is there, also before it is imported."""
+    """All names, also before they are imported."""
     return sorted({*globals(), *__all__})

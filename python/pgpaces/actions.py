@@ -1,8 +1,8 @@
-"""What the files of a workload would execute: for whoever is asked whether they may.
+"""The programs that the files of a workload would execute, for the user's confirmation.
 
-Programs and Python files are in workload.toml, commands of scripts are told by the engine's own
-parser. What SQL files ask of psql or of the server is found by a simple search: an indication, and
-no guard. The guard is that psql itself refuses its commands (psql.py). Reads files; runs nothing.
+workload.toml names programs and Python files, the engine's parser finds the commands of scripts. A
+simple search finds commands for psql and the server in SQL files: an indication, no guard. The
+guard is that psql itself refuses its commands (psql.py). Reads files; runs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pgpaces.workload import Workload, WorkloadScript
 _SHELL = ("\\shell", "\\setshell")
 _INCLUDES_MAX = 100
 _MODULES = (".py", ".pyc", ".so")
-# Each part goes to the end of the text where it is not ended, so that none is begun again.
+# An unterminated part extends to the end of the text, so that the search does not backtrack.
 _PARTS = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)"
     r"|(?P<data>\bcopy\s+(?:\"[^\"]*\"|[^\s(;'\"\\])+\s*(?:\([^();'\\]*\))?\s*from\s+stdin\b"
@@ -50,61 +50,61 @@ class Action(Struct, frozen=True):
     text: str
 
 
-def of(found: Workload) -> tuple[Action, ...]:
-    """What a workload would execute. Scripts that the user named are not looked at.
+def of(candidate: Workload) -> tuple[Action, ...]:
+    """The actions of a workload, without those of scripts that the user named.
 
-    Raises WorkloadError where SQL includes files outside of the folder, as far as that can be told.
+    Raises WorkloadError if SQL includes files outside of the folder, as far as the search finds it.
     """
-    return tuple(dict.fromkeys(_of(found)))
+    return tuple(dict.fromkeys(_of(candidate)))
 
 
-def of_folder(found: Workload) -> tuple[Action, ...]:
-    """What a workload would execute, or another one of its folder: the base or a variant.
+def of_folder(candidate: Workload) -> tuple[Action, ...]:
+    """The actions of a workload and of the others in its folder: the base and the variants.
 
     Raises WorkloadError as `of`.
     """
-    every = [found]
-    for name in (None, *found.variants):
+    every = [candidate]
+    for name in (None, *candidate.variants):
         try:
-            every.append(workload.read(found.folder, name))
+            every.append(workload.read(candidate.folder, name))
         except WorkloadError:
-            continue  # as it is, it cannot be run
+            continue  # it cannot be run in its present state
     return tuple(dict.fromkeys(action for each in every for action in of(each)))
 
 
-def programs(found: Workload) -> Iterator[Action]:
-    """What is executed on this machine by pgpaces itself: exact, because it is what is run."""
-    for step in found.init:
+def programs(candidate: Workload) -> Iterator[Action]:
+    """The programs that pgpaces itself would run on this machine: an exact list."""
+    for step in candidate.init:
         if step.run is not None:
             yield Action("program that makes data", workload.FILE, step.text)
-    yield from _of_command(found)
-    if found.users_file is not None:
-        yield Action("Python users", _relative(found.folder, found.users_file), "")
-        for path in sorted(found.folder.rglob("*")):
-            if path.suffix in _MODULES and path != found.users_file:
-                yield Action("Python module they may import", _relative(found.folder, path), "")
-    yield from _of_shell(_commands(found))
+    yield from _of_command(candidate)
+    if candidate.users_file is not None:
+        yield Action("Python users", _relative(candidate.folder, candidate.users_file), "")
+        for path in sorted(candidate.folder.rglob("*")):
+            if path.suffix in _MODULES and path != candidate.users_file:
+                yield Action("Python module they may import", _relative(candidate.folder, path), "")
+    yield from _of_shell(_commands(candidate))
 
 
-def _of_command(found: Workload) -> Iterator[Action]:
-    """The program that is timed, and what programs of this workload have fetched for them."""
-    if found.command is not None:
-        if found.command.before is not None:
-            before = found.command.before
+def _of_command(candidate: Workload) -> Iterator[Action]:
+    """The program that is timed, and the packages that are downloaded for programs."""
+    if candidate.command is not None:
+        if candidate.command.before is not None:
+            before = candidate.command.before
             text = before if isinstance(before, str) else str(workload.Command(before))
             yield Action("program before each trial", workload.FILE, text)
-        yield Action("program that is timed", workload.FILE, str(found.command))
-    if any(step.run is not None for step in found.init) or found.command is not None:
-        for file in found.files:
+        yield Action("program that is timed", workload.FILE, str(candidate.command))
+    if any(step.run is not None for step in candidate.init) or candidate.command is not None:
+        for file in candidate.files:
             yield Action("package that pip downloads", workload.FILE, file.package)
 
 
-def _of(found: Workload) -> Iterator[Action]:
-    yield from programs(found)
-    for step in found.init:
+def _of(candidate: Workload) -> Iterator[Action]:
+    yield from programs(candidate)
+    for step in candidate.init:
         if step.run is None:
-            yield from _of_sql(found.folder, step.path, step.text, {step.path.resolve()})
-    for name, command in _commands(found):
+            yield from _of_sql(candidate.folder, step.path, step.text, {step.path.resolve()})
+    for name, command in _commands(candidate):
         if command.is_sql:
             yield from _of_server(name, command.text)
 
@@ -113,9 +113,9 @@ def _relative(folder: Path, path: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _commands(found: Workload) -> Iterator[tuple[str, generator.ScriptCommand]]:
-    """Those of scripts of the folder, each with its file."""
-    for script in found.scripts if found.is_scripts else ():
+def _commands(candidate: Workload) -> Iterator[tuple[str, generator.ScriptCommand]]:
+    """The commands of scripts in the folder, each with its file."""
+    for script in candidate.scripts if candidate.is_scripts else ():
         name = f"{script.name}.sql"
         for command in () if script.source else _parsed(name, script.text):
             yield name, command
@@ -125,12 +125,12 @@ def _parsed(name: str, text: str) -> tuple[generator.ScriptCommand, ...]:
     try:
         return generator.commands(name, text)
     except ScriptError:
-        return ()  # it does not run: whoever tries hears why
+        return ()  # it does not run: an attempt reports the error
 
 
-def of_script(found: WorkloadScript) -> tuple[Action, ...]:
+def of_script(script: WorkloadScript) -> tuple[Action, ...]:
     """The shell commands of a script that is no part of a folder."""
-    return tuple(dict.fromkeys(_of_shell((found.name, each) for each in _parsed("", found.text))))
+    return tuple(dict.fromkeys(_of_shell((script.name, each) for each in _parsed("", script.text))))
 
 
 def _of_shell(commands: Iterable[tuple[str, generator.ScriptCommand]]) -> Iterator[Action]:
@@ -139,8 +139,8 @@ def _of_shell(commands: Iterable[tuple[str, generator.ScriptCommand]]) -> Iterat
             yield Action("shell command of a script", name, command.text)
 
 
-def _of_sql(folder: Path, path: Path, text: str, seen: set[Path]) -> Iterator[Action]:
-    """Of a file for psql, and of those that it includes by names that are no variables."""
+def _of_sql(folder: Path, path: Path, text: str, visited: set[Path]) -> Iterator[Action]:
+    """Actions of a file for psql, and of its includes whose names are no variables."""
     name, plain, last = _relative(folder, path), list[str](), 0
     lines = set[str]()
     for part in _PARTS.finditer(text):
@@ -150,25 +150,25 @@ def _of_sql(folder: Path, path: Path, text: str, seen: set[Path]) -> Iterator[Ac
             lines.add(part["psql"])
             yield Action("command of psql", name, part["psql"].strip())
             for file in _included(folder, path, part["psql"]):
-                if file.resolve() not in seen and len(seen) < _INCLUDES_MAX:
-                    seen.add(file.resolve())
-                    yield from _of_include(folder, file, seen)
+                if file.resolve() not in visited and len(visited) < _INCLUDES_MAX:
+                    visited.add(file.resolve())
+                    yield from _of_include(folder, file, visited)
     yield from _of_server(name, "".join([*plain, text[last:]]))
 
 
-def _of_include(folder: Path, file: Path, seen: set[Path]) -> Iterator[Action]:
+def _of_include(folder: Path, file: Path, visited: set[Path]) -> Iterator[Action]:
     try:
         text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     except OSError:
         return
-    yield from _of_sql(folder, file, text, seen)
+    yield from _of_sql(folder, file, text, visited)
 
 
 def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:
     """The files that a command of psql reads as SQL. Raises WorkloadError for one elsewhere."""
-    for found in _FILE.finditer(line):
-        rest = found["rest"]
-        if found["what"].lower() == "copy":
+    for match in _FILE.finditer(line):
+        rest = match["rest"]
+        if match["what"].lower() == "copy":
             copied = _COPIED.fullmatch(rest)
             rest = copied["rest"] if copied else ""
         name = _NAME.match(rest)
@@ -176,7 +176,7 @@ def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:
             continue
         file = (name["single"] or "").replace("''", "'") or name["double"] or name["bare"] or ""
         if not file or ":" in file or "`" in file or file.startswith("~"):
-            continue  # known only while psql runs
+            continue  # the name is only known while psql runs
         try:
             inside = (path.parent / file).resolve().is_relative_to(folder.resolve())
         except (OSError, RuntimeError, ValueError):
@@ -187,13 +187,13 @@ def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:
                 " folder",
                 "a workload reads files of its folder only: copy it there",
             )
-        if found["what"].lower() != "copy":
+        if match["what"].lower() != "copy":
             yield path.parent / file
 
 
 def _of_server(name: str, text: str) -> Iterator[Action]:
-    for found in _PROGRAM.finditer(text):
-        start = max(0, found.start() - _COPY_CHARACTERS)
-        if (copy := _COPY.search(text[start : found.start()])) is not None:
-            said = " ".join(f"{copy[0]}{found[0]}".split())
-            yield Action("program that the server runs", name, said)
+    for match in _PROGRAM.finditer(text):
+        start = max(0, match.start() - _COPY_CHARACTERS)
+        if (copy := _COPY.search(text[start : match.start()])) is not None:
+            command = " ".join(f"{copy[0]}{match[0]}".split())
+            yield Action("program that the server runs", name, command)

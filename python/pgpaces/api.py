@@ -1,4 +1,4 @@
-"""The Python face: one call, the values that the command line prints."""
+"""The Python interface: one call returns the values that the command line prints."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Result(Answer, frozen=True):
 
     @property
     def validity(self) -> Validity:
-        """Valid or not, and everything that was found about it."""
+        """Valid or not, with all findings."""
         return self.summary.validity
 
     @property
@@ -67,7 +67,7 @@ class Result(Answer, frozen=True):
 
     @property
     def rate(self) -> Estimate:
-        """Transactions that succeeded, a second, with its 95% interval."""
+        """Successful transactions per second, with its 95% interval."""
         return self.summary.rate
 
     @property
@@ -87,12 +87,12 @@ class Result(Answer, frozen=True):
 
     @property
     def bulk(self) -> Bulk | None:
-        """What a command did: seconds, rows, input, WAL; None of a load of scripts."""
+        """The work of a command: seconds, rows, input, WAL; None for a load of scripts."""
         return of_command(self.trial, self.summary)
 
     @property
     def queries(self) -> Volume | None:
-        """How many queries it was, a minute and a day; None where a script does not say."""
+        """The number of queries, per minute and per day; None if a script does not declare it."""
         return volume_of(self.trial, self.summary)
 
     @property
@@ -102,7 +102,7 @@ class Result(Answer, frozen=True):
 
     @property
     def beside(self) -> tuple[BackgroundSummary, ...]:
-        """Each workload that ran at the same time: its counts, missed, rate and latency."""
+        """Each background workload: its counts, missed, rate and latency."""
         return self.summary.background
 
     @property
@@ -112,21 +112,24 @@ class Result(Answer, frozen=True):
 
     @property
     def costs(self) -> Economy | None:
-        """What its machine costs and buys, where a host file says so."""
+        """The costs of its machine, and what they buy, if a host file has them."""
         from pgpaces.questions.costs import of_run
 
         return of_run(self.trial, self.summary)
 
     @property
     def generator(self) -> Generator:
-        """What the generator says of itself."""
+        """The self-check of the generator."""
         return self.summary.generator
 
 
-def _workload(given: Mapping[str, Any]) -> workload.Workload:
-    """The one that is named, with the scripts in these files or these tasks if there are any."""
-    name, files, tasks = given["name"], given["files"], given["tasks"]
-    consent = consents.answer(given["trust"])
+def _workload(
+    name: str | None,
+    files: Sequence[str | Path],
+    tasks: Sequence[Callable[..., Any]],
+    consent: consents.Consent,
+) -> workload.Workload:
+    """The named workload, with the scripts in these files or these tasks if there are any."""
     if callable(tasks):
         raise PlanError("tasks is one function", "give a list of them, such as tasks=[look]")
     if tasks:
@@ -135,8 +138,8 @@ def _workload(given: Mapping[str, Any]) -> workload.Workload:
         return workload.of_tasks(tasks, None if name is None else consents.find(name, consent))
     scripts = tuple(workload.read_script(str(file)) for file in files)
     if name is not None:
-        found = consents.find(name, consent)
-        return replace(found, scripts=scripts) if scripts else found
+        base = consents.find(name, consent)
+        return replace(base, scripts=scripts) if scripts else base
     if not scripts:
         raise PlanError("nothing to run was named", "name a workload, files, or tasks")
     return workload.of_scripts("scripts", scripts)
@@ -147,7 +150,7 @@ _FIELDS = frozenset(TrialPlan.__struct_fields__)
 
 
 def _value(option: Option, value: Any) -> Any:
-    """A value as the command line has it: texts of durations and rates, lists of what has many."""
+    """A value as the command line has it: texts for durations and rates, tuples for several."""
     if option.several:
         if isinstance(value, Mapping):
             return tuple(f"{name}={_value_text(option, each)}" for name, each in value.items())
@@ -163,12 +166,13 @@ def _value_text(option: Option, value: Any) -> str:
     return f"{value}s" if seconds else str(value)
 
 
-def _given(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Values of options by name, and other fields of TrialPlan. Raises PlanError for neither."""
-    given, others = defaults(), {}
+def _values(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Values of options by name, and other fields of TrialPlan. Raises PlanError for others."""
+    values, others = defaults(), {}
     for name, value in keywords.items():
         if (option := _KEYWORDS.get(name)) is not None:
-            given[option.name] = given[option.name] if value is None else _value(option, value)
+            if value is not None:
+                values[option.name] = _value(option, value)
         elif name in _FIELDS:
             others[name] = value
         else:
@@ -176,10 +180,10 @@ def _given(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
             raise PlanError(
                 f"pgpaces.run has no option '{name}'", f"did you mean {near[0]}?" if near else None
             )
-    return given, others
+    return values, others
 
 
-def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
+def run(  # noqa: PLR0913 - keywords that are no options of a trial
     name: str | None = None,
     *,
     files: Sequence[str | Path] = (),
@@ -197,24 +201,25 @@ def run(  # noqa: PLR0913 - what is no option of a trial, all by keyword
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
     name: a shipped workload or a folder. tasks: Python functions that users perform, on its data if
-    it is named; one marked @user is what each of them has. missed: the share that may miss the
-    latency limit, "5%" by default. trust: folders of workloads may execute programs; without it,
-    those whose content was confirmed before. options: those of `pgpaces run` by name, and other
-    fields of TrialPlan. Durations are texts with a unit ("500ms")
-    or seconds; rates are texts ("1/s") or numbers a second. Without a duration it is 60 s, of a
-    command one execution. Raises PgpacesError.
+    it is named; one marked @user is the set-up of each user. missed: the share that may miss the
+    latency limit, "5%" by default. trust: folders of workloads may execute programs; by default
+    only those with confirmed content. options: those of `pgpaces run` by name, and other fields of
+    TrialPlan. Durations are texts with a unit ("500ms") or seconds; rates are texts ("1/s") or
+    numbers per second. The default duration is 60 s, or one execution of a command. Raises
+    PgpacesError.
     """
-    given, others = _given(options)
-    found = _workload({"name": name, "files": files, "tasks": tasks, "trust": trust})
-    given["fresh"] = given["fresh"] or from_database is not None
-    given["scripts"] = tuple((script, None) for script in scripts)
+    values, others = _values(options)
+    consent = consents.answer(trust)
+    base = _workload(name, files, tasks, consent)
+    values["fresh"] = values["fresh"] or from_database is not None
+    values["scripts"] = tuple((script, None) for script in scripts)
     named = options.get("beside") or {}
-    beside = single.background_of(levels.of_values({"beside": named}))
+    background = single.background_of(levels.of_values({"beside": named}))
     request = single.run_of(
-        found,
-        given,
-        {of: beside.get(of, {}) for of in named},
-        consents.of_typed(consents.answer(trust)),
+        base,
+        values,
+        {of: background.get(of, {}) for of in named},
+        consents.of_typed(consent),
         host_file,
         from_database=from_database,
         missed_max=None if missed is None else draft.share(missed, "missed"),

@@ -1,6 +1,6 @@
-"""What a machine costs, as its owner says it: a price, power, a card's endurance; valid once made.
+"""The costs of a machine, as its owner enters them: a price, power, a card's endurance.
 
-Knows no files. What follows from these values is in `answers/costs.py`.
+Knows no files. `answers/costs.py` computes with these values.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ KEYS = {
 
 
 class Costs(Struct, frozen=True):
-    """What a machine costs; None: not known. Of the three prices one can be given.
+    """The costs of a machine; None: not known. At most one of the three prices is set.
 
     price, lifetime_years: of one that was bought. endurance_tb: terabytes that may be written to
-    the card or disk of its data. Raises PlanError for what cannot be.
+    the card or disk of its data. Raises PlanError for invalid values.
     """
 
     price_per_month: float | None = None
@@ -46,9 +46,9 @@ class Costs(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Raises PlanError."""
-        given = [name for name in PRICES if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise PlanError(f"{' and '.join(given)} are prices of the same machine", "choose one")
+        prices = [name for name in PRICES if getattr(self, name) is not None]
+        if len(prices) > 1:
+            raise PlanError(f"{' and '.join(prices)} are prices of the same machine", "choose one")
         if (self.price is None) is not (self.lifetime_years is None):
             raise PlanError(
                 "price and lifetime_years belong together",
@@ -71,21 +71,21 @@ class Costs(Struct, frozen=True):
             raise PlanError(f"{name} is {value:g}", f"a number, {least}")
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, without what is not known."""
-        found = {name: value for name, value in asdict(self).items() if value is not None}
-        return found if found.keys() - {"currency"} else {}
+        """As plain values, without unknown ones."""
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        return values if values.keys() - {"currency"} else {}
 
 
 def read(stored: Any) -> Costs | None:
-    """The costs of plain values from a store; None where they are none."""
+    """The costs of plain values from a store; None if they are invalid or empty."""
     if not isinstance(stored, Mapping):
         return None
-    known = {name: stored[name] for name in KEYS if name in stored}
-    currency = known.pop("currency", "USD")
-    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in known.values())
-    if not known or not numbers or not isinstance(currency, str):
+    values = {name: stored[name] for name in KEYS if name in stored}
+    currency = values.pop("currency", "USD")
+    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in values.values())
+    if not values or not numbers or not isinstance(currency, str):
         return None
     try:
-        return Costs(currency=currency, **{name: float(n) for name, n in known.items()})
+        return Costs(currency=currency, **{name: float(n) for name, n in values.items()})
     except (PlanError, OverflowError):
         return None

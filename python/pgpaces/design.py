@@ -1,7 +1,7 @@
 """The design of an experiment: factors and their levels, cells, and the order of trials.
 
-Pure: knows no clock, no files, no server. Levels are texts as people write them; what they mean
-for a trial is in `levels.py`.
+Pure: knows no clock, no files, no server. Levels are texts as typed; `levels.py` turns them into
+values.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from pgpaces.redaction import Redacted
 
 Levels = Mapping[str, str]
 
-# Beyond this many cells nobody would ever wait for the end.
+# An experiment with more cells would never end.
 CELLS_MAX = 1_000_000
 KEY_LENGTH = 12
 HERE = ""
-# A level of cells whose trials are chosen as an experiment goes: what a trial is for. It changes
-# nothing about the trial.
+# A level of cells in adaptive experiments: the purpose of a trial. It does not change the trial.
 ROLE = "role"
 
 
 class Factor(Struct, frozen=True):
-    """What differs between cells. levels: in the order in which tables and charts show them.
+    """A variable of the experiment. levels: in the order of tables and charts.
 
-    Raises PlanError for a factor without levels, or with one twice.
+    Raises PlanError for a factor without levels, or with a level twice.
     """
 
     name: str
@@ -82,30 +81,28 @@ class Target(Redacted, frozen=True):
 
     kind: machines of one kind are replicates of each other. costs: of the machine. alter_system:
     settings of the whole server may be changed (and are put back). restart: a shell command that
-    restarts the server, for settings that need that. observe_command: one that prints what
-    `pgpaces observe` does on its machine. nodes: DSNs of servers that belong to it, by name:
-    standby1, standby2, ..., pool.
+    restarts the server, for settings that need that. observe_command: one that prints the output of
+    `pgpaces observe` on its machine. nodes: DSNs of servers that belong to it, by name: standby1,
+    standby2, ..., pool.
     """
 
-    REDACTED: ClassVar = ("dsn", "nodes")
+    REDACTED: ClassVar = ("dsn", "nodes")  # not in the repr: they may hold a password
     name: str
-    # Not in the repr: it may hold a password.
     dsn: str
     kind: str | None = None
     costs: Costs | None = None
     alter_system: bool = False
     restart: str | None = None
     observe_command: str | None = None
-    # Not in the repr: a password may be in it.
     nodes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Design(Struct, frozen=True):
-    """What an experiment varies, and how often.
+    """The factors of an experiment, and the number of its trials.
 
     fixed: levels that all cells share. exclude: cells with all these levels are left out of the
-    grid. extra: cells beside the grid; a factor that such a one does not name takes all of its
-    levels. trials: how often each cell is run, once in each block.
+    grid. extra: cells outside the grid; a factor that one does not name takes all of its levels.
+    trials: of each cell, one in each block.
     """
 
     factors: tuple[Factor, ...] = ()
@@ -116,7 +113,7 @@ class Design(Struct, frozen=True):
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Raises PlanError for what cannot be."""
+        """Raises PlanError for an invalid design."""
         if not 1 <= self.trials <= 10_000:
             raise PlanError(f"{self.trials} trials of each cell cannot be", "from 1 to 10000")
         if not 0 <= self.seed < 2**63:
@@ -133,28 +130,28 @@ class Design(Struct, frozen=True):
             raise PlanError(f"the grid has {count} cells", f"at most {CELLS_MAX} can be")
 
     def _check_excluded(self, name: str, level: str) -> None:
-        known = {factor.name: factor.levels for factor in self.factors}
-        if name not in known:
-            listed = f"factors are {', '.join(known)}" if known else "there are no factors"
+        levels = {factor.name: factor.levels for factor in self.factors}
+        if name not in levels:
+            listed = f"factors are {', '.join(levels)}" if levels else "there are no factors"
             raise PlanError(f"exclude names {name}, which is no factor", listed)
-        if level not in known[name]:
+        if level not in levels[name]:
             raise PlanError(
                 f"exclude names level {level} of {name}, which the grid does not have",
-                f"its levels are {', '.join(known[name])}",
+                f"its levels are {', '.join(levels[name])}",
             )
 
     def cells(self) -> tuple[Cell, ...]:
-        """The grid without what is excluded, then the explicit cells, each once.
+        """The grid without the excluded cells, then the extra cells, each once.
 
-        Raises PlanError where nothing is left.
+        Raises PlanError if no cell remains.
         """
         grid = self._grid(self.factors) if self.factors or not self.extra else ()
-        kept = [cell for cell in grid if not any(cell.matches(part) for part in self.exclude)]
+        cells = [cell for cell in grid if not any(cell.matches(part) for part in self.exclude)]
         for part in self.extra:
-            kept += self._extra(part)
-        if not kept:
+            cells += self._extra(part)
+        if not cells:
             raise PlanError("every cell is excluded", "leave out some of `exclude`")
-        return tuple({cell.key: cell for cell in kept}.values())
+        return tuple({cell.key: cell for cell in cells}.values())
 
     def _extra(self, part: Levels) -> Iterator[Cell]:
         others = [factor for factor in self.factors if factor.name not in part]
@@ -164,9 +161,9 @@ class Design(Struct, frozen=True):
         yield from self._grid((*others, *here))
 
     def _grid(self, factors: Iterable[Factor]) -> Iterator[Cell]:
-        found = tuple(factors)
-        names = [factor.name for factor in found]
-        for levels in product(*(factor.levels for factor in found)):
+        factors = tuple(factors)
+        names = [factor.name for factor in factors]
+        for levels in product(*(factor.levels for factor in factors)):
             yield Cell(tuple(zip(names, levels, strict=True)))
 
     def slots(self) -> tuple[Slot, ...]:
@@ -188,15 +185,15 @@ class Design(Struct, frozen=True):
 
 
 class Experiment(Redacted, frozen=True):
-    """An experiment as it was asked for.
+    """The specification of an experiment.
 
     workload: a shipped one's name, or a folder. files: scripts, FILE or FILE@WEIGHT, that run
-    instead of the workload's. question: what it is to answer, for the page. missed_max: up to this
-    share missed, a cell holds. profiles: settings of managed servers, by name. from_database: the
-    database whose copy is measured, instead of the workload's own data.
+    instead of the workload's. question: in a sentence, for the page. missed_max: a cell with at
+    most this share missed meets the goal. profiles: settings of managed servers, by name.
+    from_database: the database whose copy is measured, instead of the workload's own data.
     """
 
-    REDACTED: ClassVar = ("from_database",)
+    REDACTED: ClassVar = ("from_database",)  # not in the repr: it may hold a password
     name: str
     workload: str | None
     design: Design
@@ -205,7 +202,6 @@ class Experiment(Redacted, frozen=True):
     targets: tuple[Target, ...] = ()
     profiles: Mapping[str, Levels] = field(default_factory=dict)
     files: tuple[str, ...] = ()
-    # Not in the repr: it may hold a password.
     from_database: str | None = None
 
 
@@ -215,18 +211,18 @@ def place(seed: int, block: int, cell: Cell) -> bytes:
 
 
 def missing(slots: Iterable[Slot], done: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:
-    """The trials that are still to be run; done: block and cell key of those that were."""
-    have = set(done)
-    return tuple(slot for slot in slots if (slot.block, slot.cell.key) not in have)
+    """The trials that have not been run; done: block and cell key of those that have."""
+    finished = set(done)
+    return tuple(slot for slot in slots if (slot.block, slot.cell.key) not in finished)
 
 
 def by_machine(slots: Iterable[Slot], machine_of: Mapping[str, str]) -> dict[str, list[Slot]]:
     """The trials of each machine, in their order. machine_of: the machine of each target level.
 
-    Cells without a target are of the machine that pgpaces runs on.
+    Cells without a target run on the machine of pgpaces.
     """
-    found: dict[str, list[Slot]] = {}
+    machines: dict[str, list[Slot]] = {}
     for slot in slots:
         target = dict(slot.cell.levels).get("target", HERE)
-        found.setdefault(machine_of.get(target, HERE), []).append(slot)
-    return found
+        machines.setdefault(machine_of.get(target, HERE), []).append(slot)
+    return machines

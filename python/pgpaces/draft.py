@@ -1,7 +1,7 @@
-"""An experiment being put together: from a file, from the command line, or from both.
+"""A draft of an experiment: from a file, from the command line, or from both.
 
-A draft holds levels by name, whether one or many; what has several, or stands under `[factors]`,
-becomes a factor. Later words replace earlier ones. Knows no files and no server.
+A draft holds levels by name, one or several; a name with several, or under `[factors]`, becomes a
+factor. Later levels replace earlier ones. Knows no files and no server.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pgpaces.design import Design, Experiment, Factor, Levels, Target
 from pgpaces.errors import PlanError
 from pgpaces.options import alone
 
-# What --quick does where the file has no [quick].
+# The levels of --quick if the file has no [quick].
 QUICK: Mapping[str, str] = {"duration": "5s", "warmup": "1s"}
 
 
 class Draft(Struct, frozen=True):
-    """What is known of an experiment so far; see design.Experiment.
+    """An unchecked experiment; see design.Experiment.
 
-    levels: by name, in the order of the tables to come. factors: names that vary even where they
-    have one level. quick: what `quick` changes, `trials` among it. time_budget: of each machine, in
-    which trials are chosen, instead of `trials`.
+    levels: by name, in the order of the tables in reports. factors: names that are factors even
+    with one level. quick: the levels of `quick`, including `trials`. time_budget: of each machine,
+    for adaptive trials, instead of `trials`.
     """
 
     name: str = ""
@@ -46,45 +46,45 @@ class Draft(Struct, frozen=True):
     time_budget: str | None = None
 
     def with_time_budget(self, time_budget: str) -> Draft:
-        """With a budget of time, in which trials are as long and as many as it has room for."""
-        kept = {name: found for name, found in self.levels.items() if name not in alone("length")}
+        """With a time budget, from which the number and length of trials follow."""
+        others = {name: own for name, own in self.levels.items() if name not in alone("length")}
         factors = self.factors - set(alone("length"))
-        return replace(self, time_budget=time_budget, trials=1, levels=kept, factors=factors)
+        return replace(self, time_budget=time_budget, trials=1, levels=others, factors=factors)
 
-    def with_levels(self, given: Mapping[str, tuple[str, ...]]) -> Draft:
-        """With other levels of these names; what `exclude` says of levels that are gone is gone.
+    def with_levels(self, new: Mapping[str, tuple[str, ...]]) -> Draft:
+        """With new levels of these names; removes the parts of `exclude` about replaced levels.
 
-        Raises PlanError for a name that cannot be.
+        Raises PlanError for an unknown name.
         """
-        for name in given:
+        for name in new:
             levels.check_name(name)
-        gone = _replaced(given)
-        kept = {name: found for name, found in self.levels.items() if name not in gone}
-        merged = {**kept, **given}
-        varied = {name for name, found in merged.items() if len(found) > 1}
+        removed = _replaced(new)
+        merged = {name: own for name, own in self.levels.items() if name not in removed}
+        merged |= new
+        varied = {name for name, own in merged.items() if len(own) > 1}
         return replace(
             self,
             levels=merged,
-            factors=frozenset(name for name in self.factors - gone if name not in given) | varied,
-            exclude=tuple(_narrowed(self.exclude, given)),
+            factors=frozenset(name for name in self.factors - removed if name not in new) | varied,
+            exclude=tuple(_narrowed(self.exclude, new)),
         )
 
     def quickly(self) -> Draft:
-        """Short trials, each once or as often as `quick` says, to see that everything works."""
+        """With short trials, each once or as `quick` says, to see that everything works."""
         quick = dict(self.quick or QUICK)
         trials = quick.pop("trials", None)
-        found = self.with_levels({name: (level,) for name, level in quick.items()})
-        found = replace(found, time_budget=None)
+        draft = self.with_levels({name: (level,) for name, level in quick.items()})
+        draft = replace(draft, time_budget=None)
         if trials is None:
-            return found
+            return draft
         if not trials.isdigit():
-            raise PlanError(f"quick.trials is '{trials}'", "a whole number")
-        return replace(found, trials=int(trials))
+            raise PlanError(f"quick.trials is '{trials}'", "an integer")
+        return replace(draft, trials=int(trials))
 
     def experiment(self, ready_made: Callable[[str], Levels | None] = lambda _: None) -> Experiment:
-        """The experiment, with the settings of each profile. Raises PlanError for what cannot be.
+        """The experiment, with the settings of each profile. Raises PlanError if it is invalid.
 
-        ready_made: the settings of a profile that the file does not define; None: no such one.
+        ready_made: the settings of a profile that the file does not define; None: no such profile.
         """
         profiles = dict(self.profiles)
         for name in self._named("profile"):
@@ -93,11 +93,11 @@ class Draft(Struct, frozen=True):
         return replace(self, profiles=profiles)._experiment()
 
     def _experiment(self) -> Experiment:
-        several = [n for n, found in self.levels.items() if len(found) > 1 or n in self.factors]
+        several = [n for n, own in self.levels.items() if len(own) > 1 or n in self.factors]
         self._check_names()
         design = Design(
             factors=tuple(Factor(name, self.levels[name]) for name in several),
-            fixed={n: found[0] for n, found in self.levels.items() if n not in several},
+            fixed={n: own[0] for n, own in self.levels.items() if n not in several},
             exclude=self.exclude,
             extra=self.extra,
             trials=self.trials,
@@ -125,12 +125,12 @@ class Draft(Struct, frozen=True):
         return [*self.levels.get(name, ()), *extra]
 
     def _check_names(self) -> None:
-        """Raises PlanError for targets and profiles that nothing defines."""
-        known = {
+        """Raises PlanError for undefined targets and profiles."""
+        definitions = {
             "target": {target.name for target in self.targets},
             "profile": {"default", *self.profiles},
         }
-        for name, defined in known.items():
+        for name, defined in definitions.items():
             for level in self._named(name):
                 if level not in defined:
                     raise PlanError(
@@ -141,33 +141,33 @@ class Draft(Struct, frozen=True):
                     )
 
 
-def _replaced(given: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
-    """Names that these exclude: another kind of load, another end."""
-    gone: set[str] = set()
+def _replaced(new: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """The names that new levels exclude: another kind of load, another length."""
+    removed: set[str] = set()
     for group in (alone("load"), alone("length")):
-        if any(name in given for name in group):
-            gone |= {name for name in group if name not in given}
-    if "users" in given:
-        gone.add("clients")
-    if "clients" in given:
-        gone |= {"users", "pace"}
-    if any(name in given for name in ("rate", "rate_per_client", "think_time")):
-        gone.add("pace")
-    return frozenset(gone)
+        if any(name in new for name in group):
+            removed |= {name for name in group if name not in new}
+    if "users" in new:
+        removed.add("clients")
+    if "clients" in new:
+        removed |= {"users", "pace"}
+    if any(name in new for name in ("rate", "rate_per_client", "think_time")):
+        removed.add("pace")
+    return frozenset(removed)
 
 
 def _narrowed(
-    exclude: tuple[Levels, ...], given: Mapping[str, tuple[str, ...]]
+    exclude: tuple[Levels, ...], new: Mapping[str, tuple[str, ...]]
 ) -> list[dict[str, str]]:
-    """What is left of the exclusions when these levels were replaced."""
-    kept = []
+    """The rest of the exclusions after levels were replaced."""
+    narrowed = []
     for part in exclude:
-        if any(level not in given.get(name, (level,)) for name, level in part.items()):
+        if any(level not in new.get(name, (level,)) for name, level in part.items()):
             continue
-        rest = {n: level for n, level in part.items() if len(given.get(n, ("", ""))) > 1}
+        rest = {n: level for n, level in part.items() if len(new.get(n, ("", ""))) > 1}
         if rest:
-            kept.append(rest)
-    return kept
+            narrowed.append(rest)
+    return narrowed
 
 
 def share(text: str, what: str) -> float:

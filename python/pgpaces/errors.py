@@ -1,4 +1,4 @@
-"""Why pgpaces cannot do what was asked. Imports nothing of ours.
+"""Errors of pgpaces. Imports no other module of pgpaces.
 
 PgpacesError                        exit code
 ├── PlanError                       2   an option, duration, rate or combination that cannot be
@@ -6,15 +6,15 @@ PgpacesError                        exit code
 │   └── TrustError                  6   it executes programs, and its folder was not confirmed
 ├── ScriptError                     4   a script does not parse: file, line, caret
 ├── ServerError                     10  the target cannot be used
-│   ├── AuthError                   11  it does not let us in
+│   ├── AuthError                   11  it rejects the login
 │   ├── DatabaseAbsentError         12  the database does not exist
 │   ├── ConnectionsError            13  too few free connections
 │   ├── TlsError                    14  TLS cannot be set up or verified
-│   ├── ConsentError                15  it is not ours and nobody allowed us to change it
+│   ├── ConsentError                15  a change of an external database is not allowed
 │   └── PrepareError                16  making the data failed
-├── StoreError                      20  results cannot be kept
+├── StoreError                      20  results cannot be stored or read
 │   └── StoreVersionError           21  the store was written by a newer pgpaces
-└── RunError                        5   the load could not start, go on or succeed once, or be told
+└── RunError                        5   the load could not start, continue or succeed once
 
 A failed transaction is data and never one of these.
 """
@@ -23,9 +23,9 @@ from collections.abc import Iterable
 
 
 class PgpacesError(Exception):
-    """What was found and what was expected, in one sentence; `hint` says what to do.
+    """The defect and the expectation, in one sentence; `hint` says what to do.
 
-    `exit_code` is what a command line ends with (docs/reference/exit-codes.md).
+    `exit_code` is that of the command line (docs/reference/exit-codes.md).
     """
 
     exit_code = 1
@@ -120,9 +120,9 @@ class StoreVersionError(StoreError):
     exit_code = 21
 
 
-def nearest(name: str, known: Iterable[str], most: int = 1) -> str:
-    """`did you mean X?`, X the one that is most like the name, or some; empty where none is."""
+def nearest(name: str, candidates: Iterable[str], most: int = 1) -> str:
+    """`did you mean X?` with the most similar candidates; empty if none is similar."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(known), n=most)
+    near = get_close_matches(name, list(candidates), n=most)
     return f"did you mean {' or '.join(near)}?" if near else ""

@@ -21,7 +21,7 @@ from pgpaces.levels import of_values
 from pgpaces.units import COUNT_MAX, SEED_MAX
 
 TEMPLATE = Path(__file__).parent / "experiments" / "new.toml"
-# Tables of levels that have names of their own.
+# Tables of levels with free names.
 TABLES = ("set", "define")
 
 _HINTS = {
@@ -30,18 +30,18 @@ _HINTS = {
 }
 
 KEYS = {
-    "name": "What the experiment is called. Default: the file's name without its ending.",
-    "question": "What it is to answer, in a sentence, for the page.",
+    "name": "Name of the experiment. Default: the file's name without its extension.",
+    "question": "The question that it is to answer, in a sentence, for the page.",
     "workload": "A shipped workload, or a folder (relative to this file).",
     "files": "Scripts that run instead of the workload's: FILE or FILE@WEIGHT.",
     "from_database": "A database whose copy is measured, instead of the workload's own data.",
     "trials": "How often each cell is run, once in each block.",
-    "within": "Instead of `trials`: the time of each machine, spent on trials where they decide.",
-    "seed": "Everything random follows from it: the order, arrivals, script parameters.",
+    "within": "Instead of `trials`: the time budget of each machine, spent where trials decide.",
+    "seed": "Seed of everything random: the order, arrivals, script parameters.",
     "missed": "The share that may miss the limit.",
-    "factors": "What varies: a list of levels for each name. Default: the full grid of them.",
+    "factors": "A list of levels for each name that varies. Default: the full grid of them.",
     "exclude": "Cells of the grid that are left out: those with all these levels.",
-    "cells": "Cells beside the grid. A factor that one does not name takes all its levels.",
+    "cells": "Cells outside the grid. A factor that one does not name takes all its levels.",
     "targets": "External servers, by the name that `target` uses.",
     "targets.dsn": "Anything libpq reads. Leave the password to a password file.",
     "targets.kind": "Machines of one kind are replicates of each other.",
@@ -51,7 +51,7 @@ KEYS = {
     "targets.observe_command": "A shell command that runs `pgpaces observe` there, over ssh.",
     "targets.nodes": "DSNs of servers that belong to it: standby1, standby2, ..., pool.",
     "profiles": "Named sets of settings, by the name that `profile` uses.",
-    "quick": "What `--quick` changes: levels, and `trials`.",
+    "quick": "Levels, and `trials`, of `--quick`.",
     "set": "Settings that all cells share.",
     "define": "Script variables that all cells share.",
 }
@@ -59,7 +59,7 @@ KEYS = {
 
 _LEVEL = (str, bool, int, float)
 _LEVELS_MAX = 10_000
-# Type and default of each key; without a default it must be there.
+# Type and default of each key; a key without a default is required.
 _OF_TARGETS: dict[str, tuple[Any, ...]] = {
     "dsn": (str,),
     "kind": (str | None, None),
@@ -87,7 +87,7 @@ _OF_FILE: dict[str, tuple[Any, ...]] = {
 
 
 def _model() -> Any:
-    """The class of the file's keys that are no levels; made only where a file is read."""
+    """The class of the file's keys that are not levels; created only if a file is read."""
     from pgpaces.host_toml import CostTable
 
     def fields(of: Mapping[str, tuple[Any, ...]], place: str) -> list[Any]:
@@ -105,7 +105,7 @@ def _model() -> Any:
 
 
 def read(path: Path) -> Draft:
-    """The draft that a file describes. Raises PlanError with the key and what is wrong."""
+    """The draft that a file describes. Raises PlanError with the key and the defect."""
     hint = f"`pgpaces sweep --new {path}` writes one"
     raw = tables.document(path, "", PlanError, hint)
     try:
@@ -117,19 +117,19 @@ def read(path: Path) -> Draft:
 
 
 def _explained(path: Path, error: tables.WrongKeyError) -> PlanError:
-    if error.known:
+    if error.valid:
         near = f"did you mean {error.near}?" if error.near else None
-        hint = near or f"keys there are {', '.join(error.known)}"
+        hint = near or f"keys there are {', '.join(error.valid)}"
         return PlanError(f"{path}: there is no key '{error.key}'", hint)
     return PlanError(f"{path}: {error}", _HINTS.get(error.key.partition(".")[0]))
 
 
 def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
     others = {name: level for name, level in raw.items() if name not in keys.__struct_fields__}
-    single = {name: (_found(path, name, level),) for name, level in _flat(others)}
+    single = {name: (_resolved(path, name, level),) for name, level in _flat(others)}
     factors = {
-        name: [_found(path, name, level) for level in _several(name, found)]
-        for name, found in _flat(keys.factors)
+        name: [_resolved(path, name, level) for level in _several(name, several)]
+        for name, several in _flat(keys.factors)
     }
     for name in single:
         _check_key(name)
@@ -152,8 +152,8 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
         factors=frozenset(factors),
         exclude=tuple(_one(part) for part in keys.exclude),
         extra=tuple(_one(part) for part in keys.cells),
-        targets=tuple(_target(name, found) for name, found in keys.targets.items()),
-        profiles={name: _one(found) for name, found in keys.profiles.items()},
+        targets=tuple(_target(name, table) for name, table in keys.targets.items()),
+        profiles={name: _one(table) for name, table in keys.profiles.items()},
         files=tuple(_near(path, file, script=True) for file in keys.files),
         from_database=keys.from_database,
         quick=_one(keys.quick),
@@ -162,13 +162,13 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
 
 
 def _target(name: str, keys: Any) -> Target:
-    """Raises PlanError for costs that cannot be."""
+    """Raises PlanError for invalid costs."""
     rest = {key: getattr(keys, key) for key in _OF_TARGETS}
     try:
-        found = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
+        own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     except PlanError as error:
         raise PlanError(f"[targets.{name}]: {error.message}", error.hint) from None
-    return Target(name=name, costs=found if found.plain() else None, **rest)
+    return Target(name=name, costs=own if own.plain() else None, **rest)
 
 
 def _check_key(name: str) -> None:
@@ -185,30 +185,30 @@ def _check_key(name: str) -> None:
 
 
 def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """`set = {a = 1}` as `set.a`, however deep."""
+    """`set = {a = 1}` as `set.a`, at any depth."""
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", found) for inner, found in _flat(value))
+            yield from ((f"{name}.{inner}", level) for inner, level in _flat(value))
         else:
             yield name, value
 
 
-def _several(name: str, found: object) -> list[Any]:
+def _several(name: str, value: object) -> list[Any]:
     """The levels of a factor. Raises WrongKeyError."""
     key = f"factors.{name}"
-    if not isinstance(found, list):
-        raise tables.WrongKeyError(key, f"expected a list of levels, got {found!r}")
-    if not 0 < len(found) <= _LEVELS_MAX:
-        has = f"{len(found)} levels, at most {_LEVELS_MAX}" if found else "no level"
+    if not isinstance(value, list):
+        raise tables.WrongKeyError(key, f"expected a list of levels, got {value!r}")
+    if not 0 < len(value) <= _LEVELS_MAX:
+        has = f"{len(value)} levels, at most {_LEVELS_MAX}" if value else "no level"
         raise tables.WrongKeyError(key, f"it has {has}")
-    for level in found:
+    for level in value:
         if not isinstance(level, _LEVEL):
             raise tables.WrongKeyError(key, f"{level!r} is no level: a text, number or boolean")
-    return found
+    return value
 
 
 def _text(level: object) -> str:
-    """A level as a person would write it on a command line. Raises PlanError for what is none."""
+    """A level as one writes it on a command line. Raises PlanError for other types."""
     if not isinstance(level, _LEVEL):
         raise PlanError(f"{level!r} is no level", "a text, a number or a boolean")
     if isinstance(level, bool):
@@ -216,26 +216,26 @@ def _text(level: object) -> str:
     return f"{level:g}" if isinstance(level, float) else str(level)
 
 
-def _texts(found: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    for name, value in found.items():
+def _texts(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    for name, value in values.items():
         if isinstance(value, tuple) and isinstance(value[0], list | dict):
             raise PlanError(f"{name} cannot be {value[0]!r}", "several levels go under [factors]")
-    return {name: tuple(_text(level) for level in value) for name, value in found.items()}
+    return {name: tuple(_text(level) for level in value) for name, value in values.items()}
 
 
 def _one(part: Mapping[str, Any]) -> dict[str, str]:
     return {name: _text(level) for name, level in _flat(part)}
 
 
-def _found(path: Path, name: str, level: Any) -> Any:
-    """A level; a workload beside another one as seen from the folder of the file."""
+def _resolved(path: Path, name: str, level: Any) -> Any:
+    """A level; the path of a background workload is relative to the folder of the file."""
     if name.startswith("beside.") and name.endswith(".workload") and isinstance(level, str):
         return _near(path, level, script=level.endswith(".sql"))
     return level
 
 
 def _near(path: Path, name: str, *, script: bool = False) -> str:
-    """A file or folder as seen from the folder of the experiment file."""
+    """A file or folder relative to the folder of the experiment file."""
     if not script and "/" not in name:
         return name
     return str((path.parent / Path(name).expanduser()).resolve())
@@ -243,9 +243,9 @@ def _near(path: Path, name: str, *, script: bool = False) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the file, for editors."""
-    found = msgspec.json.schema(_model())
-    found |= found["$defs"].pop("ExperimentFile")
-    del found["$ref"]
+    generated = msgspec.json.schema(_model())
+    generated |= generated["$defs"].pop("ExperimentFile")
+    del generated["$ref"]
     level: dict[str, Any] = {"type": ["string", "boolean", "integer", "number"]}
     many: dict[str, Any] = {"type": "array", "items": level, "minItems": 1}
     about = {name: option.help for name, option in options.FACTORS.items()}
@@ -266,7 +266,7 @@ def schema() -> dict[str, Any]:
         "patternProperties": {families: level},
         "additionalProperties": False,
     }
-    own = found["properties"]
+    own = generated["properties"]
     own["factors"] = {
         "type": "object",
         "description": KEYS["factors"],
@@ -281,7 +281,7 @@ def schema() -> dict[str, Any]:
     own.update(single)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **found,
+        **generated,
         "title": "An experiment of pgpaces",
         "patternProperties": {families: level},
         "additionalProperties": False,
@@ -289,7 +289,7 @@ def schema() -> dict[str, Any]:
 
 
 def create(path: Path) -> None:
-    """Writes a commented file to start from. Raises PlanError where there is one already."""
+    """Writes a commented file to start from. Raises PlanError if the file exists."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(TEMPLATE.read_text(encoding="utf-8"))
@@ -300,7 +300,7 @@ def create(path: Path) -> None:
 
 
 def named(draft: Draft, name: str | None) -> Draft:
-    """With another name, if one is given."""
+    """With another name, if `name` is not None."""
     return draft if name is None else replace(draft, name=name)
 
 
@@ -319,7 +319,7 @@ def drafted(
     draft = draft if within is None else draft.with_time_budget(within)
     draft = draft.with_levels(of_values(levels))
     own = [
-        found if isinstance(found, Target) else Target(target, found)
-        for target, found in (targets or {}).items()
+        target if isinstance(target, Target) else Target(name, target)
+        for name, target in (targets or {}).items()
     ]
     return replace(draft, targets=(*draft.targets, *own))

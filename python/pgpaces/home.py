@@ -1,4 +1,4 @@
-"""The folder of everything pgpaces keeps: servers, their data, the store."""
+"""The data folder of pgpaces: servers, their data, the store."""
 
 import os
 from collections.abc import Callable
@@ -10,8 +10,7 @@ ROOT_HOME = "/var/lib/pgpaces"
 def home() -> Path:
     """$PGPACES_HOME, else pgpaces in $XDG_DATA_HOME, else /var/lib/pgpaces or the data folder.
 
-    Root has no data folder unless it says so: the user that runs its servers could not enter one
-    below /root.
+    Root has no data folder by default: the user that runs its servers cannot enter one below /root.
     """
     if chosen := os.environ.get("PGPACES_HOME"):
         return Path(chosen).expanduser().absolute()
@@ -26,7 +25,7 @@ def home() -> Path:
 
 
 def is_there(path: str | Path, kind: Callable[[Path], bool] = Path.exists) -> bool:
-    """Whether something is there, such as a Path.is_file; what may not be looked at is not."""
+    """Whether a path exists, as this kind, such as Path.is_file; False without permission."""
     try:
         return kind(Path(path))
     except OSError:

@@ -1,4 +1,4 @@
-"""Facts of the machine that the generator runs on; one that is not known is left out."""
+"""Facts of the generator's machine; unknown ones are None."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pgpaces.facts import HostFacts
 
-# So many volumes may lie on top of each other.
+# Maximum depth of stacked volumes.
 _VOLUMES_MAX = 8
-# The number is that of all architectures; the flags are those that Linux 6.1 brought.
+# The system call has this number on all architectures; the flags exist since Linux 6.1.
 _IO_URING_SETUP = 425
 _SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
 _NO_RING = {
@@ -23,7 +23,7 @@ _NO_RING = {
 
 
 def facts() -> HostFacts:
-    """What must be known of this machine to compare results."""
+    """The facts of this machine that matter when results are compared."""
     return HostFacts(
         hostname=platform.node() or None,
         system=platform.system() or None,
@@ -37,9 +37,9 @@ def facts() -> HostFacts:
 
 
 def disk_of(path: Path, sys: Path = Path("/sys")) -> str | None:
-    """The disk that a file or folder lies on, as /proc/diskstats calls it; None: not known.
+    """The disk with a file or folder, by its name in /proc/diskstats; None: not known.
 
-    Of a partition or a volume on one disk it is that disk.
+    For a partition or a volume on one disk it is that disk.
     """
     try:
         number = path.stat().st_dev
@@ -82,7 +82,7 @@ def _memory() -> int | None:
 
 
 def clock_source(sys: Path = Path("/sys")) -> str | None:
-    """What the kernel reads the time from; None: it does not say."""
+    """The clock source of the kernel; None: not known."""
     folder = sys / "devices" / "system" / "clocksource" / "clocksource0"
     try:
         return (folder / "current_clocksource").read_text().strip() or None
@@ -91,7 +91,7 @@ def clock_source(sys: Path = Path("/sys")) -> str | None:
 
 
 def io_uring() -> str | None:
-    """Why io_uring cannot be used here as the engine uses it; None: it can."""
+    """The reason why the engine cannot use io_uring here; None: it can."""
     if platform.system() != "Linux":
         return "only Linux has it"
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""Host files: TOML that says what a machine costs. The keys are those of `costs.py`.
+"""Host files: TOML with the costs of a machine. The keys are those of `costs.py`.
 
 Reads files; knows no servers.
 """
@@ -13,21 +13,21 @@ from msgspec.structs import asdict
 from pgpaces import tables
 from pgpaces.costs import KEYS, Costs
 from pgpaces.errors import PlanError
-from pgpaces.home import home
+from pgpaces.home import home, is_there
 
 NAME = "host.toml"
 VARIABLE = "PGPACES_HOST_FILE"
 
 
 def read(path: Path) -> Costs:
-    """What a file says. Raises PlanError with the key and what is wrong."""
+    """The costs in a file. Raises PlanError with the key and the defect."""
     from pgpaces.host_toml import CostTable
 
-    found = tables.document(path, "the host file ", PlanError)
+    content = tables.document(path, "the host file ", PlanError)
     try:
-        return Costs(**asdict(tables.table(CostTable, found)))
+        return Costs(**asdict(tables.table(CostTable, content)))
     except tables.WrongKeyError as error:
-        if not error.known:
+        if not error.valid:
             raise PlanError(f"the host file {path}: {error}") from None
         near = f"did you mean {error.near}?" if error.near else f"keys are {', '.join(KEYS)}"
         raise PlanError(f"the host file {path}: there is no key '{error.key}'", near) from None
@@ -36,15 +36,11 @@ def read(path: Path) -> Costs:
 
 
 def find(named: str | Path | None = None) -> Costs | None:
-    """Of the file that is named, else of $PGPACES_HOST_FILE, else of host.toml in our home.
+    """The costs in the named file, else $PGPACES_HOST_FILE, else host.toml in the data folder.
 
-    None where nobody names one and there is none in our home. Raises PlanError.
+    None if no file is named and the data folder has none. Raises PlanError.
     """
     if named := named or os.environ.get(VARIABLE):
         return read(Path(named).expanduser())
     usual = home() / NAME
-    try:
-        there = usual.is_file()
-    except OSError:
-        return None
-    return read(usual) if there else None
+    return read(usual) if is_there(usual, Path.is_file) else None

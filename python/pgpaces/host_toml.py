@@ -1,4 +1,4 @@
-"""The schema of host files. Imported only where one is read."""
+"""The schema of host files. Imported only when one is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Number = Annotated[float, Meta(ge=0)]
 
 
 class CostTable(Table, frozen=True, kw_only=True):
-    """The keys, as `costs.KEYS` tells them."""
+    """The keys, as in `costs.KEYS`."""
 
     price_per_month: Annotated[_Number | None, Meta(description=KEYS["price_per_month"])] = None
     price_per_h: Annotated[_Number | None, Meta(description=KEYS["price_per_h"])] = None

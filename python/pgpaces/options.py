@@ -17,9 +17,9 @@ from pgpaces.units import COUNT_MAX, SEED_MAX, digits
 
 
 class Kind(Struct, frozen=True):
-    """What the values of an option may be. read: a value of a text; raises PlanError.
+    """The values of an option. read: converts a text; raises PlanError.
 
-    python: the type of a Python keyword. choices: the texts that there are. span: the integers.
+    python: the type of a Python keyword. choices: the valid texts. span: the range of integers.
     seconds: a number in Python is a number of seconds.
     """
 
@@ -70,22 +70,22 @@ def _switch(text: str) -> bool:
 def _folder(text: str) -> str:
     if not text.startswith("/"):
         raise PlanError(
-            f"'{text}' is no folder from / on", "an experiment may be gone on elsewhere"
+            f"'{text}' is no absolute path", "an experiment may be resumed from another folder"
         )
     return text
 
 
 def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
     """`by_fk1@3 one_fk1@1`, or names alone."""
-    found = []
+    scripts = []
     for word in text.split():
         name, at, weight = word.rpartition("@")
         if at and digits(weight) is None:
             raise PlanError(f"'{word}': the weight '{weight}' is no number")
-        found.append((name, digits(weight)) if at else (word, None))
-    if not found:
+        scripts.append((name, digits(weight)) if at else (word, None))
+    if not scripts:
         raise PlanError("no script is named")
-    return tuple(found)
+    return tuple(scripts)
 
 
 # Groups of options, in the order of help and reference.
@@ -93,7 +93,7 @@ GROUPS = (WORKLOAD, LOAD, GOAL, TARGET, OUTPUT, SERVER, TOPOLOGY, BACKGROUND, GE
     *("Workload", "Load", "Goal", "Target", "Output"),
     *("Server", "Topology", "Background load", "Generator", "Store"),
 )
-# Those that `--help` shows of a command with more options than SHORT.
+# The groups in `--help` of a command with more than SHORT options.
 USUAL, SHORT = GROUPS[:5], 30
 
 TEXT, NUMBER = Kind(), Kind(_number, "float")
@@ -101,7 +101,7 @@ DURATION, RATE = Kind(python="str | float", seconds=True), Kind(python="str | fl
 SWITCH, FOLDER = Kind(_switch, "bool"), Kind(_folder, "str | Path")
 SCRIPTS = Kind(_scripts, "Sequence[str]")
 
-# What a factor may change beside what is called like it: names of differences, or how they begin.
+# Differences that a factor implies, in addition to its own: their names, or prefixes of them.
 _LOAD = (
     *("load text", "load", "model", "rate", "clients", "threads", "arrivals", "start every"),
     "poll",
@@ -117,15 +117,14 @@ _DATA = ("fingerprint of the data", "variable ")
 
 
 class Option(Struct, frozen=True):
-    """An option. help: a sentence; run_help: what `run` adds to it. group: one of GROUPS.
+    """An option. help: a sentence; run_help: an addition for `run`. group: one of GROUPS.
 
-    rare: `--help` leaves it out where a command has many, and `--help-all` has it.
-    run, factor: whether a run has it, and whether an experiment may vary it. several: a run takes
-    it more than once. flag: `run` takes no value. metavar: of `run`. whole: it is of a whole trial,
-    so that a background workload has none of its own. follows: what a factor changes with it.
-    alone: of the options with this word one is enough, so that naming another replaces it.
-    typed: of the command line; keyword, type: of Python, where they are not the name and what the
-    kind says.
+    rare: only in `--help-all` of commands with many options. run, factor: whether a run has it, and
+    whether an experiment may vary it. several: a run takes it more than once. flag: `run` takes no
+    value. metavar: of `run`. whole: it applies to a whole trial, not to a background workload.
+    follows: differences that a factor implies. alone: options with the same word replace each
+    other. typed: the name on the command line; keyword, type: of Python; all three only if they
+    differ from the name and the type of the kind.
     """
 
     name: str
@@ -159,11 +158,11 @@ class Option(Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """As the command line has it."""
+        """The option on the command line."""
         return f"--{(self.typed or self.name).replace('_', '-')}"
 
 
-# Factors that are typed stand in this order in designs, which are compared when one is resumed.
+# Factors from the command line have this order in designs, which are compared on resuming.
 OPTIONS: tuple[Option, ...] = (
     Option("clients", _whole(1, 100_000), LOAD, "Connections.", short="-c", metavar="N",
            follows=_LOAD),
@@ -189,7 +188,7 @@ OPTIONS: tuple[Option, ...] = (
            "How the rate changes over the trial, such as steps:0.5:1:2.",
            metavar="SHAPE", follows=_LOAD, rare=True),
     Option("latency_limit", DURATION, GOAL,
-           "A transaction that takes longer is late (ms); NAME=TIME: of one script.",
+           "A transaction that takes longer is late (ms); NAME=TIME: for one script.",
            short="-L", metavar="[SCRIPT=]TIME", several=True,
            follows=("limit", "limits of scripts", *_LOAD),
            type="str | float | Mapping[str, str | float]"),
@@ -217,7 +216,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("define", TEXT, WORKLOAD, "Script variable, or variable of Python users.", short="-D",
            metavar="NAME=VALUE", several=True, factor=False, follows=("variable ",),
            keyword="variables", type="Mapping[str, object]"),
-    Option("on_connect", TEXT, GENERATOR, "Every connection executes it first.", metavar="SQL",
+    Option("on_connect", TEXT, GENERATOR, "SQL of every connection at its start.", metavar="SQL",
            several=True, factor=False),
     Option("connect_each", SWITCH, GENERATOR, "A new connection for every transaction.",
            default=False, flag=True),
@@ -278,14 +277,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("profile", TEXT, SERVER, "Named settings of a managed server: pi-4gb, or a file.",
            metavar="NAME|FILE", whole=True, follows=_SERVER),
     Option("beside", TEXT, BACKGROUND,
-           "Another workload at the same time: 'reporting node=standby1 rate=1/s'.",
+           "Background workload: 'reporting node=standby1 rate=1/s'.",
            metavar="'WORKLOAD NAME=LEVEL...'", several=True, factor=False, follows=_LAYOUT,
            type="Mapping[str, Mapping[str, Any]]"),
     Option("target_node", TEXT, TOPOLOGY,
            "A server that belongs to the --target: standby1, ..., or its pool.",
            metavar="NAME=DSN", several=True, factor=False, type="Mapping[str, str]"),
 )  # fmt: skip
-# Options of commands that are of no trial. keyword: what a command calls the value.
+# Options of commands that do not belong to a trial. keyword: the command's name of the value.
 OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("file", TEXT, WORKLOAD,
            "A script of pgbench's language; -: the standard input. Without a workload it runs in"
@@ -295,62 +294,64 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            metavar="PATTERN", several=True, keyword="inputs"),
     Option("rows", TEXT, WORKLOAD, "A query that counts what the command has loaded.",
            metavar="SQL"),
-    Option("from_database", TEXT, WORKLOAD, "Measure a copy of this database, not our data.",
+    Option("from_database", TEXT, WORKLOAD, "Measure a copy of this database, not generated data.",
            metavar="NAME|DSN"),
     Option("trust", SWITCH, WORKLOAD, "The folders of workloads may execute programs; their content"
            " is not asked about again.", flag=True, rare=True),
     Option("new", TEXT, WORKLOAD, "Write a commented experiment file, and stop.", metavar="FILE"),
     Option("schema", SWITCH, WORKLOAD, "Print the JSON Schema of experiment files, and stop.",
            flag=True, rare=True),
-    Option("in", TEXT, WORKLOAD, "Whose levels A and B are, where they are levels.",
+    Option("in", TEXT, WORKLOAD, "The experiment with A and B, if they are levels.",
            metavar="EXPERIMENT", default="last", keyword="of"),
     Option("where", TEXT, WORKLOAD,
            "Only where other factors have these levels. [default: a forecast for each]",
            metavar="FACTOR=LEVEL,...", keyword="chosen"),
-    Option("experiment", TEXT, WORKLOAD, "Those of this experiment: name, id, last.",
+    Option("experiment", TEXT, WORKLOAD, "Only runs of this experiment: name, id, last.",
            metavar="NAME"),
     Option("experiments", SWITCH, WORKLOAD, "List experiments, not runs.", short="-E", flag=True),
     Option("seventh", _one_of("lag", "retries"), WORKLOAD,
-           "What the 7th of 7 columns of a log is, where no report says it."),
+           "Meaning of the 7th of 7 columns of a log, if no report shows it."),
     Option("log", TEXT, WORKLOAD,
            "A log of the server, whose parameters are used: stderr's, .csv or .json.",
            metavar="FILE", several=True, keyword="logs"),
     Option("top", _whole(1, 1000), WORKLOAD,
-           "How many statements at most, those that count most.", metavar="N", default=100),
+           "Maximum number of statements; the most important ones.", metavar="N", default=100),
     Option("size", TEXT, LOAD, "Size of the file. [default: 256MB; 32MB with --quick]",
            metavar="SIZE"),
     Option("runs", _whole(3, 99), LOAD, "Runs of each job of the card.", metavar="N", default=3),
     Option("trials", _whole(1), LOAD, "Trials of each cell. [default: 1]", metavar="N"),
-    Option("within", DURATION, LOAD, "Time budget of each machine instead, spent on trials where"
-           " they decide.", metavar="TIME"),
-    Option("quick", SWITCH, LOAD, "Seconds instead of minutes, and indicative only.", flag=True),
-    Option("strict", SWITCH, LOAD, "More trials, and twice the time.", flag=True),
+    Option("within", DURATION, LOAD, "Time budget of each machine instead, spent where trials"
+           " decide.", metavar="TIME"),
+    Option("quick", SWITCH, LOAD, "Seconds instead of minutes, for an indicative answer.",
+           flag=True),
+    Option("strict", SWITCH, LOAD, "More trials, in twice the time.", flag=True),
     Option("soak", DURATION, LOAD,
-           "How long 0.9 of what meets it runs at the end; 0: not at all.", metavar="TIME",
+           "Length of the final trial at 0.9 of the proved load; 0: none.", metavar="TIME",
            default="10min", rare=True),
     Option("pairs", _whole(8), LOAD,
-           "Maximum number of pairs, looked at three times from 24 on. [default: 24]", metavar="N"),
+           "Maximum number of pairs; from 24 on with three interim analyses. [default: 24]",
+           metavar="N"),
     Option("same", _whole(0), LOAD,
-           "Pairs of A with itself: what the place itself tells apart. [default: 8]", metavar="N",
+           "Pairs of A with itself, which show the noise of the machine. [default: 8]", metavar="N",
            rare=True),
     Option("yes", SWITCH, LOAD, "Do not ask.", flag=True, rare=True),
     Option("missed", TEXT, GOAL, "The share that may miss -L. [default: 5%]", metavar="SHARE"),
     Option("goal", TEXT, GOAL, "Or a bound on a quantile: 'p99 <= 250ms'.", metavar="GOAL",
            keyword="quantile"),
-    Option("by", _one_of("rate", "users", "clients"), GOAL, "What a load is counted in. [default:"
+    Option("by", _one_of("rate", "users", "clients"), GOAL, "Unit of the load. [default:"
            " users with --pace, clients with --rate-per-client or --think-time, else rate]"),
-    Option("fail_if", TEXT, GOAL, "Exit code 30 if it is so.", metavar="CONDITION"),
+    Option("fail_if", TEXT, GOAL, "Exit with code 30 if this is true.", metavar="CONDITION"),
     Option("metric", _one_of("rate", "mean", "p50", "p95", "p99", "p99.9", "missed"), GOAL,
-           "What decides: rate, mean, p50, p95, p99, p99.9 or missed.", metavar="METRIC",
+           "Metric to compare: rate, mean, p50, p95, p99, p99.9 or missed.", metavar="METRIC",
            default="rate"),
-    Option("also", TEXT, GOAL, "Others beside it, separated by commas.", metavar="METRICS",
+    Option("also", TEXT, GOAL, "Additional metrics, separated by commas.", metavar="METRICS",
            rare=True),
     Option("delta", TEXT, GOAL,
            "A difference that does not matter. [default: 2%; missed 0.5%]", metavar="SHARE"),
     Option("factor", TEXT, GOAL,
-           "What is compared, where runs are: variant, set.work_mem, server, ...", metavar="NAME",
+           "Factor to compare, of runs: variant, set.work_mem, server, ...", metavar="NAME",
            several=True, keyword="factors"),
-    Option("anyway", SWITCH, GOAL, "Also where they differ in more than that.", flag=True,
+    Option("anyway", SWITCH, GOAL, "Compare even if they differ in other factors.", flag=True,
            rare=True),
     Option("output", TEXT, OUTPUT, "Write the report too: .html, .md, .json, ...", short="-o",
            metavar="FILE"),
@@ -362,19 +363,20 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("summary", TEXT, OUTPUT,
            "Append the verdict to FILE as Markdown, such as $GITHUB_STEP_SUMMARY.", metavar="FILE",
            rare=True),
-    Option("limit", _whole(1), OUTPUT, "How many at most.", short="-n", metavar="N", default=20),
+    Option("limit", _whole(1), OUTPUT, "Maximum number.", short="-n", metavar="N", default=20),
     Option("count", _whole(1), OUTPUT, "End after N lines.", short="-n", metavar="N"),
-    Option("no_values", SWITCH, OUTPUT, "Write no values of the database but numbers.", flag=True),
-    Option("json", SWITCH, OUTPUT, "As JSON on stdout.", flag=True, keyword="as_json"),
-    Option("verbose", SWITCH, OUTPUT, "Every sentence and table, not one screen.", short="-v",
+    Option("no_values", SWITCH, OUTPUT, "Write no values of the database except numbers.",
            flag=True),
-    Option("dry_run", SWITCH, OUTPUT, "Say what it would take, and stop.", flag=True),
-    Option("progress", _whole(0), OUTPUT, "How often to tell; 0: never.", short="-P",
-           metavar="SECONDS"),
+    Option("json", SWITCH, OUTPUT, "Print JSON on stdout.", flag=True, keyword="as_json"),
+    Option("verbose", SWITCH, OUTPUT, "Print every sentence and table, not one screen.", short="-v",
+           flag=True),
+    Option("dry_run", SWITCH, OUTPUT, "Print the expected time and size, and stop.", flag=True),
+    Option("progress", _whole(0), OUTPUT, "Interval between progress reports; 0: none.",
+           short="-P", metavar="SECONDS"),
     Option("version", TEXT, SERVER, "As --server of run: 15, package:15.", metavar="VERSION",
            keyword="wanted"),
     Option("host_file", TEXT, SERVER,
-           "What the server's machine costs: price, watts, a card's endurance. [default, on this"
+           "Costs of the server's machine: price, watts, a card's endurance. [default, on this"
            " machine: $PGPACES_HOST_FILE, else host.toml in the data folder]", metavar="FILE"),
     Option("allow_alter_system", SWITCH, SERVER, "On --target; settings are put back.", flag=True),
     Option("restart_command", TEXT, SERVER, "Restarts the server of --target.", metavar="COMMAND"),
@@ -384,34 +386,35 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            " $PGPACES_STORE, else results.db in the data folder]", metavar="FILE|DSN",
            keyword="store_path"),
     Option("on_store_error", _one_of("continue", "stop"), STORE,
-           "While the store takes nothing: go on in memory, or end the trial.", default="continue"),
-    Option("name", TEXT, STORE, "What the experiment is called.", metavar="NAME"),
-    Option("remove", SWITCH, STORE, "Take it from them, or from all that have it.", flag=True),
+           "While the store refuses writes: go on in memory, or end the trial.",
+           default="continue"),
+    Option("name", TEXT, STORE, "Name of the experiment.", metavar="NAME"),
+    Option("remove", SWITCH, STORE, "Remove the tag from these runs, or from all.", flag=True),
     Option("tag", TEXT, STORE, "Give the run this tag.", metavar="NAME"),
 )}  # fmt: skip
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 FACTORS: Mapping[str, Option] = {option.name: option for option in OPTIONS if option.factor}
-# Families of levels, each with a name of its own after the dot.
+# Families of levels, with a free name after the dot.
 FAMILIES: Mapping[str, str] = {
     "set": "A setting of the server, applied in the least intrusive way: `set.work_mem`.",
     "define": "A variable of the scripts: `define.hot`.",
     "latency_limit": "The limit of one script: `latency_limit.by_fk1`.",
     "node": "The node that one script goes to: `node.by_fk1`.",
-    "beside": "Another workload at the same time, by a name: `beside.reporting.rate`.",
+    "beside": "A background workload, by a name: `beside.reporting.rate`.",
 }
 
 
 def alone(word: str) -> tuple[str, ...]:
-    """The names of options of which one is enough: kinds of load, lengths."""
+    """The names of options that replace each other: kinds of load, lengths."""
     return tuple(option.name for option in OPTIONS if option.alone == word)
 
 
 def follows(factor: str) -> tuple[str, ...]:
-    """Names of differences that a factor makes beside its own, or how they begin."""
-    known = BY_NAME.get("variant" if factor == "workload" else factor)
-    return () if known is None else known.follows
+    """Names of differences, or prefixes, that a factor implies in addition to its own."""
+    option = BY_NAME.get("variant" if factor == "workload" else factor)
+    return () if option is None else option.follows
 
 
 def defaults() -> dict[str, Any]:
-    """What is asked for where an option is not given."""
+    """The values of options that are not specified."""
     return {option.name: () if option.several else option.default for option in OPTIONS}

@@ -245,7 +245,7 @@ class TrialPlan(Struct, frozen=True):
         self._check_start_every()
         if self.policy == "skip" and self.load.model == "closed":
             raise PlanError(
-                "policy skip needs a rate: a closed load has no schedule to fall behind",
+                "policy skip needs a rate: a closed load has no schedule, so nothing is late",
                 "add --rate, or use --policy run",
             )
         if self.kill_switch is not None and not 1 < self.kill_switch < math.inf:

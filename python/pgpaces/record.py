@@ -1,14 +1,15 @@
-"""The record of a second: what became known in it, each number declared once.
+"""The record of a second: the outcomes that became known in it, each number declared once.
 
-A declaration says how a number is merged over loads, whether the store keeps it and what it may be.
-From it follow the columns of the store, reading and writing them, merging, the copy of what the
-engine tells, and validation of what was read. A new number is a line here, a migration, and what
-measures it. Knows no store and no engine.
+A declaration specifies how a number is merged over loads, whether it is stored, and its range. The
+columns of the store, reading and writing them, merging, copying from the engine, and validation
+follow from it. A new number needs a line here, a migration, and its measurement. Knows no store and
+no engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct, field
@@ -22,10 +23,10 @@ Record = TypeVar("Record", "Interval", "Tally", "StatementTally")
 
 
 class FieldRule(Struct, frozen=True):
-    """How a field of the record is handled.
+    """The properties of a field of the record.
 
-    merge: its values in several loads of one second, as one. stored: the store keeps it. small: it
-    fits into 32 bits. signed: it may be negative. key: it tells records of one second apart.
+    merge: combines the values of several loads in one second. stored: it has a column. small: it
+    fits into 32 bits. signed: it may be negative. key: part of the key within a second.
     """
 
     merge: Merge | None = None
@@ -35,12 +36,12 @@ class FieldRule(Struct, frozen=True):
     key: bool = False
 
 
-def _joined(found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    return tuple(each for part in found for each in part)
+def _joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(chain.from_iterable(parts))
 
 
-def _once(found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(_joined(found)))
+def _once(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(parts)))
 
 
 _Key = Annotated[int, FieldRule(small=True, key=True)]
@@ -54,11 +55,11 @@ _ByThread = Annotated[tuple[int, ...], FieldRule()]
 
 
 class Tally(Struct, frozen=True):
-    """What became known in one second about one script's transactions of one due second.
+    """Outcomes that became known in one second, of one script's transactions of one due second.
 
     due = on_time + late + skipped + sum(failed) + unfinished, summed over all tallies of a due
-    second and script, when the trial is over. failed: by SQLSTATE. retried: how many, of those that
-    succeeded or failed, were tried more than once. retries: tries after the first, of all.
+    second and script, when the trial is over. failed: by SQLSTATE. retried: the number, of those
+    that succeeded or failed, with more than one try. retries: tries after the first, of all.
     """
 
     due_second: _SignedKey
@@ -79,7 +80,7 @@ class Tally(Struct, frozen=True):
 class StatementTally(Struct, frozen=True):
     """Times of one command of a script that ended in one second.
 
-    failed: failures that ended their transaction. retries: failures after which it was tried again.
+    failed: failures that ended their transaction. retries: failures followed by another try.
     """
 
     script: _Key
@@ -90,18 +91,18 @@ class StatementTally(Struct, frozen=True):
 
 
 class Interval(Struct, frozen=True):
-    """What became known in one second; second 0 begins the measured part.
+    """The record of one second; second 0 begins the measured part.
 
     cpu_ns: CPU time of each worker thread. dispatch: lag of transactions whose client was idle
     when they were due. in_flight_ns: integral of transactions in flight. ended_ns: its end.
-    pending_ns: integral of what is due and not done; waited_ns: for how long what ended had been
-    due; both 0 in a closed load.
-    connect_ns: what connecting and disconnecting took, where every transaction has a connection of
-    its own. aborted: the thread of each client that gave up. lines: level (error, warning, info, or
-    plain for what wants no prefix) and text of what is to be told at once, in pgbench's words.
+    pending_ns: integral of due and unfinished transactions; waited_ns: time from due to end of
+    those that ended; both 0 in a closed load.
+    connect_ns: time to connect and disconnect, if every transaction has its own connection.
+    aborted: the thread of each client that gave up. lines: level (error, warning, info, or plain
+    for one without prefix) and text of lines to print immediately, in pgbench's words.
     outages: clients that got a lost connection back. outage_ns_max: the longest of these outages,
     and of those that last when the run ends. down: clients without a connection at its end.
-    some_down_ns, all_down_ns: for how long of it one client at least was without, and all were.
+    some_down_ns, all_down_ns: how long at least one client was without a connection, and all were.
     """
 
     second: _SignedKey
@@ -128,7 +129,7 @@ class Interval(Struct, frozen=True):
 
 
 class Declared(Struct, frozen=True):
-    """A field with its type and what is declared of it."""
+    """A field with its type and its rule."""
 
     name: str
     type: Any
@@ -136,7 +137,7 @@ class Declared(Struct, frozen=True):
 
     @property
     def is_times(self) -> bool:
-        """Whether it is a distribution, which the store keeps in several columns."""
+        """Whether it is a distribution, which has several columns in the store."""
         return self.type is Times
 
 
@@ -179,15 +180,15 @@ def copied(kind: type[Record], source: Any) -> Record:
 
 
 def row(record: Interval | Tally | StatementTally) -> dict[str, Any]:
-    """What the store keeps of a record, by column."""
-    found: dict[str, Any] = {}
+    """The stored values of a record, by column."""
+    values: dict[str, Any] = {}
     for one in declared(type(record)):
         value = getattr(record, one.name)
         if one.is_times:
-            found |= {f"{one.name}_{name}": getattr(value, name) for name in TIMES}
+            values |= {f"{one.name}_{name}": getattr(value, name) for name in TIMES}
         elif one.rule.stored:
-            found[one.name] = _plain(value)
-    return found
+            values[one.name] = _plain(value)
+    return values
 
 
 def _plain(value: Any) -> Any:
@@ -196,14 +197,14 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def of_row(kind: type[Record], found: Mapping[Any, Any]) -> Record:
+def of_row(kind: type[Record], row: Mapping[Any, Any]) -> Record:
     """The record of a row, without its parts."""
     values: dict[str, Any] = {}
     for one in declared(kind):
         if one.is_times:
-            values[one.name] = Times(*(found[f"{one.name}_{name}"] for name in TIMES))
+            values[one.name] = Times(*(row[f"{one.name}_{name}"] for name in TIMES))
         elif one.rule.stored:
-            values[one.name] = _frozen(found[one.name])
+            values[one.name] = _frozen(row[one.name])
     return kind(**values)
 
 
@@ -215,7 +216,7 @@ def _frozen(value: Any) -> Any:
 
 
 class Offset(Struct, frozen=True):
-    """Where the numbers of a load's scripts and threads begin among those of all."""
+    """The offset of the numbers of a load's scripts and threads among those of all."""
 
     script: int
     thread: int
@@ -224,12 +225,12 @@ class Offset(Struct, frozen=True):
 def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: bool) -> Interval:
     """One second of several loads. threads: of all of them.
 
-    down: clients of all of them; all_down_ns: every one of them had none. everyone: every load is
-    among the parts; where some have ended, what is left of the others is no outage of all.
+    down: clients of all of them; all_down_ns: no client had a connection. everyone: every load is
+    among the parts; if some have ended, an outage of the others is not one of all.
     """
-    found = [part for _, part in parts]
+    intervals = [part for _, part in parts]
     values = {
-        one.name: one.rule.merge([getattr(part, one.name) for part in found])
+        one.name: one.rule.merge([getattr(part, one.name) for part in intervals])
         for one in declared(Interval)
         if one.rule.merge is not None
     }
@@ -238,7 +239,7 @@ def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: 
         cpu_ns[offset.thread : offset.thread + len(part.cpu_ns)] = part.cpu_ns
     return Interval(
         **values | ({} if everyone else {"all_down_ns": 0}),
-        second=found[0].second,
+        second=intervals[0].second,
         tallies=_moved((offset, part.tallies) for offset, part in parts),
         statements=_moved((offset, part.statements) for offset, part in parts),
         cpu_ns=tuple(cpu_ns),
@@ -247,8 +248,8 @@ def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: 
 
 
 def _moved(parts: Iterable[tuple[Offset, Sequence[Part]]]) -> tuple[Part, ...]:
-    def each() -> Iterator[Part]:
-        for offset, tallies in parts:
-            yield from (replace(tally, script=tally.script + offset.script) for tally in tallies)
-
-    return tuple(each())
+    return tuple(
+        replace(tally, script=tally.script + offset.script)
+        for offset, tallies in parts
+        for tally in tallies
+    )

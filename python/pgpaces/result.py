@@ -1,6 +1,6 @@
-"""What was measured, as frozen values: trials, counts, estimates, what was seen of servers.
+"""Results as frozen values: trials, counts, estimates, observations of servers.
 
-Knows where none of it came from. Its seconds are in record.py.
+Knows no source of them. The seconds of a trial are in record.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from pgpaces.facts import Count, HostFacts, PlanFacts, ServerFacts, WorkloadFacts
@@ -24,8 +24,8 @@ CLASSES = ("on_time", "late", "skipped", "failed", "unfinished")
 class Estimate(Struct, frozen=True):
     """A number with its 95% interval: value, low, high in the same unit; n observations.
 
-    Infinity is above every value: what did not succeed ranks there. An interval from minus to plus
-    infinity says nothing: there are too few observations for one, it is not estimable.
+    Infinity is above every value: the rank of what did not succeed. An interval from minus to plus
+    infinity means that there are too few observations for an interval.
     """
 
     value: float
@@ -40,15 +40,15 @@ class Estimate(Struct, frozen=True):
 
     @property
     def estimable(self) -> bool:
-        """Whether the interval says anything."""
+        """Whether there is an interval."""
         return self.low != -math.inf
 
 
 class Finding(Struct, frozen=True):
     """A finding about a trial, with its severity.
 
-    source: where it comes from (generator, warm-up, flatness, a sensor). invalid: the numbers
-    cannot be believed. value, unit: the number in the text, if there is one.
+    source: its origin (generator, warm-up, flatness, a sensor). invalid: the numbers are not
+    trustworthy. value, unit: the number in the text, if there is one.
     """
 
     source: str
@@ -75,7 +75,7 @@ class Counts(Struct, frozen=True):
 
     @property
     def pending(self) -> int:
-        """Due and still without an outcome; 0 when a trial is over."""
+        """Due and without an outcome yet; 0 when a trial is over."""
         return self.due - self.ended
 
     @property
@@ -98,10 +98,10 @@ def counts(tallies: Iterable[Tally]) -> Counts:
 
 
 class Place(Struct, frozen=True):
-    """Where in an experiment a trial stands.
+    """The place of a trial in an experiment.
 
     experiment: its id. cell: the cell's key. levels: of each factor, as written. block: from 1.
-    attempt: 1, or 2 where a failed one was run again.
+    attempt: 1, or 2 for the repetition of a failed trial.
     """
 
     experiment: str
@@ -112,7 +112,7 @@ class Place(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True):
-    """What a sensor read in one second of a trial; differences belong to the second they end in.
+    """A reading of a sensor in one second of a trial; a difference belongs to its last second.
 
     source: database, checkpoints, wal, host, ...; name: within the source. second 0 begins the
     measured part.
@@ -126,11 +126,11 @@ class Sample(Struct, frozen=True):
 
 
 class Explained(Struct, frozen=True):
-    """How one statement was executed: one EXPLAIN (ANALYZE), with parameters of its script.
+    """The plan of one statement: one EXPLAIN (ANALYZE), with parameters of its script.
 
-    script, command: which, as in the workload. shape: a hash of nodes, relations and indexes,
-    without costs and times, so that plans compare. workers planned and launched, spilled bytes
-    to disk, all over the plan. plan: JSON text as the server gave it. analyzed: it was executed.
+    script, command: numbers in the workload. shape: a hash of nodes, relations and indexes,
+    without costs and times, to compare plans. Workers planned and launched, bytes spilled to disk:
+    sums over the plan. plan: JSON text from the server. analyzed: it was executed.
     """
 
     script: Count
@@ -145,7 +145,7 @@ class Explained(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """How far a counter of a server went, from the start of the measured part to the load's end."""
+    """The increase of a server's counter, from the start of the measured part to the load's end."""
 
     source: str
     name: str
@@ -154,7 +154,7 @@ class Moved(Struct, frozen=True):
 
 
 class Executed(Struct, frozen=True):
-    """What one statement did on a server beside a trial, its warm-up too, by pg_stat_statements.
+    """The work of one statement on a server during a trial and its warm-up, by pg_stat_statements.
 
     text: normalized by the server. load: the role of the load executed it. Blocks: found in the
     server's cache, and read.
@@ -171,9 +171,9 @@ class Executed(Struct, frozen=True):
 
 
 class Grown(Struct, frozen=True):
-    """A table with its TOAST, or an index: its size before and behind a trial, warm-up too.
+    """A table with its TOAST, or an index: its size before a trial's warm-up and after the trial.
 
-    dead: tuples that are dead, of a table, as far as the server has counted them.
+    dead: dead tuples of a table by the server's count.
     """
 
     name: str
@@ -185,11 +185,11 @@ class Grown(Struct, frozen=True):
 
 
 class Blocked(Struct, frozen=True):
-    """Sessions that waited for a lock which another had or wanted before them.
+    """Sessions that waited for a lock which another session held or requested before them.
 
-    waiting, blocking: "load", or the application's name. mode: of the lock that was waited for.
-    state: of the blocker's session. statement: its first characters; empty where it is hidden.
-    seen: in so many looks, at most one a second, from first_s to last_s.
+    waiting, blocking: "load", or the application's name. mode: of the awaited lock. state: of the
+    blocking session. statement: its first characters; empty if it is hidden. samples: the number of
+    samples with it, at most one a second, from first_s to last_s.
     """
 
     waiting: str
@@ -198,16 +198,16 @@ class Blocked(Struct, frozen=True):
     blocking: str
     state: str
     statement: str
-    seen: int
+    samples: int = field(name="seen")
     first_s: int
     last_s: int
 
 
 class WaitEvent(Struct, frozen=True):
-    """What sessions waited for that executed something: "CPU" without an event is no wait event.
+    """A wait event of active sessions; "CPU" without an event: they did not wait.
 
-    who: the load, or others. sessions: so many were seen in it, summed over all looks from second 0
-    on.
+    who: the load, or others. sessions: the number with this event, summed over all samples from
+    second 0 on.
     """
 
     who: Literal["load", "others"]
@@ -217,9 +217,9 @@ class WaitEvent(Struct, frozen=True):
 
 
 class Waits(Struct, frozen=True):
-    """Wait events in each tenth of a second. looks: in so many of them, from second 0 on.
+    """Wait events in each tenth of a second. looks: the number of samples from second 0 on.
 
-    tenths: how many sessions were in which event in which tenth; answers/waits.py reads it.
+    tenths: the number of sessions by event and tenth; answers/waits.py reads it.
     """
 
     looks: Count = 0
@@ -228,7 +228,7 @@ class Waits(Struct, frozen=True):
 
 
 class Observed(Struct, frozen=True):
-    """What was seen of one server beside a trial that is no sample. node: "" of the only one."""
+    """Observations of one server during a trial, other than samples. node: "" if it is the only."""
 
     node: str = ""
     moved: tuple[Moved, ...] = ()
@@ -239,12 +239,11 @@ class Observed(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True):
-    """One run of one cell: what was asked, where, when, and every interval.
+    """One run of one cell: its plan, place and time, and every interval.
 
-    measured_ns: how long the measured part lasted.
-    findings: what sensors and the pipeline found; what the numbers themselves tell is not in it.
-    place: in an experiment, if it is part of one. samples: of the sensors. explained: how its
-    statements were executed. observed: what else was seen of each server.
+    measured_ns: length of the measured part. findings: of sensors and the pipeline, without those
+    that follow from the numbers. place: in an experiment, if any. samples: of the sensors.
+    explained: plans of its statements. observed: other observations of each server.
     """
 
     id: str

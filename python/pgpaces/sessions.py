@@ -1,9 +1,9 @@
-"""Administrative sessions: the one place that opens them, and what makes text of them `str`.
+"""Administrative sessions: the only module that opens them, and converts their text to `str`.
 
-Text is UTF-8 wherever the server can convert to it. A database in SQL_ASCII converts nothing: its
-bytes are taken as UTF-8, and those that are none as surrogates (PEP 383), which go back to the
-server as the bytes that they were. Connections of a load are not made here: theirs is the client
-encoding that libpq's rules give.
+Text is UTF-8 if the server can convert to it. A database in SQL_ASCII converts nothing: its bytes
+are read as UTF-8, and invalid ones become surrogates (PEP 383), which go back to the server as the
+same bytes. Connections of a load are not opened here: they have the client encoding by libpq's
+rules.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ def connect(
     """A session whose text is `str`, whatever the encoding of its database.
 
     keywords: libpq's. A client encoding in them, in PGCLIENTENCODING, or set for the role or the
-    database has no effect, except with as_the_load, which takes text as the load's connections do.
-    Raises psycopg.Error, and ServerError for keywords that libpq cannot be given.
+    database has no effect, except with as_the_load: then text is as in the load's connections.
+    Raises psycopg.Error, and ServerError for keywords that are not UTF-8.
     """
-    given: dict[str, Any] = {**keywords, "application_name": application}
+    options: dict[str, Any] = {**keywords, "application_name": application}
     if not as_the_load:
-        given["client_encoding"] = "UTF8"
+        options["client_encoding"] = "UTF8"
     try:
-        made: Session = psycopg.connect(
-            autocommit=autocommit, prepare_threshold=prepare_threshold, **given
+        session: Session = psycopg.connect(
+            autocommit=autocommit, prepare_threshold=prepare_threshold, **options
         )
     except UnicodeEncodeError:
-        odd = {name: value for name, value in given.items() if _is_odd(value)}
+        odd = {name: value for name, value in options.items() if _is_odd(value)}
         raise ServerError(
             f"the connection has bytes that are not UTF-8 in {', '.join(odd)}",
             "administrative sessions need names in UTF-8: rename the database or the role",
         ) from None
-    if not as_the_load and made.info.parameter_status("server_encoding") == "SQL_ASCII":
-        # As UTF-8 the server would refuse bytes that are none, in either direction.
-        _convert_nothing(made)
-    return with_text(made)
+    if not as_the_load and session.info.parameter_status("server_encoding") == "SQL_ASCII":
+        # With UTF8 the server would refuse invalid bytes, in either direction.
+        _convert_nothing(session)
+    return with_text(session)
 
 
 def _convert_nothing(session: Session) -> None:
@@ -62,7 +62,7 @@ def _convert_nothing(session: Session) -> None:
 
 
 def with_text(session: Session) -> Session:
-    """The session, whose text is `str` from now on in SQL_ASCII and without a codec in Python."""
+    """The session, with text as `str` also in SQL_ASCII and in encodings that Python lacks."""
     try:
         session.info.encoding  # noqa: B018
     except psycopg.NotSupportedError:
@@ -76,9 +76,9 @@ def with_text(session: Session) -> Session:
 
 
 def encoding_of(session: Session) -> str:
-    """Python's name of the encoding that the server's words have in a session."""
-    found = session.info.encoding
-    return "utf-8" if found == "ascii" else found
+    """Python's name of the encoding of the server's messages in a session."""
+    encoding = session.info.encoding
+    return "utf-8" if encoding == "ascii" else encoding
 
 
 def _is_odd(value: object) -> bool:
@@ -86,7 +86,7 @@ def _is_odd(value: object) -> bool:
 
 
 class Identifier(sql.Identifier):
-    """A name in a statement; psycopg's own takes no character beyond ASCII in SQL_ASCII."""
+    """A name in a statement; psycopg's class refuses non-ASCII characters in SQL_ASCII."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(*names)
@@ -105,7 +105,7 @@ class _Text(Loader):
 
 
 class _Unknown(Dumper):
-    """`str` as text of a type that the server finds out, as psycopg's own default."""
+    """`str` as text whose type the server infers, as in psycopg's default."""
 
     def dump(self, obj: str) -> bytes:
         if "\0" in obj:
@@ -118,7 +118,7 @@ class _AsText(_Unknown):
 
 
 class _Cursor(psycopg.Cursor[Row]):
-    """A cursor that sends and tells names beyond ASCII also in SQL_ASCII."""
+    """A cursor with non-ASCII names in statements and messages also in SQL_ASCII."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
         """As psycopg's."""

@@ -1,4 +1,4 @@
-"""How the rate of a load changes over a trial: shapes as people write them, and their segments.
+"""How the rate of a load changes over a trial: shapes as typed, and their segments.
 
 A shape is a multiplier of the rate over time. Knows no rate, no engine and no clock.
 """
@@ -30,8 +30,8 @@ GRAMMAR = "constant, steps:0.5:1:2, ramp:0.5:2, burst:4:10s:1min or day"
 class Shape(Struct, frozen=True):
     """A multiplier of the rate over a trial.
 
-    text: as it was written. multipliers: those of steps, the two ends of a ramp, that of a burst.
-    burst_ns, every_ns: how long a burst is, and the time from one end of a burst to the next.
+    text: as typed. multipliers: those of steps, the two ends of a ramp, that of a burst.
+    burst_ns, every_ns: the length of a burst, and the time from the end of a burst to the next end.
     """
 
     text: str
@@ -40,7 +40,7 @@ class Shape(Struct, frozen=True):
     every_ns: int = 0
 
     def __str__(self) -> str:
-        """As it was written."""
+        """As typed."""
         return self.text
 
     @property
@@ -56,17 +56,17 @@ class Shape(Struct, frozen=True):
         return max(self.multipliers) if self.kind != "burst" else max(1.0, *self.multipliers)
 
     def segments(self, duration_ns: int) -> tuple[Segment, ...]:
-        """The shape over a measured part of this length; nothing where the rate does not change.
+        """The shape over a measured part of this length; empty for a constant rate.
 
-        Raises PlanError where it does not fit into it.
+        Raises PlanError if it does not fit into it.
         """
-        made: dict[str, Callable[[int], tuple[Segment, ...]]] = {
+        kinds: dict[str, Callable[[int], tuple[Segment, ...]]] = {
             "steps": self._steps,
             "ramp": self._ramp,
             "burst": self._bursts,
             "day": _day,
         }
-        return made[self.kind](duration_ns) if self.kind in made else ()
+        return kinds[self.kind](duration_ns) if self.kind in kinds else ()
 
     def _steps(self, duration_ns: int) -> tuple[Segment, ...]:
         count = len(self.multipliers)
@@ -82,7 +82,7 @@ class Shape(Struct, frozen=True):
         calm_ns = self.every_ns - self.burst_ns
         if duration_ns <= calm_ns:
             raise PlanError(
-                f"shape {self}: the first burst would begin behind the end of the trial",
+                f"shape {self}: the first burst would begin after the end of the trial",
                 "run longer, or give a shorter period",
             )
         if count > _BURSTS_MAX:
@@ -91,14 +91,14 @@ class Shape(Struct, frozen=True):
                 "give a longer period",
             )
         (high,) = self.multipliers
-        found: list[Segment] = []
+        segments: list[Segment] = []
         for begin in range(0, duration_ns, self.every_ns):
-            found += [(begin, 1.0, 1.0), (begin + calm_ns, high, high)]
-        return tuple(segment for segment in found if segment[0] < duration_ns)
+            segments += [(begin, 1.0, 1.0), (begin + calm_ns, high, high)]
+        return tuple(segment for segment in segments if segment[0] < duration_ns)
 
 
 def _day(duration_ns: int) -> tuple[Segment, ...]:
-    """A day squeezed into the trial: m(t) = 1 - 0.8 cos(2 pi t / T), from night to night.
+    """A day compressed into the trial: m(t) = 1 - 0.8 cos(2 pi t / T), from night to night.
 
     t: time from the beginning of the measured part; T: its length, in the same unit. 0.2 at t = 0
     and T, 1.8 at T/2; its mean is 1, also of the chords that are drawn between its knots.
@@ -118,7 +118,7 @@ _DAY = Shape("day")
 
 
 def parse(text: str) -> Shape:
-    """The shape that a text means: `constant`, `steps:0.5:1:2` (equal parts of the trial),
+    """The shape of a text: `constant`, `steps:0.5:1:2` (equal parts of the trial),
     `ramp:0.5:2`, `burst:4:10s:1min` (10 s at 4x at the end of every minute, else 1x), `day`.
 
     Raises PlanError.

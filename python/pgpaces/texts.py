@@ -1,7 +1,7 @@
-"""Texts from files, the command line and servers, in whatever encoding they are there.
+"""Texts from files, the command line and servers, in any encoding.
 
-As `str` they are UTF-8; bytes that are none are surrogates (PEP 383), which become the bytes that
-they were when the text leaves.
+As `str` they are decoded from UTF-8; invalid bytes become surrogates (PEP 383), which turn back
+into the same bytes on output.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from pgpaces._engine import Histogram, histogram_count, histogram_counts
 class Times(Struct, frozen=True):
     """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2).
 
-    Without a histogram, although something was counted, its shape is not known: what was imported
-    as sums. A maximum of 0 is then not known either.
+    With a count and without a histogram (imported sums) its shape is not known. A maximum of 0 is
+    then not known either.
     """
 
     count: int = 0
@@ -30,12 +30,12 @@ class Times(Struct, frozen=True):
 
     @property
     def mean_ns(self) -> float | None:
-        """The mean, or None of nothing."""
+        """The mean; None without times."""
         return self.sum_ns / self.count if self.count else None
 
     @property
     def stddev_ns(self) -> float | None:
-        """The standard deviation of all that was counted; None where it is not known."""
+        """The standard deviation of all times; None if it is not known."""
         mean = self.mean_ns
         if mean is None or not (self.shaped or self.square_sum):
             return None
@@ -43,7 +43,7 @@ class Times(Struct, frozen=True):
 
 
 def merge(parts: Iterable[Times]) -> Times:
-    """One distribution of several, of one trial; of no known shape, if one of them is."""
+    """The sum of several distributions of one trial; its shape is known if all shapes are."""
     histogram, shaped = Histogram(), True
     count = sum_ns = max_ns = 0
     square_sum = 0.0
@@ -71,12 +71,12 @@ def times_of(values_ns: Iterable[int]) -> Times:
 
 
 def counted(times: Times) -> int:
-    """How many times its histogram counts. ValueError where that cannot be read."""
+    """The number of times in its histogram. Raises ValueError if that is not readable."""
     return histogram_count(times.histogram)
 
 
 def counts_at_most(parts: Iterable[Times], values_ns: Sequence[int]) -> list[int]:
-    """How many times of all parts are at most as long as each of these, to 3 significant digits."""
+    """The number of times of all parts up to each of these values, to 3 significant digits."""
     sums = [0] * len(values_ns)
     for part in parts:
         for place, count in enumerate(histogram_counts(part.histogram, values_ns)):
@@ -87,19 +87,19 @@ def counts_at_most(parts: Iterable[Times], values_ns: Sequence[int]) -> list[int
 def value_at_rank(times: Times, rank: int) -> int | None:
     """The time with `rank` in ascending order, ns, from 1; None beyond the count.
 
-    Good to 3 significant digits; the last one is the exact maximum.
+    To 3 significant digits; the last one is the exact maximum.
     """
     return values_at_ranks(times, (rank,))[0]
 
 
-# Above this a histogram tells no time from another.
+# The upper end of the histogram: longer times are not distinguished.
 _LONGEST_NS = 3_600_000_000_000
 
 
 def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
-    """The times at several ranks; as value_at_rank. None where the shape is not known.
+    """The times at several ranks, as value_at_rank. None if the shape is not known.
 
-    None too for a time of more than an hour that is not the longest: how long it was is not known.
+    Also None for a time over one hour that is not the longest: its length is not known.
     """
     if not times.shaped:
         return [None] * len(ranks)
@@ -107,11 +107,11 @@ def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
     histogram.add(times.histogram)
 
     def at(rank: int) -> int | None:
-        found = histogram.value_at_rank(rank) if 0 < rank < times.count else None
         if rank == times.count > 0:
             return times.max_ns
-        if found is not None and found >= _LONGEST_NS < times.max_ns:
+        value = histogram.value_at_rank(rank) if 0 < rank < times.count else None
+        if value is not None and value >= _LONGEST_NS < times.max_ns:
             return None
-        return found and min(found, times.max_ns)
+        return value and min(value, times.max_ns)
 
     return [at(rank) for rank in ranks]

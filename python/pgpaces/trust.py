@@ -1,12 +1,13 @@
-"""Whether a workload's folder may execute programs: its user says so once, for what is in it.
+"""Whether a workload's folder may execute programs: its user confirms its content once.
 
-What shipped workloads and the user's own words execute is executed. Every other folder is read from
-a private copy, so that nothing which changes meanwhile is executed; its digest is that of the copy.
+Programs of shipped workloads and of the user's own options are executed. Every other folder is read
+from a private copy, so that later changes of the folder are not executed; its digest is that of the
+copy.
 
-HOME/trust/DIGEST          what was confirmed, by the digest of all files of a folder, or a script
-HOME/cache/folders/NAME    copies, as long as the pgpaces that uses them
+HOME/trust/DIGEST          confirmations, by the digest of all files of a folder, or a script
+HOME/cache/folders/NAME    copies, which exist as long as the pgpaces process that uses them
 
-What is not confirmed executes nothing: scripts run, and psql runs SQL without its own commands.
+An unconfirmed workload executes no programs: scripts run, and psql runs SQL without its commands.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from pgpaces.errors import TrustError, WorkloadError
 from pgpaces.home import home
 from pgpaces.workload import Workload, WorkloadScript
 
-# Of tools, and no part of a workload; what Python compiled it compiles again.
+# Folders of tools, and of files that Python compiles again.
 _LEFT_OUT = {".git", ".hg", ".svn", "__pycache__"}
-# So that no script has the digest of a folder, whatever it says.
+# Prefixes, so that no script has the digest of a folder, whatever its text.
 _FOLDER, _SCRIPT = b"pgpaces folder 1\n", b"pgpaces script 1\n"
-_COPY_BYTES = 64 * 2**20  # a file that is longer is linked, where that can be
+_COPY_BYTES = 64 * 2**20  # a larger file is linked, if possible
 _TOTAL_BYTES = 2**30
 _DEPTH = 64
 _CHUNK_BYTES = 2**20
 
 
 class Question(Struct, frozen=True):
-    """Whether a folder, or a script, may execute what it would; empty: nothing that was found."""
+    """May a folder, or a script, execute these actions? Empty: the search candidate none."""
 
     path: Path
     actions: tuple[Action, ...]
@@ -54,53 +55,53 @@ Consent = Callable[[Question], bool]
 
 
 def refuse(question: Question) -> bool:
-    """What is said where nobody is asked."""
+    """The answer without a user to ask."""
     return False
 
 
 def grant(question: Question) -> bool:
-    """What is said where the user trusts the workloads that are named."""
+    """The answer if the user trusts the workloads that are named."""
     return True
 
 
 def answer(trust: bool) -> Consent:
-    """What whoever says beforehand whether the workloads are trusted says when asked."""
+    """The answer of a caller who specifies in advance whether the workloads are trusted."""
     return grant if trust else refuse
 
 
 def of_typed(consent: Consent) -> Consent:
-    """The same where the user named every script: these may execute what they like."""
+    """Consent to every script, because the user named it; for folders as before."""
     return lambda question: question.path.is_file() or consent(question)
 
 
 def find(name: str, consent: Consent = refuse) -> Workload:
-    """The workload called `name`, to be run.
+    """The workload called `name`, ready to run.
 
-    consent: whether a folder that is not known may execute programs. Raises WorkloadError, and
-    TrustError where it may not.
+    consent: whether an unconfirmed folder may execute programs. Raises WorkloadError, and
+    TrustError if it may not.
     """
     folder, variant = workload.located(name)
-    found = workload.read(folder, variant)  # whose errors name the folder itself
-    if found.trusted:
-        return workload.performed(found)
+    candidate = workload.read(folder, variant)  # whose errors name the folder itself
+    if candidate.trusted:
+        return workload.performed(candidate)
     copy = _copied(folder)
     return _agreed(copy, workload.read(copy.folder, variant), consent)
 
 
 def variant(base: Workload, name: str, consent: Consent = refuse) -> Workload:
-    """Another variant of a workload. Raises WorkloadError where it has none, TrustError."""
-    found = workload.read(base.folder, name)
-    if found.trusted:
-        return workload.performed(found)
+    """Another variant of a workload. Raises WorkloadError if it does not exist, TrustError."""
+    candidate = workload.read(base.folder, name)
+    if candidate.trusted:
+        return workload.performed(candidate)
     copy = _COPIES.get(base.folder) or _copied(base.folder)
     return _agreed(copy, workload.read(copy.folder, name), consent)
 
 
 def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
     """A script that an experiment names. Raises WorkloadError, and TrustError as for folders."""
-    found = workload.read_script(path, weight)
-    if listed := actions.of_script(found):
-        text = found.text.encode(errors="surrogateescape")
+    read = workload.read_script(path, weight)
+    if listed := actions.of_script(read):
+        text = read.text.encode(errors="surrogateescape")
         digest = hashlib.sha256(_SCRIPT + text).hexdigest()
         if not _recorded(digest):
             if not consent(Question(Path(path), listed)):
@@ -109,17 +110,17 @@ def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
                     "read it; if you trust it, say --trust (in Python: trust=True)",
                 )
             _record(digest, Path(path), listed)
-    return found
+    return read
 
 
-def check(found: Workload) -> None:
-    """Raises TrustError for what would execute something and was not confirmed."""
-    if not found.trusted and next(actions.programs(found), None) is not None:
-        raise _refusal(found, found.folder)
+def check(candidate: Workload) -> None:
+    """Raises TrustError for an unconfirmed workload that would execute programs."""
+    if not candidate.trusted and next(actions.programs(candidate), None) is not None:
+        raise _refusal(candidate, candidate.folder)
 
 
 def confirm_made(folder: Path) -> None:
-    """Confirms a folder that was just made here, if it executes nothing and can be copied."""
+    """Confirms a folder that pgpaces just created, if it executes nothing and can be copied."""
     with contextlib.suppress(WorkloadError):
         copy = _copied(folder)
         if not actions.of_folder(workload.read(copy.folder)):
@@ -127,7 +128,7 @@ def confirm_made(folder: Path) -> None:
 
 
 class _Copy(Struct, frozen=True):
-    """A copy of a folder, and the digest of what it holds."""
+    """A copy of a folder, and the digest of its content."""
 
     folder: Path
     original: Path
@@ -135,26 +136,26 @@ class _Copy(Struct, frozen=True):
 
 
 _COPIES: dict[Path, _Copy] = {}
-# Where this process has its copies, by the home; and what holds that against other processes.
+# The folder of this process's copies, by the home; and the locks on it against other processes.
 _PLACES: dict[Path, Path] = {}
-_HELD: list[int] = []
+_LOCKS: list[int] = []
 _CONFIRMED: set[str] = set()
 
 
-def _agreed(copy: _Copy, found: Workload, consent: Consent) -> Workload:
-    executes = actions.of(found)
+def _agreed(copy: _Copy, candidate: Workload, consent: Consent) -> Workload:
+    executes = actions.of(candidate)
     if not (trusted := _recorded(copy.digest)):
-        listed = actions.of_folder(found) if executes else ()
+        listed = actions.of_folder(candidate) if executes else ()
         if trusted := consent(Question(copy.original, listed)):
             _record(copy.digest, copy.original, listed)
         elif executes:
-            raise _refusal(found, copy.original)
-    return workload.performed(replace(found, trusted=trusted, original=copy.original))
+            raise _refusal(candidate, copy.original)
+    return workload.performed(replace(candidate, trusted=trusted, original=copy.original))
 
 
-def _refusal(found: Workload, folder: Path) -> TrustError:
+def _refusal(candidate: Workload, folder: Path) -> TrustError:
     return TrustError(
-        f"workload {found.name} executes programs, and its folder was not confirmed",
+        f"workload {candidate.name} executes programs, and its folder was not confirmed",
         f"`pgpaces workload show {shlex.quote(str(folder))}` lists them; if you trust the folder,"
         " say --trust (in Python: trust=True)",
     )
@@ -165,7 +166,7 @@ def _recorded(digest: str) -> bool:
 
 
 def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
-    """Keeps that a content was confirmed; where nothing can be kept, the next run asks again."""
+    """Stores a confirmation; if that fails, the next run asks again."""
     _CONFIRMED.add(digest)
     lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", str(path)]
     lines += [f"{each.what}, {each.file}: {each.text}" for each in listed]
@@ -177,39 +178,35 @@ def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
 
 
 def _copied(folder: Path) -> _Copy:
-    """A copy of a folder's content as it is now. Raises WorkloadError."""
+    """A copy of a folder's present content. Raises WorkloadError."""
     original = folder.resolve()
     try:
         place = Path(tempfile.mkdtemp(dir=_place(), prefix=""))
-        made = place / original.name
-        copy = _Copy(made, original, _Copying(original, made).digest())
+        target = place / original.name
+        copy = _Copy(target, original, _Copying(original, target).digest())
     except OSError as error:
         raise WorkloadError(
             f"folder {folder} cannot be copied: {error}",
             "set PGPACES_HOME to a folder of yours on a disk with room",
         ) from None
-    # Of one content one copy is enough, however often it is asked for.
-    known = next((each for each in list(_COPIES.values()) if _same(each, copy)), None)
-    if known is not None:
-        shutil.rmtree(place, ignore_errors=True)
-        return known
-    _COPIES[made] = copy
+    # One copy of the same content is enough.
+    for earlier in list(_COPIES.values()):
+        same = (earlier.original, earlier.digest) == (copy.original, copy.digest)
+        if same and earlier.folder.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+            return earlier
+    _COPIES[target] = copy
     return copy
 
 
-def _same(one: _Copy, other: _Copy) -> bool:
-    same = (one.original, one.digest) == (other.original, other.digest)
-    return same and one.folder.is_dir()
-
-
 def _place() -> Path:
-    """A private folder that goes with this process, or with a later one if it is killed.
+    """A private folder that is removed at the end of this process, or by a later one after a kill.
 
-    Where the home cannot be written it is a temporary one. Raises OSError.
+    A temporary folder if the home is not writable. Raises OSError.
     """
     root = home() / "cache" / "folders"
-    if (known := _PLACES.get(root)) is not None and known.is_dir():
-        return known
+    if (existing := _PLACES.get(root)) is not None and existing.is_dir():
+        return existing
     try:
         root.mkdir(parents=True, exist_ok=True)
         place = _locked(root)
@@ -221,22 +218,22 @@ def _place() -> Path:
 
 
 def _locked(root: Path) -> Path:
-    """A new folder in this one, locked; those that nobody has locked any more are removed."""
+    """A new locked folder in this one; removes those without a lock."""
     lock = os.open(root, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in root.iterdir():
-            _remove_left(left)
+        for remains in root.iterdir():
+            _remove_unlocked(remains)
         place = Path(tempfile.mkdtemp(dir=root, prefix=""))
-        _HELD.append(os.open(place, os.O_RDONLY))
-        fcntl.flock(_HELD[-1], fcntl.LOCK_EX)
+        _LOCKS.append(os.open(place, os.O_RDONLY))
+        fcntl.flock(_LOCKS[-1], fcntl.LOCK_EX)
     finally:
         os.close(lock)
     return place
 
 
-def _remove_left(place: Path) -> None:
-    """Removes what a pgpaces left behind that was killed."""
+def _remove_unlocked(place: Path) -> None:
+    """Removes the folder of a process that was killed."""
     with contextlib.suppress(OSError):
         descriptor = os.open(place, os.O_RDONLY)
         try:
@@ -247,40 +244,40 @@ def _remove_left(place: Path) -> None:
 
 
 class _Copying:
-    """Copies a folder, and takes the digest of what was copied."""
+    """Copies a folder, and computes the digest of the copied content."""
 
-    def __init__(self, original: Path, made: Path) -> None:
-        self._original, self._made = original, made
-        ours = home().resolve()
-        self._ours = {ours, ours / "cache" / "folders"}  # the copy is in them
+    def __init__(self, original: Path, target: Path) -> None:
+        self._original, self._target = original, target
+        root = home().resolve()
+        self._excluded = {root, root / "cache" / "folders"}  # the copy is in them
         self._hash = hashlib.sha256(_FOLDER)
         self._bytes = 0
 
     def digest(self) -> str:
-        """Does it. Raises WorkloadError, OSError."""
+        """Copies the folder; returns the digest. Raises WorkloadError, OSError."""
         self._folder(Path())
         return self._hash.hexdigest()
 
     def _folder(self, at: Path) -> None:
         if len(at.parts) > _DEPTH:
             raise WorkloadError(f"folder {self._original} has folders in folders, {_DEPTH} deep")
-        (self._made / at).mkdir()
-        with os.scandir(self._original / at) as entries:
-            found = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-        for entry in found:
+        (self._target / at).mkdir()
+        with os.scandir(self._original / at) as iterator:
+            entries = sorted(iterator, key=lambda entry: os.fsencode(entry.name))
+        for entry in entries:
             path = at / entry.name
-            if entry.name in _LEFT_OUT or self._original / path in self._ours:
+            if entry.name in _LEFT_OUT or self._original / path in self._excluded:
                 continue
             if entry.is_symlink():
                 self._link(path)
             elif entry.is_dir(follow_symlinks=False):
-                self._tell(b"folder", os.fsencode(path))
+                self._add(b"folder", os.fsencode(path))
                 self._folder(path)
             elif entry.is_file(follow_symlinks=False):
                 self._file(path)
 
-    def _tell(self, *words: bytes) -> None:
-        """Adds words to the digest, each with its length: no name can stand for two."""
+    def _add(self, *words: bytes) -> None:
+        """Adds words to the digest, each with its length, so that no two lists are the same."""
         for word in words:
             self._hash.update(b"%d:%s" % (len(word), word))
 
@@ -289,7 +286,7 @@ class _Copying:
         try:
             to = link.resolve()
         except (OSError, RuntimeError):
-            to = Path("/")  # it leads to itself
+            to = Path("/")  # a loop
         if not to.is_relative_to(self._original):
             raise WorkloadError(
                 f"workload {self._original.name}: the link '{path}' leads out of the folder, to"
@@ -297,8 +294,8 @@ class _Copying:
                 "a workload reads files of its folder only: copy it there",
             )
         text = os.path.relpath(to, link.parent.resolve())
-        (self._made / path).symlink_to(text)
-        self._tell(b"link", os.fsencode(path), os.fsencode(text))
+        (self._target / path).symlink_to(text)
+        self._add(b"link", os.fsencode(path), os.fsencode(text))
 
     def _file(self, path: Path) -> None:
         descriptor = os.open(self._original / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -307,29 +304,29 @@ class _Copying:
             if not stat.S_ISREG(status.st_mode):
                 return
             mode = 0o700 if status.st_mode & 0o111 else 0o600
-            self._tell(b"file", os.fsencode(path), b"%o" % mode)
+            self._add(b"file", os.fsencode(path), b"%o" % mode)
             if status.st_size > _COPY_BYTES and self._linked(path, status):
-                self._tell(hashlib.file_digest(file, "sha256").digest())
+                self._add(hashlib.file_digest(file, "sha256").digest())
                 return
             content = hashlib.sha256()
-            with (self._made / path).open("xb") as copy:
+            with (self._target / path).open("xb") as copy:
                 for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
                     self._count(len(chunk))
                     content.update(chunk)
                     copy.write(chunk)
-            (self._made / path).chmod(mode)
-            self._tell(content.digest())
+            (self._target / path).chmod(mode)
+            self._add(content.digest())
 
     def _linked(self, path: Path, status: os.stat_result) -> bool:
-        """Whether the copy could be made the same file, as long as it is the one that is read."""
-        made = self._made / path
+        """Makes the copy a hard link to the file that is being read; whether that succeeded."""
+        target = self._target / path
         try:
-            os.link(self._original / path, made, follow_symlinks=False)
+            os.link(self._original / path, target, follow_symlinks=False)
         except OSError:
             return False
-        if os.path.samestat(made.lstat(), status):
+        if os.path.samestat(target.lstat(), status):
             return True
-        made.unlink()
+        target.unlink()
         return False
 
     def _count(self, size: int) -> None:

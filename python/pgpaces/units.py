@@ -1,4 +1,4 @@
-"""Durations, rates and sizes as people write them, and as numbers. Knows nothing of loads."""
+"""Durations, rates and sizes as typed, and as numbers. Knows nothing of loads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pgpaces.errors import PlanError
 
 SECOND_NS = 1_000_000_000
-# The most that a count may be, and a seed that the store keeps.
+# The largest count, and the largest seed that the store can hold.
 COUNT_MAX, SEED_MAX = 2**31 - 1, 2**63 - 1
 RATE_MAX = 1e7
 RATE_MIN = 1e-6
@@ -26,12 +26,12 @@ NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
 
 
 def digits(text: str) -> int | None:
-    """The number that a text of ASCII digits is, at most 20 of them; None of any other."""
+    """The number of a text of at most 20 ASCII digits; None for other texts."""
     return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
 
 
 def whole(value: object, what: str, low: int, high: int = COUNT_MAX) -> int:
-    """The value, an integer from `low` to `high`. Raises PlanError for anything else."""
+    """The value, if it is an integer from `low` to `high`. Raises PlanError otherwise."""
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
     shown = str(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"
@@ -43,21 +43,21 @@ def whole(value: object, what: str, low: int, high: int = COUNT_MAX) -> int:
 def duration_ns(
     text: str, what: str = "duration", *, zero: bool = False, bare: str | None = None
 ) -> int:
-    """Nanoseconds of `500ms`, `1.5s`, `10min`, `2h`; more than nothing unless `zero`.
+    """Nanoseconds of `500ms`, `1.5s`, `10min`, `2h`; more than 0 unless `zero`.
 
-    bare: the unit of a number without one. Raises PlanError for anything else, also for durations
+    bare: the unit of a number without one. Raises PlanError for other texts, and for durations
     over a year.
     """
-    found = re.fullmatch(rf"\s*{NUMBER}\s*(us|ms|s|min|h|d)?\s*", text)
-    unit = (found[2] or bare) if found else None
+    match = re.fullmatch(rf"\s*{NUMBER}\s*(us|ms|s|min|h|d)?\s*", text)
+    unit = (match[2] or bare) if match else None
     if zero and text.strip() == "0":
         return 0
-    if not found or unit is None:
+    if not match or unit is None:
         raise PlanError(
             f"{what} '{text}' is not a duration",
             "write a number with a unit: us, ms, s, min, h or d, such as 500ms or 10min",
         )
-    value = float(found[1]) * _UNITS_NS[unit]
+    value = float(match[1]) * _UNITS_NS[unit]
     if not value <= _DURATION_MAX_NS:
         raise PlanError(f"{what} '{text}' is longer than a year", "give a shorter one")
     if round(value) < (0 if zero else 1):
@@ -66,7 +66,7 @@ def duration_ns(
 
 
 def duration_text(ns: float) -> str:
-    """A duration as people write it: `500ms`."""
+    """A duration as one types it: `500ms`."""
     for unit, size in (("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= size:
             return f"{ns / size:.4g}{unit}"
@@ -76,15 +76,15 @@ def duration_text(ns: float) -> str:
 def rate_per_s(text: str, what: str = "rate") -> float:
     """Transactions a second of `1/s`, `30/min`, `1000/h`, or a bare number a second.
 
-    Raises PlanError for anything else, and outside 1e-6 to 1e7 a second.
+    Raises PlanError for other texts, and for rates outside 1e-6 to 1e7 a second.
     """
-    found = re.fullmatch(rf"\s*{NUMBER}\s*(?:/\s*(s|min|h|d))?\s*", text)
-    if not found:
+    match = re.fullmatch(rf"\s*{NUMBER}\s*(?:/\s*(s|min|h|d))?\s*", text)
+    if not match:
         raise PlanError(
             f"{what} '{text}' is not a rate",
             "write a number of transactions, with its time if it is not a second: 1/s, 30/min",
         )
-    value = float(found[1]) / _RATE_UNITS_S[found[2] or "s"]
+    value = float(match[1]) / _RATE_UNITS_S[match[2] or "s"]
     if not RATE_MIN <= value <= RATE_MAX:
         raise PlanError(f"{what} '{text}' is out of range", "from 0.000001/s to 10000000/s")
     return value
@@ -92,19 +92,19 @@ def rate_per_s(text: str, what: str = "rate") -> float:
 
 def size_bytes(text: str, what: str = "size") -> int:
     """Bytes of `64MB`, `1GB`, as PostgreSQL counts them: 1 MB is 1024 kB. Raises PlanError."""
-    found = re.fullmatch(rf"\s*{NUMBER}\s*(kB|MB|GB)\s*", text)
-    if not found:
+    match = re.fullmatch(rf"\s*{NUMBER}\s*(kB|MB|GB)\s*", text)
+    if not match:
         raise PlanError(
             f"{what} '{text}' is not a size", "write a number with a unit: kB, MB or GB"
         )
-    value = float(found[1]) * _SIZES[found[2]]
+    value = float(match[1]) * _SIZES[match[2]]
     if not 1 <= value < 2**50:
         raise PlanError(f"{what} '{text}' is out of range")
     return round(value)
 
 
 def size_text(size: float) -> str:
-    """Bytes in decimal units, as rates of disks and networks are given: `18.3 MB`."""
+    """Bytes in decimal units, the units of disks and networks: `18.3 MB`."""
     return _in_units(size, 1000, ("B", "kB", "MB", "GB", "TB"), 3)
 
 
@@ -114,7 +114,7 @@ def memory_text(size: float) -> str:
 
 
 def _in_units(size: float, step: int, units: tuple[str, ...], digits: int) -> str:
-    """In the first unit of which there are fewer than `step`, as it is written there."""
+    """In the first unit in which the rounded number is below `step`."""
     for unit in units[:-1]:
         if abs(float(f"{size:.{digits}g}")) < step:
             return f"{size:.{digits}g} {unit}"

@@ -1,4 +1,4 @@
-"""Application users as Python functions: what they do, and what each of them has.
+"""Application users as Python functions: their actions, and the set-up of each user.
 
     import random
     import psycopg
@@ -13,7 +13,7 @@
     def look(connection):
         connection.execute("SELECT * FROM ui.get_plantings_listing()").fetchall()
 
-Reads them and says what is wrong with them; runs none. The functions stay what they are.
+Reads and checks them; runs none. The functions themselves are not changed.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _MARK = "__pgpaces__"
 _WEIGHT_MAX = 2**31 - 1
 _PLAIN: Mapping[str, Any] = {"kind": "task", "weight": 1, "queries": 1}
-# What is given by its name, beside the variables of the workload and of the command line.
-KNOWN: Mapping[str, str] = {
-    "dsn": "the way to the database, as a URI",
-    "number": "which user this is, from 0",
-    "rng": "a random.Random of this user's own, seeded",
-    "loop": "which of its actions this is, from 1",
+# Parameters by name, in addition to the variables of the workload and of the command line.
+PARAMETERS: Mapping[str, str] = {
+    "dsn": "the connection to the database, as a URI",
+    "number": "the number of this user, from 0",
+    "rng": "a seeded random.Random for this user alone",
+    "loop": "the number of this action of the user, from 1",
 }
 
 
 class Task(Redacted, frozen=True):
-    """An action of users: its function, and how often it is chosen, among all weights.
+    """An action of users: its function, and its weight among all tasks.
 
-    queries: how many it sends, as its author says. source: its text, where that is known.
+    queries: the number it sends, as its author specifies. source: its text, if it is known.
     """
 
     REDACTED: ClassVar = ("function", "source")
@@ -65,11 +65,11 @@ class Task(Redacted, frozen=True):
 
 
 class Users(Redacted, frozen=True):
-    """What users do. setup: what each of them has, as a generator that yields it once.
+    """Users: their tasks, and a setup, a generator that yields once what each user has.
 
-    pause: between actions, where nobody asks for another, such as "1s". path: the file that they
-    come from. folder: where that and the modules beside it are read, if not there. text: all that
-    is known of their source.
+    pause: the default one between actions, such as "1s". path: of their file. folder: from which it
+    and the modules next to it are read, if that is another one. text: their source, as far as it is
+    known.
     """
 
     REDACTED: ClassVar = ("setup", "text")
@@ -82,7 +82,7 @@ class Users(Redacted, frozen=True):
 
     @property
     def is_async(self) -> bool:
-        """Whether they are coroutines; they are all, or none is."""
+        """Whether they are coroutines: all of them, or none."""
         return self.tasks[0].is_async
 
 
@@ -96,9 +96,9 @@ def task(
     """Marks a function (or coroutine function) as an action of users.
 
     weight: how often it is chosen, among all tasks. queries: how many it sends, for the numbers of
-    queries in the report. Its parameters are given by name: dsn, number, rng, loop, and variables
-    of the workload and of --define; the first other one is what the function marked @user yields, a
-    psycopg connection with autocommit if there is none.
+    queries in the report. Its parameters are passed by name: dsn, number, rng, loop, and variables
+    of the workload and of --define; the first other one gets the value that the function marked
+    @user yields, by default a psycopg connection with autocommit.
     """
     return _marked(function, {"kind": "task", "weight": weight, "queries": queries})
 
@@ -110,10 +110,10 @@ def user(*, pause: str | float | None = None) -> Callable[[Function], Function]:
 def user(
     function: Function | None = None, /, *, pause: str | float | None = None
 ) -> Function | Callable[[Function], Function]:
-    """Marks a generator function as what each user has: set-up, one yield, tear-down.
+    """Marks a generator function as the life of each user: set-up, one yield, tear-down.
 
-    pause: between its actions, such as "1s", or seconds; --think-time asks for another. It may be
-    asynchronous, if the tasks are. Parameters as those of a task, but for loop.
+    pause: between its actions, such as "1s", or seconds; --think-time overrides it. It may be
+    asynchronous, if the tasks are. Parameters as those of a task, without loop.
     """
     return _marked(function, {"kind": "user", "pause": pause})
 
@@ -121,11 +121,11 @@ def user(
 def _marked(
     function: Function | None, mark: dict[str, Any]
 ) -> Function | Callable[[Function], Function]:
-    def decorate(found: Function) -> Function:
-        if not callable(found):
-            raise WorkloadError(f"@{mark['kind']} marks functions, and {found!r} is none")
-        setattr(found, _MARK, mark)
-        return found
+    def decorate(marked: Function) -> Function:
+        if not callable(marked):
+            raise WorkloadError(f"@{mark['kind']} marks functions, and {marked!r} is none")
+        setattr(marked, _MARK, mark)
+        return marked
 
     return decorate if function is None else decorate(function)
 
@@ -140,9 +140,9 @@ def read(path: Path) -> Users:
 
 
 def of_text(text: str, path: Path, folder: Path) -> Users:
-    """The users in the text of a file, which is executed. It sees the modules in `folder`.
+    """The users in the text of a file, which is executed. It can import modules in `folder`.
 
-    path: what messages call it. Raises WorkloadError where it cannot be run, or has no tasks.
+    path: for messages. Raises WorkloadError if it cannot be run, or has no tasks.
     """
     namespace = _run(text, path, folder.resolve())
     marked = {id(value): value for value in namespace.values() if _mark(value) is not None}
@@ -150,16 +150,15 @@ def of_text(text: str, path: Path, folder: Path) -> Users:
 
 
 def of_functions(functions: Sequence[Callable[..., Any]]) -> Users:
-    """Users that do these; the one marked @user is what they have. Raises WorkloadError."""
+    """Users with these tasks; the function marked @user is their setup. Raises WorkloadError."""
     for each in functions:
         if not callable(each):
             raise WorkloadError(f"{each!r} is no function", "tasks are functions")
-    found = _users(functions, None)
-    return replace(found, text="\n".join(map(_source, functions)))
+    return replace(_users(functions, None), text="\n".join(map(_source, functions)))
 
 
 def _mark(value: Any) -> Mapping[str, Any] | None:
-    """How a function is marked; None of everything else, whatever that says to be asked."""
+    """The mark of a function; None for everything else, even objects with any attribute."""
     mark = getattr(value, _MARK, None) if callable(value) else None
     return mark if isinstance(mark, dict) else None
 
@@ -169,7 +168,7 @@ def _name(function: Any) -> str:
 
 
 def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
-    """What a file defines. It sees the modules in its folder, as a program does."""
+    """The namespace of an executed file. It can import modules in its folder, as a program does."""
     import linecache
     import sys
 
@@ -178,10 +177,10 @@ def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
         "__file__": str(folder / path.name),
     }
     sys.path.insert(0, str(folder))
-    # The lines that were executed, whatever the file says meanwhile.
+    # For tracebacks with the executed lines, even if the file changes meanwhile.
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     try:
-        # What it prints is no part of our output.
+        # Its prints must not mix with the output of pgpaces.
         with contextlib.redirect_stdout(sys.stderr):
             exec(compile(text, str(path), "exec"), namespace)
     except SyntaxError as error:
@@ -190,12 +189,12 @@ def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         raise WorkloadError(
             f"{path} imports {error.name}, which is not installed here",
-            f"install it beside pgpaces: pip install {error.name}, or what provides it",
+            f"install it where pgpaces is: pip install {error.name}, or what provides it",
         ) from None
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error.message}", error.hint) from None
     except (Exception, SystemExit) as error:
-        raise WorkloadError(f"{path} cannot be run: {told(error, path)}") from None
+        raise WorkloadError(f"{path} cannot be run: {describe(error, path)}") from None
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
@@ -203,19 +202,19 @@ def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
 
 
 def caret(error: SyntaxError) -> str:
-    """The line of a syntax error, and where in it."""
+    """The line of a syntax error, with a caret under its column."""
     line = (error.text or "").rstrip("\n")
     at = max(0, (error.offset or 1) - 1)
     return f"  {line}\n  {' ' * at}^"
 
 
-def told(error: BaseException, path: Path | None = None) -> str:
-    """An exception in a line: its class, what it says, and its last line in this file."""
+def describe(error: BaseException, path: Path | None = None) -> str:
+    """An exception in a line: its class, its message, and its last line in this file."""
     try:
-        said = " ".join(str(error).split())
-    except Exception:  # of somebody else's class
-        said = ""
-    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        message = " ".join(str(error).split())
+    except Exception:  # its class may be foreign code
+        message = ""
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if path is not None and frame.filename == str(path)]
     return f"{text} ({own[-1].filename}:{own[-1].lineno})" if own else text
@@ -251,13 +250,13 @@ def _task(function: Any, mark: Mapping[str, Any]) -> Task:
     for what, low in (("weight", 0), ("queries", 0)):
         if type(mark[what]) is not int or not low <= mark[what] <= _WEIGHT_MAX:
             raise WorkloadError(
-                f"task {name}: {what} {mark[what]!r} cannot be", f"a whole number from {low} on"
+                f"task {name}: {what} {mark[what]!r} cannot be", f"an integer, at least {low}"
             )
     return Task(name, function, mark["weight"], mark["queries"], _source(function))
 
 
 def _source(function: Any) -> str:
-    """A function's text, where that can be had."""
+    """A function's text; empty if it is not available."""
     try:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
@@ -265,7 +264,7 @@ def _source(function: Any) -> str:
 
 
 def _check_kinds(where: str, tasks: Sequence[Task], setup: Callable[..., Any] | None) -> None:
-    """Raises WorkloadError where coroutines and functions are mixed, or @user yields nothing."""
+    """Raises WorkloadError if coroutines and functions are mixed, or @user yields nothing."""
     kinds = {each.is_async for each in tasks}
     if setup is not None:
         if not (inspect.isgeneratorfunction(setup) or inspect.isasyncgenfunction(setup)):
@@ -282,44 +281,44 @@ def _check_kinds(where: str, tasks: Sequence[Task], setup: Callable[..., Any] | 
 
 
 class Call(Redacted, frozen=True):
-    """A function, and where each of its arguments comes from: a known name, a variable, "setup"."""
+    """A function, and the source of each argument: a name of PARAMETERS, a variable, "setup"."""
 
     REDACTED: ClassVar = ("function",)
     function: Callable[..., Any]
     sources: tuple[tuple[str, str], ...]
     fixed: Mapping[str, Any]
 
-    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Its arguments, with these values of what is not fixed."""
-        return {**self.fixed, **{name: given[source] for name, source in self.sources}}
+    def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Its arguments, with these values for the sources that are not fixed."""
+        return {**self.fixed, **{name: values[source] for name, source in self.sources}}
 
 
 def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bool) -> Call:
-    """How a function is called. Raises WorkloadError for a parameter that nobody gives.
+    """The call of a function. Raises WorkloadError for a parameter without a source.
 
-    variables: as texts; a parameter's annotation or default says what they are turned into.
+    variables: as texts; a parameter's annotation or default specifies the type.
     """
     name = _name(function)
-    sources, fixed, taken = list[tuple[str, str]](), dict[str, Any](), False
+    sources, fixed, has_setup = list[tuple[str, str]](), dict[str, Any](), False
     for parameter in _parameters(function):
         if parameter.name in variables:
             fixed[parameter.name] = _value(name, parameter, variables[parameter.name])
-        elif parameter.name in KNOWN and (task or parameter.name != "loop"):
+        elif parameter.name in PARAMETERS and (task or parameter.name != "loop"):
             sources.append((parameter.name, parameter.name))
-        elif task and not taken and parameter.default is parameter.empty:
+        elif task and not has_setup and parameter.default is parameter.empty:
             sources.append((parameter.name, "setup"))
-            taken = True
+            has_setup = True
         elif parameter.default is parameter.empty:
-            known = ", ".join([*KNOWN, *variables])
+            names = ", ".join([*PARAMETERS, *variables])
             raise WorkloadError(
                 f"{name} needs a parameter '{parameter.name}', which pgpaces does not give",
-                f"given are {known}; others by --define {parameter.name}=VALUE, or a default",
+                f"given are {names}; others by --define {parameter.name}=VALUE, or a default",
             )
     return Call(function, tuple(sources), fixed)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Those that can be given by name. Raises WorkloadError where one cannot."""
+    """The parameters that can be passed by name. Raises WorkloadError if one cannot."""
     name = _name(function)
     try:
         every = inspect.signature(function).parameters.values()
@@ -329,14 +328,14 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
             raise WorkloadError(
                 f"{name} takes '{parameter.name}' by its place alone",
-                "parameters are given by name: leave out the / behind it",
+                "parameters are passed by name: leave out the / after it",
             )
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [parameter for parameter in every if parameter.kind in by_name]
 
 
 def _value(name: str, parameter: inspect.Parameter, text: str) -> Any:
-    """A variable's text as the parameter's annotation says, else as its default's type."""
+    """A variable's text, converted by the parameter's annotation, else by its default's type."""
     kinds: Mapping[Any, Callable[[str], Any]] = {
         **{key: int for key in (int, "int")},
         **{key: float for key in (float, "float")},

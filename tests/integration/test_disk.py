@@ -343,7 +343,7 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(
 
 
 def test_a_relative_folder_is_no_level() -> None:
-    with pytest.raises(PlanError, match="no folder from / on"):
+    with pytest.raises(PlanError, match="no absolute path"):
         pgpaces.sweep("reporting", rate=1, data_dir="here")
 
 

@@ -150,7 +150,7 @@ def test_the_number_that_processes_share_is_given_to_one_of_them_each() -> None:
     for thread in threads:
         thread.join()
     # Locks of a file are a process's: the two take turns only by each one's own lock.
-    assert shared.taken == other.taken <= 1000
+    assert shared.count == other.count <= 1000
     assert len(taken) == 1000
 
 
@@ -611,7 +611,7 @@ def test_who_does_not_listen_for_a_while_keeps_nobody_and_hears_all_of_it_later(
     ours, theirs = Pipe()
     teller = PipeWriter(theirs)
     for number in range(50):  # more than a socket takes
-        teller.tell(number, b"." * 100_000)
+        teller.send(number, b"." * 100_000)
     assert [ours.recv()[0] for _ in range(50)] == list(range(50))
     teller.end()
 

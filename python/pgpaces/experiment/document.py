@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DocumentExtras(Struct, frozen=True):
-    """The contents of a document besides the experiment.
+    """The contents of a document in addition to the experiment.
 
     command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment.
     """

@@ -30,10 +30,9 @@ class ScriptCommand(Struct, frozen=True):
 
 
 class EnginePlan(Struct, frozen=True):
-    """A trial with every choice made, as the binding reads it.
+    """A trial plan without open choices, as the binding reads it.
 
-    shape: segments, none where the rate does not change. limits: of scripts that have one of their
-    own, by the number of the script.
+    shape: segments, empty for a constant rate. limits: of scripts with their own limit, by number.
     """
 
     clients: int
@@ -74,7 +73,7 @@ class EnginePlan(Struct, frozen=True):
     def of(cls, plan: TrialPlan, clients: int, threads: int, scripts: Sequence[str]) -> EnginePlan:
         """The plan with its number of clients and threads, for scripts of these names.
 
-        Raises PlanError where its latency limits do not fit them.
+        Raises PlanError if its latency limits do not fit them.
         """
         return cls(
             clients=clients,
@@ -133,25 +132,25 @@ def resolve(dsn: str, **overrides: str) -> Connection:
     except UnicodeEncodeError:
         raise ServerError(
             "the connection string holds bytes that are not UTF-8",
-            "the names that we connect with must be UTF-8: rename the database or the role",
+            "names of databases and roles must be UTF-8: rename the database or the role",
         ) from None
     keywords = resolved.keywords()
     return Connection(keywords, resolved.password(), tuple(resolved.warnings), resolved)
 
 
 def probe(connection: Connection) -> str:
-    """Logs in once; the server's version. Raises ServerError with what is wrong."""
+    """Logs in once; returns the server's version. Raises ServerError."""
     return _engine.find_route(connection.resolved).server_version
 
 
 @functools.lru_cache(maxsize=16)
 def commands(name: str, text: str, *, parameters: bool = False) -> tuple[ScriptCommand, ...]:
-    """The commands of a script, which is read once. Raises ScriptError with line, column, caret.
+    """The commands of a script, which is parsed once. Raises ScriptError with line, column, caret.
 
-    parameters: its SQL is to be sent with parameters; it may have too many.
+    parameters: its SQL is sent with parameters, whose number is limited.
     """
-    found = _engine.parse_script(name, encoded(text), parameters)
-    return tuple(ScriptCommand(line, decoded(shown), is_sql) for line, shown, is_sql in found)
+    parsed = _engine.parse_script(name, encoded(text), parameters)
+    return tuple(ScriptCommand(line, decoded(shown), is_sql) for line, shown, is_sql in parsed)
 
 
 def rehearse(
@@ -159,19 +158,19 @@ def rehearse(
 ) -> list[tuple[int, str]]:
     """The SQL of one execution of a script, without a server, as the simple protocol would send it.
 
-    Each with its place in `commands`. Left out is what depends on variables that only a server or
-    a shell could set (\\gset, \\aset, \\setshell). Raises ScriptError, also where a client would
-    give up; PlanError for names that cannot be variables.
+    Each statement with its place in `commands`, except for those that depend on variables from a
+    server or a shell (\\gset, \\aset, \\setshell). Raises ScriptError, also where a client would
+    give up; PlanError for invalid names of variables.
     """
-    given = [(variable, encoded(value)) for variable, value in variables]
-    found = _engine.rehearse(name, encoded(text), given, seed)
-    return [(place, decoded(sql)) for place, sql in found]
+    values = [(variable, encoded(value)) for variable, value in variables]
+    statements = _engine.rehearse(name, encoded(text), values, seed)
+    return [(place, decoded(sql)) for place, sql in statements]
 
 
 class Engine:
     """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
 
-    A generators.together.Load.
+    A generators.composite.RunningLoad.
     """
 
     findings = ()
@@ -187,17 +186,17 @@ class Engine:
         self.poll = self._run.poll
 
     def begin(self, ahead_ns: int = 0) -> None:
-        """Lets the load begin so many nanoseconds from now."""
+        """Lets the load begin ahead_ns from now."""
         self._run.begin(ahead_ns)
 
     def __iter__(self) -> Iterator[Interval]:
-        """One interval a second until the load is over; then why it ended early, if it did."""
+        """One interval a second until the load is over; then raises the error that ended it."""
         while (interval := self._run.next_interval()) is not None:
             yield copied(Interval, interval)
 
     @property
     def end_ns(self) -> int:
-        """When nothing new falls due any more; 2^62 in a run that ends by count."""
+        """The time when nothing new falls due any more; 2^62 in a run that ends by count."""
         return self._run.end_ns
 
     def stop(self) -> None:
@@ -205,5 +204,5 @@ class Engine:
         self._run.stop()
 
     def abort(self) -> None:
-        """Ends at once; what is in flight stays unfinished."""
+        """Ends at once; transactions in flight stay unfinished."""
         self._run.abort()

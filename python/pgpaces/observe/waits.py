@@ -164,4 +164,4 @@ class Sampler:
     def blocked(self) -> tuple[Blocked, ...]:
         """Blocking sessions, the most frequent first."""
         pairs = [Blocked(*key, *counts) for key, counts in self._blocked.items()]
-        return tuple(sorted(pairs, key=lambda one: -one.seen))
+        return tuple(sorted(pairs, key=lambda one: -one.samples))

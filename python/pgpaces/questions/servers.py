@@ -43,7 +43,7 @@ def _lines(observed: Observed) -> Iterator[str]:
         others = f"; {more} other pairs" if more else ""
         yield (
             f"blocked: {first.waiting} waited for {first.event} of"
-            f" {first.blocking or 'a session'}{statement}, seen {first.seen} times{others}"
+            f" {first.blocking or 'a session'}{statement}, seen {first.samples} times{others}"
         )
     grew = [one for one in observed.grown if _growth(one) >= _GREW_MIN_BYTES][:_LINES_MAX]
     if grew:
@@ -115,7 +115,7 @@ def _blocked(observed: Observed, of: str) -> Table:
             TableCell(f"{one.event} {one.mode}".strip()),
             TableCell(one.blocking or "-"),
             TableCell(f"{one.state}: {one.statement}" if one.statement else one.state or "hidden"),
-            TableCell(str(one.seen)),
+            TableCell(str(one.samples)),
             TableCell(f"{one.first_s} to {one.last_s}"),
         )
         for one in observed.blocked[:_ROWS_MAX]

@@ -1,7 +1,7 @@
-"""Load by Python functions: application users in processes of their own.
+"""Load by Python functions: application users in separate processes.
 
-load (a generators.together.RunningLoad: starts the processes, adds up what they tell), order (what
-each is told), process (what runs in it), virtual_users (its users, in threads or as coroutines),
-probe (how late it is), counter (the one schedule of an open load). Schedules and accounting are the
-engine's own.
+load (a generators.composite.RunningLoad: starts the processes, adds up their seconds), order (of a
+process), process (its main program), virtual_users (its users, in threads or as coroutines), probe
+(how late it is), counter (the one schedule of an open load). Schedules and accounting are the
+engine's.
 """

@@ -1,4 +1,4 @@
-"""A number that processes on one machine share: the next transaction that nobody has taken."""
+"""A counter that processes on one machine share: the number of the next free transaction."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _BYTES = 8
 
 
 class SharedCounter:
-    """Counts from 0, for everybody who has the same file. It ends with the last of them."""
+    """Counts from 0, for all processes with the same file. It ends with the last of them."""
 
     def __init__(self, file: int | None = None) -> None:
-        """file: a descriptor that was inherited; None makes a new one."""
+        """file: an inherited descriptor; None creates a new one."""
         if file is None:
-            with tempfile.TemporaryFile() as made:
-                made.truncate(_BYTES)
-                file = os.dup(made.fileno())
+            with tempfile.TemporaryFile() as new:
+                new.truncate(_BYTES)
+                file = os.dup(new.fileno())
         self.file = file
         self._words = memoryview(mmap.mmap(file, _BYTES)).cast("Q")
         self._lock = threading.Lock()
 
     def take(self) -> int:
-        """The next number, which is nobody else's."""
-        # The lock on the file is of a process: it does not keep threads apart.
+        """The next number; every caller gets a different one."""
+        # The lock on the file belongs to the process: it does not exclude other threads.
         with self._lock:
             fcntl.lockf(self.file, fcntl.LOCK_EX)
             try:
@@ -37,13 +37,13 @@ class SharedCounter:
         return number
 
     def close(self) -> None:
-        """Gives it up here."""
+        """Releases it in this process."""
         self._words.release()
         if self.file >= 0:
             os.close(self.file)
         self.file = -1
 
     @property
-    def taken(self) -> int:
-        """How many have been taken."""
+    def count(self) -> int:
+        """How many numbers have been taken."""
         return self._words[0]

@@ -1,4 +1,4 @@
-"""A load of users that are Python functions: starts their processes, and adds up what they tell.
+"""A load of users that are Python functions: starts their processes, and adds up their seconds.
 
 Knows no server, store or terminal.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from multiprocessing.connection import Connection, wait
@@ -35,41 +35,41 @@ from pgpaces.times import merge, times_of
 from pgpaces.users import Users
 
 SECOND_NS = 1_000_000_000
-# As the engine has it: every process has heard of a new end by then.
+# As in the engine: every process has received a new end by then.
 _NOTICE_NS = 100_000_000
 _HEAD_START_NS = 10_000_000
-# So much longer than its grace a process may be silent before it is given up.
+# A process may be silent for its grace period and this time, before it counts as lost.
 _SILENT_S = 10.0
 _BYE_S = 7.0
-# So Python warns of a coroutine that nobody waits for.
+# Python's warning about a coroutine without `await`.
 _UNAWAITED = "was never awaited"
 _TAIL_LINES, _TAIL_S = 20, 1.0
 _HEARD_LINES = 2000
-# Frames behind those of a task, or of a thread that waits for its turn.
+# Frames of pgpaces and Python above those of a task, or of a thread that waits for its turn.
 _OURS = re.compile(r'File "[^"]*(/threading|/selectors|/generators/users/\w+)\.py"')
 _PACKAGES = Path(__file__).resolve().parents[3]
 
 
 class _Process(Struct):
-    """One process. told: seconds that nobody has read yet. over: it has told its last."""
+    """One process. batches: its unread seconds. over: it has sent the last one."""
 
     child: subprocess.Popen[bytes]
     channel: Connection
     tail: ProcessTail
-    told: deque[bytes] = field(default_factory=deque)
+    batches: deque[bytes] = field(default_factory=deque)
     over: bool = False
     lost: bool = False
 
     @property
     def ended(self) -> bool:
         """Whether there is nothing more to read."""
-        return (self.over or self.lost) and not self.told
+        return (self.over or self.lost) and not self.batches
 
 
 class UsersLoad:
     """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
 
-    A generators.together.Load.
+    A generators.composite.RunningLoad.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class UsersLoad:
         scripts: Sequence[tuple[str, int]],
         way: UserConnection,
     ) -> None:
-        """Starts the processes, in which every user gets what it has. Raises PgpacesError.
+        """Starts the processes, which set up every user. Raises PgpacesError.
 
         scripts: names and weights of the tasks that run.
         """
@@ -94,7 +94,7 @@ class UsersLoad:
         self._error: RunError | None = None
         self._costs_ns: list[int] = []
         self._unawaited = ""
-        self._late_ns: list[int] = []  # of their probes, not told yet
+        self._late_ns: list[int] = []  # of their probes, not in an interval yet
         self.poll = "Python"
         begun = time.monotonic_ns()
         order = ProcessOrder(
@@ -125,38 +125,38 @@ class UsersLoad:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What an action costs beside what it does, and whether it is waited for."""
+        """The overhead of an action, and whether an `await` is missing."""
         cost_us = max(self._costs_ns, default=0) / 1000
-        said = f"an action costs its process {cost_us:.1f} µs beside what its function does"
-        found = Finding("generator", "info", said, cost_us, "µs")
+        text = f"an action costs its process {cost_us:.1f} µs in addition to its function"
+        cost = Finding("generator", "info", text, cost_us, "µs")
         if not self._unawaited:
-            return (found,)
+            return (cost,)
         text = (
             "a task does not wait for what it begins, so its times are of nothing: an `await` is"
             f" missing ({self._unawaited})"
         )
-        return (found, Finding("generator", "invalid", text))
+        return (cost, Finding("generator", "invalid", text))
 
     @property
     def end_ns(self) -> int:
-        """When nothing new falls due any more; 2^62 in a run that ends by count."""
+        """The time when nothing new falls due any more; 2^62 in a run that ends by count."""
         return self._end_ns
 
     def begin(self, ahead_ns: int = 0) -> None:
-        """Lets the users act so many nanoseconds from now, or a little later."""
+        """Lets the users act ahead_ns from now, or slightly later."""
         ahead = max(ahead_ns, _HEAD_START_NS) + self._plan.warmup_ns
         self._origin_ns = time.monotonic_ns() + ahead
         self._say("begin", self._origin_ns)
 
     def stop(self) -> None:
-        """Lets nothing new fall due; what is due is still done within the grace period."""
+        """Lets nothing new fall due; the backlog is still served within the grace period."""
         if self._origin_ns is not None:
             passed = time.monotonic_ns() - self._origin_ns + _NOTICE_NS
             self._end_ns = min(self._end_ns, passed)
             self._say("end", self._end_ns)
 
     def abort(self) -> None:
-        """Ends at once; what is going on stays unfinished."""
+        """Ends at once; transactions in flight stay unfinished."""
         self.stop()
         if self._origin_ns is None:
             self._kill()
@@ -164,7 +164,7 @@ class UsersLoad:
 
     def _say(self, *words: Any) -> None:
         for process in self._processes:
-            # One that has ended is heard of elsewhere.
+            # The end of a process shows where its output is read.
             with contextlib.suppress(OSError):
                 process.channel.send(words)
 
@@ -172,20 +172,20 @@ class UsersLoad:
         try:
             kind, *words = process.channel.recv()
         except (EOFError, OSError):
-            raise self._gone(process) from None
+            raise self._lost(process) from None
         if kind == "refused":
             raise WorkloadError(*words)
         self.poll, cost = words
         self._costs_ns.append(cost)
 
     def __iter__(self) -> Iterator[Interval]:
-        """One interval a second until the load is over; then raises why it ended early."""
+        """One interval a second until the load is over; then raises the error that ended it."""
         if self._origin_ns is None:
             self.begin()
         try:
             over = False
             while not over:
-                batches = [batch for process in self._processes for batch in self._told(process)]
+                batches = [b for process in self._processes for b in self._next(process)]
                 over = all(process.ended for process in self._processes)
                 yield self._second(batches, over=over)
         finally:
@@ -196,23 +196,23 @@ class UsersLoad:
     def _second(self, batches: list[bytes], *, over: bool) -> Interval:
         if not over:
             return self._named(self._ledger.interval(batches, self._end_ns))
-        taken = self._counter.taken if self._counter else 0
+        count = self._counter.count if self._counter else 0
         lost = any(process.lost for process in self._processes)
-        interval = self._ledger.last(batches, self._end_ns, taken, lost)
+        interval = self._ledger.last(batches, self._end_ns, count, lost)
         if self._end_ns >= 2**62:
             self._end_ns = max(0, interval.ended_ns)
         return self._named(interval)
 
-    def _told(self, process: _Process) -> list[bytes]:
-        """What a process says of the next second; nothing where it has ended."""
-        while not process.told and not process.ended:
-            self._hear(process)
-        return [process.told.popleft()] if process.told else []
+    def _next(self, process: _Process) -> list[bytes]:
+        """The next second of a process; empty if it has ended."""
+        while not process.batches and not process.ended:
+            self._receive(process)
+        return [process.batches.popleft()] if process.batches else []
 
-    def _hear(self, process: _Process) -> None:
-        """Waits for what a process says next."""
+    def _receive(self, process: _Process) -> None:
+        """Waits for the next message of a process."""
         patience_s = self._plan.grace_ns / 1e9 + _SILENT_S
-        if self._origin_ns is not None:  # a warm-up in the future is no silence
+        if self._origin_ns is not None:  # not before the first second begins
             patience_s += max(0.0, (self._origin_ns - time.monotonic_ns()) / 1e9)
         try:
             if not process.channel.poll(patience_s):
@@ -226,30 +226,30 @@ class UsersLoad:
             batches, names, late_ns = words
             self._names.update(names)
             self._late_ns += late_ns
-            process.told.extend(batches)
+            process.batches.extend(batches)
             process.over = kind == "last"
 
     def _lose(self, process: _Process, why: str) -> None:
         process.lost = True
         process.child.kill()
-        error = self._gone(process, why)
+        error = self._lost(process, why)
         self._error = self._error or error
         self.abort()
 
-    def _gone(self, process: _Process, why: str = "") -> RunError:
+    def _lost(self, process: _Process, why: str = "") -> RunError:
         process.child.wait()
         code = process.child.returncode
         how = why or (f"was ended by signal {-code}" if code < 0 else f"ended with code {code}")
-        said = process.tail.text()
+        output = process.tail.text()
         if (stuck := process.tail.stuck()) is not None:
-            how, said = "had no turn any more, because a task holds Python itself", stuck
+            how, output = "had no turn any more, because a task holds Python itself", stuck
         return RunError(
-            f"a process of users {how}" + (f":\n{said}" if said else ""),
+            f"a process of users {how}" + (f":\n{output}" if output else ""),
             "what was measured before is kept; what it had begun is counted as unfinished",
         )
 
     def _end(self) -> None:
-        """Waits until what users had is put away, but not for long."""
+        """Waits for the tear-down of the users, for _BYE_S at most."""
         until = time.monotonic() + _BYE_S
         left = {p.channel: p for p in self._processes if p.over and not p.lost}
         while left and (patience_s := until - time.monotonic()) > 0:
@@ -271,13 +271,13 @@ class UsersLoad:
         if self._counter is not None:
             self._counter.close()
 
-    def _named(self, found: _engine.Interval) -> Interval:
+    def _named(self, coded: _engine.Interval) -> Interval:
         """An interval with the names of exception classes instead of their codes."""
-        interval, late_ns = copied(Interval, found), self._late_ns
+        interval, late_ns = copied(Interval, coded), self._late_ns
         self._late_ns = []
         warnings = (text for _, text in interval.lines if _UNAWAITED in text)
         self._unawaited = self._unawaited or next(warnings, "").rpartition("Warning: ")[2]
-        if interval.dispatch.count < len(late_ns):  # hardly anybody was free when something was due
+        if interval.dispatch.count < len(late_ns):  # few users were free when a transaction was due
             dispatch = merge([interval.dispatch, times_of(late_ns)])
             interval = replace(interval, dispatch=dispatch)
         if not self._names:
@@ -290,15 +290,14 @@ class UsersLoad:
 
 
 def _with_names(tally: Tally, names: Mapping[str, str]) -> Tally:
-    failed: dict[str, int] = {}
+    failed: Counter[str] = Counter()
     for code, count in tally.failed.items():
-        name = names.get(code, code)
-        failed[name] = failed.get(name, 0) + count
-    return replace(tally, failed=failed)
+        failed[names.get(code, code)] += count
+    return replace(tally, failed=dict(failed))
 
 
 class UserConnection(Redacted, frozen=True):
-    """Where users go. dsn: as a URI; secrets: what is never repeated of what they say."""
+    """The database of the users. dsn: as a URI; secrets: texts to mask in their messages."""
 
     REDACTED: ClassVar = ("dsn", "secrets")
     dsn: str
@@ -307,21 +306,21 @@ class UserConnection(Redacted, frozen=True):
 
 
 def pickled(users: Users) -> bytes:
-    """Functions by value, with what they use. Raises WorkloadError where that cannot be."""
+    """Functions by value, with everything that they use. Raises WorkloadError."""
     import cloudpickle
 
     functions: list[Callable[..., Any]] = [each.function for each in users.tasks]
     if users.setup is not None:
         functions.append(users.setup)
     try:
-        found: bytes = cloudpickle.dumps(functions)
+        data: bytes = cloudpickle.dumps(functions)
     except Exception as error:
-        said = " ".join(str(error).split())
+        why = " ".join(str(error).split())
         raise WorkloadError(
-            f"the tasks cannot be sent to other processes: {said}",
+            f"the tasks cannot be sent to other processes: {why}",
             "make connections in a function marked @user, not outside of the tasks",
         ) from None
-    return found
+    return data
 
 
 def _started(order: ProcessOrder) -> _Process:
@@ -348,16 +347,16 @@ def _started(order: ProcessOrder) -> _Process:
         theirs.close()
     assert child.stdout is not None
     process = _Process(child, Connection(ours.detach()), ProcessTail(child.stdout, order.secrets))
-    # One that has ended already is heard of when it is waited for.
+    # The end of a process shows where its output is read.
     with contextlib.suppress(OSError):
         process.channel.send(order)
     return process
 
 
 class ProcessTail:
-    """The last lines of what a process says past what its functions print.
+    """The last lines of a process's output, apart from the prints of its functions.
 
-    Holds nothing else of it: a process that nobody wants any more hears of that by its channel.
+    It does not keep the process alive: that ends when its channel is closed.
     """
 
     def __init__(self, stream: IO[bytes], secrets: tuple[str, ...]) -> None:
@@ -370,18 +369,16 @@ class ProcessTail:
             self._lines.append(hidden(line.decode("utf-8", "replace").rstrip(), secrets))
 
     def text(self) -> str:
-        """They, of one that has ended."""
-        self._thread.join(_TAIL_S)  # what it has started may hold its output
+        """The lines of an ended process."""
+        self._thread.join(_TAIL_S)  # its children may hold its output open
         return "\n".join(list(self._lines)[-_TAIL_LINES:])
 
     def stuck(self) -> str | None:
-        """Where its functions were when it ended because nothing had its turn; else None."""
-        said = "\n".join(self._lines)
-        if STUCK not in said:
+        """The stacks of its functions, if it ended because no thread got a turn; else None."""
+        output = "\n".join(self._lines)
+        if STUCK not in output:
             return None
-        blocks = said.rpartition(STUCK)[2].partition("\n")[2].split("\n\n")
+        blocks = output.rpartition(STUCK)[2].partition("\n")[2].split("\n\n")
         threads = [block.splitlines()[1:] for block in blocks]
-        found = [
-            list(takewhile(lambda frame: not _OURS.search(frame), frames)) for frames in threads
-        ]
-        return "\n".join(line for frames in found for line in frames)
+        stacks = [takewhile(lambda frame: not _OURS.search(frame), frames) for frames in threads]
+        return "\n".join(line for frames in stacks for line in frames)

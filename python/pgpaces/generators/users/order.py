@@ -1,4 +1,4 @@
-"""What a process of users is told to do."""
+"""The order to a process of users."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from msgspec import Struct
 
 from pgpaces.generators.engine import EnginePlan
 
-# So many exception classes of a process have a code of their own: four hexadecimal digits are
-# enough for those of 1,024 processes.
+# Exception classes of a process with their own code: four hexadecimal digits are enough for 1,024
+# processes.
 CODES = 64
-# So begins what a process says that ends because nothing in it has its turn: faulthandler's words.
+# The beginning of faulthandler's output, when a process ends because its threads get no turn.
 STUCK = "Timeout (0:"
 
 
 class ProcessOrder(Struct, frozen=True):
-    """What a process is to do.
+    """The order to a process.
 
-    path, text, folder: the file of its users, what it says, where the modules beside it are; or
-    functions: they themselves, pickled by value. names, weights: of
-    the tasks that run. number: of the process. counter: the descriptor of the number that processes
-    share; None where each user has a schedule.
+    path, text, folder: the file of its users, its content, the folder of the modules it imports;
+    or functions: pickled by value. names, weights: of the tasks that run. number: of the process.
+    counter: the descriptor of the shared counter; None if each user has its own schedule.
     """
 
     plan: EnginePlan
@@ -43,19 +42,19 @@ class ProcessOrder(Struct, frozen=True):
     counter: int | None = None
 
     def __repr__(self) -> str:
-        """Without what nobody may see."""
+        """Without secrets."""
         return f"ProcessOrder(number={self.number}, names={self.names})"
 
 
 def hidden(text: str, secrets: tuple[str, ...]) -> str:
-    """A text as it may be kept: without secrets, as they are or as URIs or Python write them."""
+    """The text without secrets, whether plain or as URIs or Python write them."""
     return _forms(secrets).sub("***", text) if secrets else text
 
 
 @lru_cache(maxsize=4)
 def _forms(secrets: tuple[str, ...]) -> re.Pattern[str]:
     forms = {form for secret in secrets for form in _written(secret)}
-    # A message in one line has other spaces.
+    # A message may be wrapped: any white space matches.
     every = [r"\s+".join(map(re.escape, re.split(r"\s", form))) for form in forms]
     return re.compile("|".join(sorted(every, key=len, reverse=True)))
 

@@ -1,7 +1,7 @@
-"""A user that does nothing, fifty times a second: how late it is woken is how late its process is.
+"""A user that does nothing, fifty times a second: its lateness is that of its process.
 
-Others tell that where they are free when something is due. Where all of them are busy, nobody does,
-and a process without CPU would look like a slow server. Knows no schedule and no record.
+Free users show the lateness themselves when a transaction is due. If all are busy, none does, and a
+process without CPU would look like a slow server. Knows no schedule and no record.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ _EVERY_NS = 20_000_000
 
 
 class WakeProbe:
-    """How late it was woken. One that slept through several of its times is late for each."""
+    """Records how late it wakes up. If it sleeps through several due times, each is late."""
 
     def __init__(self) -> None:
         self._late_ns: list[int] = []
         self._at_ns = time.monotonic_ns()
 
-    def told(self) -> list[int]:
-        """What was not told yet, ns."""
-        found, self._late_ns = self._late_ns, []
-        return found
+    def take(self) -> list[int]:
+        """The lateness of each wake-up since the last call, ns."""
+        late_ns, self._late_ns = self._late_ns, []
+        return late_ns
 
     def in_thread(self) -> None:
-        """Looks from now on, in a thread of its own."""
-        threading.Thread(target=self._look, daemon=True).start()
+        """Runs from now on, in a separate thread."""
+        threading.Thread(target=self._run, daemon=True).start()
 
     async def as_coroutine(self) -> None:
-        """The same beside other coroutines."""
+        """Runs from now on, as a coroutine among others."""
         self._at_ns = time.monotonic_ns()
         while True:
             await asyncio.sleep(self._wait_s())
             self._woken()
 
-    def _look(self) -> None:
+    def _run(self) -> None:
         self._at_ns = time.monotonic_ns()
         while True:
             time.sleep(self._wait_s())

@@ -1,16 +1,16 @@
-"""What runs in each process of users: performs them, and tells every second what became of it.
+"""The main program of a process of users: runs them, and sends their outcomes every second.
 
 Started as `python -P -m pgpaces.generators.users.process FD`, where FD is one end of a socket whose
-other end pgpaces holds. It hears pickled tuples there: an `ProcessOrder` first, then
+other end pgpaces holds. It receives pickled values there: a `ProcessOrder` first, then tuples
 
     ("begin", ns)   the measured part begins then, by the monotonic clock that all processes share
     ("end", ns)     nothing falls due then or later, from the start of the measured part
     ("abort",)      ends at once
 
-and tells `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
-[bytes], names, [ns late])` for seconds that are over, `("last", ...)` alike, and `("bye",)` when
-what users had is put away. When nobody listens any more it ends, whatever its users do; also where
-one of them holds the interpreter, so that nothing here has its turn.
+and sends `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
+[bytes], names, [ns late])` for seconds that are over, `("last", ...)` alike, and `("bye",)` after
+the tear-down of the users. It ends when pgpaces ends, whatever its users do, even if one of them
+holds the interpreter, so that no other thread gets a turn.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ from pgpaces.generators.users.virtual_users import (
 from pgpaces.plan import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
-# Threads that wait for the interpreter get it so soon: else what is due waits for what is done.
+# The switch interval of the interpreter: with a longer one, due actions wait for running ones.
 _SWITCH_S = 0.0005
 _PUT_AWAY_S = 5.0
 _TURN_S = 0.1
-# So much longer than its grace nothing here may have its turn; and so long while users are set up.
+# Maximum time without a turn of any thread: after the grace period, and during set-up.
 _STUCK_S, _STUCK_SET_UP_S = 3.0, 60.0
 _CALIBRATED = 500
 
 
-class _Said(io.TextIOBase):
-    """What functions print: whole lines, to the record."""
+class _Prints(io.TextIOBase):
+    """Receives the prints of functions, and adds them to the record line by line."""
 
     def __init__(self, actors: _engine.Actors, secrets: tuple[str, ...]) -> None:
         self._actors, self._secrets = actors, secrets
         self._begun: dict[int, str] = {}
 
     def writable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def write(self, text: str) -> int:
-        """Keeps lines apart by threads."""
+        """Assembles lines for each thread."""
         thread = threading.get_ident()
         *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
         if rest:
@@ -75,7 +75,7 @@ class _Said(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """What was begun and is no whole line is one now."""
+        """Adds incomplete lines."""
         for line in [self._begun.pop(thread) for thread in tuple(self._begun)]:
             self._say(line)
 
@@ -85,7 +85,7 @@ class _Said(io.TextIOBase):
 
 
 class PipeWriter:
-    """Tells pgpaces, in a thread of its own: one that does not listen for a while keeps nobody."""
+    """Sends to pgpaces in a separate thread, so that a slow reader does not block the users."""
 
     def __init__(self, channel: Connection) -> None:
         self._channel = channel
@@ -93,12 +93,12 @@ class PipeWriter:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def tell(self, *words: object) -> None:
-        """Waits for nothing."""
+    def send(self, *words: object) -> None:
+        """Queues a message. Does not wait."""
         self._waiting.put(words)
 
     def end(self) -> None:
-        """Waits until all is told."""
+        """Waits until all messages are sent."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -107,19 +107,19 @@ class PipeWriter:
             while (words := self._waiting.get()) is not None:
                 self._channel.send(words)
         except OSError:
-            os._exit(1)  # nobody listens any more
+            os._exit(1)  # pgpaces has ended
 
 
 class Process:
-    """The users of one process, and what is told of them."""
+    """The users of one process, and the messages about them."""
 
     def __init__(self, channel: Connection, order: ProcessOrder) -> None:
         """Raises WorkloadError, PlanError."""
         plan = order.plan
         self._channel, self._order = channel, order
         self._actors = _engine.Actors(plan, list(order.weights), order.number)
-        # Before anything of theirs is run: what logs keeps what it finds there.
-        self._said = sys.stdout = sys.stderr = _Said(self._actors, order.secrets)
+        # Before any code of the users runs: loggers keep the streams that they find.
+        self._prints = sys.stdout = sys.stderr = _Prints(self._actors, order.secrets)
         self._cast = Cast(
             _users(order), order.names, order.dsn, order.variables, plan.seed, order.secrets
         )
@@ -132,19 +132,19 @@ class Process:
         kind = Coroutines if self._cast.users.is_async else Threads
         self._performers: Threads | Coroutines = kind(self._users, self._over)
         self._cpu_ns = 0
-        self._teller = PipeWriter(channel)
+        self._writer = PipeWriter(channel)
 
     def set_up(self) -> None:
-        """Makes what users have, and says that they are ready. Raises WorkloadError."""
+        """Sets up the users, and reports that they are ready. Raises WorkloadError."""
         trial = TrialPlan(Load("closed"), duration_ns=None, transactions=_CALIBRATED)
         cost = cost_ns(EnginePlan.of(trial, 1, 1, ["act"]), shared=self._order.counter is not None)
         with self._watched():
             self._performers.set_up()
-        self._teller.tell("ready", self._performers.name, cost)
+        self._writer.send("ready", self._performers.name, cost)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Ends the process when pgpaces ends meanwhile, or wants nothing of it any more."""
+        """Ends the process if pgpaces ends meanwhile, or closes the channel."""
         ready = threading.Event()
 
         def watch() -> None:
@@ -160,11 +160,11 @@ class Process:
         finally:
             ready.set()
             thread.join()
-            # What comes next may be long in coming: others set up as well.
+            # The next message may take long: other processes set up as well.
             faulthandler.cancel_dump_traceback_later()
 
     def run(self) -> None:
-        """Performs them to the end, and tells every second."""
+        """Runs the users to the end, and sends every second."""
         kind, *words = self._channel.recv()
         if kind != "begin":
             return
@@ -178,66 +178,66 @@ class Process:
             done = all(user.done for user in self._users)
             if (done and (now >= end_ns or end_ns >= NEVER_NS)) or now >= end_ns + grace_ns:
                 break
-            behind = SECOND_NS - now % SECOND_NS
-            until = min(behind, max(0, (end_ns if now < end_ns else end_ns + grace_ns) - now))
+            rest_ns = SECOND_NS - now % SECOND_NS
+            until = min(rest_ns, max(0, (end_ns if now < end_ns else end_ns + grace_ns) - now))
             for ready in wait([self._channel, self._wake_read], until / 1e9):
                 if ready == self._wake_read:
                     os.read(self._wake_read, 1)
-                elif self._hear():
+                elif self._receive():
                     grace_ns = 0
             cpu_ns = time.process_time_ns()
             if batches := self._actors.fetch(self._stage.now(), cpu_ns - self._cpu_ns):
                 self._cpu_ns = cpu_ns
-                self._tell("second", batches)
+                self._send("second", batches)
         _has_turn(_PUT_AWAY_S + _STUCK_S)
         now = self._stage.now()
         self._stage.moved.set()
-        self._said.end()
+        self._prints.end()
         self._actors.abandon(now, self._stage.end_ns)
         spent_ns = time.process_time_ns() - self._cpu_ns
-        self._tell("last", self._actors.fetch_last(max(now, self._stage.now()), spent_ns))
+        self._send("last", self._actors.fetch_last(max(now, self._stage.now()), spent_ns))
         self._performers.end(_PUT_AWAY_S)
-        self._teller.tell("bye")
+        self._writer.send("bye")
         faulthandler.cancel_dump_traceback_later()
-        self._teller.end()
+        self._writer.end()
 
-    def _hear(self) -> bool:
-        """What pgpaces says; whether it ends at once: when nothing falls due any more."""
+    def _receive(self) -> bool:
+        """Handles a message of pgpaces; whether the load ends at once."""
         kind, *words = self._channel.recv()
         if kind == "end":
             self._stage.end_at(words[0])
             self._performers.moved()
         return bool(kind == "abort")
 
-    def _tell(self, kind: str, batches: list[bytes]) -> None:
-        names, late_ns = dict(self._stage.names), self._performers.probe.told()
-        self._teller.tell(kind, batches, names, late_ns)
+    def _send(self, kind: str, batches: list[bytes]) -> None:
+        names, late_ns = dict(self._stage.names), self._performers.probe.take()
+        self._writer.send(kind, batches, names, late_ns)
 
     def _over(self) -> None:
         os.write(self._wake, b".")
 
 
 def _has_turn(next_s: float) -> None:
-    """Ends the process, and says where each thread is, unless this is called again by then.
+    """Ends the process with the stacks of its threads, unless this is called again by then.
 
-    No other way comes through where a task holds the interpreter.
+    Nothing else works while a task holds the interpreter.
     """
     faulthandler.dump_traceback_later(next_s, exit=True, file=2)
 
 
 def _users(order: ProcessOrder) -> users.Users:
     if order.path is not None and order.folder is not None:
-        found = users.of_text(order.text, order.path, order.folder)
-        sys.path.insert(0, str(order.folder))  # for what functions import
-        return found
+        loaded = users.of_text(order.text, order.path, order.folder)
+        sys.path.insert(0, str(order.folder))  # for imports within functions
+        return loaded
     import pickle
 
     try:
         functions = pickle.loads(order.functions)
     except Exception as error:
         raise WorkloadError(
-            f"the tasks cannot be made again in another process: {users.told(error)}",
-            "they and what they use must be importable there, or defined beside them",
+            f"the tasks cannot be loaded in another process: {users.describe(error)}",
+            "they and what they use must be importable there, or defined in the same file",
         ) from None
     return users.of_functions(functions)
 
@@ -261,7 +261,7 @@ def main() -> None:
     except BaseException:
         traceback.print_exc(file=sys.__stderr__)
     finally:
-        # Threads that hang may not keep it.
+        # Without waiting for threads that hang.
         os._exit(code)
 
 

@@ -1,7 +1,7 @@
-"""Virtual users of one process: each waits until something is due, does it, records the outcome.
+"""Virtual users of one process: each waits for its next action, performs it, records the outcome.
 
-In threads where tasks are functions, as coroutines where they are that: both go through the same
-schedule and record. Knows no pipe and no other process.
+In threads if tasks are functions, as coroutines if tasks are coroutines: both use the same schedule
+and record. Knows no pipe and no other process.
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ from pgpaces.errors import WorkloadError
 from pgpaces.generators.users.counter import SharedCounter
 from pgpaces.generators.users.order import CODES, hidden
 from pgpaces.generators.users.probe import WakeProbe
-from pgpaces.users import Call, Users, call, told
+from pgpaces.users import Call, Users, call, describe
 
 NEVER_NS = 2**62
-# So many set-ups at a time: connections that all come at once are refused.
+# Concurrent set-ups: a server refuses too many connections at once.
 _AT_ONCE = 16
-# A connection that cannot be had again is not tried a thousand times a second.
+# Pauses between attempts to reconnect, which double from the first to the last.
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.05, 1.0
-# Coroutines that give no turn in this time are not waited for.
+# Maximum wait for coroutines to give up control.
 _TURN_S = 1.0
 
 
 class Stage:
-    """What the users of a process share: schedule, record, clock, and when it ends.
+    """The shared schedule, record, clock and end of the users of a process.
 
     end_ns: nothing falls due then or later, from the start of the measured part; NEVER_NS: it ends
-    by count.
-    names: exception classes by the code that stands for each in the record.
+    by count. names: exception classes by their codes in the record.
     """
 
     def __init__(
@@ -72,22 +71,22 @@ class Stage:
         self.moved.set()
 
     def next(self, place: int, since_ns: int) -> tuple[int, int] | None:
-        """When this user acts next, and which task it is."""
+        """The time and the task of this user's next action; None if there is none."""
         if self._counter is None:
             return self.actors.next(place, since_ns, self.end_ns)
-        with self._order:  # numbers may not fall from call to call
+        with self._order:  # numbers must increase from call to call
             return self.actors.next(place, since_ns, self.end_ns, self._counter.take())
 
-    def failed(self, error: BaseException, said: str) -> bytes:
-        """The class of a failure, whose message is kept: its SQLSTATE, or a code for its name."""
+    def failed(self, error: BaseException, message: str) -> bytes:
+        """Records the message of a failure; returns its SQLSTATE, or a code for its class."""
         state = _sqlstate(error) or self._code(type(error).__name__)
-        self.actors.message(state.encode(), said)
+        self.actors.message(state.encode(), message)
         return state.encode()
 
     def _code(self, name: str) -> str:
-        """The code for the name of an exception class; the last one is for all that are left."""
+        """The code for the name of an exception class; the last code is for all other classes."""
         with self._naming:
-            codes = {known: code for code, known in self.names.items()}
+            codes = {own: code for code, own in self.names.items()}
             if name not in codes and len(codes) >= CODES - 1:
                 name = "Exception"
             code = codes.get(name) or f"~{self._first_code + len(codes):04x}"
@@ -96,39 +95,39 @@ class Stage:
 
 
 def _sqlstate(error: BaseException) -> str | None:
-    """As psycopg, asyncpg, psycopg2 and SQLAlchemy have it; None of what is not the server's."""
+    """From psycopg, asyncpg, psycopg2 and SQLAlchemy; None for errors that are not the server's."""
     for one in (error, getattr(error, "orig", None)):
         for name in ("sqlstate", "pgcode"):
             state = None
-            with contextlib.suppress(Exception):  # somebody else's property
+            with contextlib.suppress(Exception):  # a property of foreign code
                 state = getattr(one, name, None)
             if isinstance(state, str) and re.fullmatch("[0-9A-Z]{5}", state):
                 return state
     return None
 
 
-# What a lost connection says of itself, of psycopg, asyncpg, psycopg2 (in numbers) and SQLAlchemy.
+# Attributes of a lost connection in psycopg, asyncpg, psycopg2 (a number) and SQLAlchemy.
 _LOST = ("closed", "is_closed", "invalidated")
 
 
-def _says(value: Any, name: str) -> bool:
-    """Whether a value says that of itself, as a property or a method."""
+def _is_true(value: Any, name: str) -> bool:
+    """Whether a property or method of a value is true."""
     with contextlib.suppress(Exception):
-        found = getattr(value, name, None)
-        said = found() if callable(found) else found
-        return isinstance(said, int) and bool(said)
+        attribute = getattr(value, name, None)
+        result = attribute() if callable(attribute) else attribute
+        return isinstance(result, int) and bool(result)
     return False
 
 
 class VirtualUser(Struct):
-    """One user. given: what its functions get by name; setup: its generator, once it is begun."""
+    """One user. values: arguments of its functions by name; setup: its generator, once begun."""
 
     stage: Stage
     place: int
-    given: dict[str, Any]
+    values: dict[str, Any]
     calls: Sequence[Call]
     make: Callable[..., Any]
-    tell: Callable[[BaseException], str]
+    describe: Callable[[BaseException], str]
     setup: Any = None
     pause_s: float = 0.0
     acts: bool = False
@@ -136,37 +135,37 @@ class VirtualUser(Struct):
     arguments: list[dict[str, Any]] = field(default_factory=list)
 
     def has(self, value: Any) -> None:
-        """What set-up gave."""
-        self.given["setup"] = value
-        self.arguments = [each.arguments({**self.given, "loop": 0}) for each in self.calls]
+        """Takes the result of its set-up."""
+        self.values["setup"] = value
+        self.arguments = [each.arguments({**self.values, "loop": 0}) for each in self.calls]
 
-    def asked(self, script: int) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """The function of a task, and what it gets this time."""
-        self.given["loop"] += 1
-        found, arguments = self.calls[script], self.arguments[script]
+    def action(self, script: int) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The function of a task, and its arguments this time."""
+        self.values["loop"] += 1
+        arguments = self.arguments[script]
         if "loop" in arguments:
-            arguments["loop"] = self.given["loop"]
-        return found.function, arguments
+            arguments["loop"] = self.values["loop"]
+        return self.calls[script].function, arguments
 
     def failed(self, error: BaseException) -> bytes:
-        """What it did has failed; the class of that."""
-        return self.stage.failed(error, self.tell(error))
+        """Records the failure of an action; returns its class."""
+        return self.stage.failed(error, self.describe(error))
 
     @property
     def is_lost(self) -> bool:
-        """Whether what it has says that it is closed."""
+        """Whether its connection is closed."""
         if self.setup is None:
             return True
-        value = self.given["setup"]
-        return any(_says(value, name) for name in _LOST)
+        value = self.values["setup"]
+        return any(_is_true(value, name) for name in _LOST)
 
     def back_off(self) -> float:
-        """How long to wait before what it has is made again, s."""
+        """The pause before its next set-up, s."""
         self.pause_s = min(_PAUSE_LAST_S, max(_PAUSE_FIRST_S, 2 * self.pause_s))
         return self.pause_s
 
     def live(self) -> None:
-        """Acts as long as something is due, in a thread of its own."""
+        """Acts until nothing is due any more, in a separate thread."""
         stage, since = self.stage, self.stage.now()
         while (due := stage.next(self.place, since)) is not None:
             at, script = due
@@ -178,7 +177,7 @@ class VirtualUser(Struct):
             try:
                 if self.setup is None:
                     self.set_up()
-                function, arguments = self.asked(script)
+                function, arguments = self.action(script)
                 function(**arguments)
             except BaseException as error:
                 failure = self.failed(error)
@@ -189,7 +188,7 @@ class VirtualUser(Struct):
                 since = self._renew(since)
 
     def _wait(self, at_ns: int) -> bool:
-        """Until then; false where the run ends before."""
+        """Waits until then; False if the run ends earlier."""
         while (left := at_ns - self.stage.now()) > 0:
             if at_ns >= self.stage.end_ns:
                 return False
@@ -200,7 +199,7 @@ class VirtualUser(Struct):
         return at_ns < self.stage.end_ns
 
     def _renew(self, since_ns: int) -> int:
-        """Makes again what it had; since when it is free."""
+        """Repeats its set-up; returns the time since which it is free."""
         self.tear_down()
         try:
             self.set_up()
@@ -210,20 +209,20 @@ class VirtualUser(Struct):
         return since_ns
 
     def set_up(self) -> None:
-        """Makes what it has. Raises whatever that raises."""
-        found = self.make()
-        self.has(next(found))
-        self.setup, self.pause_s = found, 0.0
+        """Runs its set-up. Raises any exception of that."""
+        generator = self.make()
+        self.has(next(generator))
+        self.setup, self.pause_s = generator, 0.0
 
     def tear_down(self) -> None:
-        """Puts that away."""
-        found, self.setup = self.setup, None
-        if found is not None:
+        """Runs the rest of its set-up function, after the `yield`."""
+        generator, self.setup = self.setup, None
+        if generator is not None:
             with contextlib.suppress(BaseException):
-                next(found, None)
+                next(generator, None)
 
     async def live_together(self, alarm: Alarm) -> None:
-        """The same as a coroutine."""
+        """`live` as a coroutine."""
         stage, since = self.stage, self.stage.now()
         while (due := stage.next(self.place, since)) is not None:
             at, script = due
@@ -235,7 +234,7 @@ class VirtualUser(Struct):
             try:
                 if self.setup is None:
                     await self.set_up_together()
-                function, arguments = self.asked(script)
+                function, arguments = self.action(script)
                 await function(**arguments)
             except BaseException as error:
                 if (itself := asyncio.current_task()) is not None and itself.cancelling():
@@ -257,17 +256,17 @@ class VirtualUser(Struct):
         return since_ns
 
     async def set_up_together(self) -> None:
-        """Makes what it has. Raises whatever that raises."""
-        found = self.make()
-        self.has(await anext(found))
-        self.setup, self.pause_s = found, 0.0
+        """`set_up` as a coroutine."""
+        generator = self.make()
+        self.has(await anext(generator))
+        self.setup, self.pause_s = generator, 0.0
 
     async def tear_down_together(self) -> None:
-        """Puts that away."""
-        found, self.setup = self.setup, None
-        if found is not None:
+        """`tear_down` as a coroutine."""
+        generator, self.setup = self.setup, None
+        if generator is not None:
             with contextlib.suppress(BaseException):
-                await anext(found, None)
+                await anext(generator, None)
 
 
 class Exact(selectors.DefaultSelector):
@@ -285,14 +284,14 @@ class Exact(selectors.DefaultSelector):
 
 
 class Alarm:
-    """Wakes coroutines, when it is time or when the end is moved."""
+    """Wakes coroutines at their time, or when the end is moved."""
 
     def __init__(self, stage: Stage, loop: asyncio.AbstractEventLoop) -> None:
         self._stage, self._loop = stage, loop
         self._sleeping: set[asyncio.Future[None]] = set()
 
     async def wait(self, at_ns: int) -> bool:
-        """Until then; false where the run ends before."""
+        """Waits until then; False if the run ends earlier."""
         while (left := at_ns - self._stage.now()) > 0:
             if at_ns >= self._stage.end_ns:
                 return False
@@ -307,7 +306,7 @@ class Alarm:
         return at_ns < self._stage.end_ns
 
     def ring(self) -> None:
-        """Wakes all of them, to look at the end."""
+        """Wakes all of them, to check the end."""
         for woken in tuple(self._sleeping):
             _wake(woken)
 
@@ -318,10 +317,10 @@ def _wake(woken: asyncio.Future[None]) -> None:
 
 
 class Cast(Struct, frozen=True):
-    """What the users of a process are made from.
+    """The specification of the users of a process.
 
-    names: of the tasks that run, in the order in which the record numbers them. secrets: what no
-    message may repeat.
+    names: of the tasks that run, in the order of their numbers in the record. secrets: texts to
+    mask in messages.
     """
 
     users: Users
@@ -339,36 +338,36 @@ class Cast(Struct, frozen=True):
     def virtual_users(self, stage: Stage, first: int, count: int) -> list[VirtualUser]:
         """The users, numbered from `first`. Raises WorkloadError."""
         calls = self.calls()
-        wanted = any(source == "setup" for each in calls for _, source in each.sources)
-        make = self._maker(wanted=wanted)
-        found = []
+        connect = any(source == "setup" for each in calls for _, source in each.sources)
+        make = self._maker(connect=connect)
+        users = []
         for place in range(count):
             number = first + place
             rng = random.Random(f"{self.seed}/{number}")
-            given = {"dsn": self.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
-            own = make.arguments(given)
-            found.append(
+            values = {"dsn": self.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
+            own = make.arguments(values)
+            users.append(
                 VirtualUser(
                     stage,
                     place,
-                    given,
+                    values,
                     [Call(c.function, c.sources, c.fixed) for c in calls],
                     lambda own=own: make.function(**own),
-                    self.tell,
+                    self.describe,
                 )
             )
-        return found
+        return users
 
-    def tell(self, error: BaseException) -> str:
-        """An exception as it may be kept."""
-        said = hidden(told(error, self.users.path), self.secrets)
-        return said.encode("utf-8", "backslashreplace").decode()
+    def describe(self, error: BaseException) -> str:
+        """The text of an exception without secrets."""
+        text = hidden(describe(error, self.users.path), self.secrets)
+        return text.encode("utf-8", "backslashreplace").decode()
 
-    def _maker(self, *, wanted: bool) -> Call:
-        """What makes that which each user has."""
+    def _maker(self, *, connect: bool) -> Call:
+        """The set-up of each user. connect: by default it is a connection, else nothing."""
         if self.users.setup is not None:
             return call(self.users.setup, self.variables, task=False)
-        usual = (_connected_together, _connected) if wanted else (_nothing_together, _nothing)
+        usual = (_connected_together, _connected) if connect else (_nothing_together, _nothing)
         return call(usual[0 if self.users.is_async else 1], {}, task=False)
 
 
@@ -395,12 +394,12 @@ async def _nothing_together() -> Any:
 
 
 class Threads:
-    """Users in threads of their own."""
+    """Users in one thread each."""
 
     name = "Python threads"
 
     def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
-        """over: is called whenever the last of them has nothing more to do."""
+        """over: called when all of them are done."""
         self._users, self._over, self.probe = users, over, WakeProbe()
         self._begun, self._left = threading.Event(), threading.Event()
         self._slots, self._lock = threading.Semaphore(_AT_ONCE), threading.Lock()
@@ -411,7 +410,7 @@ class Threads:
         ]
 
     def set_up(self) -> None:
-        """Makes what all of them have. Raises WorkloadError where one cannot."""
+        """Sets up all of them. Raises WorkloadError if one fails."""
         for count, thread in enumerate(self._threads):
             try:
                 thread.start()
@@ -435,14 +434,14 @@ class Threads:
         """The end was moved."""
 
     def end(self, patience_s: float) -> None:
-        """Puts away what they have, as far as they come to an end by then."""
+        """Tears down those that end by then."""
         for user in self._users:
             if user.acts:
-                _cancel(user.given["setup"])
+                _cancel(user.values["setup"])
         until = time.monotonic() + patience_s
         self._left.set()
         for user, thread in zip(self._users, self._threads, strict=True):
-            if user.done:  # else it hangs, and goes down with the process
+            if user.done:  # else it hangs, and ends with the process
                 thread.join(max(0.0, until - time.monotonic()))
 
     def _life(self, user: VirtualUser) -> None:
@@ -466,7 +465,7 @@ class Threads:
 
 
 def _cancel(value: Any) -> None:
-    """Asks the server to end what a driver waits for, if the driver can."""
+    """Cancels the query that a driver waits for, if the driver supports that."""
     cancel = getattr(value, "cancel", None)
     with contextlib.suppress(Exception):
         if callable(cancel) and not inspect.iscoroutinefunction(cancel):
@@ -474,13 +473,13 @@ def _cancel(value: Any) -> None:
 
 
 def refused(user: VirtualUser, error: BaseException) -> WorkloadError:
-    """Why a user cannot be set up."""
-    number = user.given["number"]
+    """The error of a failed set-up."""
+    number = user.values["number"]
     if isinstance(error, StopIteration | StopAsyncIteration):
         return WorkloadError(
             f"the set-up of user {number} yielded nothing", "it yields once what tasks get"
         )
-    return WorkloadError(f"the set-up of user {number} failed: {user.tell(error)}")
+    return WorkloadError(f"the set-up of user {number} failed: {user.describe(error)}")
 
 
 class Coroutines:
@@ -497,7 +496,7 @@ class Coroutines:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     def set_up(self) -> None:
-        """Makes what all of them have. Raises WorkloadError where one cannot."""
+        """Sets up all of them. Raises WorkloadError if one fails."""
         self._wait_for(self._set_up(), None)
 
     def begin(self) -> None:
@@ -509,11 +508,11 @@ class Coroutines:
         self._loop.call_soon_threadsafe(self._alarm.ring)
 
     def end(self, patience_s: float) -> None:
-        """Puts away what they have, as far as they come to an end by then."""
+        """Tears down those that end by then."""
         turn = threading.Event()
         self._loop.call_soon_threadsafe(turn.set)
         if not turn.wait(_TURN_S):
-            return  # a task holds up all the others: they go down with the process
+            return  # a task blocks all the others: they end with the process
         with contextlib.suppress(TimeoutError):
             self._wait_for(self._end(), patience_s)
 
@@ -552,9 +551,9 @@ class Coroutines:
 
 
 def cost_ns(plan: Any, *, shared: bool = False) -> int:
-    """What an action costs beside what it does: the median of the same steps around nothing, ns.
+    """The overhead of an action: the median time of the same steps without a function, ns.
 
-    plan: of one user who acts some hundred times, without a pause. shared: with the number that
+    plan: of one user with some hundred actions, without a pause. shared: with the counter that
     processes share.
     """
     times, counter = list[int](), SharedCounter()
@@ -570,5 +569,5 @@ def cost_ns(plan: Any, *, shared: bool = False) -> int:
     user = VirtualUser(stage, 0, {"setup": None, "loop": 0}, [clock], _nothing, str)
     user.set_up()
     user.live()
-    gaps = sorted(behind - before for before, behind in pairwise(times))
+    gaps = sorted(later - earlier for earlier, later in pairwise(times))
     return gaps[len(gaps) // 2] if gaps else 0
