@@ -169,7 +169,7 @@ def test_a_shape_that_a_load_or_a_trial_cannot_have_is_refused() -> None:
     load = Load("open", 1.0, shape=parse("burst:4:10s:1min"))
     with pytest.raises(PlanError, match="drawn over"):
         TrialPlan(load, transactions=5)
-    with pytest.raises(PlanError, match="behind the end"):
+    with pytest.raises(PlanError, match="after the end"):
         TrialPlan(load, duration_ns=SECOND_NS)
 
 

@@ -101,7 +101,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 
 
 def test_bursts_that_do_not_fit_a_trial_are_refused() -> None:
-    with pytest.raises(PlanError, match="behind the end"):
+    with pytest.raises(PlanError, match="after the end"):
         parse("burst:4:10s:1min").segments(50 * SECOND_NS)
     with pytest.raises(PlanError, match="more than 10000"):
         parse("burst:4:1ms:2ms").segments(MINUTE_NS)

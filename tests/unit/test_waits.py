@@ -177,7 +177,7 @@ def test_blockers_are_asked_for_once_a_second_and_only_where_somebody_waits_for_
     assert quiet.asked == 0
     waiting = Faked({LOCK: 1}, [pair])
     [found] = looked(waiting, monkeypatch, 30).blocked()
-    assert waiting.asked == found.seen == 3
+    assert waiting.asked == found.samples == 3
     assert (found.first_s, found.last_s, found.statement) == (0, 2, "UPDATE t")
 
 
@@ -185,7 +185,7 @@ def test_of_statements_without_end_only_so_many_are_kept(monkeypatch: pytest.Mon
     pairs = [("load", "Lock:tuple", "", f"a{n % 3}", "active", f"UPDATE {n}") for n in range(900)]
     found = looked(Faked({LOCK: 1}, pairs), monkeypatch, 1).blocked()
     assert len(found) == 103
-    assert sum(one.seen for one in found) == 900
+    assert sum(one.samples for one in found) == 900
     assert sum(one.statement == "(others)" for one in found) == 3
 
 
