@@ -33,12 +33,23 @@ from pgpaces.texts import encoded
 settings.register_profile("pgpaces", deadline=None)
 settings.load_profile("pgpaces")
 ROOT = Path(__file__).resolve().parents[1]
+# Servers and stores wait for each write to reach a disk, so tests keep their files in memory.
+DISK, MEMORY = Path("/tmp"), Path("/dev/shm")
+IN_MEMORY = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
 FAKE_SERVER = ROOT / "target/release/pgpaces-fakeserver"
 DEADLINE_S = 30.0
 # Hard for every quoting rule on its way: conninfo, URI, password file, and beyond ASCII.
 PASSWORD = "s3:cr\\t@/%27' ü"
 SECOND_NS = 1_000_000_000
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder of the test's own, removed after it."""
+    where = MEMORY if IN_MEMORY else None
+    with tempfile.TemporaryDirectory(prefix="pgpaces-test-", dir=where) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")
@@ -50,10 +61,14 @@ def pgpaces_home() -> Iterator[Path]:
 
 
 class _open_folder:  # noqa: N801 (a function in all but name)
-    """A temporary folder that every user can enter; /tmp, because pytest's is root's alone."""
+    """A temporary folder that every user can enter; pytest's is root's alone.
 
-    def __init__(self, prefix: str) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+    disk: on a disk, for a test about disks.
+    """
+
+    def __init__(self, prefix: str, *, disk: bool = False) -> None:
+        where = DISK if disk or not IN_MEMORY else MEMORY
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=where))
         self.path.chmod(0o755)
 
     def __enter__(self) -> Path:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import PG15_BIN
+from tests.conftest import PG15_BIN, _open_folder
 
 from pgpaces.database.access import Access
+from pgpaces.servers import embedded
+from pgpaces.servers.folder import ServerFolder
+
+GONE_S = 15.0
+
+
+@pytest.fixture
+def empty_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home without servers; those that a test leaves are stopped."""
+    with _open_folder("pgpaces-test-") as path:
+        monkeypatch.setenv("PGPACES_HOME", str(path))
+        yield path
+        for server in embedded.running():
+            server.stop()
+        for lock_file in path.glob("**/lock"):
+            if (lock := ServerFolder(lock_file.parent).lock(GONE_S)) is not None:
+                os.close(lock)
 
 
 @pytest.fixture(scope="module")

@@ -37,14 +37,14 @@ SMALL = jobs.DiskRequest(jobs.SIZE_MIN, 1, jobs.Lengths(1, 1, 1, 3))
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Path:
-    """A folder on something that is a disk, with a home beside it."""
-    found = device_of(tmp_path)
-    if found.filesystem in ("tmpfs", "ramfs", "overlay"):
-        pytest.skip(f"needs a disk below the temporary folder, which is on {found.filesystem}")
-    made = tmp_path / "disk"
-    made.mkdir()
-    return made
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder on a disk."""
+    folder = tmp_path_factory.mktemp("disk") / "disk"
+    folder.mkdir()
+    filesystem = device_of(folder).filesystem
+    if filesystem in ("tmpfs", "ramfs", "overlay"):
+        pytest.skip(f"needs a disk below the temporary folder, which is on {filesystem}")
+    return folder
 
 
 def run(*words: object, path: str | None = None) -> subprocess.CompletedProcess[str]:

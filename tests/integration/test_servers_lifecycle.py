@@ -5,11 +5,9 @@ is waiting until the last of them is gone.
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -23,7 +21,7 @@ from pgpaces.errors import ServerError
 from pgpaces.servers import binaries, embedded
 from pgpaces.servers.access import Listen
 from pgpaces.servers.embedded import Server, ServerSpec
-from pgpaces.servers.folder import ServerFolder, server_folder
+from pgpaces.servers.folder import server_folder
 from pgpaces.servers.record import Transport
 
 pytestmark = pytest.mark.postgres
@@ -32,18 +30,8 @@ HOLD = "sys.stdin.read()"  # until we close its standard input, or kill it
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home that the server's user can enter, as pytest's own folders are not for root's."""
-    path = Path(tempfile.mkdtemp(prefix="pgpaces-test-", dir="/tmp"))
-    path.chmod(0o755)
-    monkeypatch.setenv("PGPACES_HOME", str(path))
-    yield path
-    for server in embedded.running():
-        server.stop()
-    for lock_file in path.glob("**/lock"):
-        if (lock := ServerFolder(lock_file.parent).lock(GONE_S)) is not None:
-            os.close(lock)
-    shutil.rmtree(path)
+def home(empty_home: Path) -> Path:
+    return empty_home
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,7 +16,7 @@ from pgpaces.servers import binaries, embedded, os_user
 from pgpaces.servers.access import Listen
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.embedded import ServerSpec
-from pgpaces.servers.folder import ServerFolder, server_folder
+from pgpaces.servers.folder import server_folder
 from pgpaces.servers.os_user import OsUser
 
 pytestmark = pytest.mark.postgres
@@ -28,18 +26,8 @@ needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="skipped: needs an ord
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home that the server's user can enter, as pytest's own folders are not for root's."""
-    path = Path(tempfile.mkdtemp(prefix="pgpaces-test-", dir="/tmp"))
-    path.chmod(0o755)
-    monkeypatch.setenv("PGPACES_HOME", str(path))
-    yield path
-    for server in embedded.running():
-        server.stop()
-    for lock_file in path.glob("**/lock"):
-        if (lock := ServerFolder(lock_file.parent).lock(GONE_S)) is not None:
-            os.close(lock)
-    shutil.rmtree(path)
+def home(empty_home: Path) -> Path:
+    return empty_home
 
 
 @pytest.fixture

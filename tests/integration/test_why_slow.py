@@ -7,10 +7,11 @@ did meanwhile. PGPACES_WHY_SEED is the first seed, so that others can be tried.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import _open_folder
 from tests.integration import causes
 
 import pgpaces
@@ -26,6 +27,14 @@ FIRST = int(os.environ.get("PGPACES_WHY_SEED", "100"))
 # Trials without enough that missed have nothing to be told; so many seeds at most.
 TRIED_MAX = 13
 CLEAN, BLAMED_MAX = 20, 1
+
+
+@pytest.fixture(scope="module")
+def pgpaces_home() -> Iterator[Path]:
+    """On a disk, as some causes are disks."""
+    with pytest.MonkeyPatch.context() as patch, _open_folder("pgpaces-home-", disk=True) as path:
+        patch.setenv("PGPACES_HOME", str(path))
+        yield path
 
 
 def told(run: pgpaces.Result) -> str:
