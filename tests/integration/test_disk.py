@@ -69,7 +69,7 @@ def test_everything_is_measured_and_nothing_is_left(disk: Path) -> None:
     for each in found.measured:
         assert each.bytes_written <= 1.1 * 3 * jobs.SIZE_MIN
     counts = moved_bytes(found.device) is not None
-    assert all((each.bytes_beside is not None) == counts for each in found.measured)
+    assert all((each.bytes_other is not None) == counts for each in found.measured)
     assert found.of(disks.COMMIT)[0].flushes["p50"] > 0
     assert disks.card_class(found) in ("A2", "A1", "below A1")
     assert found.missing == ()

@@ -69,7 +69,7 @@ def test_a_trend_and_a_forecast_are_values_too(place: Path) -> None:
     assert trend.value.changes == ()
     forecast = pgpaces.forecast("C1", "C2", "C3", store=place)
     assert isinstance(forecast.value[0], LineForecast)
-    assert forecast.value[0].found.refusal == "few loads"
+    assert forecast.value[0].fit.refusal == "few loads"
     assert "No forecast from 3 loads" in forecast.said[0]
 
 

@@ -258,7 +258,7 @@ def test_a_server_that_was_read_and_has_no_samples_of_checkpoints_ended_none() -
 def test_a_whole_disk_is_called_so_where_the_server_was_not_read(where: dict[str, str]) -> None:
     found = written(unread(measured(**where)))
     assert found is not None
-    assert found.source == "whole disk mmcblk0, also what others wrote"
+    assert found.source == "whole disk mmcblk0, including writes of other programs"
     assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
     told = dict(facts_of(economy([PI], written=found), summarize(trial([]))))  # type: ignore[arg-type]
     assert "at least" in told["written"]
@@ -463,7 +463,7 @@ PAGE = page_of(PI)
 def test_users_are_those_of_the_largest_cell_that_held() -> None:
     (one,) = PAGE.costs
     held = [row for row, cell in PAGE.economies if cell.users == one.economy.users]
-    assert one.held
+    assert one.meets
     assert one.row in held
     assert one.economy.users == 4
     assert one.economy.users_per_watt == pytest.approx(4 / 5.5)

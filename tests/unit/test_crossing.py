@@ -54,7 +54,7 @@ def test_the_break_lies_between_what_held_and_what_did_not(
     def level(row: Row | None) -> int | None:
         return None if row is None else int(crossing.level_of(row, "clients"))
 
-    assert (level(found.held), level(found.broke)) == (held, broke)
+    assert (level(found.meets), level(found.misses)) == (held, broke)
     assert [level(each) for each in found.unknown] == unknown
     assert found.irregular is irregular
 
@@ -62,8 +62,8 @@ def test_the_break_lies_between_what_held_and_what_did_not(
 @given(st.text("hb?", min_size=1, max_size=8))
 def test_what_held_is_always_below_what_broke(said: str) -> None:
     found = crossing.find_crossing(line(said), 0.05)
-    if found.held and found.broke:
-        assert int(found.held.cell.levels[0][1]) < int(found.broke.cell.levels[0][1])
+    if found.meets and found.misses:
+        assert int(found.meets.cell.levels[0][1]) < int(found.misses.cell.levels[0][1])
 
 
 @pytest.mark.parametrize("said", "hb?")
@@ -90,11 +90,11 @@ def test_a_setting_moves_the_break_where_one_level_holds_and_another_does_not() 
         [found[0], crossing.find_crossing(line("hhb", "y"), 0.05)], "set.a", "clients", 0.05
     )
     assert same.pairs == ()
-    assert same.known
+    assert same.decided
     blind = crossing.shift(
         [found[0], crossing.find_crossing(line("???", "y"), 0.05)], "set.a", "clients", 0.05
     )
-    assert not blind.known
+    assert not blind.decided
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.answers import disks
-from pgpaces.answers.disks import Cipher, Device, Disk, Flushes, Measured
+from pgpaces.answers.disks import Cipher, Device, Disk, Flushes, JobRun
 from pgpaces.cli.output import text
 from pgpaces.disk import jobs
 from pgpaces.disk.device import mount_of, parse_mounts
@@ -39,10 +39,10 @@ def said(name: str) -> list[dict[str, Any]]:
     return disks.statuses((FIO / f"{name}.json").read_text())
 
 
-def run(job: str, per_s: float, seconds: float = 10, number: int = 1) -> Measured:
+def run(job: str, per_s: float, seconds: float = 10, number: int = 1) -> JobRun:
     count = round(per_s * seconds)
     size = 4 * 2**20 if job == disks.CARD_SEQUENTIAL else 4096
-    return Measured(job, number, seconds, 0, count, 0, count * size)
+    return JobRun(job, number, seconds, 0, count, 0, count * size)
 
 
 def card(reads: float, writes: float, mb_per_s: float) -> Disk:
@@ -64,7 +64,7 @@ def row(found: Disk, name: str = "card", **host: Any) -> DiskRow:
 
 
 def test_writes_with_a_flush_have_the_times_of_both() -> None:
-    found = disks.measured(disks.COMMIT, 1, said("commit"))
+    found = disks.job_run(disks.COMMIT, 1, said("commit"))
     assert (found.reads, found.writes, found.seconds) == (0, 25_257, 4.001)
     assert found.iops == pytest.approx(25_257 / 4.001)
     assert found.bytes_per_s == pytest.approx(found.iops * 8192)
@@ -72,7 +72,7 @@ def test_writes_with_a_flush_have_the_times_of_both() -> None:
 
 
 def test_seconds_are_differences_of_statuses_and_a_rest_is_none() -> None:
-    found = disks.measured(disks.COMMIT, 1, said("commit"))
+    found = disks.job_run(disks.COMMIT, 1, said("commit"))
     whole = [15_979 / 0.895, 19_958 - 15_979, (23_367 - 19_958) / 1.001,
              (24_384 - 23_367) / 0.999]  # fmt: skip
     assert found.per_s == pytest.approx(whole)
@@ -80,7 +80,7 @@ def test_seconds_are_differences_of_statuses_and_a_rest_is_none() -> None:
 
 def test_of_a_mixed_load_the_times_are_those_of_reads() -> None:
     documents = said("mixed")
-    found = disks.measured(disks.MIXED, 1, documents)
+    found = disks.job_run(disks.MIXED, 1, documents)
     last = documents[-1]["jobs"][0]["read"]
     assert found.reads > found.writes > 0
     assert found.times["p99"] == last["lat_ns"]["percentile"]["99.000000"]
@@ -95,14 +95,14 @@ def test_what_was_cut_off_is_left_out(cut: int) -> None:
 @pytest.mark.parametrize("text", ["", "fio: engine libaio not loadable", "{}", '{"jobs": []}'])
 def test_what_is_no_result_of_fio_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="fio"):
-        disks.measured(disks.READ, 1, disks.statuses(text))
+        disks.job_run(disks.READ, 1, disks.statuses(text))
 
 
 def test_a_job_that_failed_is_an_error() -> None:
     documents = said("read")
     documents[-1]["jobs"][0]["error"] = 28
     with pytest.raises(ValueError, match="28"):
-        disks.measured(disks.READ, 1, documents)
+        disks.job_run(disks.READ, 1, documents)
 
 
 # --- classes and ratios -------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_a_class_needs_every_job() -> None:
 
 def test_a_disk_that_slows_down_in_its_second_half_is_named() -> None:
     full, empty = [1000.0, 1010.0, 990.0] * 10, [200.0, 205.0, 195.0] * 10
-    found = Measured(disks.COMMIT, 1, 60, 0, 36_000, 0, 36_000 * 8192, tuple(full + empty))
+    found = JobRun(disks.COMMIT, 1, 60, 0, 36_000, 0, 36_000 * 8192, tuple(full + empty))
     share = found.slowing
     assert share is not None
     assert share.low < 0.2 < share.high < 0.8
@@ -169,7 +169,7 @@ def test_a_disk_that_slows_down_in_its_second_half_is_named() -> None:
 def test_what_others_did_to_the_disk_is_told() -> None:
     found = card(1, 1, 1)
     quiet, busy = (
-        replace(found, measured=tuple(replace(m, bytes_beside=share) for m in found.measured))
+        replace(found, measured=tuple(replace(m, bytes_other=share) for m in found.measured))
         for share in (100, 10**12)
     )
     assert "because others used it" not in shown(found)
@@ -178,7 +178,7 @@ def test_what_others_did_to_the_disk_is_told() -> None:
 
 
 def test_what_was_too_short_for_halves_has_none() -> None:
-    assert Measured(disks.COMMIT, 1, 3, 0, 30, 0, 30, (10.0, 10.0, 10.0)).slowing is None
+    assert JobRun(disks.COMMIT, 1, 3, 0, 30, 0, 30, (10.0, 10.0, 10.0)).slowing is None
 
 
 @given(st.floats(0.1, 1e6), st.floats(0.1, 1e6), st.floats(0, 0.5))
@@ -373,7 +373,7 @@ def test_a_page_tells_of_the_disk_that_the_data_is_on() -> None:
     disk = row(card(2100, 610, 45), hostname="pi4")
     pairs = dict(facts.places([there], [disk])[0].server)
     assert pairs["disk"].startswith("A1 by emulation (2,100 / 610 IOPS, 45 MB/s)")
-    commits = Measured(disks.COMMIT, 1, 60, 0, 18_600, 0, 18_600 * 8192, (300.0, 320.0) * 30)
+    commits = JobRun(disks.COMMIT, 1, 60, 0, 18_600, 0, 18_600 * 8192, (300.0, 320.0) * 30)
     both = row(replace(disk.disk, measured=(*disk.disk.measured, commits)), hostname="pi4")
     pairs = dict(facts.places([there], [both])[0].server)
     assert "8 KiB with fdatasync 310/s (30" in pairs["disk"]
@@ -385,7 +385,7 @@ def test_a_page_tells_of_the_disk_that_the_data_is_on() -> None:
 
 def test_what_is_stored_is_read_as_it_was() -> None:
     found = replace(card(1, 2, 3), flushes=Flushes("18", {"fsync": 1.5}), absent=("a",))
-    found = replace(found, measured=(disks.measured(disks.COMMIT, 1, said("commit")),))
+    found = replace(found, measured=(disks.job_run(disks.COMMIT, 1, said("commit")),))
     assert disks.read(found.document()) == found
 
 

@@ -99,8 +99,8 @@ def test_nothing_is_said_beyond_half_as_much_again() -> None:
     found = forecast(points())
     assert found.reach == 192
     assert max(reading.load for reading in found.curve) == 192
-    assert {reading.load for reading in found.curve if reading.tried} >= set(LOADS)
-    assert all(reading.tried == (reading.load <= 128) for reading in found.curve)
+    assert {reading.load for reading in found.curve if reading.within} >= set(LOADS)
+    assert all(reading.within == (reading.load <= 128) for reading in found.curve)
 
 
 @pytest.mark.parametrize("noise", [0.005, 0.02])

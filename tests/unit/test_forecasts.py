@@ -66,8 +66,8 @@ def test_a_line_has_a_point_for_each_trial_that_counts() -> None:
     (found,) = forecast_lines(crossing.lines(rows, "clients"), "clients")
     assert sorted(point.load for point in found.points) in ([1, 1, 2], [1, 2, 2])
     assert found.left_out == 1
-    assert found.tried == 2
-    assert found.found.refusal == "few loads"
+    assert found.largest == 2
+    assert found.fit.refusal == "few loads"
 
 
 def of(name: str = "", **more: Any) -> LineForecast:

@@ -1,9 +1,9 @@
-"""What a level costs or brings against another one: the mean ratio over pairs of trials. Pure.
+"""The effect of a level against another one: the mean ratio over pairs of trials. Pure.
 
 A pair is two trials of one block that differ in one factor alone. They ran near each other in time,
-and under the same arrivals, so what a noisy machine does to both cancels out (Abedi and Brecht,
-"Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017).
-These are intervals, not verdicts.
+and under the same arrivals, so most noise of the machine cancels out (Abedi and Brecht, "Conducting
+Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017). These are
+intervals, not verdicts.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from pgpaces.design import Cell, Factor
 from pgpaces.result import Estimate
 
 _TAIL = 0.025
-# More than these nobody reads; the pairs of all other levels are then taken together.
+# With more rows than this, the pairs at all levels of other factors are taken together.
 _ROWS_MAX = 24
 
 Levels = tuple[tuple[str, str], ...]
-# Of a factor, of its level, at those of the others.
+# A factor, its level, and the levels of the other factors.
 Key = tuple[str, str, Levels]
+Pairs = dict[Key, list[tuple[Digest, Digest]]]
 
 
 class Ratio(Struct, frozen=True):
     """A level of a factor against another one, where all else is the same.
 
-    at: the levels of the other factors; none where it is of all of them together. rate, latency:
-    the mean ratio of what succeeded a second, and of the mean latency, over n pairs; None where
-    there is nothing to divide. Of one pair the interval is not estimable.
+    at: the levels of the other factors; empty for all of them together. rate, latency: the mean
+    ratio of transactions a second, and of the mean latency, over n pairs; None without values. One
+    pair has no interval.
     """
 
     factor: str
@@ -48,7 +49,6 @@ class Ratio(Struct, frozen=True):
 
 def ratio(logs: Sequence[float]) -> Estimate | None:
     """exp of the mean of logarithms, with Student's t of k - 1 degrees of freedom."""
-
     k = len(logs)
     if k == 0:
         return None
@@ -62,12 +62,12 @@ def ratio(logs: Sequence[float]) -> Estimate | None:
 def compared(
     rows: Iterable[Row], factors: Sequence[Factor], kinds: Mapping[str, str] | None = None
 ) -> tuple[Ratio, ...]:
-    """Every level against the first of its factor, for factors whose levels are names or a pair.
+    """Every level against the first of its factor, for factors with names or two levels.
 
-    Of factors with many numbers a chart tells more. Trials that do not count are in no pair.
+    Factors with many numbers have charts instead. Trials that do not count are in no pair.
     """
     trials = _trials(rows, kinds or {})
-    found: dict[Key, list[tuple[Digest, Digest]]] = {}
+    every: Pairs = {}
     for factor in factors:
         is_scale = crossing.numeric(factor) and factor.name not in crossing.NAMES
         if (is_scale and len(factor.levels) > 2) or factor.name in crossing.LOADS:
@@ -77,22 +77,22 @@ def compared(
             own = dict(levels)
             if own.get(factor.name) not in others:
                 continue
-            beside = trials.get((_with(levels, factor.name, base), place))
-            if beside is not None:
+            at_base = tuple((n, base if n == factor.name else old) for n, old in levels)
+            other = trials.get((at_base, place))
+            if other is not None:
                 rest = tuple(pair for pair in levels if pair[0] != factor.name)
-                key = (factor.name, own[factor.name], rest)
-                found.setdefault(key, []).append((beside, digest))
-    if len(found) > _ROWS_MAX:
-        found = _together(found)
+                every.setdefault((factor.name, own[factor.name], rest), []).append((other, digest))
+    if len(every) > _ROWS_MAX:
+        every = _together(every)
     bases = {factor.name: factor.levels[0] for factor in factors}
-    return tuple(_ratio(bases[key[0]], key, pairs) for key, pairs in found.items())
+    return tuple(_ratio(bases[key[0]], key, pairs) for key, pairs in every.items())
 
 
 def _trials(
     rows: Iterable[Row], kinds: Mapping[str, str]
 ) -> dict[tuple[Levels, tuple[str, int]], Digest]:
     """Each trial that counts, by its levels, its machine and its block."""
-    found = {}
+    trials = {}
     for row in rows:
         if not row.sound:
             continue
@@ -102,23 +102,17 @@ def _trials(
                 continue
             cell = of_kind(Cell(tuple(place.levels.items())), kinds)
             levels = tuple(sorted(pair for pair in cell.levels if pair[0] in names))
-            # A machine that is a level is no replicate: it is compared.
+            # A machine that is a level is compared, so it is no replicate.
             machine = board(digest) if board(digest) in kinds else ""
-            found[levels, (machine, place.block)] = digest
-    return found
+            trials[levels, (machine, place.block)] = digest
+    return trials
 
 
-def _with(levels: Levels, name: str, level: str) -> Levels:
-    return tuple((n, level if n == name else old) for n, old in levels)
-
-
-def _together(
-    found: Mapping[Key, list[tuple[Digest, Digest]]],
-) -> dict[Key, list[tuple[Digest, Digest]]]:
-    every: dict[Key, list[tuple[Digest, Digest]]] = {}
-    for (factor, level, _), pairs in found.items():
-        every.setdefault((factor, level, ()), []).extend(pairs)
-    return every
+def _together(every: Pairs) -> Pairs:
+    merged: Pairs = {}
+    for (factor, level, _), pairs in every.items():
+        merged.setdefault((factor, level, ()), []).extend(pairs)
+    return merged
 
 
 def _ratio(base: str, key: Key, pairs: Sequence[tuple[Digest, Digest]]) -> Ratio:

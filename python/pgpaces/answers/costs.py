@@ -1,12 +1,13 @@
-"""What machines cost a month, and what that buys: users, transactions, years of a card. Pure.
+"""The cost of machines a month, and what it buys: users, transactions, years of a card. Pure.
 
 A year has 8760 hours and a month a twelfth of them, 730, as providers of machines count. Amounts
-are of a currency; several machines add up where all are of the same one.
+of several machines add up where all have the same currency.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from statistics import fmean
 
 from msgspec import Struct
@@ -29,16 +30,16 @@ _DAYS_A_YEAR = 365
 _KB = 1024
 _TB = 1e12
 SERVER = "by the server's counters, without what its file system adds"
-# Disks that are none, or are parts of others.
+# Devices that are no disks, or parts of others.
 _VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
 
 
 class Written(Struct, frozen=True):
-    """What the server's data wrote a day, in bytes, at the rate of its trials.
+    """The bytes written a day for the server's data, at the rate of its trials.
 
-    source: whose count that is: the server's, or that of a whole disk, with what others wrote to
-    it. checkpoints: how many ended meanwhile; without one, most of what goes to data files is not
-    in it. None: not known.
+    source: the server's counters, or those of a whole disk, with writes of other programs.
+    checkpoints: how many ended meanwhile; without one, most writes to data files are missing. None:
+    unknown.
     """
 
     bytes_a_day: Estimate
@@ -47,12 +48,12 @@ class Written(Struct, frozen=True):
 
 
 class Economy(Struct, frozen=True):
-    """What machines cost and what that buys; None: not known.
+    """The cost of machines and what it buys; None: unknown.
 
-    month: in `currency`, price and energy, or what is known of the two: price, energy. watts: of
-    all machines. users: that the machines served. on_time: transactions a second. per_unit:
+    price, energy: a month's, in `currency`; month, year: their sum, of those that are known. watts:
+    of all machines. users: that the machines served. on_time: transactions a second. per_unit:
     transactions on time for one unit of the currency. users_per_unit: users for one unit of it a
-    month. users_per_watt. written: see there. card_years: until the card's endurance is used up.
+    month. card_years: until the card's endurance is used up.
     """
 
     currency: str
@@ -70,8 +71,8 @@ class Economy(Struct, frozen=True):
     @property
     def month(self) -> float | None:
         """A month's cost."""
-        known = [part for part in (self.price, self.energy) if part is not None]
-        return sum(known) if known else None
+        parts = [part for part in (self.price, self.energy) if part is not None]
+        return sum(parts) if parts else None
 
     @property
     def year(self) -> float | None:
@@ -98,23 +99,22 @@ def energy_a_month(one: Costs) -> float | None:
 
 
 def an_hour(one: Costs) -> float | None:
-    """What an hour costs, energy included: (price + energy a month) / 730 h. None: not known."""
-    known = [part for part in (price_a_month(one), energy_a_month(one)) if part is not None]
-    return sum(known) / HOURS_A_MONTH if known else None
+    """The cost of an hour with energy: (price + energy a month) / 730 h. None: unknown."""
+    month = Economy(one.currency, price_a_month(one), energy_a_month(one)).month
+    return None if month is None else month / HOURS_A_MONTH
 
 
 def _sum(machines: Sequence[Costs], read: Callable[[Costs], float | None]) -> float | None:
-    """Over all machines; None where it is not known of all."""
-    found = [read(one) for one in machines]
-    known = [value for value in found if value is not None]
-    return sum(known) if found and len(known) == len(found) else None
+    """The sum over all machines; None where it is unknown for one, or there are none."""
+    values = [value for one in machines if (value := read(one)) is not None]
+    return sum(values) if values and len(values) == len(machines) else None
 
 
 def on_time(rate: Estimate | None, late: Estimate | None, counts: Counts) -> Estimate | None:
     """Transactions on time a second: rate x (1 - late / succeeded).
 
-    rate: of what succeeded, a second. late: share of what was due. The interval goes from the
-    lowest rate with the largest share to the highest rate with the smallest one.
+    rate: of transactions that succeeded, a second. late: share of those due. The interval goes from
+    the lowest rate with the largest share to the highest rate with the smallest one.
     """
     succeeded = counts.on_time + counts.late
     if rate is None or late is None or not succeeded:
@@ -123,13 +123,14 @@ def on_time(rate: Estimate | None, late: Estimate | None, counts: Counts) -> Est
         return rate
     scale = counts.due / succeeded
 
-    def kept(share: float) -> float:
-        return max(0.0, 1 - share * scale)
+    def times_on_time(rate: float, late: float) -> float:
+        return rate * max(0.0, 1 - late * scale)
 
-    low, high = rate.low * kept(late.high), rate.high * kept(late.low)
+    value = times_on_time(rate.value, late.value)
     if not (rate.estimable and late.estimable):
-        return Estimate.alone(rate.value * kept(late.value), rate.n)
-    return Estimate(rate.value * kept(late.value), low, high, rate.n)
+        return Estimate.alone(value, rate.n)
+    low, high = times_on_time(rate.low, late.high), times_on_time(rate.high, late.low)
+    return Estimate(value, low, high, rate.n)
 
 
 def economy(
@@ -138,10 +139,10 @@ def economy(
     users: int | None = None,
     written: Written | None = None,
 ) -> Economy | None:
-    """What these machines cost, and what that buys at a load. None where nothing is known.
+    """The cost of these machines, and what it buys at a load. None without machines.
 
-    machines: all that the load needs; the first one's card holds the data. served: transactions on
-    time a second. users: how many it served.
+    machines: all that the load needs; the data is on the card of the first. served: transactions on
+    time a second. users: the number served.
 
     per unit = served x 3600 x 730 / month; users per unit = users / month; users per watt =
     users / watts; years of the card = endurance_tb x 10^12 / (bytes a day x 365).
@@ -150,7 +151,7 @@ def economy(
         return None
     currencies = {one.currency for one in machines}
     together = len(currencies) == 1
-    found = Economy(
+    costs = Economy(
         currency=" and ".join(sorted(currencies)),
         price=_sum(machines, price_a_month) if together else None,
         energy=_sum(machines, energy_a_month) if together else None,
@@ -161,10 +162,10 @@ def economy(
         card_years=card_years(machines[0], written),
     )
     return replace(
-        found,
-        per_unit=_times(served, _per(HOURS_A_MONTH * 3600, found.month)),
-        users_per_unit=_per(users, found.month),
-        users_per_watt=_per(users, found.watts),
+        costs,
+        per_unit=_times(served, _per(HOURS_A_MONTH * 3600, costs.month)),
+        users_per_unit=_per(users, costs.month),
+        users_per_watt=_per(users, costs.watts),
     )
 
 
@@ -189,17 +190,16 @@ def card_years(one: Costs, written: Written | None) -> float | None:
 
 
 def machines_of(trial: Trial) -> tuple[Costs, ...]:
-    """The machines of a trial's servers, as they were priced when it ran; none: not known."""
-    listed = trial.host.costs
-    found = [stored.read(each) for each in listed] if isinstance(listed, list | tuple) else []
-    known = tuple(one for one in found if one is not None)
-    return known if len(known) == len(found) else ()
+    """The machines of a trial's servers, with the prices of when it ran; empty: unknown."""
+    documents = trial.host.costs if isinstance(trial.host.costs, list | tuple) else ()
+    machines = tuple(one for each in documents if (one := stored.read(each)) is not None)
+    return machines if len(machines) == len(documents) else ()
 
 
 def users_of(trial: Trial, *, clients: bool = False) -> int | None:
-    """How many users a trial had: those of a paced load; clients: each client is one as well.
+    """The number of users of a trial: those of a paced load; clients: each client is one as well.
 
-    Clients of workloads that ran beside it are none of its own.
+    Without clients of background workloads.
     """
     if not clients and trial.plan.model != "paced":
         return None
@@ -214,56 +214,55 @@ def means_of_samples(samples: Iterable[Sample], start: int, end: float) -> Means
 
     For events, which have no unit, it is their number a second.
     """
-    found: dict[tuple[str, str], list[float]] = {}
-    every = list(samples)
-    for sample in (*every, *by_server(every)):
+    sensors: dict[tuple[str, str], list[float]] = {}
+    samples = list(samples)
+    for sample in (*samples, *by_server(samples)):
         if start <= sample.second < end:
-            found.setdefault((sample.source, sample.name), []).append(sample.value)
-    return {key: fmean(values) for key, values in found.items()}
+            sensors.setdefault((sample.source, sample.name), []).append(sample.value)
+    return {key: fmean(values) for key, values in sensors.items()}
 
 
 def means_of_digest(digest: Digest) -> Means:
-    """The same of a digest, which keeps means over some seconds each."""
-    kept = [bucket.start_s >= digest.summary.cut_s for bucket in digest.series]
-    found = {}
+    """The same of a digest, which has means over some seconds each."""
+    counts = [bucket.start_s >= digest.summary.cut_s for bucket in digest.series]
+    sensors = {}
     for track in digest.tracks:
-        pairs = zip(track.values, kept, strict=False)
-        values = [value for value, counts in pairs if counts and value is not None]
+        values = [v for v in compress(track.values, counts) if v is not None]
         if values:
-            found[track.source, track.name] = fmean(values)
-    return found
+            sensors[track.source, track.name] = fmean(values)
+    return sensors
 
 
 def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
-    """What trials of a cell wrote: each with the means of its sensors, and its seconds.
+    """The bytes written in trials of a cell, each with the means of its sensors and its seconds.
 
-    What the server counted; where it was not read, all that was written to the disk of the data, or
-    to the only one that there is. The same for all of them, or nothing.
+    By the server's counters; where these were not read, by those of the disk of the data, or of the
+    only disk. None unless all trials have the same source.
     """
-    found = [_written(trial, means) for trial, means, _ in trials]
-    values = [Estimate.alone(each[0] * _DAY_S, 1) for each in found if each is not None]
-    sources = {each[1] for each in found if each is not None}
-    if not found or len(values) < len(found) or len(sources) != 1:
+    rates = [rate for trial, means, _ in trials if (rate := _written(trial, means)) is not None]
+    sources = {source for _, source in rates}
+    if len(rates) < len(trials) or len(sources) != 1:
         return None
+    values = [Estimate.alone(rate * _DAY_S, 1) for rate, _ in rates]
     mean = across.together([values], bounded=False)
     if mean is None:
         return None
-    counted = [_checkpoints(means) for _, means, _ in trials]
-    seconds = [length for _, _, length in trials]
-    ended = None
-    if all(count is not None for count in counted):
-        ended = sum((c or 0.0) * length for c, length in zip(counted, seconds, strict=True))
-    return Written(mean, sources.pop(), ended)
+    ended = [
+        checkpoints * length
+        for _, means, length in trials
+        if (checkpoints := _checkpoints(means)) is not None
+    ]
+    return Written(mean, sources.pop(), sum(ended) if len(ended) == len(trials) else None)
 
 
 def _checkpoints(means: Means) -> float | None:
-    """How many ended a second. A counter that never moved has no samples, read as it was."""
+    """Checkpoints that ended a second: 0 without samples if counters were read, else unknown."""
     read = any(source in ("database", "wal") for source, _ in means)
     return means.get(("checkpoints", "checkpoints"), 0.0 if read else None)
 
 
 def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
-    """Bytes a second, and of what."""
+    """Bytes a second, and their source."""
     server = means.get((SOURCE, NAME))
     if server is not None:
         return server, SERVER
@@ -275,14 +274,14 @@ def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
     data = trial.host.data_disk
     real = [name for name in names if not name.startswith(_VIRTUAL)]
     disk = data if data in names else real[0] if data is None and len(real) == 1 else None
-    if disk is not None:
-        of = f"whole disk {disk}, also what others wrote"
-        return means["host", f"disk_{disk}_written"] * _KB, of
-    return None
+    if disk is None:
+        return None
+    source = f"whole disk {disk}, including writes of other programs"
+    return means["host", f"disk_{disk}_written"] * _KB, source
 
 
 def of_row(row: Row, *, clients: bool) -> Economy | None:
-    """What the machines of a cell cost and buy; None where its trials' machines differ in that.
+    """The economy of a cell; None where its trials' machines differ in cost.
 
     clients: each of its clients is a user.
     """
@@ -290,38 +289,36 @@ def of_row(row: Row, *, clients: bool) -> Economy | None:
     if len(machines) != 1:
         return None
     users = {users_of(digest.trial, clients=clients) for digest in row.trials}
-    seen = [(d.trial, means_of_digest(d), d.summary.seconds) for d in row.trials]
+    trials = [(d.trial, means_of_digest(d), d.summary.seconds) for d in row.trials]
     return economy(
         machines.pop(),
         on_time(row.rate, row.late, row.counts),
         users.pop() if len(users) == 1 else None,
-        written(seen),
+        written(trials),
     )
 
 
 class Priced(Struct, frozen=True):
-    """A machine, and its economy at one of its cells: the largest that held, else the busiest.
+    """A machine, and its economy at one of its cells: the largest that met the goal, if one did.
 
-    name: of the targets or of the machine. held: it did, or there is no limit to hold.
+    Else the busiest. name: of the targets or of the machine. meets: the cell meets its limit, or
+    has none.
     """
 
     name: str
     row: Row
     economy: Economy
-    held: bool
+    meets: bool
 
 
 def priced(
-    economies: Sequence[tuple[Row, Economy]], holds: Callable[[Row], bool]
+    economies: Sequence[tuple[Row, Economy]], meets: Callable[[Row], bool]
 ) -> tuple[Priced, ...]:
     """Each machine with its largest cell: most users, else most transactions on time."""
     machines: dict[tuple[str, tuple[Costs, ...]], list[Priced]] = {}
-    for row, found in economies:
-        trial = row.trials[0].trial
-        name = _name(row)
-        machines.setdefault((name, machines_of(trial)), []).append(
-            Priced(name, row, found, holds(row))
-        )
+    for row, economy_ in economies:
+        key = (_name(row), machines_of(row.trials[0].trial))
+        machines.setdefault(key, []).append(Priced(key[0], row, economy_, meets(row)))
 
     def size(one: Priced) -> tuple[int, float]:
         served = one.economy.on_time
@@ -329,14 +326,14 @@ def priced(
 
     best = []
     for cells in machines.values():
-        able = [one for one in cells if one.held]
+        able = [one for one in cells if one.meets]
         best.append(max(able, key=size) if able else max(cells, key=lambda one: size(one)[1]))
     return tuple(best)
 
 
 def _name(row: Row) -> str:
-    """Of its machines: their targets, else where the server is, else what the machine is called."""
-    targets = sorted({found for digest in row.trials if (found := board(digest)) != HERE})
+    """Of its machines: their targets, else the address of the server, else the host name."""
+    targets = sorted({target for digest in row.trials if (target := board(digest)) != HERE})
     if targets:
         *others, last = targets
         return f"each of {', '.join(others)} and {last}" if others else last

@@ -1,8 +1,8 @@
-"""Threshold crossing: up to where a load holds, from where it does not, what moves that. Pure.
+"""Threshold crossing: up to which load the goal is met, from which it is missed. Pure.
 
-Rows of cells in; values out, for which the report has the words. "Held" is claimed where even the
-upper end of the interval of what missed is within what may miss, "misses" where its lower end
-is above; everything else is not known.
+Rows of cells in; values out, for which the report has the words. "Meets": even the upper end of the
+interval of the missed share is within the allowed share; "misses": its lower end is above it;
+everything else is unknown.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.goal import Verdict
 from pgpaces.design import Cell, Factor
 
-# More of these is more load (or more data), so there is an up-to and a from.
+# Factors of which more is more load (or more data), so there may be a crossing.
 LOADS = ("users", "clients", "rate", "rate_per_client", "pace", "scale")
-# Their levels may look like numbers and are names.
+# Factors whose levels are names even if they look like numbers.
 NAMES = ("server", "data_seed")
 _UNITS = {
     **{"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": 8.64e7},
@@ -32,11 +32,11 @@ _NUMBER = re.compile(r"\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(/?\s*[A-
 
 def quantity(level: str) -> float | None:
     """The number in a level, in ms, bytes or a second where it has a unit; None for a name."""
-    found = _NUMBER.fullmatch(level)
-    unit = found[2].replace(" ", "") if found else ""
-    if not found or unit not in _UNITS:
+    match = _NUMBER.fullmatch(level)
+    unit = match[2].replace(" ", "") if match else ""
+    if not match or unit not in _UNITS:
         return None
-    value = float(found[1]) * _UNITS[unit]
+    value = float(match[1]) * _UNITS[unit]
     return value if math.isfinite(value) else None
 
 
@@ -47,7 +47,7 @@ def numeric(factor: Factor) -> bool:
 
 
 def main_factor(factors: Sequence[Factor]) -> Factor | None:
-    """The factor that charts have along their axis: with numbers, a load if there is one.
+    """The factor for the axis of charts: a numeric one, a load if there is one.
 
     Of several the one with the most levels; None where no factor has two numbers.
     """
@@ -57,21 +57,21 @@ def main_factor(factors: Sequence[Factor]) -> Factor | None:
 
 
 def verdict(row: Row, missed_max: float) -> Verdict:
-    """Whether a cell held. Nothing is known of one without sound trials."""
+    """The verdict on a cell; unknown without valid trials."""
     return goal.verdict(row.missed, missed_max) if row.sound else "unknown"
 
 
 def likely(row: Row, missed_max: float) -> str:
-    """What a cell of which it is unknown indicates, by the share that it saw; empty for others."""
+    """The likely verdict on a cell whose verdict is unknown, by its share; empty for others."""
     if row.missed is None or not row.sound or verdict(row, missed_max) != "unknown":
         return ""
     return "likely meets" if row.missed.value <= missed_max else "likely misses"
 
 
 def depends_on_cut(row: Row, missed_max: float) -> float | None:
-    """The share that missed with what was cut as warm-up, where it would contradict the verdict.
+    """The missed share including the cut warm-up, where it would contradict the verdict.
 
-    None where nothing is claimed, or where both shares lie on one side of the threshold.
+    None where the verdict is unknown, or both shares are on one side of the threshold.
     """
     if verdict(row, missed_max) == "unknown":
         return None
@@ -82,9 +82,9 @@ def depends_on_cut(row: Row, missed_max: float) -> float | None:
 
 
 def needed_s(row: Row, missed_max: float) -> float | None:
-    """How many seconds of trials would decide a cell whose verdict is not known, about.
+    """The approximate seconds of trials that would decide a cell whose verdict is unknown.
 
-    None where it is known, or nothing is known of the cell; infinite on the threshold.
+    None where it is known, or the cell has no valid trials; infinite on the threshold.
     """
     if not row.sound:
         return None
@@ -99,21 +99,27 @@ class Line(Struct, frozen=True):
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        """What tells it from the others."""
+        """The levels in which it differs from other lines."""
         return str(Cell(self.levels)) if self.levels else ""
 
 
 def lines(rows: Iterable[Row], main: str) -> tuple[Line, ...]:
     """The lines of a chart over the main factor, in the order of the rows."""
-    found: dict[tuple[tuple[str, str], ...], list[Row]] = {}
-    for row in rows:
-        others = tuple(pair for pair in row.cell.levels if pair[0] != main)
-        found.setdefault(others, []).append(row)
 
     def place(row: Row) -> float:
         return quantity(level_of(row, main)) or 0.0
 
-    return tuple(Line(key, tuple(sorted(part, key=place))) for key, part in found.items())
+    groups = _by_others(rows, main)
+    return tuple(Line(key, tuple(sorted(part, key=place))) for key, part in groups.items())
+
+
+def _by_others(rows: Iterable[Row], factor: str) -> dict[tuple[tuple[str, str], ...], list[Row]]:
+    """The rows by their levels of all other factors."""
+    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    for row in rows:
+        others = tuple(pair for pair in row.cell.levels if pair[0] != factor)
+        groups.setdefault(others, []).append(row)
+    return groups
 
 
 def level_of(row: Row, factor: str) -> str:
@@ -122,67 +128,63 @@ def level_of(row: Row, factor: str) -> str:
 
 
 class ThresholdCrossing(Struct, frozen=True):
-    """Where a line crosses its threshold. held: the highest that held below all that did not.
+    """Where a line crosses its threshold. meets: the highest that meets it below all that miss it.
 
-    broke: the lowest that did not hold. unknown: between them, or below what held. irregular: one
-    held above one that did not.
+    misses: the lowest that misses it. unknown: between them, or below `meets`. irregular: one meets
+    it above one that misses it.
     """
 
     line: Line
-    held: Row | None
-    broke: Row | None
+    meets: Row | None
+    misses: Row | None
     unknown: tuple[Row, ...] = ()
     irregular: bool = False
 
     @property
     def open(self) -> tuple[Row, ...]:
-        """What is not known and lies above all that held: there it may cross."""
+        """The unknown rows above `meets`: there the line may cross."""
         rows = self.line.rows
-        above = rows[rows.index(self.held) + 1 :] if self.held else rows
+        above = rows[rows.index(self.meets) + 1 :] if self.meets else rows
         return tuple(row for row in self.unknown if row in above)
 
 
 def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
     """Where a line crosses the threshold."""
-    said = [verdict(row, missed_max) for row in line.rows]
-    end = said.index("misses") if "misses" in said else len(said)
-    held = max((at for at in range(end) if said[at] == "meets"), default=None)
-    unknown = tuple(row for at, row in enumerate(line.rows[:end]) if said[at] == "unknown")
+    verdicts = [verdict(row, missed_max) for row in line.rows]
+    end = verdicts.index("misses") if "misses" in verdicts else len(verdicts)
+    below = list(zip(line.rows, verdicts[:end], strict=False))
     return ThresholdCrossing(
         line,
-        None if held is None else line.rows[held],
-        None if end == len(said) else line.rows[end],
-        unknown,
-        "meets" in said[end:],
+        next((row for row, each in reversed(below) if each == "meets"), None),
+        None if end == len(verdicts) else line.rows[end],
+        tuple(row for row, each in below if each == "unknown"),
+        "meets" in verdicts[end:],
     )
 
 
 class Shift(Struct, frozen=True):
-    """Whether a factor moves the crossing. better, worse: cells that differ in it alone, of which
+    """Whether a factor moves the crossing.
 
-    one held and the other did not, as pairs. known: all lines broke, or held to their end, and
-    nothing about where they do is not known.
+    pairs: cells that differ in it alone, one that meets the goal and one that misses it. decided:
+    all lines miss it from a load on, or all meet it to their end, and no row in between is unknown.
     """
 
     factor: str
     pairs: tuple[tuple[Row, Row], ...]
-    known: bool
+    decided: bool
 
 
-def shift(found: Sequence[ThresholdCrossing], factor: str, main: str, missed_max: float) -> Shift:
-    """Whether one level of a factor holds where another does not."""
-    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
-    for each in found:
-        for row in each.line.rows:
-            key = tuple(pair for pair in row.cell.levels if pair[0] != factor)
-            groups.setdefault(key, []).append(row)
+def shift(
+    crossings: Sequence[ThresholdCrossing], factor: str, main: str, missed_max: float
+) -> Shift:
+    """Whether one level of a factor meets the goal where another misses it."""
     pairs = []
-    for part in groups.values():
-        held = [row for row in part if verdict(row, missed_max) == "meets"]
-        broke = [row for row in part if verdict(row, missed_max) == "misses"]
-        pairs += [(better, worse) for better in held for worse in broke]
+    for part in _by_others((row for each in crossings for row in each.line.rows), factor).values():
+        meets = [row for row in part if verdict(row, missed_max) == "meets"]
+        misses = [row for row in part if verdict(row, missed_max) == "misses"]
+        pairs += [(better, worse) for better in meets for worse in misses]
     pairs.sort(key=lambda pair: quantity(level_of(pair[0], main)) or 0.0)
-    ends = [(each.broke, each.held is each.line.rows[-1]) for each in found]
-    known = all(broke for broke, _ in ends) or all(top for _, top in ends)
-    known = known and not any(each.open for each in found)
-    return Shift(factor, tuple(pairs), known)
+    all_miss = all(each.misses for each in crossings)
+    all_meet = all(each.meets is each.line.rows[-1] for each in crossings)
+    decided = (all_miss or all_meet) and not any(each.open for each in crossings)
+    return Shift(factor, tuple(pairs), decided)

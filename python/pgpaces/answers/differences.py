@@ -1,7 +1,7 @@
-"""What trials differ in: plan, data, server, settings, machine, by plain names. Digests in.
+"""Differences of trials: in plan, data, server, settings, machine, by plain names. Digests in.
 
-Serves a report, which tells what differed beside its factors, and a comparison, which is refused
-where more differs than what is compared. Names and values are as others wrote them.
+A report lists differences other than its factors; a comparison is refused where more differs than
+the compared factors. Names and values are as others wrote them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pgpaces.design import Factor
 from pgpaces.result import Trial
 from pgpaces.units import duration_text, memory_text
 
-# How names of factors look; names of other differences have blanks.
+# The form of names of factors; names of other differences have blanks.
 _FACTOR = re.compile(r"[a-z_]+(\.\S+)?")
 HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
-# `think` is how think times are spread.
+# `think` is the distribution of think times.
 _RENAMED = {"think_ns": "think time"}
-# What is another for every trial and says nothing, or was only asked of its answer.
+# Facts that differ between any two trials, or concern only the answer.
 _OWN = frozenset(("seed", "variables", "log", "missed_max"))
 
 
 class Difference(Struct, frozen=True):
-    """Something that was not the same for all trials: each value with the cells that had it.
+    """A difference of trials: each value with the cells that had it.
 
-    within: trials of one cell differ in it, so it is none of the design's doing.
+    within: trials of one cell differ in it, so the design is not the reason.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Difference(Struct, frozen=True):
 
 
 class Between(Struct, frozen=True):
-    """Something in which the trials of A are not those of B: the values of each, none if absent."""
+    """A difference between the trials of A and of B: the values of each, empty if absent."""
 
     name: str
     a: tuple[str, ...]
@@ -48,38 +48,38 @@ class Between(Struct, frozen=True):
 
 
 class Varied(Struct, frozen=True):
-    """Something that was not the same in all of some trials: each value, and how many had it."""
+    """A difference of some trials: each value, and how many had it."""
 
     name: str
     values: tuple[tuple[str, int], ...]
 
 
 def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
-    """What was not the same in all trials and is no factor itself."""
-    known = {factor.name for factor in factors}
-    hidden = known | {name.removeprefix("set.") for name in known}
+    """The differences of all trials, other than the factors."""
+    names = {factor.name for factor in factors}
+    hidden = names | {name.removeprefix("set.") for name in names}
     values: dict[str, dict[str, dict[str, Row]]] = {}
     whole = [(row, digest) for row in rows for digest in row.every]
     for row, digest in whole:
         for name, value in _flat(digest.trial):
             values.setdefault(name, {}).setdefault(value, {})[row.cell.key] = row
-    found = []
+    result = []
     for name, per_value in values.items():
         if len(per_value) < 2 or name.removeprefix("setting ") in hidden:
             continue
-        had = [key for cells in per_value.values() for key in cells]
-        pairs = tuple((value, tuple(cells.values())) for value, cells in per_value.items())
-        found.append(Difference(name, pairs, len(had) > len(set(had))))
-    return tuple(sorted(found, key=lambda each: not each.within))
+        cells = [key for by_cell in per_value.values() for key in by_cell]
+        pairs = tuple((value, tuple(by_cell.values())) for value, by_cell in per_value.items())
+        result.append(Difference(name, pairs, len(cells) > len(set(cells))))
+    return tuple(sorted(result, key=lambda each: not each.within))
 
 
 def between(
     a: Iterable[Digest], b: Iterable[Digest], compared: Iterable[str] = ()
 ) -> tuple[Between, ...]:
-    """What is not the same for A and B beside what is compared: names of factors.
+    """The differences between A and B, other than the compared factors, by their names.
 
-    A factor takes with it what follows from it: other clients are another load, another server has
-    other settings. Empty: A and B differ in nothing else that is known.
+    Consequences of a factor belong to it: other clients are another load, another server has other
+    settings. Empty: A and B have no other known difference.
     """
     names = tuple(compared)
     of_a, of_b = _values(a), _values(b)
@@ -95,7 +95,7 @@ def between(
 
 
 def among(digests: Iterable[Digest], compared: Iterable[str] = ()) -> tuple[Varied, ...]:
-    """What is not the same in all of them beside what may differ: names of factors, as above."""
+    """The differences of all of them, other than those of factors, as above."""
     names, count = tuple(compared), 0
     had: dict[str, dict[str, int]] = {}
     for digest in digests:
@@ -112,23 +112,22 @@ def among(digests: Iterable[Digest], compared: Iterable[str] = ()) -> tuple[Vari
 
 
 def _values(digests: Iterable[Digest]) -> dict[str, dict[str, None]]:
-    found: dict[str, dict[str, None]] = {}
+    values: dict[str, dict[str, None]] = {}
     for digest in digests:
         for name, value in (*_flat(digest.trial), *_parts(digest.trial)):
-            found.setdefault(name, {})[value] = None
-    return found
+            values.setdefault(name, {})[value] = None
+    return values
 
 
 def check_factor(name: str) -> None:
-    """Raises PlanError, with the nearest name, for what looks like a factor and is none."""
-    family = name.partition(".")[0]
-    known = options.follows(family) or name in options.DIFFERENCES
-    if _FACTOR.fullmatch(name) and not known:
+    """Raises PlanError, with the nearest name, for a name like that of a factor that is none."""
+    exists = options.follows(name.partition(".")[0]) or name in options.DIFFERENCES
+    if _FACTOR.fullmatch(name) and not exists:
         levels.check_name(name)
 
 
 def _follows(factor: str, name: str) -> bool:
-    """Whether a difference of this name is what a factor makes."""
+    """Whether a difference of this name is a consequence of a factor."""
     family, _, own = factor.partition(".")
     if own and family in ("set", "define"):
         return name in (f"setting {own}", f"variable {own}")
@@ -140,7 +139,7 @@ def _follows(factor: str, name: str) -> bool:
 
 
 def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
-    """What may differ, by name."""
+    """The facts of a trial that may differ, by name."""
     for name, value in trial.plan.items():
         if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
             called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
@@ -162,7 +161,7 @@ def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
-    """What may differ too, and what a report tells elsewhere."""
+    """More facts that may differ, which a report has elsewhere."""
     plan, workload = trial.plan, trial.workload
     if workload.data_seed is not None:
         yield "data seed", str(workload.data_seed)

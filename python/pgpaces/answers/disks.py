@@ -1,6 +1,6 @@
-"""What a disk was found to do: values, what fio says in its JSON, classes and ratios. Pure.
+"""The performance of a disk: values, fio's JSON as values, classes and ratios. Pure.
 
-Knows how none of it was measured. Rates are commands and bytes a second, times nanoseconds.
+Rates are commands and bytes a second, times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from msgspec import Struct, field, to_builtins
 
 from pgpaces import facts
 from pgpaces.answers import stats
-from pgpaces.answers.distributions import student_quantile
+from pgpaces.answers.effect import over_trials, ratio_of
 from pgpaces.errors import StoreError
 from pgpaces.result import Estimate
 
 SdClass = Literal["A2", "A1", "below A1"]
 
-# Jobs by the names that they are stored under.
+# Jobs, by their names in the store.
 CARD_SEQUENTIAL = "4 MiB sequential write"
 CARD_WRITE = "4 KiB random write"
 CARD_READ = "4 KiB random read"
@@ -37,18 +37,18 @@ CLASSES: Mapping[SdClass, tuple[float, float, float]] = {
     "A1": (1500.0, 500.0, 10e6),
 }
 _QUANTILES = {"p50": "50.000000", "p99": "99.000000", "p99.9": "99.900000"}
-# A shorter rest of a second says nothing of a rate.
+# A shorter part of a second has no rate.
 _WHOLE_MS = 500
-# With fewer seconds in a half, its share of the other one is only a number.
+# The fewest seconds in each half of a run for their ratio.
 _HALF_MIN = 2
 
 
-class Measured(Struct, frozen=True):
-    """What one run of one job found. run: from 1.
+class JobRun(Struct, frozen=True):
+    """The result of one run of one job. run: from 1.
 
     per_s: commands a second of each second. times: quantiles of a command, in ns; flushes: of the
-    fdatasync behind it. bytes_beside: what the disk moved meanwhile that fio did not ask for; None
-    where it does not count.
+    fdatasync after it. bytes_other: what the disk transferred meanwhile for others than fio; None
+    where it has no counters.
     """
 
     job: str
@@ -61,7 +61,7 @@ class Measured(Struct, frozen=True):
     per_s: tuple[float, ...] = ()
     times: Mapping[str, float] = field(default_factory=dict)
     flushes: Mapping[str, float] = field(default_factory=dict)
-    bytes_beside: int | None = None
+    bytes_other: int | None = field(default=None, name="bytes_beside")
 
     @property
     def iops(self) -> float:
@@ -74,40 +74,40 @@ class Measured(Struct, frozen=True):
         return (self.bytes_read + self.bytes_written) / self.seconds
 
     @property
-    def beside(self) -> float | None:
-        """The bytes beside ours as a share of ours."""
-        ours = self.bytes_read + self.bytes_written
-        return None if self.bytes_beside is None or not ours else self.bytes_beside / ours
+    def other_share(self) -> float | None:
+        """The bytes for others as a share of fio's."""
+        own = self.bytes_read + self.bytes_written
+        return None if self.bytes_other is None or not own else self.bytes_other / own
 
     @property
     def rate(self) -> Estimate:
-        """Commands a second, with the interval that its seconds tell."""
+        """Commands a second, with the interval by its seconds."""
         import numpy as np
 
-        found = stats.rate(np.asarray(self.per_s))
-        if found is None or not found.estimable:
+        mean = stats.rate(np.asarray(self.per_s))
+        if mean is None or not mean.estimable:
             return Estimate.alone(self.iops, self.reads + self.writes)
-        half = found.high - found.value
-        return Estimate(self.iops, max(0.0, self.iops - half), self.iops + half, found.n)
+        half = mean.high - mean.value
+        return Estimate(self.iops, max(0.0, self.iops - half), self.iops + half, mean.n)
 
     @property
     def slowing(self) -> Estimate | None:
-        """Rate of the second half over that of the first; None where it was too short for two."""
+        """The rate of the second half over that of the first; None for too short a run."""
         import numpy as np
 
         middle = len(self.per_s) // 2
         if middle < _HALF_MIN:
             return None
-        halves = [stats.rate(np.asarray(p)) for p in (self.per_s[:middle], self.per_s[-middle:])]
-        first, second = halves
+        halves = (self.per_s[:middle], self.per_s[-middle:])
+        first, second = (stats.rate(np.asarray(half)) for half in halves)
         return None if first is None or second is None else ratio(second, first)
 
 
 class Device(Struct, frozen=True):
-    """Where a folder lies. id: the same file system has the same one, also after a restart.
+    """The device of a folder. id: of the file system, the same after a restart.
 
-    Nothing in it tells one disk of a kind from another: no serial number. encryption: how it is
-    encrypted, as far as that can be seen; empty if it is not.
+    It has no serial number, so it does not identify one disk among others of its model.
+    encryption: its method, as far as it is visible; empty without one.
     """
 
     id: str
@@ -123,14 +123,14 @@ class Device(Struct, frozen=True):
 
 
 class Flushes(Struct, frozen=True):
-    """What pg_test_fsync of a PostgreSQL found: writes of 8 kB a second by method."""
+    """The result of a PostgreSQL's pg_test_fsync: writes of 8 kB a second by method."""
 
     version: str
     per_s: Mapping[str, float]
 
 
 class Cipher(Struct, frozen=True):
-    """What `cryptsetup benchmark` found, in memory alone: MiB a second."""
+    """The result of `cryptsetup benchmark`, in memory alone: MiB a second."""
 
     name: str
     encrypts: float
@@ -138,9 +138,9 @@ class Cipher(Struct, frozen=True):
 
 
 class Disk(Struct, frozen=True):
-    """All that was measured of a disk. absent: what is not available here, and what it would need.
+    """All measurements of a disk. absent: measurements not available here, and what they need.
 
-    missing: what was not measured because somebody ended it.
+    missing: measurements that the user ended.
     """
 
     path: str
@@ -148,24 +148,23 @@ class Disk(Struct, frozen=True):
     size_bytes: int
     quick: bool
     fio: str
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[JobRun, ...] = ()
     flushes: Flushes | None = None
     cipher: Cipher | None = None
     absent: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
-    def of(self, job: str) -> tuple[Measured, ...]:
+    def of(self, job: str) -> tuple[JobRun, ...]:
         """The runs of a job."""
-        return tuple(found for found in self.measured if found.job == job)
+        return tuple(run for run in self.measured if run.job == job)
 
     def document(self) -> dict[str, Any]:
-        """As plain values, to be stored."""
-        found: dict[str, Any] = to_builtins(self)
-        return found
+        """Plain values, for the store."""
+        return to_builtins(self)  # type: ignore[no-any-return]
 
 
 def read(document: Mapping[str, Any]) -> Disk:
-    """The disk of a stored document. Raises StoreError where it cannot be one."""
+    """The disk of a stored document. Raises StoreError for an invalid one."""
     try:
         return facts.read(Disk, document, "a disk")
     except (TypeError, ValueError) as error:
@@ -176,25 +175,25 @@ def read(document: Mapping[str, Any]) -> Disk:
 
 
 def statuses(text: str) -> list[dict[str, Any]]:
-    """The JSON documents that fio printed one behind the other, with whatever stood between them.
+    """The JSON documents that fio printed one after the other, without text between them.
 
-    The last one may be incomplete where fio was ended; it is left out then.
+    An incomplete last one, of an fio that was ended, is left out.
     """
-    decoder, found, at = json.JSONDecoder(), [], text.find("{")
+    decoder, documents, at = json.JSONDecoder(), [], text.find("{")
     while at >= 0:
         try:
             document, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError:
             break
-        found.append(document)
+        documents.append(document)
         at = text.find("{", at)
-    return found
+    return documents
 
 
-def measured(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> Measured:
-    """What fio's statuses, one a second and the last one at the end, say of a job.
+def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRun:
+    """The result of a job, from fio's statuses, one a second and the last one at the end.
 
-    Raises ValueError where they are not fio's, or say that nothing was done.
+    Raises ValueError where they are not fio's, or where it failed or did nothing.
     """
     try:
         sums = [_sums(document["jobs"][0]) for document in documents]
@@ -207,7 +206,7 @@ def measured(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> Meas
         kind = "write" if last["write"]["total_ios"] else "read"
         if last["read"]["total_ios"] and kind == "write":
             kind = "read"  # of a mixed load: what a query waits for
-        return Measured(
+        return JobRun(
             job,
             run,
             seconds=ms / 1000,
@@ -220,7 +219,7 @@ def measured(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> Meas
             flushes=_quantiles(last.get("sync", {}).get("lat_ns", {})),
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"fio said something else than expected: {error!r}") from None
+        raise ValueError(f"the output of fio is not as expected: {error!r}") from None
 
 
 def _sums(job: Mapping[str, Any]) -> tuple[int, int]:
@@ -230,7 +229,7 @@ def _sums(job: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _rates(sums: Iterable[tuple[int, int]]) -> Iterable[float]:
-    """Commands a second between two statuses; a rest that is no second belongs to no one."""
+    """Commands a second between two statuses; a short rest at the end does not count."""
     ms_before = count_before = 0
     for ms, count in sums:
         if ms - ms_before >= _WHOLE_MS:
@@ -239,15 +238,15 @@ def _rates(sums: Iterable[tuple[int, int]]) -> Iterable[float]:
 
 
 def _quantiles(times: Mapping[str, Any]) -> dict[str, float]:
-    known = times.get("percentile", {})
-    return {name: float(known[key]) for name, key in _QUANTILES.items() if key in known}
+    percentiles = times.get("percentile", {})
+    return {name: float(percentiles[key]) for name, key in _QUANTILES.items() if key in percentiles}
 
 
 # --- answers ------------------------------------------------------------------------------------
 
 
 def sd_class(reads: float, writes: float, bytes_per_s: float) -> SdClass:
-    """The class that these rates would be enough for: 4 KiB commands, and sequential writing."""
+    """The best class that these rates reach: 4 KiB commands, and sequential writing."""
     for name, (reads_min, writes_min, bytes_min) in CLASSES.items():
         if reads >= reads_min and writes >= writes_min and bytes_per_s >= bytes_min:
             return name
@@ -255,9 +254,8 @@ def sd_class(reads: float, writes: float, bytes_per_s: float) -> SdClass:
 
 
 def card_runs(disk: Disk, job: str) -> tuple[float, ...]:
-    """What each run of a job of the card found: bytes a second of the sequential one, else IOPS."""
-    found = disk.of(job)
-    return tuple(m.bytes_per_s if job == CARD_SEQUENTIAL else m.iops for m in found)
+    """The rate of each run of a job of the card: bytes a second if sequential, else IOPS."""
+    return tuple(r.bytes_per_s if job == CARD_SEQUENTIAL else r.iops for r in disk.of(job))
 
 
 def card_medians(disk: Disk) -> dict[str, float] | None:
@@ -265,11 +263,11 @@ def card_medians(disk: Disk) -> dict[str, float] | None:
     runs = {job: card_runs(disk, job) for job in CARD}
     if not all(runs.values()):
         return None
-    return {job: statistics.median(found) for job, found in runs.items()}
+    return {job: statistics.median(rates) for job, rates in runs.items()}
 
 
 def card_class(disk: Disk) -> SdClass | None:
-    """The class by the medians; None where something of it is missing."""
+    """The class by the medians; None where a job is missing."""
     medians = card_medians(disk)
     if medians is None:
         return None
@@ -277,38 +275,32 @@ def card_class(disk: Disk) -> SdClass | None:
 
 
 def ratio(value: Estimate, base: Estimate) -> Estimate | None:
-    """How many times the base it is, both being rates above nothing; None where one is not.
+    """The ratio of two rates above 0; None where one is not.
 
     The interval by the delta method on logarithms: the squares of the relative halves add up.
     """
     if value.value <= 0 or base.value <= 0:
         return None
-    found = value.value / base.value
+    quotient = value.value / base.value
     n = min(value.n, base.n)
     if not (value.estimable and base.estimable):
-        return Estimate.alone(found, n)
+        return Estimate.alone(quotient, n)
     spread = math.hypot(*((each.high - each.value) / each.value for each in (value, base)))
-    return Estimate(found, found * math.exp(-spread), found * math.exp(spread), n)
+    return Estimate(quotient, quotient * math.exp(-spread), quotient * math.exp(spread), n)
 
 
 def ratio_of_runs(values: Sequence[float], bases: Sequence[float]) -> Estimate | None:
-    """How many times the bases the values are, both some runs of the same; None of none.
+    """The ratio of the rates of some runs to those of others; None without runs.
 
     The ratio of the geometric means, with Welch's interval of the difference of mean logarithms
-    (Welch, 1947); not estimable with fewer than two runs of each.
+    (Welch, 1947); without an interval for fewer than two runs of each.
     """
     if not values or not bases or min(*values, *bases) <= 0:
         return None
-    logs = [[math.log(each) for each in found] for found in (values, bases)]
-    means = [statistics.fmean(found) for found in logs]
-    n = min(len(values), len(bases))
-    value = math.exp(means[0] - means[1])
-    if n < 2:
-        return Estimate.alone(value, n)
-    errors = [statistics.variance(found) / len(found) for found in logs]
-    if sum(errors) == 0:
-        return Estimate(value, value, value, n)
-
-    parts = sum(e * e / (len(found) - 1) for e, found in zip(errors, logs, strict=True))
-    half = student_quantile(sum(errors) ** 2 / parts, 0.975) * math.sqrt(sum(errors))
-    return Estimate(value, value * math.exp(-half), value * math.exp(half), n)
+    a, b = [math.log(each) for each in bases], [math.log(each) for each in values]
+    effect = over_trials(a, b)
+    if effect is None:
+        value = math.exp(statistics.fmean(b) - statistics.fmean(a))
+        return Estimate.alone(value, min(len(a), len(b)))
+    half = effect.half()
+    return ratio_of(effect.value, effect.value - half, effect.value + half, effect.n)

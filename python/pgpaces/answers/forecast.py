@@ -1,8 +1,8 @@
-"""What if it grows: throughput by load, fitted and carried a little further. Pure.
+"""What if it grows: throughput by load, fitted and extrapolated a little. Pure.
 
-The universal scalability law (Gunther, Guerrilla Capacity Planning, 2007, ch. 4-6) beside the
-bounds of operational analysis (Denning and Buzen, ACM Computing Surveys 10, 1978), which need no
-model. numpy and scipy are imported where they are used.
+The universal scalability law (Gunther, Guerrilla Capacity Planning, 2007, ch. 4-6), and the bounds
+of operational analysis (Denning and Buzen, ACM Computing Surveys 10, 1978), which need no model.
+numpy and scipy are imported where they are used.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Refusal = Literal["", "few loads", "few trials", "nothing done", "hold-out"]
 
 
 class Point(Struct, frozen=True):
-    """One trial: how many users or clients, and what they got done a second.
+    """One trial: the number of users or clients, and their transactions a second.
 
-    busy: the share of each resource, from 0 to 1 of all of it, that was in use; by its name.
+    busy: the utilization of each resource by its name, 0 to 1.
     """
 
     load: float
@@ -48,8 +48,8 @@ class Point(Struct, frozen=True):
 class Usl(Struct, frozen=True):
     """X(N) = g N / (1 + a (N - 1) + b N (N - 1)).
 
-    g: throughput of one; a: contention, the share of work that goes one after the other; b:
-    coherency, what each pair of users costs.
+    g: throughput of one; a: contention, the serial share of the work; b: coherency, the cost of
+    each pair of users.
     """
 
     g: float
@@ -67,13 +67,12 @@ class Usl(Struct, frozen=True):
 
 
 class Bounds(Struct, frozen=True):
-    """What no system can exceed: X(N) <= min(1 / Dmax, N / (D + Z)).
+    """The bounds of any system: X(N) <= min(1 / Dmax, N / (D + Z)).
 
-    each: 1 / (D + Z), the most that one user got done at any load that was tried, by Little's law
-    X (R + Z) = N; exact where a lone user was tried. most: 1 / Dmax by the utilization law
-    D = U / X, for the resource called limit that was busiest; None where no resource was watched.
-    D is the least that any trial needed, as others may use a resource too: so no trial that was run
-    lies above a bound.
+    each: 1 / (D + Z), the largest throughput per user at any measured load, by Little's law
+    X (R + Z) = N; exact where a single user was measured. most: 1 / Dmax by the utilization law
+    D = U / X, for `limit`, the busiest resource; None without samples of resources. D is the least
+    demand of any trial, as other programs may use a resource too: so no trial is above a bound.
     """
 
     each: float
@@ -86,21 +85,21 @@ class Bounds(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """The forecast at one load. tried: it lies within what was tried. bound: see Bounds."""
+    """The forecast at one load. within: at most the largest measured load. bound: see Bounds."""
 
     load: float
     rate: Estimate
     bound: float
-    tried: bool
+    within: bool = field(name="tried")
 
 
 class Forecast(Struct, frozen=True):
-    """What the trials allow to say. refusal: why there is no curve, else empty.
+    """The forecast by the trials. refusal: why there is no curve, else empty.
 
-    loads: how many there are; trials: the fewest of one of them. holdout: the larger relative error
-    of a fit without the last two loads, at these. peak:
-    N*, and peak_rate the throughput there; None where no peak can be told (b's interval touches 0),
-    or where it lies beyond reach, which is 1.5 x the largest load that was tried.
+    loads: their number; trials: the fewest of one of them. holdout: the larger relative error of a
+    fit without the last two loads, at these. peak: N*, and peak_rate the throughput there; None
+    where there may be no peak (b's interval includes 0), or where it is beyond reach, which is 1.5
+    x the largest measured load.
     """
 
     refusal: Refusal
@@ -122,8 +121,8 @@ class Forecast(Struct, frozen=True):
 def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
     """The law by bounded least squares: g > 0, 0 <= a <= 1, b >= 0.
 
-    With c = (1, a, b) / g throughput is N / (c0 + c1 (N - 1) + c2 N (N - 1)): three numbers that
-    are at least 0, and steps of a size that solvers like.
+    With c = (1, a, b) / g throughput is N / (c0 + c1 (N - 1) + c2 N (N - 1)): three numbers of at
+    least 0, scaled to similar sizes for the solver.
     """
     import numpy as np
     from scipy.optimize import least_squares
@@ -138,7 +137,7 @@ def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
     def slopes(c: Numbers) -> Any:
         return -design * (n / (design @ c) ** 2)[:, None]
 
-    found = least_squares(
+    solution = least_squares(
         errors,
         np.array([1.0, 0.05, 0.05]),
         jac=slopes,
@@ -149,12 +148,14 @@ def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
         gtol=1e-14,
         max_nfev=2000,
     ).x
-    # The solver stays inside of its bounds; what it left of a parameter at one is nothing.
-    ends = [np.where(np.isin(np.arange(3), zeros), 0.0, found) for zeros in ((1, 2), (1,), (2,))]
-    squares = [float(np.sum(errors(c) ** 2)) for c in (*ends, found)]
+    # The solver stays inside of its bounds; a parameter next to one is 0.
+    ends = [np.where(np.isin(np.arange(3), zeros), 0.0, solution) for zeros in ((1, 2), (1,), (2,))]
+    candidates = (*ends, solution)
+    squares = [float(np.sum(errors(c) ** 2)) for c in candidates]
     near = min(squares) * (1 + 1e-9) + 1e-18 * float(np.sum(x * x))
-    best = next(c for c, cost in zip((*ends, found), squares, strict=True) if cost <= near)
-    return _usl(best * scale)
+    best = next(c for c, cost in zip(candidates, squares, strict=True) if cost <= near)
+    c0, c1, c2 = (float(value) for value in best * scale)
+    return Usl(1 / c0, min(1.0, c1 / c0), c2 / c0)
 
 
 def _design(loads: Numbers) -> Numbers:
@@ -164,7 +165,7 @@ def _design(loads: Numbers) -> Numbers:
 
 
 def _scale(loads: Numbers, rates: Numbers) -> Numbers:
-    """Of what size each of the three is at most: if it alone made up the largest N / X."""
+    """The largest possible size of each of the three: if it alone made up the largest N / X."""
     import numpy as np
 
     top = float(np.max(loads))
@@ -172,18 +173,13 @@ def _scale(loads: Numbers, rates: Numbers) -> Numbers:
     return np.array([each, each / max(1.0, top - 1), each / max(1.0, top * (top - 1))])
 
 
-def _usl(c: Numbers) -> Usl:
-    c0, c1, c2 = (float(value) for value in c)
-    return Usl(1 / c0, min(1.0, c1 / c0), c2 / c0)
-
-
 def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Numbers:
     """The same for many sets of means at once: rows of (1, a, b) / g.
 
-    Levenberg and Marquardt in all rows together, with the parameters that lie at their bound, and
-    would leave it, held there (Nocedal and Wright, Numerical Optimization, 2006, 10.3, 16.7): a
-    solver called for each takes seconds. weights: trials of each load; least squares over trials
-    are those over their means.
+    Levenberg and Marquardt in all rows together, with parameters fixed at a bound that they would
+    leave (Nocedal and Wright, Numerical Optimization, 2006, 10.3, 16.7): a solver called for each
+    takes seconds. weights: trials of each load; least squares over trials are those over their
+    means.
     """
     import numpy as np
 
@@ -197,17 +193,17 @@ def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Number
         errors = (means - loads / below) * roots
         slopes = (loads / below**2 * roots)[:, :, None] * -design
         gradient = np.matmul(errors[:, None, :], slopes)[:, 0]
-        held = (c <= 0) & (gradient < 0)
-        slopes *= ~held[:, None, :]
-        normal = np.matmul(slopes.transpose(0, 2, 1), slopes) + eye * held[:, :, None]
+        fixed = (c <= 0) & (gradient < 0)
+        slopes *= ~fixed[:, None, :]
+        normal = np.matmul(slopes.transpose(0, 2, 1), slopes) + eye * fixed[:, :, None]
         diagonal = np.einsum("rii->ri", normal) * damping[:, None]
-        step = np.linalg.solve(normal + eye * diagonal[:, :, None], (gradient * ~held)[:, :, None])
-        tried = np.maximum(c + step[:, :, 0], 0)
-        tried[:, 0] = np.maximum(tried[:, 0], 1e-3 * c[:, 0])
-        new = _cost(tried, design, (loads, means, weights))
-        done = float(np.abs(tried - c).max()) < _STEP_MIN
+        step = np.linalg.solve(normal + eye * diagonal[:, :, None], (gradient * ~fixed)[:, :, None])
+        trial = np.maximum(c + step[:, :, 0], 0)
+        trial[:, 0] = np.maximum(trial[:, 0], 1e-3 * c[:, 0])
+        new = _cost(trial, design, (loads, means, weights))
+        done = float(np.abs(trial - c).max()) < _STEP_MIN
         good = new <= cost
-        c, cost = np.where(good[:, None], tried, c), np.where(good, new, cost)
+        c, cost = np.where(good[:, None], trial, c), np.where(good, new, cost)
         damping = np.where(good, damping / 10, damping * 4)
         if done:
             break
@@ -216,44 +212,43 @@ def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Number
 
 def _cost(c: Numbers, design: Numbers, data: tuple[Numbers, Numbers, Numbers]) -> Numbers:
     loads, means, weights = data
-    costs: Numbers = ((means - loads / (c @ design.T)) ** 2 * weights).sum(axis=1)
-    return costs
+    import numpy as np
+
+    return np.asarray(((means - loads / (c @ design.T)) ** 2 * weights).sum(axis=1))
 
 
 def bounds(points: Sequence[Point]) -> Bounds | None:
-    """The operational bounds; None of nothing.
+    """The operational bounds; None without throughput.
 
-    Which resource is the limit is decided by what all trials together needed of it.
+    The limit is the resource with the largest demand over all trials together.
     """
     used = [point for point in points if point.rate > 0]
     if not used:
         return None
     each = max(point.rate / point.load for point in used)
-    seen = {
-        name: [(point.busy[name], point.rate) for point in used if point.busy.get(name)]
-        for name in dict.fromkeys(name for point in used for name in point.busy)
-    }
-    demands = {name: _demand(pairs) for name, pairs in seen.items() if pairs}
-    limit = max(demands, key=demands.__getitem__, default=None)
+    samples: dict[str, list[tuple[float, float]]] = {}
+    for point in used:
+        for name, busy in point.busy.items():
+            if busy:
+                samples.setdefault(name, []).append((busy, point.rate))
+
+    def demand(name: str) -> float:
+        return sum(busy for busy, _ in samples[name]) / sum(rate for _, rate in samples[name])
+
+    limit = max(samples, key=demand, default=None)
     if limit is None:
         return Bounds(each, None, None)
-    return Bounds(each, max(rate / busy for busy, rate in seen[limit]), limit)
-
-
-def _demand(pairs: Sequence[tuple[float, float]]) -> float:
-    """Of pairs of use and throughput."""
-    return sum(busy for busy, _ in pairs) / sum(rate for _, rate in pairs)
+    return Bounds(each, max(rate / busy for busy, rate in samples[limit]), limit)
 
 
 def forecast(
     points: Sequence[Point], seed: int = 1, bootstraps: int = BOOTSTRAPS, at: Sequence[float] = ()
 ) -> Forecast:
-    """What the trials say of more load than there was. at: loads that the curve has to have too.
+    """The forecast for larger loads. at: more loads for the curve, if they are within reach.
 
-    What lies beyond reach is left out.
-    Refused with fewer than 6 loads or fewer than 3 trials of one of them, where nothing got done at
-    one, and where a fit without the last two loads is wrong by more than 10 % at one of these: the
-    law does not hold there.
+    Refused with fewer than 6 loads or fewer than 3 trials of one of them, where one has no
+    throughput, and where a fit without the last two loads is wrong by more than 10 % at one of
+    these: the law does not apply there.
     """
     groups: dict[float, list[float]] = {}
     for point in points:
@@ -264,25 +259,25 @@ def forecast(
         return _base("few loads", points)
     if min(map(len, rates)) < TRIALS_MIN:
         return _base("few trials", points)
-    if any(sum(found) <= 0 for found in rates):
+    if any(sum(of_load) <= 0 for of_load in rates):
         return _base("nothing done", points)
-    wrong = holdout(loads, rates)
-    if wrong > HOLDOUT_MAX:
-        return _base("hold-out", points, wrong)
+    error = holdout(loads, rates)
+    if error > HOLDOUT_MAX:
+        return _base("hold-out", points, error)
     usl = _fit_trials(loads, rates)
     drawn = _resampled(loads, rates, (usl, seed, bootstraps))
-    return _told(usl, drawn, points, wrong, at)
+    return _of_fit(usl, drawn, points, error, at)
 
 
 def _fit_trials(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> Usl:
-    every = [(load, rate) for load, found in zip(loads, rates, strict=True) for rate in found]
-    return fit([load for load, _ in every], [rate for _, rate in every])
+    each = [load for load, of_load in zip(loads, rates, strict=True) for _ in of_load]
+    return fit(each, [rate for of_load in rates for rate in of_load])
 
 
 def holdout(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> float:
     """The larger relative error at the last two loads of a fit to those before; 1: 100 %."""
     usl = _fit_trials(loads[:-HELD_OUT], rates[:-HELD_OUT])
-    means = [math.fsum(found) / len(found) for found in rates[-HELD_OUT:]]
+    means = [math.fsum(of_load) / len(of_load) for of_load in rates[-HELD_OUT:]]
     last = zip(loads[-HELD_OUT:], means, strict=True)
     return max(abs(usl.at(load) - mean) / mean if mean > 0 else math.inf for load, mean in last)
 
@@ -290,22 +285,22 @@ def holdout(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> float:
 def _resampled(
     loads: Sequence[float], rates: Sequence[Sequence[float]], how: tuple[Usl, int, int]
 ) -> Numbers:
-    """Fits to trials drawn anew at each load: rows of (1, a, b) / g.
+    """Fits to bootstrap samples of the trials at each load: rows of (1, a, b) / g.
 
-    Three trials tell hardly anything of a spread, so what is drawn are relative deviations of all
-    loads, stretched by sqrt(k / (k - 1)) as those from a mean of k are too small (Davison and
-    Hinkley, Bootstrap Methods, 1997, 6.2), and once more at a load that spreads wider than all.
+    Three trials show little of a spread, so the samples are drawn from the relative deviations of
+    all loads, times sqrt(k / (k - 1)) as deviations from a mean of k are too small (Davison and
+    Hinkley, Bootstrap Methods, 1997, 6.2), and stretched at a load with a wider spread than all.
     """
     import numpy as np
 
     usl, seed, bootstraps = how
     draw = np.random.default_rng(seed)
-    values = [np.asarray(found, dtype=float) for found in rates]
-    counts = np.array([float(len(found)) for found in rates])
-    middle = np.array([found.mean() for found in values])
+    values = [np.asarray(of_load, dtype=float) for of_load in rates]
+    counts = np.array([float(len(of_load)) for of_load in rates])
+    middle = np.array([of_load.mean() for of_load in values])
     parts = [
-        (found / mean - 1) * math.sqrt(len(found) / (len(found) - 1))
-        for found, mean in zip(values, middle, strict=True)
+        (of_load / mean - 1) * math.sqrt(len(of_load) / (len(of_load) - 1))
+        for of_load, mean in zip(values, middle, strict=True)
     ]
     pool = np.concatenate(parts)
     spread = max(float(np.sqrt(np.mean(pool**2))), 1e-12)
@@ -317,15 +312,15 @@ def _resampled(
     return fits(np.asarray(loads, dtype=float), means, counts, usl)
 
 
-def _told(
-    usl: Usl, drawn: Numbers, points: Sequence[Point], wrong: float, at: Sequence[float]
+def _of_fit(
+    usl: Usl, drawn: Numbers, points: Sequence[Point], error: float, at: Sequence[float]
 ) -> Forecast:
-    """The forecast of a fit and its bootstraps."""
+    """The forecast by a fit and its bootstraps."""
     import numpy as np
 
-    n, base = len(points), _base("", points, wrong)
+    n, base = len(points), _base("", points, error)
     a, b = np.minimum(1, drawn[:, 1] / drawn[:, 0]), drawn[:, 2] / drawn[:, 0]
-    found = replace(
+    result = replace(
         base,
         usl=usl,
         g=_band(usl.g, 1 / drawn[:, 0], n),
@@ -333,45 +328,46 @@ def _told(
         b=_band(usl.b, b, n),
         curve=tuple(_curve(usl, drawn, points, base, at)),
     )
-    if usl.peak is None or found.b is None or found.b.low <= 0:
-        return found
+    if usl.peak is None or result.b is None or result.b.low <= 0:
+        return result
     peak = _band(usl.peak, np.sqrt((1 - a) / np.maximum(b, 1e-300)), n)
     if peak.value > base.reach:
-        return replace(found, peak_beyond=True)
+        return replace(result, peak_beyond=True)
     rate = _band(usl.at(peak.value), _rates(drawn, np.array([peak.value]))[:, 0], n)
-    return replace(found, peak=peak, peak_rate=rate)
+    return replace(result, peak=peak, peak_rate=rate)
 
 
-def _base(refusal: Refusal, points: Sequence[Point], wrong: float | None = None) -> Forecast:
-    """What is known without a curve."""
+def _base(refusal: Refusal, points: Sequence[Point], error: float | None = None) -> Forecast:
+    """The parts of a forecast that need no curve."""
     groups = Counter(point.load for point in points)
     reach = REACH * max(groups, default=0.0)
     fewest = min(groups.values(), default=0)
-    return Forecast(refusal, len(groups), fewest, reach, bounds(points), wrong)
+    return Forecast(refusal, len(groups), fewest, reach, bounds(points), error)
 
 
 def _curve(
     usl: Usl, drawn: Numbers, points: Sequence[Point], base: Forecast, at: Sequence[float]
 ) -> Iterable[Reading]:
-    """As far as it reaches."""
+    """The curve up to its reach."""
     import numpy as np
 
-    tried = {point.load for point in points}
-    even = np.linspace(min(tried), base.reach, _POINTS).tolist()
-    loads = sorted(load for load in tried.union(even, at) if 0 < load <= base.reach)
+    measured = {point.load for point in points}
+    even = np.linspace(min(measured), base.reach, _POINTS).tolist()
+    loads = sorted(load for load in measured.union(even, at) if 0 < load <= base.reach)
     for load, rates in zip(loads, _rates(drawn, np.asarray(loads)).T, strict=True):
         bound = base.bounds.at(load) if base.bounds else math.inf
-        yield Reading(load, _band(usl.at(load), rates, len(points)), bound, load <= max(tried))
+        yield Reading(load, _band(usl.at(load), rates, len(points)), bound, load <= max(measured))
 
 
 def _rates(drawn: Numbers, loads: Numbers) -> Numbers:
     """Throughput of each fit at each load."""
-    rates: Numbers = loads / (drawn @ _design(loads).T)
-    return rates
+    import numpy as np
+
+    return np.asarray(loads / (drawn @ _design(loads).T))
 
 
 def _band(value: float, drawn: Numbers, n: int) -> Estimate:
-    """A value with the percentiles of its bootstraps, between which it lies at least."""
+    """A value with the percentiles of its bootstraps, widened to include it."""
     import numpy as np
 
     low, high = (float(end) for end in np.quantile(drawn, (_TAIL, 1 - _TAIL)))

@@ -1,13 +1,13 @@
 """Forecasts of the lines of an experiment: rows of cells over their load in, a forecast each out.
 
-Pure. What a load is and which lines are asked for is decided by who asks.
+Pure. The caller chooses the factor that is the load, and the lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pgpaces.answers.cells import sound
 from pgpaces.answers.crossing import Line, level_of, quantity
@@ -18,27 +18,27 @@ SOURCE = "host"
 
 
 class LineForecast(Struct, frozen=True):
-    """The forecast of one line. levels: what tells it from the others. unit: clients or users.
+    """The forecast of one line. levels: those in which it differs. unit: clients or users.
 
-    left_out: trials that did not end or are not valid.
+    left_out: trials that did not end or are invalid.
     """
 
     levels: tuple[tuple[str, str], ...]
     unit: str
     points: tuple[Point, ...]
-    found: Forecast
+    fit: Forecast = field(name="found")
     left_out: int = 0
 
     @property
-    def tried(self) -> float:
-        """The largest load that was tried."""
+    def largest(self) -> float:
+        """The largest measured load."""
         return max((point.load for point in self.points), default=0.0)
 
 
 def forecast_lines(
     lines: Iterable[Line], factor: str, at: Sequence[float] = ()
 ) -> tuple[LineForecast, ...]:
-    """A forecast for each line over the factor. at: loads to be read off."""
+    """A forecast for each line over the factor. at: loads to include."""
     return tuple(_line(line, factor, at) for line in lines)
 
 
@@ -55,23 +55,20 @@ def _line(line: Line, factor: str, at: Sequence[float]) -> LineForecast:
 
 
 def busy(digest: Digest) -> dict[str, float]:
-    """What share of each resource of the server's machine was in use behind the warm-up."""
-    return {name: min(1.0, percent / 100) for name, percent in _used(digest)}
-
-
-def _used(digest: Digest) -> Iterator[tuple[str, float]]:
-    cut_s = digest.summary.cut_s
+    """The share of each resource of the server's machine in use after the warm-up."""
+    cut_s, shares = digest.summary.cut_s, {}
     for track in digest.tracks:
         if track.source != SOURCE or (name := _resource(track.name)) is None:
             continue
         pairs = zip(digest.series, track.values, strict=True)
-        kept = [value for bucket, value in pairs if value is not None and bucket.start_s >= cut_s]
-        if kept:
-            yield name, sum(kept) / len(kept)
+        values = [value for bucket, value in pairs if value is not None and bucket.start_s >= cut_s]
+        if values:
+            shares[name] = min(1.0, sum(values) / len(values) / 100)
+    return shares
 
 
 def _resource(name: str) -> str | None:
-    """A resource by the name of its sensor; None of what says no share in use."""
+    """A resource by the name of its sensor; None for a sensor of something else."""
     if name == "cpu_busy":
         return "the CPU"
     if name.startswith("disk_") and name.endswith("_busy"):

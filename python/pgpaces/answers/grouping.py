@@ -1,4 +1,4 @@
-"""Runs that belong to no experiment, laid out as one: what differs between them is the factors.
+"""Runs that belong to no experiment, arranged as one: the factors are what differs between them.
 
 Pure: digests in, digests with a place, factors and cells out.
 """
@@ -30,9 +30,9 @@ def _scripts(trial: Trial) -> str:
 
 
 def levels_of(trial: Trial) -> dict[str, str]:
-    """What was asked of a trial, as an experiment would name it."""
+    """The options of a trial, as levels of an experiment."""
     plan = trial.plan
-    found = {
+    levels = {
         "workload": trial.workload.name,
         "scale": str(trial.workload.scale),
         "scripts": _scripts(trial),
@@ -40,36 +40,34 @@ def levels_of(trial: Trial) -> dict[str, str]:
         "server": trial.server.version,
         "machine": trial.host.hostname or "",
     }
-    asked = dict(plan.items())
-    found |= {name: str(asked[name]) for name in _PLAN if asked[name] is not None}
+    facts = {name: value for name, value in plan.items() if value is not None}
+    levels |= {name: str(facts[name]) for name in _PLAN if name in facts}
     if plan.rate:
-        found["pace" if plan.model == "paced" else "rate"] = f"{plan.rate:g}/s"
-    if plan.model == "paced" and "clients" in found:
-        found["users"] = found.pop("clients")
-    found |= {
-        name: _duration(asked[key]) for name, key in _DURATIONS.items() if asked[key] is not None
-    }
-    found |= _layout(trial)
-    found |= {f"set.{name}": value for name, value in plan.settings.items()}
-    return found
+        levels["pace" if plan.model == "paced" else "rate"] = f"{plan.rate:g}/s"
+    if plan.model == "paced" and "clients" in levels:
+        levels["users"] = levels.pop("clients")
+    levels |= {name: _duration(facts[key]) for name, key in _DURATIONS.items() if key in facts}
+    levels |= _layout(trial)
+    levels |= {f"set.{name}": value for name, value in plan.settings.items()}
+    return levels
 
 
 def _layout(trial: Trial) -> dict[str, str]:
-    """Standbys, pool, where the load went, and what ran beside it."""
+    """Standbys, pool, nodes of the load, and background workloads."""
     components, pool = trial.plan.components, trial.server.pool
     own = dict.fromkeys(component.node for component in trial.plan.own)
-    found = {
+    levels = {
         "standbys": str(trial.server.standbys),
         "pool": pool.pooler or "none",
         "node": " ".join(own) or "primary",
     }
     if pool:
-        found |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
+        levels |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
     for component in components:
         if component.of:
             load = f"{component.workload}, {component.load_text} on {component.node}"
-            found[f"beside.{component.of}"] = load
-    return found
+            levels[f"beside.{component.of}"] = load
+    return levels
 
 
 def _ordered(levels: Sequence[str]) -> tuple[str, ...]:
@@ -80,27 +78,26 @@ def _ordered(levels: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(unique, key=lambda level: quantity(level) or 0.0))
 
 
-def _same(asked: Sequence[Mapping[str, str]], one: str, other: str) -> bool:
-    """Whether each level of one goes with one level of the other: they cannot be told apart."""
-    pairs = {(levels.get(one, ""), levels.get(other, "")) for levels in asked}
+def _same(runs: Sequence[Mapping[str, str]], one: str, other: str) -> bool:
+    """Whether each level of one factor goes with one level of the other in all runs."""
+    pairs = {(levels.get(one, ""), levels.get(other, "")) for levels in runs}
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
 def place(digests: Sequence[Digest], name: str) -> tuple[tuple[Factor, ...], tuple[Digest, ...]]:
-    """The factors by which runs differ, and the runs with their places; name: of the whole.
+    """The factors by which runs differ, and the runs with their places; name: of the experiment.
 
     Runs that do not differ are trials of one cell.
     """
-    asked = [levels_of(digest.trial) for digest in digests]
-    names = list(dict.fromkeys(each for levels in asked for each in levels))
+    runs = [levels_of(digest.trial) for digest in digests]
     factors: list[Factor] = []
-    for factor in names:
-        had = [levels.get(factor, "") for levels in asked]
-        if len(set(had)) > 1 and not any(_same(asked, factor, other.name) for other in factors):
-            factors.append(Factor(factor, _ordered(had)))
+    for factor in dict.fromkeys(name for levels in runs for name in levels):
+        values = [levels.get(factor, "") for levels in runs]
+        if len(set(values)) > 1 and not any(_same(runs, factor, other.name) for other in factors):
+            factors.append(Factor(factor, _ordered(values)))
     blocks: dict[str, int] = {}
     placed = []
-    for digest, levels in zip(digests, asked, strict=True):
+    for digest, levels in zip(digests, runs, strict=True):
         cell = Cell(tuple((factor.name, levels.get(factor.name, "")) for factor in factors))
         blocks[cell.key] = blocks.get(cell.key, 0) + 1
         where = Place(name, cell.key, dict(cell.levels), blocks[cell.key])
@@ -109,27 +106,24 @@ def place(digests: Sequence[Digest], name: str) -> tuple[tuple[Factor, ...], tup
 
 
 def as_chosen(design: Design, digests: Sequence[Digest]) -> Design:
-    """The design with the cells that trials were chosen of as it went, in place of its own."""
-    found = cells(digests)
-    every: dict[str, list[str]] = {}
-    for cell in found:
+    """The design with the cells of the trials that a strategy chose, in place of its own."""
+    chosen = cells(digests)
+    levels: dict[str, list[str]] = {}
+    for cell in chosen:
         for name, level in cell.levels:
-            every.setdefault(name, []).append(level)
-    order = {name: _ordered(had) for name, had in every.items()}
+            levels.setdefault(name, []).append(level)
+    order = {name: _ordered(values) for name, values in levels.items()}
 
     def place(cell: Cell) -> tuple[int, ...]:
         own = dict(cell.levels)
-        return tuple(had.index(own[name]) if name in own else -1 for name, had in order.items())
+        return tuple(all_.index(own[name]) if name in own else -1 for name, all_ in order.items())
 
-    extra = tuple(dict(cell.levels) for cell in sorted(found, key=place))
+    extra = tuple(dict(cell.levels) for cell in sorted(chosen, key=place))
     return replace(design, factors=(), exclude=(), extra=extra)
 
 
 def cells(digests: Sequence[Digest], order: Callable[[Cell], Any] | None = None) -> list[Cell]:
-    """The cells that trials were run of, each once."""
-    found = {
-        digest.trial.place.cell: Cell(tuple(digest.trial.place.levels.items()))
-        for digest in digests
-        if digest.trial.place
-    }
-    return sorted(found.values(), key=order) if order else list(found.values())
+    """The cells of trials, each once."""
+    places = (digest.trial.place for digest in digests)
+    unique = {place.cell: Cell(tuple(place.levels.items())) for place in places if place}
+    return sorted(unique.values(), key=order) if order else list(unique.values())

@@ -1,4 +1,4 @@
-"""Runs of one kind one after the other: where their level changed, and whether one fits a baseline.
+"""Runs of one kind over time: where their level changed, and whether new ones fit a baseline.
 
 Pure: each run is an estimate, in the order in which they ran. Knows no store and no words. numpy,
 scipy and ruptures are imported where they are used.
@@ -19,17 +19,17 @@ from pgpaces.answers.effect import ALPHA, Effect, moments, ratio_of, share_error
 from pgpaces.answers.stats import Z95
 from pgpaces.result import Estimate
 
-# With fewer runs there is next to nothing to tell a change from.
+# With fewer runs the spread within a level is unknown.
 RUNS_MIN = 8
 BASELINE_MIN = 4
 _SEGMENT_MIN = 2
 _PENALTY = 3.0
-# A run that is alike to the digit is no proof that the next one is.
+# The least standard error: identical runs do not prove that the next one is identical.
 _ERROR_MIN = 1e-4
 
 
 class Run(Struct, frozen=True):
-    """One run: what it is called, and the number that is watched, above 0."""
+    """One run: its name, and its value, above 0."""
 
     name: str
     estimate: Estimate
@@ -54,10 +54,10 @@ class Level(Struct, frozen=True):
 
 
 class Trend(Struct, frozen=True):
-    """What a series of runs shows. needed: so many runs it takes, where there are too few.
+    """The levels of a series of runs. needed: the fewest runs, where there are too few.
 
-    spread: how far runs of one level are from each other, as a ratio less 1 (standard deviation).
-    left_out: runs whose number has no logarithm.
+    spread: the standard deviation of runs of one level, as a ratio less 1. left_out: runs whose
+    value has no logarithm.
     """
 
     runs: int
@@ -69,19 +69,19 @@ class Trend(Struct, frozen=True):
 
 
 def trend(runs: Sequence[Run]) -> Trend:
-    """Levels and changes; at most 5 in 100 series of which nothing changed show one.
+    """Levels and changes; of series without a change at most 5 in 100 show one.
 
     Candidates by PELT (Killick, Fearnhead and Eckley 2012; ruptures) on logarithms. A candidate
     stays if Student's test of the two levels around it, with the spread within all levels, has a p
-    below 5 % over as many places as there are (Bonferroni); the least certain goes first, and the
-    rest is looked at anew. A run's own interval is a spread below which no series is believed.
+    below 5 % over the number of places (Bonferroni); the least certain one is removed first, and
+    the rest is tested again. The runs' own intervals are the least spread of a series.
     """
-    known = [run for run in runs if 0 < run.estimate.value < math.inf]
-    left_out = tuple(run.name for run in runs if run not in known)
-    if len(known) < RUNS_MIN:
-        return Trend(len(known), needed=RUNS_MIN, left_out=left_out)
-    logs = [math.log(run.estimate.value) for run in known]
-    own = _own_error(known)
+    usable = [run for run in runs if 0 < run.estimate.value < math.inf]
+    left_out = tuple(run.name for run in runs if run not in usable)
+    if len(usable) < RUNS_MIN:
+        return Trend(len(usable), needed=RUNS_MIN, left_out=left_out)
+    logs = [math.log(run.estimate.value) for run in usable]
+    own = _own_error(usable)
     starts = _candidates(logs, own)
     while starts:
         tests = _tests(logs, starts, own)
@@ -92,24 +92,20 @@ def trend(runs: Sequence[Run]) -> Trend:
     parts = _parts(logs, starts)
     error, freedom = _spread(parts, own)
     changes = tuple(
-        Change(known[at - 1].name, known[at].name, _ratio(test), min(1.0, test.p() * len(logs)))
+        Change(usable[at - 1].name, usable[at].name, _ratio(test), min(1.0, test.p() * len(logs)))
         for at, test in zip(starts, _tests(logs, starts, own), strict=True)
     )
-    edges = [0, *starts, len(known)]
-    levels = tuple(
-        Level(
-            known[low].name,
-            known[high - 1].name,
-            high - low,
-            _ratio(Effect(moments([*part])[0], error / math.sqrt(len(part)), freedom, len(part))),
-        )
-        for (low, high), part in zip(pairwise(edges), parts, strict=True)
-    )
-    return Trend(len(known), changes, levels, math.expm1(error), left_out=left_out)
+    levels, low = [], 0
+    for part in parts:
+        n = len(part)
+        mean = _ratio(Effect(moments(part)[0], error / math.sqrt(n), freedom, n))
+        levels.append(Level(usable[low].name, usable[low + n - 1].name, n, mean))
+        low += n
+    return Trend(len(usable), changes, tuple(levels), math.expm1(error), left_out=left_out)
 
 
 def _own_error(runs: Sequence[Run]) -> float:
-    """The standard error that the runs' own intervals say, on logarithms; 0 where none does."""
+    """The standard error by the runs' own intervals, on logarithms; 0 without intervals."""
     squares = [
         (math.log(e.high / e.low) / (2 * Z95)) ** 2
         for e in (run.estimate for run in runs)
@@ -119,12 +115,12 @@ def _own_error(runs: Sequence[Run]) -> float:
 
 
 def _candidates(logs: Sequence[float], own: float) -> list[int]:
-    """Where levels may begin: more places than will stay."""
+    """Where levels may begin, more places than remain after the tests."""
     import numpy as np
     from ruptures import KernelCPD
 
     x = np.asarray(logs)
-    # Of neighbours, so that a change of level is hardly in it.
+    # From neighbors, so that changes of level hardly count.
     steps = np.abs(np.diff(x))
     noise = max(float(np.median(steps)) / (0.6745 * math.sqrt(2)), own, _ERROR_MIN)
     search = KernelCPD(kernel="linear", min_size=_SEGMENT_MIN).fit(x.reshape(-1, 1))
@@ -165,12 +161,12 @@ def _ratio(effect: Effect) -> Estimate:
 
 
 def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -> Verdict:
-    """Some runs against earlier ones of the same kind, each run one number.
+    """Some runs against earlier ones of the same kind, each run one value.
 
-    Runs of a baseline were made on different days, so how the machine drifts from one to the next
-    is in their spread, and the new ones are held against that: a prediction, Student's t with
-    spread s sqrt(1/m + 1/k) and k - 1 degrees of freedom. A baseline of fewer than 4 runs says
-    nothing of it: then stored.py compares trials.
+    The runs of a baseline are of different days, so their spread includes the drift of the machine.
+    The new ones are compared with a prediction: Student's t with spread s sqrt(1/m + 1/k) and
+    k - 1 degrees of freedom. A baseline of fewer than 4 runs shows no drift: then unpaired.py
+    compares trials.
     """
     metric = goal.primary
     base = Verdict("inconclusive", "few", metric, goal.margin, len(baseline), "runs")
@@ -185,5 +181,5 @@ def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -
     if metric.scale == "share":
         error = max(error, share_error(compare.hits(baseline), compare.hits(now)))
     effect = Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))
-    # No number of earlier runs makes the new one's own share of the spread smaller.
+    # More earlier runs do not decrease the spread of the new one.
     return replace(compare.conclude(base, effect), needed=None)

@@ -70,7 +70,7 @@ def _with_job(disk: Disk, step: tuple[Job, str], folder: Path, say: Say) -> Disk
     after = moved_bytes(disk.device)
     if before is not None and after is not None:
         own = result.bytes_read + result.bytes_written
-        result = replace(result, bytes_beside=max(0, after - before - own))
+        result = replace(result, bytes_other=max(0, after - before - own))
     return disk if job.name == FILL else replace(disk, measured=(*disk.measured, result))
 
 

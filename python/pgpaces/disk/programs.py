@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from pgpaces.answers import disks
-from pgpaces.answers.disks import Cipher, Flushes, Measured
+from pgpaces.answers.disks import Cipher, Flushes, JobRun
 from pgpaces.disk.jobs import Job, arguments
 from pgpaces.errors import RunError
 from pgpaces.servers.binaries import installations, server_environment
@@ -58,7 +58,7 @@ def fio_version(fio: str) -> str:
     return done.stdout.strip()
 
 
-def run_fio(fio: str, job: Job, folder: Path, tell: Tell) -> Measured:
+def run_fio(fio: str, job: Job, folder: Path, tell: Tell) -> JobRun:
     """Runs a job in a folder. Raises RunError with fio's error message."""
     with tempfile.TemporaryFile() as errors:
         started = time.monotonic()
@@ -73,7 +73,7 @@ def run_fio(fio: str, job: Job, folder: Path, tell: Tell) -> Measured:
     try:
         if program.returncode:
             raise ValueError(f"status {program.returncode}")
-        return disks.measured(job.name, job.run, documents)
+        return disks.job_run(job.name, job.run, documents)
     except ValueError as error:
         why = message.splitlines()[0] if message else str(error)
         raise RunError(f"fio could not measure '{job.name}': {why}") from None

@@ -124,7 +124,7 @@ def _of_machine(one: Priced, did: str) -> Iterator[str]:
     if economy.month is not None:
         yield f"{name} costs {_month(economy)}."
     if gains := list(_gains(economy)):
-        if one.held:
+        if one.meets:
             yield f"{at}, the most that {did}, that is {', '.join(gains)}."
             at = "There"
         else:
@@ -164,11 +164,11 @@ def _amount(one: Priced, value: float | None) -> tuple[str, str] | None:
 
 
 def _number(one: Priced, value: float | None) -> tuple[str, str] | None:
-    return (rate(value), "") if one.held and value is not None else None
+    return (rate(value), "") if one.meets and value is not None else None
 
 
 def _estimate(one: Priced, value: Estimate | None) -> tuple[str, str] | None:
-    if value is None or not one.held:
+    if value is None or not one.meets:
         return None
     return _millions(value.value), interval(value, _millions)
 

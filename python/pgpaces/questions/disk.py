@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import disks
-from pgpaces.answers.disks import Disk, Measured
+from pgpaces.answers.disks import Disk, JobRun
 from pgpaces.facts import stored
 from pgpaces.report.escape import line
 from pgpaces.report.numbers import interval, milliseconds, rate
@@ -87,7 +87,7 @@ def _warnings(disk: Disk) -> Iterator[str]:
         yield f"not complete, missing: {'; '.join(disk.missing)}"
     if disk.quick:
         yield "quick: seconds instead of minutes, indicative only"
-    shares = {job: max(each.beside or 0 for each in disk.of(job)) for job in _jobs(disk)}
+    shares = {job: max(each.other_share or 0 for each in disk.of(job)) for job in _jobs(disk)}
     jobs = ", ".join(f"{100 * n:.0f} % at '{job}'" for job, n in shares.items() if n > _OTHERS_MAX)
     if jobs:
         yield (
@@ -157,7 +157,7 @@ def _postgres_table(disk: Disk) -> Table:
     return Table("disk-postgres", "PostgreSQL", columns, 1, rows, spare=spare, brief=True)
 
 
-def _postgres(job: str, each: Measured) -> tuple[TableCell, ...]:
+def _postgres(job: str, each: JobRun) -> tuple[TableCell, ...]:
     times = each.flushes or each.times
     share = each.slowing
     return (

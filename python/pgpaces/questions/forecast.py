@@ -62,10 +62,10 @@ def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[Li
         )
     every = forecast_lines(lines, factor.name, () if to is None else (to,))
     for each in every:
-        if to is not None and not 0 < to <= each.found.reach:
+        if to is not None and not 0 < to <= each.fit.reach:
             raise PlanError(
-                f"{to:g} {each.unit} are too many to forecast: at most {each.tried:g} measured",
-                f"up to {each.found.reach:g}, {REACH:g} times as many; or measure with more",
+                f"{to:g} {each.unit} are too many to forecast: at most {each.largest:g} measured",
+                f"up to {each.fit.reach:g}, {REACH:g} times as many; or measure with more",
             )
     return every
 
@@ -88,7 +88,7 @@ def added(page: Page) -> Page:
         return page
     lines = [line for line in crossing.lines(page.rows, factor.name) if _enough(line)]
     every = [
-        each for each in forecast_lines(lines[:_LINES_MAX], factor.name) if not each.found.refusal
+        each for each in forecast_lines(lines[:_LINES_MAX], factor.name) if not each.fit.refusal
     ]
     if not every:
         return page
@@ -169,7 +169,7 @@ def _headline(every: Sequence[LineForecast], to: float | None) -> Headline | Non
     text = next((each.text for each in _sentences(every, to) if each.weight == "main"), None)
     if text is None:
         return None
-    refused = all(each.found.refusal for each in every)
+    refused = all(each.fit.refusal for each in every)
     return Headline("UNKNOWN" if refused else "FORECAST", "unknown" if refused else "", text)
 
 
@@ -191,9 +191,9 @@ def name_of(line_forecast: LineForecast) -> str:
 def _sentences(every: Sequence[LineForecast], to: float | None) -> Iterator[Sentence]:
     """All sentences of one line; of several lines no plain ones, which are in the table."""
     for each in every:
-        at_load = () if to is None else reading(each.found, to, each.unit)
+        at_load = () if to is None else reading(each.fit, to, each.unit)
         name, several = name_of(each), len(every) > 1
-        for sentence in (*at_load, *sentences(each.found, each.unit), *_left_out(each)):
+        for sentence in (*at_load, *sentences(each.fit, each.unit), *_left_out(each)):
             if sentence.weight == "plain":
                 yield from () if several else (sentence,)
             else:
@@ -216,7 +216,7 @@ def _tables(every: Sequence[LineForecast]) -> tuple[Table, ...]:
     )
     rows = tuple(_row(each) for each in every)
     tables = [Table(f"{KEY}-lines", "How throughput grows", columns, 1, rows, note)]
-    fitted = tuple(_parameters(each) for each in every if each.found.usl)
+    fitted = tuple(_parameters(each) for each in every if each.fit.usl)
     if fitted:
         names = ("line", "one does, 1/s", "contention", "coherency")
         tables.append(Table(f"{KEY}-law", "The law", names, 1, fitted))
@@ -224,7 +224,7 @@ def _tables(every: Sequence[LineForecast]) -> tuple[Table, ...]:
 
 
 def _row(each: LineForecast) -> tuple[TableCell, ...]:
-    fit = each.found
+    fit = each.fit
     far = fit.curve[-1].rate if fit.curve else None
     return (
         TableCell(name_of(each) or "all"),
@@ -238,7 +238,7 @@ def _row(each: LineForecast) -> tuple[TableCell, ...]:
 
 
 def _parameters(each: LineForecast) -> tuple[TableCell, ...]:
-    fit = each.found
+    fit = each.fit
     return (
         TableCell(name_of(each) or "all"),
         _estimate(fit.g, rate),
@@ -258,14 +258,14 @@ def _estimate(number: Estimate | None, form: Any) -> TableCell:
 
 def _figure(each: LineForecast, number: int, to: float | None) -> Figure:
     name = name_of(each)
-    if each.found.curve:
+    if each.fit.curve:
         about = (
             "dots are trials, the line is the law fitted to them with its 95 % band, broken beyond"
             " the highest measured load"
         )
     else:
         about = "dots are trials; there is no curve"
-    bounds = "; the gray line is the upper bound" if each.found.bounds else ""
+    bounds = "; the gray line is the upper bound" if each.fit.bounds else ""
     return Figure(
         f"{KEY}-{number}",
         f"Throughput by {each.unit}{f', {shown(name)}' if name else ''}",
@@ -279,7 +279,7 @@ def _figure(each: LineForecast, number: int, to: float | None) -> Figure:
 
 def _readings(each: LineForecast, to: float | None) -> Iterator[tuple[str, ...]]:
     """The loads that were measured, the requested one, and the farthest."""
-    fit = each.found
+    fit = each.fit
     measured: dict[float, list[float]] = {}
     for point in each.points:
         measured.setdefault(point.load, []).append(point.rate)
@@ -297,13 +297,13 @@ def _readings(each: LineForecast, to: float | None) -> Iterator[tuple[str, ...]]
 
 
 def _chart(each: LineForecast, to: float | None) -> Chart:
-    end = max(each.tried, to) if to else each.found.reach if each.found.curve else each.tried
+    end = max(each.largest, to) if to else each.fit.reach if each.fit.curve else each.largest
     dots = tuple(Point(point.load, point.rate) for point in each.points)
-    readings = [reading for reading in each.found.curve if reading.load <= end]
+    readings = [reading for reading in each.fit.curve if reading.load <= end]
     top = 1.15 * max([p.rate for p in each.points] + [r.rate.high for r in readings] + [1e-9])
     # The broken line begins where the solid one ends.
-    within = [reading for reading in readings if reading.tried]
-    beyond = [*within[-1:], *(reading for reading in readings if not reading.tried)]
+    within = [reading for reading in readings if reading.within]
+    beyond = [*within[-1:], *(reading for reading in readings if not reading.within)]
     return Chart(
         Axis(each.unit, ends=(0.0, end)),
         Axis("throughput, 1/s", ends=(0.0, top)),
@@ -326,7 +326,7 @@ def _of_law(reading: Reading) -> Point:
 
 def _bound(each: LineForecast, end: float, top: float) -> Iterator[Point]:
     """The bounds within the chart: a line from the origin, then a level one."""
-    bounds = each.found.bounds
+    bounds = each.fit.bounds
     if bounds is None:
         return
     most = math.inf if bounds.most is None else bounds.most
@@ -337,7 +337,7 @@ def _bound(each: LineForecast, end: float, top: float) -> Iterator[Point]:
 
 def _peak(each: LineForecast, end: float) -> Iterator[Layer]:
     """The peak with its interval along the axis."""
-    peak, most = each.found.peak, each.found.peak_rate
+    peak, most = each.fit.peak, each.fit.peak_rate
     if peak is None or most is None or peak.value > end:
         return
     at = (Point(peak.value, most.value, low=peak.low, high=min(end, peak.high), text="peak"),)
@@ -405,7 +405,7 @@ def reading(fit: Forecast, load: float, unit: str) -> tuple[Sentence, ...]:
     for each in fit.curve:
         if each.load == load:
             ends = interval(each.rate, rate, " to ")
-            how = "within" if each.tried else "beyond"
+            how = "within" if each.within else "beyond"
             text = (
                 f"At {load:,.4g} {unit}, {how} the measured loads:"
                 f" {rate(each.rate.value)}/s ({ends})."
@@ -435,7 +435,7 @@ def _bounds(fit: Forecast, unit: str) -> Iterable[Sentence]:
             f"With any model: at most {each}, and at most {rate(fit.bounds.most)}/s, where"
             f" {fit.bounds.limit} is exhausted."
         )
-    above = [r.load for r in fit.curve if not r.tried and r.rate.value > r.bound]
+    above = [r.load for r in fit.curve if not r.within and r.rate.value > r.bound]
     if above:
         yield Sentence(
             f"From about {above[0]:,.3g} {unit} the curve exceeds this bound: use the bound there.",

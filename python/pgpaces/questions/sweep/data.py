@@ -224,7 +224,7 @@ def document(page: Page) -> dict[str, Any]:
 
 def _machine(one: Priced) -> dict[str, Any]:
     """The cost of a machine, and what it buys at its largest cell."""
-    about = {"machine": one.name, "cell": one.row.cell.key, "held": one.held}
+    about = {"machine": one.name, "cell": one.row.cell.key, "held": one.meets}
     return {**about, **costs.as_json(one.economy)}
 
 

@@ -367,7 +367,7 @@ def costs(page: Page) -> Table:
     rows = tuple(
         (
             TableCell(one.name or "this machine"),
-            TableCell(cell_name(one.row.cell), "" if one.held else "not known to meet it"),
+            TableCell(cell_name(one.row.cell), "" if one.meets else "not known to meet it"),
             *(TableCell(*(column.show(one) or ("-",))) for column in columns),
         )
         for one in page.costs

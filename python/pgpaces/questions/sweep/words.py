@@ -233,17 +233,17 @@ def _threshold(threshold: ThresholdCrossing, main: Factor) -> str:
     not_known = f"; unknown at {amounts(main.name, more)}" if more else ""
     if less:
         not_known += f"; at less ({amounts(main.name, less)}) the trials do not tell"
-    if threshold.held and threshold.broke:
+    if threshold.meets and threshold.misses:
         between = not_known if more else f"; unknown in between{not_known}"
-        ends = f"up to {at(threshold.held)} and misses it from {at(threshold.broke)}"
+        ends = f"up to {at(threshold.meets)} and misses it from {at(threshold.misses)}"
         return f"it meets the limit {ends}{between}"
-    if threshold.held:
-        reach = ", the most that was tried" if threshold.held is rows[-1] else ""
-        return f"it meets the limit up to {at(threshold.held)}{reach}{not_known}"
-    if threshold.broke is rows[0]:
+    if threshold.meets:
+        reach = ", the most that was tried" if threshold.meets is rows[-1] else ""
+        return f"it meets the limit up to {at(threshold.meets)}{reach}{not_known}"
+    if threshold.misses is rows[0]:
         return f"it misses the limit at {at(rows[0])} already, the least that was tried"
-    if threshold.broke:
-        return f"it misses the limit from {at(threshold.broke)}{not_known}"
+    if threshold.misses:
+        return f"it misses the limit from {at(threshold.misses)}{not_known}"
     if len(rows) == 1:
         return f"whether it meets the limit at {at(rows[0])} is unknown"
     return f"whether it meets the limit is unknown from {at(rows[0])} to {at(rows[-1])}"
@@ -272,9 +272,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _irregular(threshold: ThresholdCrossing, main: Factor, several: bool) -> Iterable[Sentence]:
-    if threshold.irregular and threshold.broke:
+    if threshold.irregular and threshold.misses:
         where = f" with {line_name(threshold.line)}" if several else ""
-        level = crossing.level_of(threshold.broke, main.name)
+        level = crossing.level_of(threshold.misses, main.name)
         yield Sentence(
             f"Irregular{where}: more than {amount(main.name, level)}"
             " met the limit again. Something else than the load decides there; run more trials.",
@@ -295,8 +295,8 @@ def _shifts(
         if shift.pairs:
             yield _shift(factor, shift, main)
         else:
-            (unmoved if shift.known else undecided).append(factor_name(factor.name))
-    if unmoved and any(each.broke for each in thresholds):
+            (unmoved if shift.decided else undecided).append(factor_name(factor.name))
+    if unmoved and any(each.misses for each in thresholds):
         yield Sentence(
             f"{_listed(unmoved)} {'is' if len(unmoved) == 1 else 'are'} not seen to move the"
             " threshold: no level met the limit where another did not. A shift smaller than the"
