@@ -222,7 +222,7 @@ def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(
         until(lambda: any("stopped" in f.text for f in sensor.findings()), sensor)
     told, found = (f for f in sensor.findings() if f.source == "replication")
     assert told.severity == "info"
-    assert told.text.startswith("standby1 was ")
+    assert told.text.startswith("standby1 lagged ")
     assert found.severity == "invalid"
     assert found.text.startswith("standby1 stopped streaming at")
     assert {s.source.partition("/")[0] for s in other.samples()} == {"standby1"}

@@ -174,7 +174,7 @@ def test_what_libpq_cannot_read_is_not_quoted(text: str) -> None:
 def test_a_database_of_something_else_is_refused(database: Postgres) -> None:
     with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
         connection.exec_driver_sql("DROP TABLE alembic_version")
-    with pytest.raises(StoreError, match="something else"):
+    with pytest.raises(StoreError, match="another program"):
         Store.open(database.dsn(dbname=NAME))
 
 

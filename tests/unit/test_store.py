@@ -236,7 +236,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE mine (x)")
-    with pytest.raises(StoreError, match="something else"):
+    with pytest.raises(StoreError, match="another program"):
         Store.open(path)
 
 

@@ -1,18 +1,18 @@
-"""Where results live: a SQLite file by default, or a PostgreSQL server.
+"""The store of results: a SQLite file by default, or a PostgreSQL server.
 
 The only package that knows the database.
 
-store.py        the store: what can be kept and read
-address.py      where one is
+store.py        the store: all reads and writes
+address.py      the address of a store
 backend.py      the two databases: connecting, durability, errors, versions of the schema
-sqlite.py       a file, opened as far as the file system lets us
+sqlite.py       opening a file, also on read-only file systems
 schema.py       the tables
-form.py         how values lie in them, and their version
+encoding.py     the encoding of values, and the version of the schema
 rows.py         trials and their seconds as rows, and back
-listing.py      trials as lists show them
+listing.py      trials and experiments for lists
 experiments.py  experiments and the trials in them
-disks.py        what disks were found to do
+disks.py        measurements of disks
 digests.py      digests as texts
-names.py        what people call trials and experiments
-copying.py      from one store to another, and away
+names.py        names of trials and experiments
+copying.py      copies from one store to another, and deletion
 """

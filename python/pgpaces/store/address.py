@@ -1,6 +1,6 @@
-"""Where a store is: a file of SQLite, or a database of a PostgreSQL server. Opens nothing.
+"""The address of a store: a file of SQLite, or a database of a PostgreSQL server. Opens nothing.
 
-An address is shown in messages, so it holds no password; what connects holds it elsewhere.
+Messages show addresses, so they hold no password; the keywords of a connection may.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pgpaces.errors import StoreError
 from pgpaces.home import home
 
 _URL = re.compile(r"\s*postgres(ql)?://", re.IGNORECASE)
-# A file whose name looks like this is meant with a folder before it: ./host=pi
+# A file with such a name needs a folder before it: ./host=pi
 _CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile|ssl\w+)\s*=")
-# What PostgreSQL calls what it connects with when nothing is said.
+# libpq's keywords and their values.
 Keywords = dict[str, str]
 
 
@@ -25,24 +25,26 @@ def default() -> Path | str:
     return located(chosen) if chosen else home() / "results.db"
 
 
-def located(place: Path | str) -> Path | str:
-    """A file, or the connection string of a PostgreSQL server as libpq reads it."""
+def located(place: Path | str | None) -> Path | str:
+    """A file, or the connection string of a PostgreSQL server; None is the default store."""
+    if place is None:
+        return default()
     if isinstance(place, str) and (_URL.match(place) or _CONNINFO.match(place)):
         return place
     return Path(place).expanduser()
 
 
 def parsed(written: str) -> Keywords:
-    """What a connection string says, before libpq adds what it knows. Raises StoreError."""
+    """The keywords in a connection string, without libpq's defaults. Raises StoreError."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
     try:
         return {name: str(value) for name, value in conninfo_to_dict(written).items()}
     except psycopg.Error:
-        # What libpq says of it may quote it, and so a password.
+        # libpq's message may quote the string, and so a password.
         raise StoreError(
-            "the connection string of the store is none that libpq reads",
+            "the connection string of the store is not valid for libpq",
             "write postgresql://user@host/dbname; the password belongs in a password file",
         ) from None
 

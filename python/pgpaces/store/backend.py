@@ -1,6 +1,6 @@
-"""The databases behind a store: how each is connected to, made durable and brought up to date.
+"""The databases of a store: connections, durability, and upgrades of the schema.
 
-SQLite and PostgreSQL differ here and nowhere else. Knows no trials.
+All differences of SQLite and PostgreSQL are here. Knows no trials.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from pgpaces.errors import StoreError, StoreVersionError
 from pgpaces.home import home, is_there
 from pgpaces.store import address, schema, sqlite
 from pgpaces.store.encoding import HEAD, json_text
-from pgpaces.store.listing import Cursor, as_far_as_it_is_text
+from pgpaces.store.listing import Cursor, decode_lossless
 
 if TYPE_CHECKING:
     import psycopg
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 _OTHER = "choose another store with --store"
-_OWN = f"{_OTHER}, or set PGPACES_HOME to a folder of yours"
-# Held while the schema changes: "pgpaces" in ASCII.
+_OWN = f"{_OTHER}, or set PGPACES_HOME to a writable folder"
+# Advisory lock during changes of the schema: "pgpaces" in ASCII.
 _LOCK = 0x70677061636573
-# Of a connection that nobody decided otherwise about: what is lost is noticed in so many seconds.
+# The default timeout of a connection, after which its loss is noticed.
 _PATIENCE_S = 10
 _SQLITE_HINTS = {
     "full": "free some space, or choose another file with --store",
     "readonly": "make it writable, or choose another file with --store",
-    "unable to open": f"may you read it, and write in its folder? else {_OWN}",
+    "unable to open": f"make it readable and its folder writable; else {_OWN}",
     "locked": "another program holds it; try again",
     "disk I/O": "the disk is full or broken; choose another file with --store",
 }
-# What is wrong with how it is used, or where it lies, and not with what is in it.
+# Errors of using the file, not of its content.
 _OF_USE = (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.DataError)
-# By SQLSTATE, or its first two characters; libpq tells none of a login that failed, only texts.
+# By SQLSTATE, or its first two characters; a failed login has no SQLSTATE, only a text.
 _POSTGRES_HINTS = {
     "42501": "grant this role CREATE and USAGE on the schema, and its tables",
     "3F000": "make a schema on its search_path, in which this role may CREATE",
@@ -57,7 +57,7 @@ _LOGIN_HINTS = {
 
 
 class Backend(Struct, frozen=True):
-    """A database that results lie in. address: for messages. path: of SQLite's file."""
+    """The database of a store. address: for messages. path: of SQLite's file."""
 
     engine: sa.Engine
     address: str
@@ -65,8 +65,8 @@ class Backend(Struct, frozen=True):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A connection that sees one moment of the store, whoever writes meanwhile."""
-        with self.explained(), self.engine.connect() as connection:
+        """A connection with a consistent snapshot of the store."""
+        with self.store_errors(), self.engine.connect() as connection:
             if self.path is None:
                 connection.execution_options(isolation_level="REPEATABLE READ")
             else:
@@ -75,23 +75,23 @@ class Backend(Struct, frozen=True):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction. When this is left without an error, it is durable."""
+        """A transaction, durable after an exit without an error."""
         if self.path is not None and not self.path.exists():
-            # SQLite would go on writing to a file that nobody finds any more.
+            # SQLite would continue to write to the removed file.
             raise StoreError(
                 f"the store {self.address} was removed while it was used",
-                "put it back, or name another with --store: what was stored in it is lost",
+                "put it back, or name another with --store; the results in it are lost",
             )
-        with self.explained(), self.engine.begin() as connection:
+        with self.store_errors(), self.engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
-    def explained(self) -> Iterator[None]:
-        """Turns what the database says into a StoreError with the way out."""
+    def store_errors(self) -> Iterator[None]:
+        """Turns errors of the database into a StoreError with a hint."""
         try:
             yield
         except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
-            explain = _explained_file if self.path else _explained_server
+            explain = _explain_file if self.path else _explain_server
             message, hint = explain(self.address, error)
             raise StoreError(message, hint) from None
         except OSError as error:
@@ -100,7 +100,7 @@ class Backend(Struct, frozen=True):
             ) from None
 
     def size_bytes(self) -> int:
-        """What SQLite takes on its disk, with what is not in its file yet; 0 of a server's."""
+        """The size of SQLite's file and its write-ahead log; 0 on a server."""
         if self.path is None:
             return 0
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
@@ -109,70 +109,70 @@ class Backend(Struct, frozen=True):
 
 @contextlib.contextmanager
 def cursor(connection: sa.Connection) -> Iterator[Cursor]:
-    """The driver's own, for what needs nothing of SQLAlchemy."""
+    """A cursor of the driver, for queries without SQLAlchemy."""
     driver: Any = connection.connection.driver_connection
-    with contextlib.closing(driver.cursor()) as made:
+    with contextlib.closing(driver.cursor()) as driver_cursor:
         if connection.dialect.name == "postgresql":
-            yield Cursor(made, "%s")
+            yield Cursor(driver_cursor, "%s")
             return
-        driver.text_factory, before = as_far_as_it_is_text, driver.text_factory
+        driver.text_factory, before = decode_lossless, driver.text_factory
         try:
-            yield Cursor(made, "?")
+            yield Cursor(driver_cursor, "?")
         finally:
             driver.text_factory = before
 
 
 def opened(place: Path | str | None) -> Backend:
-    """The database at a place, with the newest schema; a file is made where there is none.
+    """The database at a place, with the newest schema; creates a file that is absent.
 
     Raises StoreError, StoreVersionError.
     """
-    found = address.default() if place is None else address.located(place)
-    if not isinstance(found, Path):
-        return _up_to_date(_server(found))
-    backend = Backend(_engine(found, sqlite.writable), str(found), found)
-    if found.parent == home():
-        with backend.explained():
-            found.parent.mkdir(parents=True, exist_ok=True)
-    elif not _reached(found.parent, str(found), Path.is_dir):
+    location = address.located(place)
+    if not isinstance(location, Path):
+        return _up_to_date(_server(location))
+    backend = Backend(_engine(location, sqlite.writable), str(location), location)
+    if location.parent == home():
+        with backend.store_errors():
+            location.parent.mkdir(parents=True, exist_ok=True)
+    elif not _test(location.parent, str(location), Path.is_dir):
         raise StoreError(
-            f"the store {found} cannot be made: there is no folder {found.parent}",
-            "is the path right? else make the folder",
+            f"the store {location} cannot be made: there is no folder {location.parent}",
+            "check the path, or make the folder",
         )
     return _up_to_date(backend)
 
 
 def existing(place: Path | str | None) -> Backend:
-    """The store at a place where there is one, which it may be impossible to write to.
+    """The existing store at a place, which may be read-only.
 
     Raises StoreError, StoreVersionError.
     """
-    found = address.default() if place is None else address.located(place)
-    if not isinstance(found, Path):
-        backend = _server(found)
-    elif not _reached(found, str(found), _holds_something):
-        raise _absent(str(found), default=place is None)
+    location = address.located(place)
+    if not isinstance(location, Path):
+        backend = _server(location)
+    elif not _test(location, str(location), _has_content):
+        raise _absent(str(location), default=place is None)
     else:
-        can_write = os.access(found, os.W_OK) and os.access(found.parent, os.W_OK)
+        can_write = os.access(location, os.W_OK) and os.access(location.parent, os.W_OK)
         connect = sqlite.writable if can_write else sqlite.readable
-        backend = Backend(_engine(found, connect), str(found), found)
-    with backend.explained(), backend.engine.connect() as connection:
+        backend = Backend(_engine(location, connect), str(location), location)
+    with backend.store_errors(), backend.engine.connect() as connection:
         empty = not sa.inspect(connection).get_table_names()
-    if empty and isinstance(found, Path) and found.parent == home():
-        return opened(found)  # a kill came between the file and its tables
+    if empty and isinstance(location, Path) and location.parent == home():
+        return opened(location)  # a kill came between the file and its tables
     if empty:
         raise _absent(backend.address)
     return _up_to_date(backend)
 
 
-def _holds_something(path: Path) -> bool:
+def _has_content(path: Path) -> bool:
     return path.exists() and not (path.is_file() and not path.stat().st_size)
 
 
-def _reached(path: Path, shown: str, is_so: Callable[[Path], bool]) -> bool:
-    """Whether it is so. Raises StoreError where the system does not say."""
+def _test(path: Path, shown: str, test: Callable[[Path], bool]) -> bool:
+    """The result of a test of a path. Raises StoreError for an OSError in it."""
     try:
-        return is_so(path)
+        return test(path)
     except OSError as error:
         raise StoreError(
             f"the store {shown} cannot be used: {error.strerror or error}", _OWN
@@ -184,14 +184,14 @@ def _absent(shown: str, *, default: bool = False) -> StoreError:
         return StoreError(f"there are no results yet in {shown}", "try: pgpaces run reporting")
     return StoreError(
         f"there is no store {shown}",
-        "is it the right place? `pgpaces run` makes a store where there is none",
+        "check the place; `pgpaces run` makes a store where there is none",
     )
 
 
 def _up_to_date(backend: Backend) -> Backend:
-    with backend.explained(), backend.engine.connect() as connection:
+    with backend.store_errors(), backend.engine.connect() as connection:
         if _version(connection) != HEAD:
-            with _alone(backend):
+            with _schema_lock(backend):
                 _upgrade(connection, backend)
     return backend
 
@@ -204,7 +204,7 @@ def _engine(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sa.Eng
     return sa.create_engine(url, creator=lambda: connect(path))
 
 
-def _explained_file(shown: str, error: Exception) -> tuple[str, str | None]:
+def _explain_file(shown: str, error: Exception) -> tuple[str, str | None]:
     origin = getattr(error, "orig", error)
     if is_there(shown, Path.is_dir):
         return f"the store {shown} is a folder", f"name a file in it, or {_OTHER}"
@@ -218,50 +218,52 @@ def _explained_file(shown: str, error: Exception) -> tuple[str, str | None]:
 # --- PostgreSQL -------------------------------------------------------------------------------
 
 
-class _Way(Struct):
-    """The way to a server: as it was written, and once it worked, as libpq resolved it.
+class _Connector(Struct):
+    """Connects to a server: first as written, later with the keywords that libpq resolved.
 
-    So that later connections do not depend on an environment that may have changed: PG* are hidden
+    So later connections do not depend on the environment, which may have changed: PG* are hidden
     while a managed server is measured.
     """
 
     written: str
     keywords: address.Keywords
-    worked: bool = False
+    resolved: bool = False
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A connection that is durable, and speaks UTF-8."""
+        """A connection with durable commits, in UTF-8."""
         import psycopg
         from psycopg.conninfo import make_conninfo
         from psycopg.types.json import set_json_dumps
 
-        written, more = ("", self.keywords) if self.worked else (self.written, self._first())
-        conninfo = make_conninfo(written, client_encoding="UTF8", **more)
-        made = psycopg.connect(conninfo, prepare_threshold=None)
-        set_json_dumps(json_text, made)
-        if not self.worked:
-            self.keywords = self._resolved(made)
-            self.worked = True
-        made.execute(
+        written, keywords = self.written, self._timeout()
+        if self.resolved:
+            written, keywords = "", self.keywords
+        conninfo = make_conninfo(written, client_encoding="UTF8", **keywords)
+        connection = psycopg.connect(conninfo, prepare_threshold=None)
+        set_json_dumps(json_text, connection)
+        if not self.resolved:
+            self.keywords = self._resolve(connection)
+            self.resolved = True
+        connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false)"
             " WHERE current_setting('synchronous_commit') = 'off'"
         )
-        made.commit()
-        return made
+        connection.commit()
+        return connection
 
-    def _first(self) -> address.Keywords:
-        said = "connect_timeout" in self.keywords or "PGCONNECT_TIMEOUT" in os.environ
-        return {} if said else {"connect_timeout": str(_PATIENCE_S)}
+    def _timeout(self) -> address.Keywords:
+        is_set = "connect_timeout" in self.keywords or "PGCONNECT_TIMEOUT" in os.environ
+        return {} if is_set else {"connect_timeout": str(_PATIENCE_S)}
 
-    def _resolved(self, made: psycopg.Connection[Any]) -> address.Keywords:
-        """Everything that libpq found out, the password too, unless a file of passwords has it."""
-        gone = {"service", "servicefile", "client_encoding"}
-        found = {
+    def _resolve(self, connection: psycopg.Connection[Any]) -> address.Keywords:
+        """All keywords that libpq resolved, with the password unless it is in a password file."""
+        omitted = {"service", "servicefile", "client_encoding"}
+        resolved = {
             option.keyword.decode(): option.val.decode()
-            for option in made.pgconn.info
+            for option in connection.pgconn.info
             if option.val is not None and option.val != option.compiled
         }
-        patience = {
+        defaults = {
             "connect_timeout": str(_PATIENCE_S),
             "tcp_user_timeout": str(_PATIENCE_S * 1000),
             "keepalives_idle": str(_PATIENCE_S),
@@ -269,23 +271,23 @@ class _Way(Struct):
             "keepalives_count": "3",
             "fallback_application_name": "pgpaces store",
         }
-        return patience | {k: v for k, v in found.items() if v and k not in gone}
+        return defaults | {k: v for k, v in resolved.items() if v and k not in omitted}
 
 
 def _server(written: str) -> Backend:
-    given = address.parsed(written)
-    way = _Way(written, given)
+    keywords = address.parsed(written)
+    connector = _Connector(written, keywords)
     engine = sa.create_engine(
         "postgresql+psycopg://",
-        creator=way.connect,
+        creator=connector.connect,
         pool_size=1,
         pool_pre_ping=True,
         hide_parameters=True,
     )
-    backend = Backend(engine, address.shown(given))
-    with backend.explained(), engine.connect() as connection:
+    backend = Backend(engine, address.shown(keywords))
+    with backend.store_errors(), engine.connect() as connection:
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
-    backend = Backend(engine, address.shown(way.keywords))
+    backend = Backend(engine, address.shown(connector.keywords))
     if encoding != "UTF8":
         raise StoreError(
             f"the store {backend.address} has encoding {encoding}, expected UTF8",
@@ -294,7 +296,7 @@ def _server(written: str) -> Backend:
     return backend
 
 
-def _explained_server(shown: str, error: Exception) -> tuple[str, str | None]:
+def _explain_server(shown: str, error: Exception) -> tuple[str, str | None]:
     import psycopg
 
     origin = getattr(error, "orig", error)
@@ -310,7 +312,7 @@ def _explained_server(shown: str, error: Exception) -> tuple[str, str | None]:
 
 
 def _version(connection: sa.Connection) -> str | None:
-    """The version of the schema; None where there is none yet."""
+    """The version of the schema; None for an empty database."""
     current = None
     if sa.inspect(connection).has_table("alembic_version"):
         current = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
@@ -319,8 +321,8 @@ def _version(connection: sa.Connection) -> str | None:
 
 
 @contextlib.contextmanager
-def _alone(backend: Backend) -> Iterator[None]:
-    """Keeps others from changing the schema at the same time."""
+def _schema_lock(backend: Backend) -> Iterator[None]:
+    """Prevents concurrent changes of the schema."""
     if backend.path is None:
         with backend.engine.connect() as guard:
             guard.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
@@ -335,13 +337,13 @@ def _alone(backend: Backend) -> Iterator[None]:
 
 
 def _upgrade(connection: sa.Connection, backend: Backend) -> None:
-    """Brings the schema to HEAD; alembic is imported only where there is an older one."""
-    current, shown = _version(connection), backend.address  # another session may have been quicker
+    """Upgrades the schema to HEAD; imports alembic only for an older schema."""
+    current, shown = _version(connection), backend.address  # another session may have upgraded it
     if current == HEAD:
         return
     if current is None:
         if sa.inspect(connection).get_table_names():
-            raise StoreError(f"{shown} is a database of something else", _OTHER)
+            raise StoreError(f"{shown} is a database of another program", _OTHER)
         connection.rollback()
         if backend.path is not None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -351,7 +353,7 @@ def _upgrade(connection: sa.Connection, backend: Backend) -> None:
         return
     if current > HEAD:
         raise StoreVersionError(
-            f"the store {shown} was written by a newer pgpaces (version {current}, we know {HEAD})",
+            f"the store {shown} was written by a newer pgpaces (version {current}, not {HEAD})",
             f"upgrade pgpaces, or {_OTHER}",
         )
     from alembic import command

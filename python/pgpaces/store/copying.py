@@ -1,6 +1,6 @@
-"""Runs and experiments from one store to another, row by row, with everything; and their deletion.
+"""Copies complete runs and experiments from one store to another, row by row; deletes them.
 
-Works on open connections. A run arrives whole or not at all, so copying may be repeated.
+Works on open connections. Copies of a run are atomic, so copying may be repeated.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pgpaces.store import encoding, names
 from pgpaces.store.rows import Row
 from pgpaces.store.schema import PARTS, baseline, experiment, failure, tag, trial
 
-# Seconds that are in memory at once.
+# Rows in memory at once.
 _ROWS = 500
 
 
 def uncopied(here: sa.Connection, there: sa.Connection, table: sa.Table) -> set[str]:
-    """The ids of what is not `there` as it is `here`, unless that is of an older moment."""
+    """The ids of rows that `there` lacks, or has in an older state."""
     c = table.c
     query = sa.select(c.id, c.state, c.heartbeat)
     have = {id_: (state, beat) for id_, state, beat in there.execute(query)}
@@ -45,7 +45,7 @@ def _insert(
 
 
 def belonging(connection: sa.Connection, ids: set[str]) -> set[str]:
-    """With the runs of the experiments, and the experiments of the runs, among them."""
+    """The ids with the runs of experiments, and the experiments of runs, among them."""
     t = trial.c
     runs = sa.select(t.id).where(t.experiment.in_(ids))
     whole = sa.select(t.experiment).where(t.id.in_(ids), t.experiment.is_not(None))
@@ -53,8 +53,8 @@ def belonging(connection: sa.Connection, ids: set[str]) -> set[str]:
 
 
 def copy(here: sa.Connection, there: sa.Connection, id_: str) -> None:
-    """Copies a run, or an experiment without its runs, in place of what is there of it."""
-    _take_away(there, trial.c.id == id_)
+    """Copies a run, or an experiment without its runs; replaces an earlier copy."""
+    _delete_trials(there, trial.c.id == id_)
     _insert(here, there, trial, trial.c.id == id_)
     for table in reversed(PARTS):
         _insert(here, there, table, table.c.trial == id_)
@@ -65,7 +65,7 @@ def copy(here: sa.Connection, there: sa.Connection, id_: str) -> None:
 
 
 def copy_names(here: sa.Connection, there: sa.Connection, ids: set[str] | None) -> None:
-    """Gives them the names they have here. A baseline that is another's there stays that one's."""
+    """Copies their names. A baseline of another run or experiment there stays."""
     for table in (tag, baseline):
         query = sa.select(table.c.name, table.c.id)
         have = list(there.execute(query))
@@ -77,30 +77,29 @@ def copy_names(here: sa.Connection, there: sa.Connection, ids: set[str] | None) 
 
 
 def running(connection: sa.Connection, id_: str) -> list[str]:
-    """What of a run, or of an experiment and its runs, goes on."""
+    """The running ones among a run, or an experiment and its runs."""
     t, e = trial.c, experiment.c
-    found = []
-    for table, condition in (
-        (trial, (t.id == id_) | (t.experiment == id_)),
-        (experiment, e.id == id_),
-    ):
-        c = table.c
-        query = sa.select(c.id, c.heartbeat).where(condition, c.state == "running")
-        found += [name for name, beat in connection.execute(query) if not encoding.silent(beat)]
-    return found
+    queries = (
+        sa.select(t.id, t.heartbeat).where(
+            (t.id == id_) | (t.experiment == id_), t.state == "running"
+        ),
+        sa.select(e.id, e.heartbeat).where(e.id == id_, e.state == "running"),
+    )
+    beats = (row for query in queries for row in connection.execute(query))
+    return [name for name, beat in beats if not encoding.silent(beat)]
 
 
 def delete(connection: sa.Connection, id_: str) -> None:
     """Deletes a run, or an experiment with its runs, and their names."""
     condition = (trial.c.id == id_) | (trial.c.experiment == id_)
-    names.take(connection, sa.select(trial.c.id).where(condition))
-    names.take(connection, sa.select(experiment.c.id).where(experiment.c.id == id_))
-    _take_away(connection, condition)
+    names.remove(connection, sa.select(trial.c.id).where(condition))
+    names.remove(connection, sa.select(experiment.c.id).where(experiment.c.id == id_))
+    _delete_trials(connection, condition)
     connection.execute(sa.delete(failure).where(failure.c.experiment == id_))
     connection.execute(sa.delete(experiment).where(experiment.c.id == id_))
 
 
-def _take_away(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> None:
+def _delete_trials(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> None:
     ids = sa.select(trial.c.id).where(condition)
     for table in PARTS:
         connection.execute(sa.delete(table).where(table.c.trial.in_(ids)))

@@ -1,6 +1,6 @@
-"""Digests as texts: JSON without the trial, which stands beside it. Knows no connection.
+"""Digests as texts: JSON without the trial, which is in the same row. Knows no connection.
 
-Every value of a digest that is read is checked.
+Reading checks all values of a digest.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces.answers import digest as rules
 from pgpaces.answers.accumulator import Accumulator
@@ -19,7 +20,7 @@ from pgpaces.result import Trial
 VERSION = rules.VERSION
 
 
-class _Kept(Struct, frozen=True):
+class _Stored(Struct, frozen=True):
     """A digest without its trial."""
 
     summary: Summary
@@ -29,22 +30,21 @@ class _Kept(Struct, frozen=True):
     lag: tuple[tuple[float, float | None], ...]
 
 
-_NAMES = _Kept.__struct_fields__
+_NAMES = _Stored.__struct_fields__
 
 
 def text(digest: Digest) -> str:
-    """A digest without its trial as JSON, in ASCII; infinity stands in it as JavaScript has it."""
-    kept = _Kept(*(getattr(digest, name) for name in _NAMES))
-    return json.dumps(msgspec.to_builtins(kept), separators=(",", ":"))
+    """A digest without its trial as JSON, in ASCII, with infinity as `Infinity`."""
+    values = {name: getattr(digest, name) for name in _NAMES}
+    return json.dumps(msgspec.to_builtins(values), separators=(",", ":"))
 
 
 def read(trial: Trial, text: str) -> Digest:
-    """The digest of a trial from its text. Raises ValueError where it is none."""
-    kept = msgspec.convert(json.loads(text), _Kept)
-    return Digest(trial, *(getattr(kept, name) for name in _NAMES))
+    """The digest of a trial from its text. Raises ValueError for other texts."""
+    return Digest(trial, **asdict(msgspec.convert(json.loads(text), _Stored)))
 
 
-def made(trial: Trial) -> Digest:
-    """The digest of a whole trial, by the rules of today. Raises StoreError as `summarize`."""
+def compute(trial: Trial) -> Digest:
+    """The digest of a whole trial, by the current rules. Raises StoreError as `summarize`."""
     accumulator = Accumulator.of(trial.intervals)
     return rules.digest(trial, summarize(trial, accumulator), accumulator)

@@ -1,4 +1,4 @@
-"""What disks were found to do: stored, listed, copied. Works on an open connection."""
+"""Measurements of disks: stored, listed, copied. Works on an open connection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DiskRow(Struct, frozen=True):
 
 
 def add(connection: sa.Connection, row: DiskRow) -> None:
-    """Stores one; once, so that it may be tried again."""
+    """Stores it, unless it is stored already: so it can be repeated."""
     if connection.execute(sa.select(disk.c.id).where(disk.c.id == row.id)).first() is not None:
         return
     values = {name: getattr(row, name) for name in ("id", "name", "started_at", "version")}
@@ -38,19 +38,19 @@ def add(connection: sa.Connection, row: DiskRow) -> None:
 def listed(
     connection: sa.Connection, limit: int | None = None, id_: str | None = None
 ) -> list[DiskRow]:
-    """Disks, newest first; or the one. In a list, one that is damaged hides no other."""
+    """Disks, newest first; or the one. In a list, a damaged one hides no other."""
     query = sa.select(disk).order_by(disk.c.started_at.desc(), disk.c.id.desc()).limit(limit)
     if id_ is not None:
         query = query.where(disk.c.id == id_)
-    found = connection.execute(query).mappings()
-    return [_row(row) if id_ is not None else _listed(row) for row in found]
+    rows = connection.execute(query).mappings()
+    return [_row(row) if id_ is not None else _listed(row) for row in rows]
 
 
 def copy(here: sa.Connection, there: sa.Connection) -> None:
-    """Copies those that the other store has not."""
-    known = set(there.execute(sa.select(disk.c.id)).scalars())
+    """Copies the disks that the other store lacks."""
+    copied = set(there.execute(sa.select(disk.c.id)).scalars())
     for row in here.execute(sa.select(disk)).mappings():
-        if row["id"] not in known:
+        if row["id"] not in copied:
             there.execute(sa.insert(disk), dict(row))
 
 

@@ -1,4 +1,4 @@
-"""How values lie in a store: texts, moments, JSON, their version. Knows no database layer."""
+"""The encoding of values in a store: texts, timestamps, JSON. Knows no database layer."""
 
 from __future__ import annotations
 
@@ -8,53 +8,50 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 HEAD = "0008"
-# What reading values that are not as they were written raises: SQLAlchemy's conversions and ours.
+# Errors of reading damaged values, from conversions of SQLAlchemy and pgpaces.
 UNREADABLE = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
-# Whoever has been silent for so long is dead.
+# A process without a heartbeat for this time is dead.
 _STALE = timedelta(seconds=15)
-# Before a text that PostgreSQL or SQLite would refuse, and which is therefore kept as JSON.
+# Prefix of a text that PostgreSQL or SQLite would reject, and which is stored as JSON.
 _AS_JSON = "\x01json:"
 _REFUSED = re.compile(r"[\0\ud800-\udfff]")
 _STRING_OR_INFINITY = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
 
 
 def text(value: str) -> str:
-    """A text as it is kept: as it is, unless it has NUL or halves of surrogate pairs in it."""
+    """The stored form of a text: JSON if it has NUL or halves of surrogate pairs."""
     if _REFUSED.search(value) or value.startswith(_AS_JSON):
         return _AS_JSON + json.dumps(value)
     return value
 
 
 def read_text(value: str) -> str:
-    """A text as it was."""
+    """The text of a stored form."""
     if value.startswith(_AS_JSON):
         return str(json.loads(value.removeprefix(_AS_JSON)))
     return value
 
 
 def json_text(value: Any) -> str:
-    """JSON that PostgreSQL takes: ASCII; infinity as a number beyond all, which reads as infinity.
-
-    What is no number at all is null.
-    """
+    """JSON for PostgreSQL: ASCII; infinity as 1e999, which is read as infinity; NaN as null."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
         numbers = {"Infinity": "1e999", "-Infinity": "-1e999", "NaN": "null"}
-        found = json.dumps(value)
-        return _STRING_OR_INFINITY.sub(lambda part: numbers.get(part[0], part[0]), found)
+        document = json.dumps(value)
+        return _STRING_OR_INFINITY.sub(lambda part: numbers.get(part[0], part[0]), document)
 
 
 def utc(value: datetime) -> datetime:
-    """A moment in UTC; without a zone it is taken for one."""
+    """A timestamp in UTC, which is also the default time zone."""
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 def silent(heartbeat: datetime) -> bool:
-    """Whether who gave this sign of life last is dead.
+    """Whether the process of this last heartbeat is dead.
 
-    Either way: a clock that was set back leaves the heartbeat of a dead run in the future.
+    In both directions: a clock that was set back leaves the heartbeat of a dead run in the future.
     """
     return abs(datetime.now(UTC) - heartbeat) > _STALE

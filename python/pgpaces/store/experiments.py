@@ -18,7 +18,7 @@ from pgpaces.validation import check_place, check_summary
 
 
 class ExperimentRow(Struct, frozen=True):
-    """An experiment: what it is called, how far it is, and what was asked for, as plain values."""
+    """An experiment: its name, state and request, as plain values."""
 
     id: str
     name: str
@@ -30,7 +30,7 @@ class ExperimentRow(Struct, frozen=True):
 
 
 class PlacedTrial(Struct, frozen=True):
-    """A trial of an experiment, and what lists show of it."""
+    """A trial of an experiment, and its summary for lists."""
 
     id: str
     cell: str
@@ -58,23 +58,23 @@ def begin(connection: sa.Connection, row: ExperimentRow) -> None:
 
 
 def change(connection: sa.Connection, id_: str, **values: Any) -> None:
-    """Changes what is known of an experiment; that is a sign of life."""
-    found = sa.update(experiment).where(experiment.c.id == id_)
-    connection.execute(found.values(heartbeat=datetime.now(UTC), **values))
+    """Changes columns of an experiment, and its heartbeat."""
+    update = sa.update(experiment).where(experiment.c.id == id_)
+    connection.execute(update.values(heartbeat=datetime.now(UTC), **values))
 
 
 def claim(connection: sa.Connection, id_: str) -> bool:
-    """Takes an experiment to go on with it; false where another pgpaces runs it.
+    """Claims an experiment to resume it; false if another pgpaces runs it.
 
-    Of two at once one gets it: whoever still finds the sign of life that both have read.
+    Of two at once, one succeeds: the first to replace the heartbeat that both have read.
     """
     for row in connection.execute(_with_beats().where(experiment.c.id == id_)).mappings():
         if _row(row).state == "running":
             return False
         same = (experiment.c.id == id_) & (experiment.c.heartbeat == row["heartbeat"])
         values = {"state": "running", "ended_at": None, "heartbeat": datetime.now(UTC)}
-        taken = connection.execute(sa.update(experiment).where(same).values(values))
-        return taken.rowcount == 1
+        result = connection.execute(sa.update(experiment).where(same).values(values))
+        return result.rowcount == 1
     return False
 
 
@@ -90,7 +90,7 @@ def listed(
 
 
 def _with_beats() -> sa.Select[Any]:
-    """Experiments, each with the last sign of life of its trials that run."""
+    """Experiments, each with the last heartbeat of its running trials."""
     beats = sa.select(sa.func.max(trial.c.heartbeat, type_=trial.c.heartbeat.type)).where(
         trial.c.experiment == experiment.c.id, trial.c.state == "running"
     )
@@ -104,7 +104,7 @@ def _row(row: Row) -> ExperimentRow:
     if not isinstance(row["document"], dict):
         raise TypeError(f"the document of experiment {row['id']} is no object")
     if state == "running" and encoding.silent(row["heartbeat"]):
-        # A trial that runs is a sign of life of its experiment.
+        # The heartbeat of a running trial is also one of its experiment.
         alive = row["beat"] is not None and not encoding.silent(row["beat"])
         state = "running" if alive else "interrupted"
     return ExperimentRow(
@@ -118,21 +118,21 @@ def placed(connection: sa.Connection, id_: str) -> list[PlacedTrial]:
     t = trial.c
     query = sa.select(t.id, t.cell, t.block, t.attempt, t.state, t.heartbeat, t.summary)
     query = query.where(t.experiment == id_).order_by(t.started_at, t.id)
-    found = []
+    trials = []
     for row in connection.execute(query).mappings():
         check_summary(row["summary"])
         check_place(row["cell"], row["block"], row["attempt"])
-        found.append(
+        trials.append(
             PlacedTrial(
                 row["id"], row["cell"], row["block"], row["attempt"], rows.state(row),
                 row["summary"],
             )
         )  # fmt: skip
-    return found
+    return trials
 
 
 def note_failure(connection: sa.Connection, id_: str, what: Failure) -> None:
-    """Stores a trial that never began; of the same attempt the last one is kept."""
+    """Stores a trial that never began; replaces an earlier one of the same attempt."""
     f = failure.c
     same = (f.experiment == id_) & (f.cell == what.cell)
     same &= (f.block == what.block) & (f.attempt == what.attempt)

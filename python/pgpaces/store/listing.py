@@ -1,6 +1,6 @@
-"""Trials and experiments as lists show them, in plain SQL that both databases understand.
+"""Trials and experiments for lists, in SQL for both databases.
 
-Without SQLAlchemy, because importing it takes longer than everything else that `pgpaces runs` does.
+Without SQLAlchemy, because its import would take longer than the rest of `pgpaces runs`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ T = TypeVar("T")
 
 
 class TrialRow(Struct, frozen=True):
-    """A trial without its intervals, as a list of runs shows it.
+    """A trial without its intervals, for lists of runs.
 
-    load: in words. experiment: the id of the one that it is part of. names: baselines and tags.
-    damage: why the rest of it cannot be known; started_at is None then. plan: what tells it from
-    another run of the same load.
+    load: in words. experiment: the id of its experiment. names: baselines and tags. damage: why it
+    cannot be read; then started_at is None. plan: the options that distinguish runs of one load.
     """
 
     id: str
@@ -44,7 +43,7 @@ class TrialRow(Struct, frozen=True):
 
 
 class ExperimentLine(Struct, frozen=True):
-    """An experiment as a list shows it. runs: how many of its trials are in the store."""
+    """An experiment for lists. runs: the number of its trials in the store."""
 
     id: str
     name: str
@@ -56,7 +55,7 @@ class ExperimentLine(Struct, frozen=True):
 
 
 class RunFilter(Struct, frozen=True):
-    """Which trials: at most `limit`, of an experiment (its id), with a tag; single: of none."""
+    """At most `limit` trials, of an experiment (its id), with a tag; single: of no experiment."""
 
     limit: int | None = None
     experiment: str | None = None
@@ -65,19 +64,19 @@ class RunFilter(Struct, frozen=True):
 
 
 class Cursor(Struct, frozen=True):
-    """A cursor of a driver, and how that marks the place of a value."""
+    """A cursor of a driver, and its placeholder of a value."""
 
     driver: Any
     mark: str
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """What a query gives; `?` stands for a value."""
+        """The rows of a query with `?` as placeholders."""
         self.driver.execute(sql.replace("?", self.mark), tuple(values))
         return list(self.driver.fetchall())
 
 
-def as_far_as_it_is_text(value: bytes) -> str:
-    """For sqlite3, which else refuses all rows for one with bytes that are no text."""
+def decode_lossless(value: bytes) -> str:
+    """A text_factory of sqlite3; the default one rejects all rows for one with invalid UTF-8."""
     return value.decode(errors="surrogateescape")
 
 
@@ -87,24 +86,24 @@ _NEWEST = " ORDER BY started_at DESC, id DESC"
 _NAMES = "SELECT 0, id, name FROM baseline UNION ALL SELECT 1, id, name FROM tag ORDER BY 1, 3"
 
 
-def trials(cursor: Cursor, wanted: RunFilter) -> list[TrialRow]:
-    """The trials that are wanted, newest first; those that cannot be read as damaged."""
+def trials(cursor: Cursor, chosen: RunFilter) -> list[TrialRow]:
+    """The chosen trials, newest first; unreadable ones as damaged."""
     conditions: dict[str, object] = {}
-    if wanted.experiment is not None:
-        conditions["experiment = ?"] = wanted.experiment
-    if wanted.tag is not None:
-        conditions["id IN (SELECT id FROM tag WHERE name = ?)"] = encoding.text(wanted.tag)
-    asked = [*conditions, *(["experiment IS NULL"] if wanted.single else [])]
-    where = " WHERE " + " AND ".join(asked) if asked else ""
-    limit = {} if wanted.limit is None else {" LIMIT ?": wanted.limit}
+    if chosen.experiment is not None:
+        conditions["experiment = ?"] = chosen.experiment
+    if chosen.tag is not None:
+        conditions["id IN (SELECT id FROM tag WHERE name = ?)"] = encoding.text(chosen.tag)
+    terms = [*conditions, *(["experiment IS NULL"] if chosen.single else [])]
+    where = " WHERE " + " AND ".join(terms) if terms else ""
+    limit = {} if chosen.limit is None else {" LIMIT ?": chosen.limit}
     query = _TRIALS + where + _NEWEST + "".join(limit)
     names = _names(cursor)
-    found = cursor.rows(query, (*conditions.values(), *limit.values()))
-    return [_row(values, names.get(values[0], ())) for values in found]
+    rows = cursor.rows(query, (*conditions.values(), *limit.values()))
+    return [_row(values, names.get(values[0], ())) for values in rows]
 
 
 def _names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
-    """Of trials and experiments, baselines first."""
+    """The names of trials and experiments, baselines first."""
     names: dict[str, tuple[str, ...]] = {}
     for _, id_, name in cursor.rows(_NAMES):
         names[id_] = (*names.get(id_, ()), encoding.read_text(name))
@@ -119,7 +118,7 @@ _EXPERIMENTS = f"""SELECT id, state, name, started_at, ended_at, heartbeat,
 
 
 def experiments(cursor: Cursor, limit: int) -> list[ExperimentLine]:
-    """The newest experiments. Raises form.UNREADABLE where one cannot be read."""
+    """The newest experiments. Raises encoding.UNREADABLE for a damaged one."""
     names = _names(cursor)
     return [_experiment(row, names.get(row[0], ())) for row in cursor.rows(_EXPERIMENTS, (limit,))]
 
@@ -129,9 +128,9 @@ def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLi
     if state not in _STATES:
         raise ValueError(f"the state of experiment {id_} is {state!r}")
     if state == "running":
-        # A trial that runs is a sign of life of its experiment.
-        signs = [_moment(sign) for sign in (heartbeat, beat) if sign is not None]
-        state = "interrupted" if all(encoding.silent(sign) for sign in signs) else state
+        # The heartbeat of a running trial is also one of its experiment.
+        beats = [_moment(each) for each in (heartbeat, beat) if each is not None]
+        state = "interrupted" if all(map(encoding.silent, beats)) else state
     until = None if ended is None else _moment(ended)
     return ExperimentLine(
         id_, encoding.read_text(name), state, _moment(started), until, runs, names
@@ -158,39 +157,39 @@ def _whole(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
         raise ValueError(f"its state is {state!r}")
     if state == "running" and encoding.silent(_moment(heartbeat)):
         state = "interrupted"
-    told = {name: plan.get(name) for name in _TOLD}
-    return TrialRow(id_, state, _moment(started), *shown, summary, experiment, names, plan=told)
+    options = {name: plan.get(name) for name in _OPTIONS}
+    return TrialRow(id_, state, _moment(started), *shown, summary, experiment, names, plan=options)
 
 
-_TOLD = ("model", "clients", "limit_ns", "duration_ns", "protocol", "settings")
+_OPTIONS = ("model", "clients", "limit_ns", "duration_ns", "protocol", "settings")
 
 
 def _moment(value: Any) -> datetime:
     return encoding.utc(value if isinstance(value, datetime) else datetime.fromisoformat(value))
 
 
-def at_once(place: Path | str | None, wanted: RunFilter) -> list[TrialRow] | None:
-    """The trials of a store that is there and up to date; None of any other, whatever it lacks."""
-    return _asked(place, lambda cursor: trials(cursor, wanted))
+def at_once(place: Path | str | None, chosen: RunFilter) -> list[TrialRow] | None:
+    """The trials of a store that exists and is up to date; None for others."""
+    return _query(place, lambda cursor: trials(cursor, chosen))
 
 
 def experiments_at_once(place: Path | str | None, limit: int) -> list[ExperimentLine] | None:
-    """The same of experiments; None too where one of them cannot be read."""
+    """The same for experiments; None also for a damaged one."""
     with contextlib.suppress(*encoding.UNREADABLE):
-        return _asked(place, lambda cursor: experiments(cursor, limit))
+        return _query(place, lambda cursor: experiments(cursor, limit))
     return None
 
 
-def _asked(place: Path | str | None, ask: Callable[[Cursor], T]) -> T | None:
-    found = address.default() if place is None else address.located(place)
-    if isinstance(found, Path):
-        with contextlib.suppress(sqlite3.Error, OSError), _file(found) as cursor:
-            return ask(cursor) if _up_to_date(cursor) else None
+def _query(place: Path | str | None, query: Callable[[Cursor], T]) -> T | None:
+    location = address.located(place)
+    if isinstance(location, Path):
+        with contextlib.suppress(sqlite3.Error, OSError), _file(location) as cursor:
+            return query(cursor) if _up_to_date(cursor) else None
         return None
     import psycopg
 
-    with contextlib.suppress(psycopg.Error), _server(found) as cursor:
-        return ask(cursor) if _up_to_date(cursor) else None
+    with contextlib.suppress(psycopg.Error), _server(location) as cursor:
+        return query(cursor) if _up_to_date(cursor) else None
     return None
 
 
@@ -204,23 +203,23 @@ _RECENT = 500
 
 
 def sizes_at_once(place: Path | str | None) -> dict[str, int]:
-    """What the data of recent trials took, in bytes, by its fingerprint; without making a store."""
-    return _asked(place, _sizes) or {}
+    """The sizes of recent trials' data in bytes, by fingerprint; creates no store."""
+    return _query(place, _sizes) or {}
 
 
 def _sizes(cursor: Cursor) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for (text,) in cursor.rows(_PREPARED, (_RECENT,)):
         with contextlib.suppress(*encoding.UNREADABLE):
             prepared = json.loads(text)["prepared"]
-            found.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
-    return found
+            sizes.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
+    return sizes
 
 
 @contextlib.contextmanager
 def _file(path: Path) -> Iterator[Cursor]:
     with contextlib.closing(sqlite.readable(path)) as connection:
-        connection.text_factory = as_far_as_it_is_text
+        connection.text_factory = decode_lossless
         connection.execute("BEGIN")
         yield Cursor(connection.cursor(), "?")
 

@@ -1,6 +1,6 @@
-"""What people call trials and experiments: the ends of ids, tags, baselines, an experiment's name.
+"""Names of trials and experiments: parts of ids, tags, baselines, an experiment's name.
 
-Works on a connection that somebody else opened.
+Works on an open connection.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ _LENGTH_MAX = 100
 
 
 def find(connection: sa.Connection, table: sa.Table, name: str) -> list[str]:
-    """The ids that a name may mean, the newest first; one where it is clear which, 3 at most."""
+    """The ids that match a name, the newest first: one if it is unique, else at most 3."""
     newest = sa.select(table.c.id).order_by(table.c.started_at.desc(), table.c.id.desc())
 
     def ids(query: sa.Select[tuple[str]], limit: int) -> list[str]:
-        return [str(found) for found in connection.execute(query.limit(limit)).scalars()]
+        return [str(id_) for id_ in connection.execute(query.limit(limit)).scalars()]
 
     if name in _NEWEST:
         return ids(newest, 1)
-    given = [newest.where(table.c.id.in_(sa.select(b.c.id).where(b.c.name == name)))
-             for b in (baseline, tag)]  # fmt: skip
+    queries = [newest.where(table.c.id.in_(sa.select(b.c.id).where(b.c.name == name)))
+               for b in (baseline, tag)]  # fmt: skip
     if table in (experiment, disk):
-        given.append(newest.where(table.c.name == name))
-    for query in given:
-        if found := ids(query, 1):
-            return found
+        queries.append(newest.where(table.c.name == name))
+    for query in queries:
+        if matches := ids(query, 1):
+            return matches
     if not (name.isascii() and name.isalnum()):
         return []
     text = name.upper()
-    if found := ids(newest.where(table.c.id == text), 1):
-        return found
+    if matches := ids(newest.where(table.c.id == text), 1):
+        return matches
     return ids(newest.where(table.c.id.startswith(text) | table.c.id.endswith(text)), 3)
 
 
 def checked(name: str) -> str:
-    """A name for a tag or baseline. Raises PlanError for one that would not be found by."""
+    """The name, if it is valid for a tag or baseline. Raises PlanError."""
     if not name.strip() or name in _NEWEST or name.startswith("-"):
         raise PlanError(f"'{name}' cannot be a name", "not empty, not 'last', and no dash in front")
     if len(name) > _LENGTH_MAX:
@@ -50,47 +50,47 @@ def checked(name: str) -> str:
 
 
 def give(connection: sa.Connection, table: sa.Table, name: str, id_: str) -> None:
-    """Gives a name. A baseline's is one's alone: whoever had it has it no more."""
-    taken = table.c.name == name
+    """Gives a name. The name of a baseline is unique: it moves from its previous owner."""
+    old = table.c.name == name
     if table is tag:
-        taken &= table.c.id == id_
-    connection.execute(sa.delete(table).where(taken))
+        old &= table.c.id == id_
+    connection.execute(sa.delete(table).where(old))
     connection.execute(sa.insert(table), {"name": name, "id": id_})
 
 
 def untag(connection: sa.Connection, name: str, ids: Iterable[str] | None) -> int:
-    """Takes a tag from these, or from all that have it; from how many."""
-    taken = tag.c.name == name
+    """Removes a tag from these, or from all; returns their number."""
+    tagged = tag.c.name == name
     if ids is not None:
-        taken &= tag.c.id.in_(list(ids))
-    return connection.execute(sa.delete(tag).where(taken)).rowcount
+        tagged &= tag.c.id.in_(list(ids))
+    return connection.execute(sa.delete(tag).where(tagged)).rowcount
 
 
-def take(connection: sa.Connection, ids: sa.Select[tuple[str]]) -> None:
-    """Takes all names of these away."""
+def remove(connection: sa.Connection, ids: sa.Select[tuple[str]]) -> None:
+    """Removes all names of these."""
     for table in (tag, baseline):
         connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
 
 
 def of(connection: sa.Connection, ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The names of trials or experiments, baselines first."""
-    wanted, found = list(ids), dict[str, tuple[str, ...]]()
+    id_list, names = list(ids), dict[str, tuple[str, ...]]()
     for table in (baseline, tag):
-        query = sa.select(table.c.id, table.c.name).where(table.c.id.in_(wanted))
+        query = sa.select(table.c.id, table.c.name).where(table.c.id.in_(id_list))
         for id_, name in connection.execute(query.order_by(table.c.name)):
-            found[id_] = (*found.get(id_, ()), name)
-    return found
+            names[id_] = (*names.get(id_, ()), name)
+    return names
 
 
-def known(connection: sa.Connection, table: sa.Table) -> list[str]:
-    """The names that there are: baselines, tags, and those that experiments or disks have."""
-    found = [baseline.c.name, tag.c.name, *([] if table is trial else [table.c.name])]
-    each = (connection.execute(sa.select(column).distinct()).scalars() for column in found)
+def existing(connection: sa.Connection, table: sa.Table) -> list[str]:
+    """All names: baselines, tags, and names of experiments or disks."""
+    columns = [baseline.c.name, tag.c.name, *([] if table is trial else [table.c.name])]
+    each = (connection.execute(sa.select(column).distinct()).scalars() for column in columns)
     return sorted({str(name) for names in each for name in names})
 
 
 def missing(table: sa.Table, name: str, ids: list[str], shown: str, near: str = "") -> PlanError:
-    """Why a name means nothing, or too much. near: a guess what was meant."""
+    """The error for a name without a match, or with several. near: a suggestion."""
     what, command, make = {
         trial: ("run", "pgpaces runs", "pgpaces run reporting"),
         disk: ("disk", "pgpaces disk --list", "pgpaces disk FOLDER"),

@@ -1,6 +1,6 @@
 """Trials and their seconds as rows of tables, and back. Knows no connection.
 
-What cannot be read raises one of UNREADABLE (form.py); the store makes a sentence of it.
+Damaged values raise one of encoding.UNREADABLE; the store turns it into a message.
 """
 
 from __future__ import annotations
@@ -15,15 +15,7 @@ from msgspec.structs import asdict, replace
 
 from pgpaces import facts, record
 from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import (
-    Explained,
-    Finding,
-    Observed,
-    Place,
-    Sample,
-    State,
-    Trial,
-)
+from pgpaces.result import Explained, Finding, Observed, Place, Sample, State, Trial
 from pgpaces.store import encoding
 
 Row = sa.RowMapping
@@ -32,13 +24,13 @@ ExperimentState = Literal["running", "finished", "interrupted"]
 
 
 def state(row: Row) -> State:
-    """The state; a running trial whose process has been silent was interrupted."""
-    found: State = row["state"]
-    return "interrupted" if found == "running" and encoding.silent(row["heartbeat"]) else found
+    """The state; a running trial without a recent heartbeat was interrupted."""
+    stored: State = row["state"]
+    return "interrupted" if stored == "running" and encoding.silent(row["heartbeat"]) else stored
 
 
 def new_trial(trial: Trial) -> dict[str, Any]:
-    """A trial that starts."""
+    """The row of a starting trial."""
     return {
         "id": trial.id,
         "state": "running",
@@ -49,13 +41,13 @@ def new_trial(trial: Trial) -> dict[str, Any]:
         "workload": facts.stored(trial.workload),
         "server": facts.stored(trial.server),
         "host": facts.stored(trial.host),
-        **found_of(trial),
+        **results_of(trial),
         **_place_row(trial.place),
     }
 
 
-def found_of(trial: Trial) -> dict[str, Any]:
-    """What was found out about a trial, as its columns."""
+def results_of(trial: Trial) -> dict[str, Any]:
+    """The notes and findings of a trial, as its columns."""
     return {
         "notes": list(trial.notes),
         "findings": [asdict(finding) for finding in trial.findings],
@@ -78,20 +70,20 @@ def second_rows(trial_id: str, interval: Interval) -> dict[str, list[dict[str, A
 
 
 def sample_row(trial_id: str, sample: Sample) -> dict[str, Any]:
-    """What a sensor read."""
+    """The row of a sample."""
     return {"trial": trial_id, **asdict(sample)}
 
 
 def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
-    """What else was seen of a server."""
+    """The row of other observations of a server."""
     values = to_builtins(observed, builtin_types=(bytes,))
     waits = values.pop("waits")
     return {"trial": trial_id, **values, **waits}
 
 
-def observed(found: Iterable[Row]) -> tuple[Observed, ...]:
-    """What else was seen of each server."""
-    parts = ({str(name): value for name, value in row.items()} for row in found)
+def observed(observed_rows: Iterable[Row]) -> tuple[Observed, ...]:
+    """The other observations of each server."""
+    parts = ({str(name): value for name, value in row.items()} for row in observed_rows)
     return tuple(
         facts.read(Observed, {**part, "waits": part}, "what was seen of a server") for part in parts
     )
@@ -124,17 +116,17 @@ def _place(row: Row) -> Place | None:
     return Place(row["experiment"], row["cell"], row["levels"], row["block"], row["attempt"])
 
 
-def samples(found: Iterable[Row]) -> tuple[Sample, ...]:
-    """What sensors read."""
-    values = [{name: row[name] for name in _OF_SAMPLE} for row in found]
+def samples(sample_rows: Iterable[Row]) -> tuple[Sample, ...]:
+    """The samples of sensors."""
+    values = [{name: row[name] for name in _OF_SAMPLE} for row in sample_rows]
     return facts.read(tuple[Sample, ...], values, "a sample")
 
 
-def intervals(found: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
+def intervals(tables: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
     """A trial's intervals from the rows of three tables, each in order; gaps stay gaps."""
-    seconds = {row["second"]: record.of_row(Interval, row) for row in found["interval"]}
-    tallies = _by_second(found["tally"], Tally, seconds, "counts")
-    statements = _by_second(found["statement"], StatementTally, seconds, "statements")
+    seconds = {row["second"]: record.of_row(Interval, row) for row in tables["interval"]}
+    tallies = _by_second(tables["tally"], Tally, seconds, "counts")
+    statements = _by_second(tables["statement"], StatementTally, seconds, "statements")
     return tuple(
         replace(interval, tallies=tuple(tallies[second]), statements=tuple(statements[second]))
         for second, interval in seconds.items()
@@ -142,10 +134,10 @@ def intervals(found: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
 
 
 def _by_second(
-    found: Iterable[Row], kind: type[Any], seconds: Iterable[int], what: str
+    part_rows: Iterable[Row], kind: type[Any], seconds: Iterable[int], what: str
 ) -> dict[int, list[Any]]:
     parts: dict[int, list[Any]] = {second: [] for second in seconds}
-    for row in found:
+    for row in part_rows:
         if row["second"] not in parts:
             raise ValueError(f"second {row['second']} has {what} and no interval")
         parts[row["second"]].append(record.of_row(kind, row))

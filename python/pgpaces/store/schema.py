@@ -1,7 +1,7 @@
-"""The tables of the result database as they are in its newest version, and how values lie in them.
+"""The tables of the result database in its newest version, and the types of their columns.
 
-Knows no connection. A new store is made of these tables; `migrations/` makes them of an older one.
-What a second has is declared in `record.py`.
+Knows no connection. New stores have these tables; `migrations/` upgrades older ones. `record.py`
+declares the numbers of a second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pgpaces.store import encoding
 
 
 class Moment(sa.TypeDecorator[datetime]):
-    """A moment in UTC; without a zone it is taken for one."""
+    """A timestamp in UTC, which is also the default time zone."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
@@ -34,22 +34,22 @@ class Moment(sa.TypeDecorator[datetime]):
 
 
 class Words(sa.TypeDecorator[str]):
-    """A text of any characters: NUL and halves of surrogate pairs too, which databases refuse."""
+    """A text of any characters, also NUL and halves of surrogate pairs, which databases reject."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """As it is, where that can be."""
+        """In its stored form."""
         return value if value is None else encoding.text(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """As it was."""
+        """The original text."""
         return encoding.read_text(value) if isinstance(value, str) else value
 
 
 class SensorNumber(sa.TypeDecorator[float]):
-    """A number of a sensor. What is none is NULL, as SQLite has it anyway."""
+    """A number of a sensor. NaN is NULL, as always in SQLite."""
 
     impl = sa.Double
     cache_ok = True
@@ -208,5 +208,5 @@ version = sa.Table(
     sa.Column("version_num", sa.String(32), nullable=False),
     sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
-# What belongs to a trial, in the order in which it can be taken away.
+# The tables of a trial's parts, in the order in which rows can be deleted.
 PARTS = (observed, sample, statement, tally, interval)

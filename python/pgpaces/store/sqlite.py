@@ -1,6 +1,6 @@
-"""A store's SQLite file, opened as far as the file system lets us: a copy on a CD can be read too.
+"""Opens a store's SQLite file, for reading also on a read-only file system.
 
-Without SQLAlchemy, as lists of runs are; its pool gives a connection to one thread at a time.
+Without SQLAlchemy, as for lists of runs; its pool gives a connection to one thread at a time.
 Knows no tables.
 """
 
@@ -16,7 +16,7 @@ _BUSY_S = 5.0
 
 
 def writable(path: Path) -> sqlite3.Connection:
-    """For reading and writing; what is committed is durable. Makes the file."""
+    """For reading and writing, with durable commits. Creates the file."""
     connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000"):
         connection.execute(f"PRAGMA {pragma}")
@@ -24,11 +24,10 @@ def writable(path: Path) -> sqlite3.Connection:
 
 
 def readable(path: Path) -> sqlite3.Connection:
-    """For reading, also where nothing can be written. Raises sqlite3.Error, StoreError.
+    """For reading, also on a read-only file system. Raises sqlite3.Error, StoreError.
 
-    A log of changes stands beside the file while it is used: it is read by everybody's shared
-    memory, which is a file too. Where that cannot be made, no one writes, and the file says all,
-    unless a log was left.
+    While a file is in use, a write-ahead log and a shared-memory file are next to it. Where these
+    cannot be created, nothing writes, and the file is complete unless a log remains.
     """
     try:
         connection = _opened(path, "mode=ro")
@@ -38,17 +37,17 @@ def readable(path: Path) -> sqlite3.Connection:
         log = path.with_name(path.name + "-wal")
         if log.exists() and log.stat().st_size:
             raise StoreError(
-                f"the store {path} cannot be read: its last changes are in {log.name}, and nothing"
-                " can be written there",
-                f"copy {path.name} and {log.name} to a folder of yours, and read them there",
+                f"the store {path} cannot be read: its last changes are in {log.name}, and its"
+                " folder is not writable",
+                f"copy {path.name} and {log.name} to a writable folder, and read them there",
             ) from None
         connection = _opened(path, "mode=ro&immutable=1")
     return connection
 
 
-def _opened(path: Path, how: str) -> sqlite3.Connection:
-    where = f"{path.absolute().as_uri()}?{how}"
-    connection = sqlite3.connect(where, uri=True, timeout=_BUSY_S, check_same_thread=False)
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, check_same_thread=False)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:

@@ -1,8 +1,8 @@
-"""The store: everything that was measured, kept and read again.
+"""The store of all measurements.
 
-Every interval is durable before the next is looked at. A trial whose process died stays in state
-"running" with an old heartbeat and is read as interrupted: what was pending then counts as
-unfinished. Knows not which database it has: see `backend.py`.
+Every interval is durable before the next one. A trial whose process died stays in state "running"
+with an old heartbeat and is read as interrupted: its pending transactions count as unfinished.
+Knows nothing of the kind of database: see `backend.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pgpaces.validation import check
 if TYPE_CHECKING:
     from pgpaces.answers.digest import Digest
 
-_DAMAGED = "other runs may be whole: `pgpaces show` another one"
+_DAMAGED = "other runs may be intact: `pgpaces show` another one"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _BATCH = 100
 
@@ -44,43 +44,40 @@ def new_id() -> str:
 
 
 class Store:
-    """A store that is open. Use `Store.open`.
+    """An open store. Use `Store.open`.
 
-    address: where it is, for messages, without secrets. path: its file; None on a server.
+    address: for messages, without secrets. path: its file; None on a server.
     """
 
-    def __init__(self, found: Backend) -> None:
-        """`open` makes these."""
-        self._backend = found
-        self.address = found.address
-        self.path = found.path
+    def __init__(self, database: Backend) -> None:
+        """For `open` and `existing`."""
+        self._backend = database
+        self.address = database.address
+        self.path = database.path
 
     @classmethod
     def open(cls, place: Path | str | None = None) -> Store:
-        """Opens the store and brings it up to date, or creates it, in a folder that is there.
+        """Opens and upgrades the store, or creates it in an existing folder.
 
         place: a file, or the connection string of a PostgreSQL server; by default $PGPACES_STORE.
-        Raises StoreError where that cannot be, StoreVersionError for one of a newer pgpaces.
+        Raises StoreError, and StoreVersionError for a store of a newer pgpaces.
         """
         return cls(backend.opened(place))
 
     @classmethod
     def existing(cls, place: Path | str | None = None) -> Store:
-        """Opens a store that is there; one that cannot be written to can be read.
+        """Opens an existing store, which may be read-only.
 
-        Raises StoreError where there is none, and as `open`.
+        Raises StoreError if there is none, and as `open`.
         """
         return cls(backend.existing(place))
 
     def close(self) -> None:
-        """Lets go of its connections; what is used again is connected again."""
+        """Closes its connections; further use opens new ones."""
         self._backend.engine.dispose()
 
     def size_bytes(self) -> int:
-        """What the store takes on its disk, with what SQLite has not moved into the file yet.
-
-        0 of one on a server.
-        """
+        """The size of the file with SQLite's write-ahead log; 0 on a server."""
         return self._backend.size_bytes()
 
     # --- trials -------------------------------------------------------------------------------
@@ -93,58 +90,58 @@ class Store:
     def add(self, trial_id: str, interval: Interval) -> None:
         """Stores one interval; it is durable when this returns.
 
-        Once: an interval that is stored already changes nothing. So it may be tried again when the
-        connection was lost and nobody knows whether it came through.
+        Does nothing if the interval is stored already, so it can be repeated after a connection was
+        lost before its answer.
         """
         second = interval.second
         with self._backend.writing() as connection:
-            known = schema.interval.c
-            stored = sa.select(known.second).where(known.trial == trial_id, known.second == second)
+            i = schema.interval.c
+            stored = sa.select(i.second).where(i.trial == trial_id, i.second == second)
             if connection.execute(stored).first() is not None:
                 return
-            for table, found in rows.second_rows(trial_id, interval).items():
-                if found:
-                    connection.execute(sa.insert(schema.metadata.tables[table]), found)
+            for table, values in rows.second_rows(trial_id, interval).items():
+                if values:
+                    connection.execute(sa.insert(schema.metadata.tables[table]), values)
             beat = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
             connection.execute(beat.values(heartbeat=datetime.now(UTC)))
 
     def add_samples(self, trial_id: str, samples: Iterable[Sample]) -> None:
-        """Stores what sensors read; what is stored already of the same seconds is replaced."""
-        found = [rows.sample_row(trial_id, sample) for sample in samples]
-        if not found:
+        """Stores samples; replaces stored ones of the same seconds."""
+        values = [rows.sample_row(trial_id, sample) for sample in samples]
+        if not values:
             return
         s = schema.sample.c
         same = (s.trial == trial_id) & (s.second == sa.bindparam("at"))
         same &= (s.source == sa.bindparam("of")) & (s.name == sa.bindparam("called"))
-        keys = [{"at": r["second"], "of": r["source"], "called": r["name"]} for r in found]
+        keys = [{"at": r["second"], "of": r["source"], "called": r["name"]} for r in values]
         with self._backend.writing() as connection:
             connection.execute(sa.delete(schema.sample).where(same), keys)
-            connection.execute(sa.insert(schema.sample), found)
+            connection.execute(sa.insert(schema.sample), values)
 
     def add_observed(self, trial_id: str, observed: Iterable[Observed]) -> None:
-        """Stores what else was seen of servers, in place of what is stored already of it."""
-        found = [rows.observed_row(trial_id, each) for each in observed]
-        if not found:
+        """Stores the other observations of servers; replaces stored ones."""
+        values = [rows.observed_row(trial_id, each) for each in observed]
+        if not values:
             return
         with self._backend.writing() as connection:
             connection.execute(
                 sa.delete(schema.observed).where(schema.observed.c.trial == trial_id)
             )
-            connection.execute(sa.insert(schema.observed), found)
+            connection.execute(sa.insert(schema.observed), values)
 
     def observed(self, trial_id: str) -> tuple[Observed, ...]:
-        """What was seen of each server of a trial that is no sample."""
+        """The observations of each server of a trial other than samples."""
         with self._reading(f"run {trial_id}") as connection:
             return rows.observed(_ordered(connection, schema.observed, trial_id))
 
     def finish(self, trial: Trial, brief: Mapping[str, Any], digest: Digest | None = None) -> None:
-        """Stores how a trial ended, its summary for lists, and its digest."""
+        """Stores the end of a trial, its summary for lists, and its digest."""
         values = {
             "state": trial.state,
             "ended_at": trial.ended_at,
             "measured_ns": trial.measured_ns,
             "error": trial.error,
-            **rows.found_of(trial),
+            **rows.results_of(trial),
             "summary": dict(brief),
             **({} if digest is None else _digest_row(digest)),
         }
@@ -162,11 +159,11 @@ class Store:
     ) -> list[TrialRow]:
         """The trials, newest first; only those of an experiment (its id), with a tag, or of none.
 
-        One that cannot be read is listed as damaged.
+        Unreadable ones are listed as damaged.
         """
-        wanted = listing.RunFilter(limit, experiment, tag, single)
+        chosen = listing.RunFilter(limit, experiment, tag, single)
         with self._reading("a run") as connection, backend.cursor(connection) as cursor:
-            return listing.trials(cursor, wanted)
+            return listing.trials(cursor, chosen)
 
     def find(self, name: str) -> str:
         """The id of the trial that `name` means.
@@ -177,33 +174,30 @@ class Store:
         return self._find(schema.trial, name)
 
     def load(self, trial_id: str) -> Trial:
-        """A whole trial. One that was interrupted says so.
-
-        Raises StoreError where what is stored cannot be a trial.
-        """
+        """A complete trial. Raises StoreError for a damaged one."""
         with self._reading(f"run {trial_id}") as connection:
             row = connection.execute(
                 sa.select(schema.trial).where(schema.trial.c.id == trial_id)
             ).mappings()
-            found = replace(
+            trial = replace(
                 rows.trial(row.one()),
                 intervals=_intervals(connection, trial_id),
                 samples=rows.samples(_ordered(connection, schema.sample, trial_id)),
                 observed=rows.observed(_ordered(connection, schema.observed, trial_id)),
             )
-            check(found)
-        return found
+            check(trial)
+        return trial
 
     def samples(self, trial_id: str) -> tuple[Sample, ...]:
-        """What sensors read in a trial, by second."""
+        """The samples of a trial, by second."""
         with self._reading(f"run {trial_id}") as connection:
             return rows.samples(_ordered(connection, schema.sample, trial_id))
 
     def digests(self, trial_ids: Sequence[str]) -> list[Digest]:
         """The digests of trials, in this order.
 
-        From what was stored, where it is of the rules of today and whole; else from the seconds of
-        the trial. Raises StoreError where one of them is not there or cannot be read.
+        A stored digest is used if it is intact and by the current rules; otherwise it is computed
+        from the seconds of the trial. Raises StoreError for an absent or damaged trial.
         """
         parts = (trial_ids[n : n + _BATCH] for n in range(0, len(trial_ids), _BATCH))
         return [digest for part in parts for digest in self._digests(part)]
@@ -212,8 +206,8 @@ class Store:
         t = schema.trial.c
         with self._reading("a run") as connection:
             query = sa.select(schema.trial).where(t.id.in_(trial_ids))
-            found = {row["id"]: row for row in connection.execute(query).mappings()}
-        return [self._digest(id_, found.get(id_)) for id_ in trial_ids]
+            by_id = {row["id"]: row for row in connection.execute(query).mappings()}
+        return [self._digest(id_, by_id.get(id_)) for id_ in trial_ids]
 
     def _digest(self, id_: str, row: Row | None) -> Digest:
         from pgpaces.store import digests
@@ -225,13 +219,13 @@ class Store:
                 trial = rows.trial(row)
                 check(trial)
                 return digests.read(trial, row["digest"])
-        made = digests.made(self.load(id_))
+        digest = digests.compute(self.load(id_))
         if row["state"] != "running":
-            # So that the next one finds it; a store that takes nothing gives it all the same.
+            # For the next call; a read-only store just does not get it.
             with contextlib.suppress(StoreError), self._backend.writing() as connection:
-                known = sa.update(schema.trial).where(schema.trial.c.id == id_)
-                connection.execute(known.values(_digest_row(made)))
-        return made
+                update = sa.update(schema.trial).where(schema.trial.c.id == id_)
+                connection.execute(update.values(_digest_row(digest)))
+        return digest
 
     # --- experiments --------------------------------------------------------------------------
 
@@ -241,27 +235,27 @@ class Store:
             experiments.begin(connection, row)
 
     def beat_experiment(self, experiment_id: str) -> None:
-        """Says that it goes on; to be said every few seconds while none of its trials runs."""
+        """Updates its heartbeat; call it every few seconds while none of its trials runs."""
         with self._backend.writing() as connection:
             experiments.change(connection, experiment_id, state="running", ended_at=None)
 
     def claim_experiment(self, experiment_id: str) -> bool:
-        """Takes one to go on with it, which starts now; false where another pgpaces runs it."""
+        """Claims an experiment to resume it; false if another pgpaces runs it."""
         with self._backend.writing() as connection:
             return experiments.claim(connection, experiment_id)
 
     def finish_experiment(self, experiment_id: str, state: ExperimentState) -> None:
-        """Stores how an experiment ended."""
+        """Stores the end of an experiment."""
         with self._backend.writing() as connection:
             experiments.change(connection, experiment_id, state=state, ended_at=datetime.now(UTC))
 
     def experiments(self, limit: int | None = None) -> list[ExperimentRow]:
-        """The experiments, newest first. One whose process died is interrupted."""
+        """The experiments, newest first; one whose process died is interrupted."""
         with self._reading("an experiment") as connection:
             return experiments.listed(connection, limit)
 
     def experiment(self, experiment_id: str) -> ExperimentRow:
-        """The experiment with this id. Raises PlanError where there is none."""
+        """The experiment with this id. Raises PlanError if there is none."""
         with self._reading(f"experiment {experiment_id}") as connection:
             for row in experiments.listed(connection, id_=experiment_id):
                 return row
@@ -276,7 +270,7 @@ class Store:
         return self._find(schema.experiment, name)
 
     def is_experiment(self, id_: str) -> bool:
-        """Whether this id is an experiment's."""
+        """Whether this is the id of an experiment."""
         with self._reading("a name") as connection:
             return bool(names.find(connection, schema.experiment, id_))
 
@@ -288,7 +282,7 @@ class Store:
     def note_failure(
         self, experiment_id: str, cell: str, block: int, attempt: int, error: str
     ) -> None:
-        """Stores that a trial of an experiment never began, and why."""
+        """Stores that a trial of an experiment never began, and its error."""
         failed = Failure(cell, block, attempt, datetime.now(UTC), error)
         with self._backend.writing() as connection:
             experiments.note_failure(connection, experiment_id, failed)
@@ -301,12 +295,12 @@ class Store:
     # --- disks --------------------------------------------------------------------------------
 
     def add_disk(self, row: disk_rows.DiskRow) -> None:
-        """Stores what a disk was found to do; durable when this returns."""
+        """Stores the measurements of a disk; durable when this returns."""
         with self._backend.writing() as connection:
             disk_rows.add(connection, row)
 
     def disks(self, limit: int | None = None) -> list[disk_rows.DiskRow]:
-        """The disks that were measured, newest first."""
+        """The measured disks, newest first."""
         with self._reading("a disk") as connection:
             return disk_rows.listed(connection, limit)
 
@@ -321,12 +315,12 @@ class Store:
     # --- names --------------------------------------------------------------------------------
 
     def tag(self, name: str, id_: str) -> None:
-        """Tags a trial or experiment (its id). Raises PlanError for a name that cannot be."""
+        """Tags a trial or experiment (its id). Raises PlanError for an invalid name."""
         with self._backend.writing() as connection:
             names.give(connection, schema.tag, names.checked(name), id_)
 
     def untag(self, name: str, ids: Sequence[str] | None = None) -> int:
-        """Takes a tag from trials and experiments (ids), by default from all; from how many."""
+        """Removes a tag from trials and experiments (ids), by default all; returns their number."""
         with self._backend.writing() as connection:
             return names.untag(connection, name, ids)
 
@@ -343,23 +337,23 @@ class Store:
     # --- copies and deletion ------------------------------------------------------------------
 
     def uncopied(self, other: Store, ids: Sequence[str] | None = None) -> list[str]:
-        """The ids of runs and experiments that the other store has not as they are here.
+        """The ids of runs and experiments that the other store lacks or has in an older state.
 
-        ids: of those alone, and of what belongs to them: the runs of an experiment, the experiment
-        of a run. Experiments come first, then runs by age.
+        ids: only these, with the runs of experiments and the experiments of runs among them.
+        Experiments come first, then runs by age.
         """
         with self._reading("a run") as here, other._reading("a run") as there:
             tables = (schema.experiment, schema.trial)
             missing = [copying.uncopied(here, there, table) for table in tables]
             if ids is not None:
-                wanted = copying.belonging(here, set(ids))
-                missing = [found & wanted for found in missing]
-        return [id_ for found in missing for id_ in sorted(found)]
+                chosen = copying.belonging(here, set(ids))
+                missing = [each & chosen for each in missing]
+        return [id_ for each in missing for id_ in sorted(each)]
 
     def copy(self, other: Store, id_: str) -> str | None:
-        """Copies a run, or an experiment without its runs; why it cannot be read, if it cannot.
+        """Copies a run, or an experiment without its runs; returns why it cannot be read, if so.
 
-        Raises StoreError where the other store takes nothing.
+        Raises StoreError if the other store cannot be written.
         """
         try:
             with self._backend.reading() as here, other._backend.writing() as there:
@@ -369,9 +363,9 @@ class Store:
         return None
 
     def copy_names(self, other: Store, ids: Sequence[str] | None = None) -> None:
-        """Gives what was copied its tags and baselines; a baseline that is taken stays.
+        """Copies tags and baselines; existing baselines there stay.
 
-        Where all was copied, what was found of disks too.
+        Without ids, also copies the measurements of disks.
         """
         with self._reading("a name") as here, other._backend.writing() as there:
             copying.copy_names(here, there, None if ids is None else set(ids))
@@ -381,7 +375,7 @@ class Store:
     def delete(self, id_: str) -> None:
         """Deletes a run, or an experiment with its runs, for good.
 
-        Raises PlanError for one that goes on.
+        Raises PlanError for a running one.
         """
         with self._reading(id_) as connection:
             running = copying.running(connection, id_)
@@ -392,12 +386,12 @@ class Store:
 
     def find_last(self) -> str:
         """The id of the run or the experiment that began last. Raises PlanError."""
-        runs, found = self.trials(1), self.experiments(1)
-        if not runs and not found:
+        runs, newest = self.trials(1), self.experiments(1)
+        if not runs and not newest:
             raise PlanError(f"there is no run in {self.address}", "make one: pgpaces run reporting")
         # Ids are in the order of time; a run of an experiment is younger than that.
-        if not runs or (found and found[0].id > runs[0].id):
-            return found[0].id
+        if not runs or (newest and newest[0].id > runs[0].id):
+            return newest[0].id
         return runs[0].experiment or runs[0].id
 
     def find_any(self, name: str) -> str:
@@ -414,12 +408,12 @@ class Store:
             ids = names.find(connection, table, name)
             if len(ids) == 1:
                 return str(ids[0])
-            near = nearest(name, names.known(connection, table))
+            near = nearest(name, names.existing(connection, table))
         raise names.missing(table, name, ids, self.address, near)
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[sa.Connection]:
-        """A connection; whatever cannot be read from what it gives is a StoreError."""
+        """A connection; errors of reading its values become a StoreError."""
         try:
             with self._backend.reading() as connection:
                 yield connection
