@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers import grouping
 from pgpaces.answers.capacity import value
-from pgpaces.answers.capacity.centre import curve
+from pgpaces.answers.capacity.center import curve
 from pgpaces.answers.capacity.goal import CapacityGoal, Mode
 from pgpaces.answers.capacity.trials import CellSearch, label
 from pgpaces.answers.goal import Limit

@@ -100,13 +100,13 @@ def _of_server(observed: Observed, seconds: int) -> Sessions:
     samples, others = np.zeros(seconds), np.zeros(seconds)
     by: dict[Kind, Numbers] = {k: np.zeros(seconds) for k, o in zip(kinds, own, strict=True) if o}
     tenths = []
-    for look in waits.read(observed.waits):
-        tenths.append(look.tenth)
-        second = look.tenth // waits.PER_SECOND
+    for sample in waits.read(observed.waits):
+        tenths.append(sample.tenth)
+        second = sample.tenth // waits.PER_SECOND
         if not 0 <= second < seconds:
             continue
         samples[second] += 1
-        for place, count in look.sessions.items():
+        for place, count in sample.sessions.items():
             (by[kinds[place]] if own[place] else others)[second] += count
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = {kind: counts / samples for kind, counts in by.items()}

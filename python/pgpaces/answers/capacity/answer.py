@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from pgpaces.answers.capacity.centre import bracket, indicated, judged, line
+from pgpaces.answers.capacity.center import bracket, countable, indicative_range, line
 from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint, excused, of_role
 from pgpaces.answers.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
 from pgpaces.answers.distributions import fisher_above
@@ -45,7 +45,7 @@ _NOISE_P, _NOISE_SPEED = 0.01, 0.01
 
 
 class Load(Struct, frozen=True):
-    """A load with long trials, judged by these alone.
+    """A load with long trials, countable by these alone.
 
     share: missed of due; least, most: of one trial; low, high: the one-sided bounds of the long-run
     share.
@@ -77,8 +77,8 @@ class Capacity(Struct, frozen=True):
 
     proved: None where no load is shown to meet it; refuted: None where none is shown to miss it.
     estimate: the load at which the long-run share is the threshold, with its 95 % interval.
-    indicative: by short trials; of a quick search the loads that most likely meet and miss it
-    (`indicated`), else the highest that met it and the lowest that missed it. speed_spread: by how
+    indicative: by short trials; of a quick search the loads that most likely meet and miss
+    it, else the highest that met it and the lowest that missed it. speed_spread: by how
     much the server's speed differs between trials beyond chance (sd, a share). more: about how many
     more long trials would decide, 0 where it is decided, None where that is unknown. soak_load: the
     load of the soak, None where nothing is proved.
@@ -111,7 +111,7 @@ class Capacity(Struct, frozen=True):
 
 def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     """The answer of the points so far, of any number."""
-    points = judged(points, goal)
+    points = countable(points, goal)
     fine = of_role(points, "fine")
     fit = line(points, goal) if len(fine) >= _LINE_MIN else None
     flags: list[Flag] = ["indicative"] if goal.mode == "quick" else []
@@ -136,7 +136,7 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         proved=proved,
         refuted=refuted,
         estimate=None if fit is None else _estimate(points, goal),
-        indicative=(indicated if goal.mode == "quick" else bracket)(points, goal),
+        indicative=(indicative_range if goal.mode == "quick" else bracket)(points, goal),
         loads=_loads(fine, goal),
         flags=tuple(flags),
         speed_spread=spread,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.centre import bracket, centre, indicated, judged
+from pgpaces.answers.capacity.center import bracket, center, countable, indicative_range
 from pgpaces.answers.capacity.goal import (
     CapacityGoal,
     NextLoad,
@@ -62,7 +62,7 @@ def step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacit
 
     Trials at loads outside of the goal belong to another search and do not count.
     """
-    result = _step(judged(points, goal), goal)
+    result = _step(countable(points, goal), goal)
     if isinstance(result, Capacity):
         return result
     return replace(result, seed=1 + max((max(point.seed, 0) for point in points), default=0))
@@ -135,7 +135,7 @@ def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> fl
 
 def _around(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
     """Another load near the capacity, to show a quick search how trials scatter."""
-    low, high = indicated(points, goal)
+    low, high = indicative_range(points, goal)
     assert low is not None
     assert high is not None
     at = math.log(low * high) / 2 + _QUICK_AROUND[len(points) % len(_QUICK_AROUND)]
@@ -257,7 +257,7 @@ def fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
 def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float:
     """The load of the next long trial: spread around the center, which moves every four trials."""
     fine = of_role(points, "fine")
-    at, spread = centre(points, goal)
+    at, spread = center(points, goal)
     offset = _PATTERN[len(fine) % len(_PATTERN)]
     x = at + offset * spread
     if goal.whole:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers import crossing
 from pgpaces.answers.capacity import value, words
-from pgpaces.answers.capacity.centre import bracket, curve
+from pgpaces.answers.capacity.center import bracket, curve
 from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.capacity.rule import Drawn
 from pgpaces.answers.capacity.trials import ROLES, CellSearch

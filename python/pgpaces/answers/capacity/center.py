@@ -28,7 +28,7 @@ _QUICK_HALF, _QUICK_HALF_MOST = math.log(1.299) / 2, math.log(2) / 2
 _DOUBT = "generator-limited: transactions may have missed because it was late"
 
 
-def judged(points: Sequence[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
+def countable(points: Sequence[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
     """The points at loads of this goal, without short ones that prove nothing."""
     return [unless_doubtful(point, goal) for point in own(points, goal)]
 
@@ -53,7 +53,7 @@ def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | N
     return max(meets, default=None), min(misses, default=None)
 
 
-def indicated(
+def indicative_range(
     points: Sequence[TrialPoint], goal: CapacityGoal
 ) -> tuple[float | None, float | None]:
     """Between which loads the capacity most likely is, by short trials; None for an open end.
@@ -88,7 +88,7 @@ def _misses(point: TrialPoint, share: float) -> bool:
     return point.missed > min(most, (1 + share) / 2 * point.due)
 
 
-def centre(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
+def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
     """The center of the next long trials as log load, and how far they spread around it."""
     fine = of_role(points, "fine")
     at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
@@ -107,14 +107,14 @@ def centre(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, flo
 def line(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float | None = None) -> Fit | None:
     """The line through the long trials near the center; tail: of its interval, one-sided."""
     fine = of_role(points, "fine")
-    at, spread = centre(points, goal)
+    at, spread = center(points, goal)
     return fit(_near(fine, at, spread), goal, TAIL[goal.mode] if tail is None else tail)
 
 
 def curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Drawn, ...]:
     """The same line as a curve for a chart."""
     fine = of_role(points, "fine")
-    at, spread = centre(points, goal)
+    at, spread = center(points, goal)
     return drawn(_near(fine, at, spread), goal, TAIL[goal.mode], _DRAWN_STEPS)
 
 
