@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pgpaces import levels
 from pgpaces.design import Design, Experiment, Factor, Levels, Target
 from pgpaces.errors import PlanError
 from pgpaces.options import alone
 
+# Fields that a draft and its experiment have in common.
+_OF_EXPERIMENT = frozenset(Experiment.__struct_fields__)
 # The levels of --quick if the file has no [quick].
 QUICK: Mapping[str, str] = {"duration": "5s", "warmup": "1s"}
 
@@ -107,17 +109,9 @@ class Draft(Struct, frozen=True):
             raise PlanError(
                 "the experiment names no workload", "add `workload`, or scripts: `files`"
             )
-        return Experiment(
-            name=self.name or self.workload or "scripts",
-            workload=self.workload,
-            design=design,
-            question=self.question,
-            missed_max=self.missed_max,
-            targets=self.targets,
-            profiles=self.profiles,
-            files=self.files,
-            from_database=self.from_database,
-        )
+        own = {name: value for name, value in asdict(self).items() if name in _OF_EXPERIMENT}
+        own["name"] = self.name or self.workload or "scripts"
+        return Experiment(design=design, **own)
 
     def _named(self, name: str) -> list[str]:
         """Every level of this name."""

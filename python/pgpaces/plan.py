@@ -38,6 +38,12 @@ _RANGES = (
     ("seed", 0, 2**64 - 1),
 )
 
+# Options with the name and value of a field of a TrialPlan.
+_SAME = (
+    *("threads", "policy", "protocol", "describe", "poll", "seed", "connect_each", "max_tries"),
+    "kill_switch",
+)
+
 Model = Literal["open", "closed", "paced"]
 Policy = Literal["run", "skip"]
 Protocol = Literal["simple", "extended", "prepared"]
@@ -402,29 +408,21 @@ def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Trial
     return TrialPlan(
         load=kind,
         clients=clients,
-        threads=options["threads"],
         limit_ns=limit_ns,
         limits=limits,
-        policy=options["policy"],
-        protocol=options["protocol"],
-        describe=options["describe"],
         duration_ns=None if transactions else duration_ns(duration, "--duration", bare="s"),
         transactions=transactions,
         start_every_ns=start_every_ns(options, defaults),
         warmup_ns=optional("warmup"),
         grace_ns=optional("grace"),
-        poll=options["poll"],
-        seed=options["seed"],
         variables=pairs(options["define"], "--define"),
         settings=pairs(options["set"], "--set"),
         on_connect=tuple(options["on_connect"]),
-        connect_each=options["connect_each"],
-        max_tries=options["max_tries"],
         continue_on_error=continue_on_error,
         exit_on_abort=exit_on_abort,
         recover=recover,
         verbose=options["verbose_errors"],
-        kill_switch=options["kill_switch"],
+        **{name: options[name] for name in _SAME},
     )
 
 

@@ -17,6 +17,7 @@ from pgpaces.draft import Draft, share
 from pgpaces.errors import PlanError
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.plan import TrialPlan
+from pgpaces.servers import profiles
 from pgpaces.units import duration_ns, rate_per_s
 
 # The default range of loads: for clients and users, the range of their levels.
@@ -78,7 +79,7 @@ def ask(
         extra=_without(draft.extra, load),
     )
     goal = _goal(load, ends, missed_max, question)
-    experiment = draft.experiment(_profile)
+    experiment = draft.experiment(profiles.ready_made)
     each = _each(experiment, goal, consent, begins=len(ends) == 1)
     clients = experiment.design.fixed.get("clients")
     return experiment, SearchSpec(goal, each, *(() if clients is None else (int(clients),)))
@@ -98,12 +99,6 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Search
             "`pgpaces runs -E` lists experiments; others are resumed by `pgpaces sweep --resume`",
         )
     return id_, experiment, goal
-
-
-def _profile(name: str) -> Levels | None:
-    from pgpaces.servers import profiles
-
-    return profiles.ready_made(name)
 
 
 def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:

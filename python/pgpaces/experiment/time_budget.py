@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pgpaces.answers.time_budget import TimeBudget
-from pgpaces.design import Experiment, Levels
+from pgpaces.design import Experiment
 from pgpaces.draft import Draft
 from pgpaces.errors import PlanError
 from pgpaces.units import SECOND_NS, duration_ns
@@ -16,6 +16,8 @@ def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
 
     All trials have the same duration; without one in the draft it follows from the budget.
     """
+    from pgpaces.servers import profiles
+
     assert draft.time_budget is not None
     if "transactions" in draft.levels or any("transactions" in part for part in draft.extra):
         raise PlanError(
@@ -30,7 +32,7 @@ def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
         *draft.levels.get("warmup", ()),
         *(e["warmup"] for e in draft.extra if "warmup" in e),
     ]
-    experiment = replace(draft, trials=1).experiment(_profile)
+    experiment = replace(draft, trials=1).experiment(profiles.ready_made)
     goal = TimeBudget(
         budget_s=budget_s,
         missed_max=draft.missed_max,
@@ -43,9 +45,3 @@ def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
 
 def _warmup_s(level: str) -> float:
     return duration_ns(level, "warmup", zero=True, bare="s") / SECOND_NS
-
-
-def _profile(name: str) -> Levels | None:
-    from pgpaces.servers import profiles
-
-    return profiles.ready_made(name)

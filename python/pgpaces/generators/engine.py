@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces import _engine
 from pgpaces.errors import ServerError
@@ -75,41 +76,20 @@ class EnginePlan(Struct, frozen=True):
 
         Raises PlanError if its latency limits do not fit them.
         """
-        return cls(
-            clients=clients,
-            threads=threads,
-            protocol=plan.protocol,
-            describe=plan.describe,
-            load=plan.load.model,
-            rate=plan.load.rate or 1.0,
-            arrivals=plan.load.arrivals,
-            shape=list(plan.segments()),
-            think=plan.load.think,
-            think_ns=plan.load.think_ns,
-            policy=plan.policy,
-            limit_ns=plan.limit_ns,
-            limits=list(plan.limits_of(scripts)),
-            duration_ns=plan.duration_ns,
-            transactions=plan.transactions,
-            start_every_ns=plan.start_every_ns,
-            warmup_ns=0 if plan.transactions is not None else plan.warmup,
-            grace_ns=plan.grace,
-            seed=plan.seed,
-            variables=[(name, encoded(text)) for name, text in plan.variables],
-            on_connect=list(plan.on_connect),
-            backlog=plan.backlog,
-            max_tries=plan.max_tries,
-            continue_on_error=plan.continue_on_error,
-            exit_on_abort=plan.exit_on_abort,
-            recover=plan.recover,
-            connect_each=plan.connect_each,
-            time_commands=plan.time_commands,
-            verbose=plan.verbose,
-            notices=plan.notices,
-            debug=plan.debug,
-            poll=plan.poll,
-            log=plan.log,
-        )
+        values = {**asdict(plan.load), **asdict(plan)}
+        values |= {
+            "clients": clients,
+            "threads": threads,
+            "load": plan.load.model,
+            "rate": plan.load.rate or 1.0,
+            "shape": list(plan.segments()),
+            "limits": list(plan.limits_of(scripts)),
+            "warmup_ns": 0 if plan.transactions is not None else plan.warmup,
+            "grace_ns": plan.grace,
+            "variables": [(name, encoded(text)) for name, text in plan.variables],
+            "on_connect": list(plan.on_connect),
+        }
+        return cls(**{name: values[name] for name in cls.__struct_fields__})
 
 
 class Connection(Struct, frozen=True):
