@@ -33,7 +33,7 @@ from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import OnStoreError
 from pgpaces.keywords import RunOptions
-from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, defaults
+from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, current, defaults
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
@@ -101,7 +101,7 @@ class Result(Answer, frozen=True):
         return self.summary.scripts
 
     @property
-    def beside(self) -> tuple[BackgroundSummary, ...]:
+    def background(self) -> tuple[BackgroundSummary, ...]:
         """Each background workload: its counts, missed, rate and latency."""
         return self.summary.background
 
@@ -208,13 +208,14 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     numbers per second. The default duration is 60 s, or one execution of a command. Raises
     PgpacesError.
     """
-    values, others = _values(options)
+    keywords: dict[str, Any] = current(options)
+    values, others = _values(keywords)
     consent = consents.answer(trust)
     base = _workload(name, files, tasks, consent)
     values["fresh"] = values["fresh"] or from_database is not None
     values["scripts"] = tuple((script, None) for script in scripts)
-    named = options.get("beside") or {}
-    background = single.background_of(levels.of_values({"beside": named}))
+    named = keywords.get("background") or {}
+    background = single.background_of(levels.of_values({"background": named}))
     request = single.run_of(
         base,
         values,

@@ -36,7 +36,7 @@ KEYS = {
     "files": "Scripts that run instead of the workload's: FILE or FILE@WEIGHT.",
     "from_database": "A database whose copy is measured, instead of the workload's own data.",
     "trials": "How often each cell is run, once in each block.",
-    "within": "Instead of `trials`: the time budget of each machine, spent where trials decide.",
+    "time_budget": "Instead of `trials`: the time of each machine, spent where trials decide.",
     "seed": "Seed of everything random: the order, arrivals, script parameters.",
     "missed": "The share that may miss the limit.",
     "factors": "A list of levels for each name that varies. Default: the full grid of them.",
@@ -75,7 +75,7 @@ _OF_FILE: dict[str, tuple[Any, ...]] = {
     "files": (list[str], msgspec.field(default_factory=list)),
     "from_database": (str | None, None),
     "trials": (Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)], 1),
-    "within": (str | None, None),
+    "time_budget": (str | None, None),
     "seed": (Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)], 1),
     "missed": (str, "5%"),
     "factors": (dict[str, Any], msgspec.field(default_factory=dict)),
@@ -107,7 +107,7 @@ def _model() -> Any:
 def read(path: Path) -> Draft:
     """The draft that a file describes. Raises PlanError with the key and the defect."""
     hint = f"`pgpaces sweep --new {path}` writes one"
-    raw = tables.document(path, "", PlanError, hint)
+    raw = _current(tables.document(path, "", PlanError, hint))
     try:
         return _draft(path, tables.table(_model(), raw), raw)
     except tables.WrongKeyError as error:
@@ -124,6 +124,18 @@ def _explained(path: Path, error: tables.WrongKeyError) -> PlanError:
     return PlanError(f"{path}: {error}", _HINTS.get(error.key.partition(".")[0]))
 
 
+def _current(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The file by the current names of its keys and levels."""
+    raw = options.current(raw)
+    for table in ("factors", "quick"):
+        if isinstance(raw.get(table), dict):
+            raw[table] = options.current(raw[table])
+    for table in ("exclude", "cells"):
+        if isinstance(raw.get(table), list):
+            raw[table] = [options.current(e) if isinstance(e, dict) else e for e in raw[table]]
+    return raw
+
+
 def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
     others = {name: level for name, level in raw.items() if name not in keys.__struct_fields__}
     single = {name: (_resolved(path, name, level),) for name, level in _flat(others)}
@@ -138,8 +150,8 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
     twice = [name for name in factors if name in single]
     if twice:
         raise PlanError(f"{twice[0]} is given for all and under [factors]", "choose one")
-    if keys.within is not None and "trials" in raw:
-        raise PlanError("within says how many trials there are", "leave out trials, or within")
+    if keys.time_budget is not None and "trials" in raw:
+        raise PlanError("time_budget and trials exclude each other", "leave out one of them")
     workload = keys.workload
     return Draft(
         name=keys.name or path.stem,
@@ -157,7 +169,7 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
         files=tuple(_near(path, file, script=True) for file in keys.files),
         from_database=keys.from_database,
         quick=_one(keys.quick),
-        time_budget=keys.within,
+        time_budget=keys.time_budget,
     )
 
 
@@ -229,7 +241,7 @@ def _one(part: Mapping[str, Any]) -> dict[str, str]:
 
 def _resolved(path: Path, name: str, level: Any) -> Any:
     """A level; the path of a background workload is relative to the folder of the file."""
-    if name.startswith("beside.") and name.endswith(".workload") and isinstance(level, str):
+    if name.startswith("background.") and name.endswith(".workload") and isinstance(level, str):
         return _near(path, level, script=level.endswith(".sql"))
     return level
 
@@ -256,8 +268,11 @@ def schema() -> dict[str, Any]:
         text = options.FAMILIES[table]
         single[table] = {"type": "object", "additionalProperties": level, "description": text}
         several[table] = {"type": "object", "additionalProperties": many, "description": text}
-    inner: dict[str, Any] = {"type": "object", "description": options.FAMILIES["beside"]}
-    single["beside"] = several["beside"] = {**inner, "additionalProperties": {"type": "object"}}
+    inner: dict[str, Any] = {"type": "object", "description": options.FAMILIES["background"]}
+    single["background"] = several["background"] = {
+        **inner,
+        "additionalProperties": {"type": "object"},
+    }
     one_each = {"type": "object", "additionalProperties": level}
     single["node"] = {"anyOf": [single["node"], one_each], "description": about["node"]}
     part = {
@@ -310,14 +325,14 @@ def drafted(
     targets: Mapping[str, str | Target] | None,
     *,
     quick: bool = False,
-    within: str | None = None,
+    time_budget: str | None = None,
 ) -> Draft:
     """The experiment that arguments describe. Raises PlanError."""
     text = str(what)
     draft = read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
     draft = draft.quickly() if quick else draft
-    draft = draft if within is None else draft.with_time_budget(within)
-    draft = draft.with_levels(of_values(levels))
+    draft = draft if time_budget is None else draft.with_time_budget(time_budget)
+    draft = draft.with_levels(of_values(options.current(levels)))
     own = [
         target if isinstance(target, Target) else Target(name, target)
         for name, target in (targets or {}).items()

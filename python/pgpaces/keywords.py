@@ -55,5 +55,5 @@ class RunOptions(TypedDict, total=False):
     pool_mode: Literal["session", "transaction"] | None
     pool_size: int | None
     profile: str | None
-    beside: Mapping[str, Mapping[str, Any]]
+    background: Mapping[str, Mapping[str, Any]]
     target_node: Mapping[str, str]

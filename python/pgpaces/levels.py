@@ -19,6 +19,8 @@ from pgpaces.errors import PlanError
 from pgpaces.options import FACTORS, FAMILIES
 from pgpaces.plan import Pooler, PoolMode, PoolPlan, TrialPlan, pairs, trial_plan
 
+# The family of levels of background workloads, and its name in experiments of earlier versions.
+BACKGROUND = ("background", "beside")
 BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
@@ -37,7 +39,7 @@ def names() -> list[str]:
 def check_name(name: str) -> None:
     """Raises PlanError, with the nearest name, if levels cannot have this name."""
     family, dot, rest = name.partition(".")
-    if dot and family == "beside":
+    if dot and family in BACKGROUND:
         return _check_background(name, rest)
     if name in FACTORS or (dot and rest and family in FAMILIES):
         return None
@@ -53,10 +55,11 @@ def _check_background(name: str, rest: str) -> None:
     of, dot, level = rest.partition(".")
     if not dot or not level or not BACKGROUND_NAME.fullmatch(of):
         raise PlanError(
-            f"'{name}' is not beside.NAME.LEVEL", "such as beside.reporting.rate; NAME is any word"
+            f"'{name}' is not background.NAME.LEVEL",
+            "such as background.reporting.rate; NAME is any word",
         )
     family = level.partition(".")[0]
-    if (level in FACTORS and FACTORS[level].whole) or family in ("beside", "set"):
+    if (level in FACTORS and FACTORS[level].whole) or family in (*BACKGROUND, "set"):
         raise PlanError(f"{name}: {level} is of the whole trial", f"give {level} by itself")
     if level != "workload":
         check_name(level)
@@ -152,7 +155,7 @@ def by_script(values: Sequence[str]) -> tuple[str | None, tuple[tuple[str, str],
 def background_of(levels: Levels) -> dict[str, dict[str, str]]:
     """The levels of each background workload, by its name, except for a workload `none`."""
     workloads: dict[str, dict[str, str]] = {}
-    for rest, level in _family(levels, "beside"):
+    for rest, level in (each for family in BACKGROUND for each in _family(levels, family)):
         of, _, name = rest.partition(".")
         workloads.setdefault(of, {})[name] = level
     return {of: own for of, own in workloads.items() if own.get("workload") != "none"}
@@ -165,7 +168,7 @@ def backgrounds(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         more = background(text)
         if twice := sorted(levels.keys() & more.keys()):
             name = twice[0].split(".")[1]
-            of = more[f"beside.{name}.workload"][0]
+            of = more[f"background.{name}.workload"][0]
             raise PlanError(
                 f"there are two background workloads called {name}",
                 f"call one something else: '{name}-2 workload={of} ...'",
@@ -175,7 +178,7 @@ def backgrounds(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def background(text: str) -> dict[str, tuple[str, ...]]:
-    """`reporting node=standby1 rate=1/s,2/s` as levels: beside.reporting.rate, and so on.
+    """`reporting node=standby1 rate=1/s,2/s` as levels: background.reporting.rate, and so on.
 
     The first word is a workload, and its name in the trial, unless `workload=` names another.
     Raises PlanError.
@@ -183,9 +186,9 @@ def background(text: str) -> dict[str, tuple[str, ...]]:
     try:
         parts = shlex.split(text)
     except ValueError as error:
-        raise PlanError(f"beside '{text}': {error}", "quotes come in pairs") from None
+        raise PlanError(f"background '{text}': {error}", "quotes come in pairs") from None
     if not parts:
-        raise PlanError(f"beside '{text}' names no workload", "such as 'reporting rate=1/s'")
+        raise PlanError(f"background '{text}' names no workload", "such as 'reporting rate=1/s'")
     first, *words = parts
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
     own: dict[str, tuple[str, ...]] = {"workload": (first,)}
@@ -193,11 +196,11 @@ def background(text: str) -> dict[str, tuple[str, ...]]:
         key, equals, level = word.partition("=")
         if not equals:
             raise PlanError(
-                f"beside '{text}': '{word}' is not NAME=LEVEL",
+                f"background '{text}': '{word}' is not NAME=LEVEL",
                 "such as 'reporting node=standby1 rate=1/s latency_limit=500ms'",
             )
         own[key] = split(level)
-    levels = {f"beside.{name}.{key}": level for key, level in own.items()}
+    levels = {f"background.{name}.{key}": level for key, level in own.items()}
     for each in levels:
         check_name(each)
     return levels
@@ -221,7 +224,7 @@ def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[st
 
 def _of_value(name: str, level: object) -> str:
     parts = name.split(".")
-    kind = parts[2] if parts[0] == "beside" and len(parts) > 2 else parts[0]
+    kind = parts[2] if parts[0] in BACKGROUND and len(parts) > 2 else parts[0]
     option = options.BY_NAME.get(kind)
     if option and option.kind.seconds and isinstance(level, int | float) and level:
         return f"{level:g}s"

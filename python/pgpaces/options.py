@@ -7,13 +7,16 @@ changes with it, and the reference pages are derived from this table. Knows no f
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from pgpaces.errors import PlanError, nearest
 from pgpaces.units import COUNT_MAX, SEED_MAX, digits
+
+Value = TypeVar("Value")
 
 
 class Kind(Struct, frozen=True):
@@ -276,7 +279,7 @@ OPTIONS: tuple[Option, ...] = (
            metavar="N", run_help="[default: as clients]", whole=True, follows=_LAYOUT),
     Option("profile", TEXT, SERVER, "Named settings of a managed server: pi-4gb, or a file.",
            metavar="NAME|FILE", whole=True, follows=_SERVER),
-    Option("beside", TEXT, BACKGROUND,
+    Option("background", TEXT, BACKGROUND,
            "Background workload: 'reporting node=standby1 rate=1/s'.",
            metavar="'WORKLOAD NAME=LEVEL...'", several=True, factor=False, follows=_LAYOUT,
            type="Mapping[str, Mapping[str, Any]]"),
@@ -320,7 +323,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            metavar="SIZE"),
     Option("runs", _whole(3, 99), LOAD, "Runs of each job of the card.", metavar="N", default=3),
     Option("trials", _whole(1), LOAD, "Trials of each cell. [default: 1]", metavar="N"),
-    Option("within", DURATION, LOAD, "Time budget of each machine instead, spent where trials"
+    Option("time_budget", DURATION, LOAD, "Time budget of each machine instead, spent where trials"
            " decide.", metavar="TIME"),
     Option("quick", SWITCH, LOAD, "Seconds instead of minutes, for an indicative answer.",
            flag=True),
@@ -400,8 +403,23 @@ FAMILIES: Mapping[str, str] = {
     "define": "A variable of the scripts: `define.hot`.",
     "latency_limit": "The limit of one script: `latency_limit.by_fk1`.",
     "node": "The node that one script goes to: `node.by_fk1`.",
-    "beside": "A background workload, by a name: `beside.reporting.rate`.",
+    "background": "A background workload, by a name: `background.reporting.rate`.",
 }
+
+# Earlier names of options, keys and keywords, which are read for one release.
+RENAMED: Mapping[str, str] = {"beside": "background", "within": "time_budget"}
+
+
+def current(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Values by the current names; warns (FutureWarning) about each earlier name."""
+    by_name: dict[str, Value] = {}
+    for name, value in values.items():
+        first, dot, rest = name.partition(".")
+        if first in RENAMED:
+            text = f"'{first}' is now '{RENAMED[first]}'; the old name ends with the next release"
+            warnings.warn(text, FutureWarning, stacklevel=3)
+        by_name[f"{RENAMED.get(first, first)}{dot}{rest}"] = value
+    return by_name
 
 
 def alone(word: str) -> tuple[str, ...]:

@@ -166,7 +166,7 @@ def test_what_cannot_be_is_refused_before_it_is_measured(  # noqa: PLR0917
 
 def test_queries_beside_a_load_end_with_it(pgpaces: Command, target: tuple[str, ...]) -> None:
     beside = "select-only scale=1 rate=200/s latency_limit=1s"
-    found = run(pgpaces, "bulk-load", "-s", 2, "--beside", beside, *target)
+    found = run(pgpaces, "bulk-load", "-s", 2, "--background", beside, *target)
     names = [script["name"] for script in found["scripts"]]
     assert names == ["psql", "select-only/select-only"]
     load, queries = (script["counts"] for script in found["scripts"])
@@ -181,7 +181,7 @@ def test_a_load_beside_queries_is_run_again_until_they_end(
 ) -> None:
     made = workload(tmp_path, "run = \"psql -Xqc 'insert into t select 1'; sleep 0.3\"")
     words = ("select-only", "-s", 1, "--rate", 100, "-T", "2s", "--warmup", "1s", *target)
-    found = run(pgpaces, *words, "--beside", f"loader workload={made}")
+    found = run(pgpaces, *words, "--background", f"loader workload={made}")
     queries, load = (script["counts"] for script in found["scripts"])
     assert queries["on_time"] == queries["due"] > 50
     assert load["due"] == load["on_time"] > 1

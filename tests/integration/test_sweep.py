@@ -102,7 +102,7 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
 
 
 def test_a_sweep_within_a_time_runs_every_cell_and_then_what_decides(pgpaces: Command) -> None:
-    words = ("--clients", "1,2", *GRID[4:], "--within", "6s")
+    words = ("--clients", "1,2", *GRID[4:], "--time-budget", "6s")
     done = pgpaces("sweep", "reporting", *words)
     assert done.code == 0, done.err
     assert "It took" in done.out

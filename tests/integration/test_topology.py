@@ -403,7 +403,7 @@ def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(
 
 
 def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
-    beside = ("--beside", "reader workload=select-only scale=1 node=standby1 rate=50/s")
+    beside = ("--background", "reader workload=select-only scale=1 node=standby1 rate=50/s")
     process = pgpaces.start("run", "select-only", *LAYOUT, *beside)
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 2)
@@ -543,7 +543,7 @@ def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) ->
         *words,
         "--json",
         "--fresh",
-        "--beside",
+        "--background",
         "reader workload=select-only scale=1 node=standby1 clients=1",
     )
     assert ended.code == 0, ended.err

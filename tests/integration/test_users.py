@@ -251,7 +251,7 @@ def test_their_starts_and_processes_are_factors(pgpaces: Command) -> None:
 def test_users_run_beside_scripts(pgpaces: Command, pg15: Postgres) -> None:
     words = ("run", "garden", "-T", "2s", "--warmup", "0", "--target", pg15.dsn("postgres"))
     beside = "garden/users clients=2 think_time=10ms"
-    answer = pgpaces(*words, "--beside", beside, "--json").json()
+    answer = pgpaces(*words, "--background", beside, "--json").json()
     assert adds_up(answer)
     assert answer["counts"]["failed"] == 0
-    assert "beside" in answer, json.dumps(list(answer))
+    assert "background" in answer, json.dumps(list(answer))

@@ -46,7 +46,7 @@ MADE = {
     "bulk": "run bulk-load -s 1 -t 3 -P 0",
     "users": "run {F}/users -c 2 -T 4s " + SHORT,
     "standbys": "run simple-update --standbys 1 -c 2 -T 5s "
-    f"--beside 'reporting node=standby1 rate=5/s latency_limit=100ms' {SHORT}",
+    f"--background 'reporting node=standby1 rate=5/s latency_limit=100ms' {SHORT}",
     "sweep": "sweep reporting -s 1 --name swept --clients 1,2,4 --rate-per-client 6/s -L 60ms"
     " --set work_mem=4MB,64MB --trials 2 -T 4s --warmup 1s -P 0",
     "scaling": "sweep select-only --name scaling --clients 1,2,3,4,6,8 --trials 3 -T 1s"

@@ -63,7 +63,7 @@ def test_workloads_at_the_same_time(asked: Any) -> None:
         "reader": {"workload": "select-only", "clients": 4, "limits": {"select-only": "9ms"}},
         "tpcb-like": {},
     }
-    found = dict(asked("simple-update", standbys=1, duration=7, beside=beside).background)
+    found = dict(asked("simple-update", standbys=1, duration=7, background=beside).background)
     assert list(found) == ["reporting", "reader", "tpcb-like"]
     reporting, reader = found["reporting"], found["reader"]
     assert (reporting.node, reporting.trial.load.rate) == ("standby1", 2.0)
@@ -80,10 +80,10 @@ def test_workloads_at_the_same_time(asked: Any) -> None:
         ({"pool_mode": "session"}, "needs --pool"),
         ({"pool_size": 2}, "needs --pool"),
         ({"pool": "pgpool", "pool_mode": "transaction"}, "pgpool has no pool mode"),
-        ({"beside": {"reporting": {"rate": [1, 2]}}}, "a run has one level of each"),
-        ({"beside": {"reporting": {"duration": 1}}}, "duration is of the whole trial"),
-        ({"beside": {"a b": {"rate": 1}}}, r"not beside\.NAME\.LEVEL"),
-        ({"beside": {"nosuch": {"rate": 1}}}, "nosuch"),
+        ({"background": {"reporting": {"rate": [1, 2]}}}, "a run has one level of each"),
+        ({"background": {"reporting": {"duration": 1}}}, "duration is of the whole trial"),
+        ({"background": {"a b": {"rate": 1}}}, r"not background\.NAME\.LEVEL"),
+        ({"background": {"nosuch": {"rate": 1}}}, "nosuch"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
@@ -100,7 +100,7 @@ def test_levels_of_pythons_values() -> None:
             "limits": {"by_fk1": 1.5},
             "set": {"jit": [True, False], "work_mem": "4MB"},
             "rate": None,
-            "beside": {"r": {"rate": [0.5, 2], "think_time": 0.25, "define": {"n": 1}}},
+            "background": {"r": {"rate": [0.5, 2], "think_time": 0.25, "define": {"n": 1}}},
         }
     )
     assert found == {
@@ -110,15 +110,15 @@ def test_levels_of_pythons_values() -> None:
         "latency_limit.by_fk1": ("1.5s",),
         "set.jit": ("true", "false"),
         "set.work_mem": ("4MB",),
-        "beside.r.rate": ("0.5", "2"),
-        "beside.r.think_time": ("0.25s",),
-        "beside.r.define.n": ("1",),
+        "background.r.rate": ("0.5", "2"),
+        "background.r.think_time": ("0.25s",),
+        "background.r.define.n": ("1",),
     }
 
 
 def test_a_workload_beside_another_that_is_no_mapping_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"beside\.reporting"):
-        pgpaces.run("simple-update", beside={"reporting": "1/s"})  # type: ignore[dict-item]
+    with pytest.raises(PlanError, match=r"background\.reporting"):
+        pgpaces.run("simple-update", background={"reporting": "1/s"})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_a_sweep_within_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("pgpaces.experiment.sweep.plan", planned)
     with pytest.raises(PlanError, match="enough"):
-        pgpaces.sweep("reporting", clients=[1, 2], warmup="2s", within="10min")
+        pgpaces.sweep("reporting", clients=[1, 2], warmup="2s", time_budget="10min")
     assert asked[0].goal == TimeBudget(600.0, 0.05, warmup_s=2.0)
     assert asked[0].experiment.design.trials == 1
     for more in ({"trials": 2}, {"quick": True}):
         with pytest.raises(PlanError, match="exclude each other"):
-            pgpaces.sweep("reporting", clients=[1, 2], within="10min", **more)
+            pgpaces.sweep("reporting", clients=[1, 2], time_budget="10min", **more)

@@ -48,7 +48,7 @@ def test_the_old_spelling_asks_for_the_same_and_names_the_new_one_once(
         (["load", " "], "the command is empty", "such as 'pgbench -i -s 10'"),
         (["load", "bulk-load"], "bulk-load is a workload", "`pgpaces run bulk-load`"),
         (["run", "--rows", "SELECT 1"], "--rows belongs to --command", "a workload has its own"),
-        (["run", "reporting", "--command", "true"], "--command is run instead", "--beside"),
+        (["run", "reporting", "--command", "true"], "--command is run instead", "--background"),
     ],
 )
 def test_what_is_no_command_is_refused(words: list[str], message: str, hint: str) -> None:

@@ -37,6 +37,11 @@ OLD = [
         "--script 'by_fk1@3 one_fk1,by_fk1'",
         f"--scripts is now --script; {ENDS}",
     ),
+    (
+        "--beside 'reporting rate=1,2'",
+        "--background 'reporting rate=1,2'",
+        f"--beside is now --background; {ENDS}",
+    ),
 ]
 
 

@@ -223,13 +223,13 @@ def test_a_workload_beside_another_runs_as_long_as_that() -> None:
 def test_a_node_that_is_not_there_is_refused_of_a_workload_beside_another() -> None:
     request = work().request
     given_beside = {"r": {"workload": "reporting", "node": "standby1"}}
-    with pytest.raises(PlanError, match="beside r: there is no node 'standby1'"):
+    with pytest.raises(PlanError, match="background r: there is no node 'standby1'"):
         check(replace(request, background=backgrounds(request, given_beside)))
 
 
 def test_what_is_wrong_beside_is_said_with_its_name() -> None:
     request = work().request
-    with pytest.raises(PlanError, match="beside r: --rate"):
+    with pytest.raises(PlanError, match="background r: --rate"):
         backgrounds(request, {"r": {"workload": "reporting", "rate": "fast"}})
 
 

@@ -309,7 +309,7 @@ def test_a_grid_of_names_has_charts_too() -> None:
 
 
 def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them() -> None:
-    plan = Design((Factor("beside.reporting.workload", ("none", "reporting")),))
+    plan = Design((Factor("background.reporting.workload", ("none", "reporting")),))
     found = [moved(made(Slot(1, Cell(())), 60), **dict(slot.cell.levels)) for slot in plan.slots()]
     page = gather(found, ABOUT, experiment(design=plan))
     _, bars = terminal(report_of(page), 60).split("missed, % of due")

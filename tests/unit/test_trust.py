@@ -461,7 +461,7 @@ class RunError(Exception):
 CALLS: dict[str, Callable[..., object]] = {
     "run": lambda made, **more: pgpaces.run(made, duration=1, **more),
     "run, a workload beside": lambda made, **more: pgpaces.run(
-        "select-only", beside={"b": {"workload": made, "clients": 1}}, **more
+        "select-only", background={"b": {"workload": made, "clients": 1}}, **more
     ),
     "run, tasks on its data": lambda made, **more: pgpaces.run(made, tasks=[print_it], **more),
     "sweep": lambda made, **more: pgpaces.sweep(made, clients=[1, 2], **more),
@@ -497,11 +497,11 @@ SHELL = "\\shell true\nSELECT 1;"
 NAMED = {
     "a script": ('files = ["evil.sql@2"]', ()),
     "a script beside": (
-        'workload = "select-only"\n[beside.b]\nworkload = "evil.sql"\nclients = 1',
+        'workload = "select-only"\n[background.b]\nworkload = "evil.sql"\nclients = 1',
         (),
     ),
     "typed": ("", ("-f", "evil.sql@2")),
-    "typed beside": ("", ("select-only", "--beside", "b workload=evil.sql clients=1")),
+    "typed beside": ("", ("select-only", "--background", "b workload=evil.sql clients=1")),
 }
 
 

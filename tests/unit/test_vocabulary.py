@@ -30,7 +30,7 @@ PROSE = {
     r"who(ever|so)\b|\bwho (has|is|was|does|wants|uses|asks|looks|knows|reads)": "name the subject",
     r"of ours|(of )?our own": "managed, of pgpaces",
     r"so (many|much|long(?! as)|near|little)\b(?! (that|as))": "N, a count, a duration: name it",
-    r"beside": "background workload, besides, next to, with",
+    r"beside\b": "background workload, besides, next to, with",
     r"behind(?! (a|an|the|one|its|another|this|that) (connection )?(pool|proxy|load))": "after",
     r"lanes|seats|warden|keeper|soundness|wishes": "see the vocabulary",
     r"foreseen|gone on with|is no whole number|has no good end|mind:": "see the vocabulary",

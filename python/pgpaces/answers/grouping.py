@@ -66,7 +66,7 @@ def _layout(trial: Trial) -> dict[str, str]:
     for component in components:
         if component.of:
             load = f"{component.workload}, {component.load_text} on {component.node}"
-            levels[f"beside.{component.of}"] = load
+            levels[f"background.{component.of}"] = load
     return levels
 
 

@@ -354,4 +354,5 @@ def as_json(summary: Summary) -> dict[str, Any]:
     """
     values: dict[str, Any] = plain(summary)
     values["counts"]["missed"] = summary.counts.missed
+    values["background"] = values.pop("beside")
     return values

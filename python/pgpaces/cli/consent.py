@@ -21,7 +21,7 @@ def of(params: Mapping[str, Any]) -> Consent:
     """The consent by a command's options. Scripts that these name need none."""
     typed = {file.rpartition("@")[0] or file for file in params["files"]} | set(params["files"])
     with contextlib.suppress(ValueError):  # unpaired quotes, which are reported when it is parsed
-        for word in (word for text in params["beside"] for word in shlex.split(text)):
+        for word in (word for text in params["background"] for word in shlex.split(text)):
             typed |= {word, *word.partition("=")[2].split(",")}
 
     def answer(question: Question) -> bool:

@@ -6,10 +6,12 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 from msgspec.structs import replace
 
 from pgpaces import draft as drafts
@@ -92,7 +94,7 @@ OF_WHAT: tuple[options.Decorator, ...] = (
         metavar="N",
         help="Seed for order, arrivals and parameters. [default: 1]",
     ),
-    *options.of_trial("beside", "target_node", "observe_command"),
+    *options.of_trial("background", "target_node", "observe_command"),
     *options.of("file", "from_database", "name"),
     *options.of("allow_alter_system", "restart_command", "price_per_hour"),
 )
@@ -113,7 +115,7 @@ HOW = (
 def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     """The experiment of file and options; None where neither names one.
 
-    params: of the command, with quick, missed, trials and within if it has them.
+    params: of the command, with quick, missed, trials and time_budget if it has them.
     """
     what = params["what"]
     _check_of_target(params)
@@ -122,7 +124,11 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
             raise PlanError("levels are given, but no workload", "name an experiment file or one")
         return None
     if what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
-        base = experiment_file.read(Path(what))
+        with warnings.catch_warnings(record=True) as renamed:
+            warnings.simplefilter("always")
+            base = experiment_file.read(Path(what))
+        for warning in renamed:
+            click.echo(f"warning: {what}: {warning.message}", err=True)
     else:
         base = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
     if params.get("quick"):
@@ -130,8 +136,8 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     targets = tuple(_target(text, params) for text in params["level_target"])
     if params.get("trials"):
         base = replace(base, trials=params["trials"], time_budget=None)
-    if params.get("within") is not None:
-        base = base.with_time_budget(params["within"])
+    if params.get("time_budget") is not None:
+        base = base.with_time_budget(params["time_budget"])
     base = base.with_levels(_levels(params, targets))
     by_name = {target.name: target for target in (*base.targets, *targets)}
     missed = params.get("missed")
@@ -173,7 +179,7 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
     if targets:
         by_name["target"] = tuple(target.name for target in targets)
     _families(by_name, params)
-    by_name |= levels.backgrounds(params["beside"])
+    by_name |= levels.backgrounds(params["background"])
     return by_name
 
 

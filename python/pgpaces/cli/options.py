@@ -100,10 +100,20 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it; each error has the context of its command."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, [self._current(word) for word in args])
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+
+    def _current(self, word: str) -> str:
+        """An argument; an earlier name of an option of this command becomes the current one."""
+        option, equals, value = word.partition("=")
+        name = table.RENAMED.get(option.removeprefix("--")) if option.startswith("--") else None
+        if name is None or name not in (each.name for each in self.params):
+            return word
+        now = f"--{name.replace('_', '-')}"
+        click.echo(f"warning: {option} is now {now}; {_UNTIL}", err=True)
+        return f"{now}{equals}{value}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The groups: all options of a short command, else the usual ones and the number left."""

@@ -36,7 +36,7 @@ Examples:
   pgpaces run sensor --variant log --clients 4 --dry-run
   pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
   pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
-  pgpaces run simple-update --standbys 1 --beside 'reporting node=standby1 rate=1/s'
+  pgpaces run simple-update --standbys 1 --background 'reporting node=standby1 rate=1/s'
   pgpaces run -f read.sql@9 -f write.sql --target postgresql://pi4/shop --rate 50
 """
 
@@ -81,7 +81,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     request = single.run_of(
         workload,
         options.values(params),
-        single.background_of(levels.backgrounds(params["beside"])),
+        single.background_of(levels.backgrounds(params["background"])),
         consent.of(params),
         params["host_file"],
         store=params["store_path"],
@@ -127,7 +127,7 @@ def _workload(params: Mapping[str, Any]) -> Workload:
         if name is not None or scripts:
             raise PlanError(
                 "--command is run instead of a workload or a --file",
-                "leave one of them out, or run the other one with --beside",
+                "leave one of them out, or run the other one with --background",
             )
         return of_command(params)
     for option, value in (("--input", params["inputs"]), ("--rows", params["rows"])):

@@ -28,7 +28,7 @@ Examples:
       --server-set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
   pgpaces sweep experiment.toml --dry-run
   pgpaces sweep experiment.toml --quick
-  pgpaces sweep experiment.toml --within 30min
+  pgpaces sweep experiment.toml --time-budget 30min
   pgpaces sweep --resume
   pgpaces sweep --new experiment.toml
   pgpaces sweep experiment.toml --server 15,18
@@ -39,7 +39,9 @@ Examples:
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(experiment_options.OF_WHAT)
 @options.options(
-    options.of("trials", "within", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES),
+    options.of(
+        "trials", "time_budget", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES
+    ),
     experiment_options.HOW,
 )
 def sweep(**params: Any) -> int:
@@ -110,12 +112,12 @@ def _experiment(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | N
 
 
 def _check_within(params: Mapping[str, Any]) -> None:
-    """Raises PlanError for --within together with a number of trials or --quick."""
+    """Raises PlanError for --time-budget together with a number of trials or --quick."""
     why = {"trials": "how many there are", "quick": "how short they are"}
     for name, what in why.items():
-        if params["within"] and params[name]:
+        if params["time_budget"] and params[name]:
             raise PlanError(
-                f"--{name} and --within exclude each other",
+                f"--{name} and --time-budget exclude each other",
                 f"a time budget places trials where they decide, which sets {what}: choose one",
             )
 
@@ -130,7 +132,7 @@ def _of_file(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check_unchanged(params: Mapping[str, Any]) -> None:
     """Raises PlanError for options that have no effect on a resumed experiment."""
-    for name in ("quick", "trials", "within", "seed", "missed", "name", "from_database"):
+    for name in ("quick", "trials", "time_budget", "seed", "missed", "name", "from_database"):
         if params[name] is not None and params[name] is not False:
             raise PlanError(
                 f"--{name.replace('_', '-')} does not change an experiment that is resumed",

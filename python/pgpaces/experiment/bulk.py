@@ -64,7 +64,7 @@ def check(workload: Workload, trial: TrialPlan) -> None:
         raise PlanError(
             f"workload {workload.name} is a command, and runs no scripts",
             "name the scripts' own workload, or run them as a background workload:"
-            " --beside FILE.sql",
+            " --background FILE.sql",
         )
     if trial.load.model != "closed" or trial.load.think != "none":
         raise PlanError(

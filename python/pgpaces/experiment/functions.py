@@ -43,7 +43,7 @@ def check(workload: Workload, trial: TrialPlan) -> None:
         raise PlanError(
             f"workload {workload.name} is Python users, and runs no scripts",
             "name the scripts' own workload, or run them as a background workload:"
-            " --beside FILE.sql",
+            " --background FILE.sql",
         )
     for name, usual in ONLY_OF_SCRIPTS.items():
         if name != "threads" and getattr(trial, name) != usual:

@@ -121,7 +121,7 @@ def backgrounds(
         try:
             requests.append((name, _background(main, name, dict(each), consent)))
         except PlanError as error:
-            raise PlanError(f"beside {name}: {error.message}", error.hint) from None
+            raise PlanError(f"background {name}: {error.message}", error.hint) from None
     return tuple(requests)
 
 
@@ -203,7 +203,7 @@ def check(request: Request) -> None:
         try:
             check(other)
         except PlanError as error:
-            raise PlanError(f"beside {name}: {error.message}", error.hint) from None
+            raise PlanError(f"background {name}: {error.message}", error.hint) from None
 
 
 def check_clients(clients: int, servers: int) -> None:

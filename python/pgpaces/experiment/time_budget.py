@@ -22,11 +22,11 @@ def ask(draft: Draft) -> tuple[Experiment, TimeBudget]:
     if "transactions" in draft.levels or any("transactions" in part for part in draft.extra):
         raise PlanError(
             "how long trials take that end by count is not known",
-            "give a duration, or leave both out: within chooses one",
+            "give a duration, or leave both out: the time budget chooses one",
         )
     if len(draft.levels.get("duration", ())) > 1 or any("duration" in e for e in draft.extra):
-        raise PlanError("within a time all trials are of one duration", "give one, or leave it out")
-    budget_s = duration_ns(draft.time_budget, "within") / SECOND_NS
+        raise PlanError("in a time budget trials are of one duration", "give one, or leave it out")
+    budget_s = duration_ns(draft.time_budget, "time_budget") / SECOND_NS
     trial = draft.levels.get("duration")
     warmups = [
         *draft.levels.get("warmup", ()),

@@ -14,7 +14,7 @@ from pgpaces.answer import Answer
 from pgpaces.design import Levels, Target
 from pgpaces.errors import PlanError
 from pgpaces.experiment import sweep as pipeline
-from pgpaces.experiment import time_budget
+from pgpaces.experiment import time_budget as time_budgets
 from pgpaces.experiment.listener import SweepListener
 from pgpaces.questions.sweep.lookup import page_of
 from pgpaces.questions.sweep.report import top
@@ -60,7 +60,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     what: str | Path,
     *,
     trials: int | None = None,
-    within: str | None = None,
+    time_budget: str | None = None,
     seed: int | None = None,
     name: str | None = None,
     exclude: Sequence[Mapping[str, Any]] = (),
@@ -78,19 +78,19 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
     option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
     as `define=...`, background workloads as in `pgpaces.run`, each option one level or a list.
-    targets: DSNs by the name that the levels of `target` use. within: a time budget of each
+    targets: DSNs by the name that the levels of `target` use. time_budget: of each
     machine, such as "30min", instead of `trials`. resume: the experiment to resume. trust: as for
     `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; trials that fail are counted
     by `missing`.
     """
     from pgpaces import host_file as costs
 
-    if within is not None and (trials is not None or quick):
+    if time_budget is not None and (trials is not None or quick):
         raise PlanError(
-            f"{'quick' if trials is None else 'trials'} and within exclude each other",
-            "within a time trials are run where they decide: choose one",
+            f"{'quick' if trials is None else 'trials'} and time_budget exclude each other",
+            "in a time budget trials are run where they decide: choose one",
         )
-    draft = experiment_file.drafted(what, levels, targets, quick=quick, within=within)
+    draft = experiment_file.drafted(what, levels, targets, quick=quick, time_budget=time_budget)
     if trials is not None:
         draft = replace(draft, trials=trials, time_budget=None)
     excluded: tuple[Levels, ...] = tuple(
@@ -107,7 +107,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     if draft.time_budget is None:
         experiment = draft.experiment(profiles.ready_made)
     else:
-        experiment, goal = time_budget.ask(draft)
+        experiment, goal = time_budgets.ask(draft)
     here = costs.find(host_file)
     order = pipeline.Order(
         experiment, store, resume=resumed, costs=here, goal=goal, consent=answer(trust)

@@ -187,7 +187,7 @@ def document(page: Page) -> dict[str, Any]:
             for each in page.statements
         ],
         "ratios": [_ratio(each) for each in page.ratios],
-        "beside": [_background(each) for each in page.background],
+        "background": [_background(each) for each in page.background],
         "plans": [_plan(plan, each) for plan in page.plans for each in plan.plans],
         "differences": [
             {

@@ -139,7 +139,7 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
         own = [component for component in components if component.of == name]
         nodes = ", ".join(dict.fromkeys(component.node for component in own))
         limit = duration_text(own[0].limit_ns) if own[0].limit_ns else "none"
-        yield f"beside it {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
+        yield f"background {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
 
 
 def places(digests: Sequence[Digest], disks: Sequence[DiskRow] = ()) -> tuple[ServerFacts, ...]:

@@ -168,7 +168,7 @@ def _comparisons(page: Page) -> Iterator[Section]:
     if page.background:
         note = "Background workloads of the cells above, each with a latency limit of its own."
         table = tables.background(page)
-        yield Section("beside", "At the same time", tables=(table,), note=note, rank="numbers")
+        yield Section("background", "At the same time", tables=(table,), note=note, rank="numbers")
     if page.costs and not page.searched:
         rank: Rank = "numbers" if len(page.costs) > 1 else "details"
         yield Section("costs", "What it costs", tables=(tables.costs(page),), rank=rank)

@@ -309,7 +309,7 @@ def background(page: Page) -> Table:
         )
         for each in page.background
     )
-    return Table("beside", "At the same time", columns, 1 + len(names), rows, spare=_SPARE)
+    return Table("background", "At the same time", columns, 1 + len(names), rows, spare=_SPARE)
 
 
 def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:

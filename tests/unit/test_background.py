@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tomllib
+import warnings
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,22 +36,22 @@ standbys = 1
 duration = "5s"
 node = { update = "primary" }
 
-[beside.reporting]
+[background.reporting]
 node = "standby1"
 rate = "2/s"
 latency_limit = { by_fk1 = "1s" }
 define = { hot = 3 }
 
-[beside.own]
+[background.own]
 workload = "./mine"
 
-[beside.script]
+[background.script]
 workload = "q.sql"
 
 [factors]
 pool = ["none", "pgbouncer"]
 
-[factors.beside.reporting]
+[factors.background.reporting]
 scale = [1, 2]
 """
 
@@ -66,25 +67,25 @@ def test_every_level_is_of_a_workload_or_of_the_whole_trial(name: str) -> None:
     }  # fmt: skip
     if name in shared:
         with pytest.raises(PlanError, match=f"{name} is of the whole trial"):
-            levels.check_name(f"beside.r.{name}")
+            levels.check_name(f"background.r.{name}")
     else:
-        levels.check_name(f"beside.r.{name}")
+        levels.check_name(f"background.r.{name}")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("beside.", "not beside.NAME.LEVEL"),
-        ("beside.r", "not beside.NAME.LEVEL"),
-        ("beside.r.", "not beside.NAME.LEVEL"),
-        ("beside..rate", "not beside.NAME.LEVEL"),
-        ("beside.a b.rate", "not beside.NAME.LEVEL"),
-        ("beside.é.rate", "not beside.NAME.LEVEL"),
-        (f"beside.{'n' * 64}.rate", "not beside.NAME.LEVEL"),
-        ("beside.r.set.work_mem", "of the whole trial"),
-        ("beside.r.beside.s.rate", "of the whole trial"),
-        ("beside.r.raet", "there is no factor 'raet'"),
-        ("beside.r.workload.x", "there is no factor 'workload.x'"),
+        ("background.", "not background.NAME.LEVEL"),
+        ("background.r", "not background.NAME.LEVEL"),
+        ("background.r.", "not background.NAME.LEVEL"),
+        ("background..rate", "not background.NAME.LEVEL"),
+        ("background.a b.rate", "not background.NAME.LEVEL"),
+        ("background.é.rate", "not background.NAME.LEVEL"),
+        (f"background.{'n' * 64}.rate", "not background.NAME.LEVEL"),
+        ("background.r.set.work_mem", "of the whole trial"),
+        ("background.r.background.s.rate", "of the whole trial"),
+        ("background.r.raet", "there is no factor 'raet'"),
+        ("background.r.workload.x", "there is no factor 'workload.x'"),
     ],
 )
 def test_what_cannot_be_said_beside_another_workload(name: str, said: str) -> None:
@@ -93,8 +94,8 @@ def test_what_cannot_be_said_beside_another_workload(name: str, said: str) -> No
 
 
 def test_levels_of_workloads_beside_another_are_told_apart() -> None:
-    given_levels = {"rate": "1/s", "beside.a.rate": "2/s", "beside.b.node.x": "any"}
-    asked = levels.options_of({**given_levels, "beside.a.workload": "reporting"}, {})
+    given_levels = {"rate": "1/s", "background.a.rate": "2/s", "background.b.node.x": "any"}
+    asked = levels.options_of({**given_levels, "background.a.workload": "reporting"}, {})
     assert asked.background == {
         "a": {"rate": "2/s", "workload": "reporting"},
         "b": {"node.x": "any"},
@@ -104,8 +105,8 @@ def test_levels_of_workloads_beside_another_are_told_apart() -> None:
 
 def test_a_level_without_a_workload_beside_it_is_compared_with_those_that_have_one() -> None:
     found = levels.background("bulk-load workload=none,bulk-load scale=10")
-    assert found["beside.bulk-load.workload"] == ("none", "bulk-load")
-    given_levels = {"beside.bulk-load.workload": "none", "beside.bulk-load.scale": "10"}
+    assert found["background.bulk-load.workload"] == ("none", "bulk-load")
+    given_levels = {"background.bulk-load.workload": "none", "background.bulk-load.scale": "10"}
     assert levels.options_of(given_levels, {}).background == {}
 
 
@@ -136,7 +137,7 @@ def test_a_level_without_a_workload_beside_it_is_compared_with_those_that_have_o
 def test_a_workload_beside_another_as_one_text(
     text: str, found: dict[str, tuple[str, ...]]
 ) -> None:
-    assert levels.background(text) == {f"beside.{name}": level for name, level in found.items()}
+    assert levels.background(text) == {f"background.{name}": level for name, level in found.items()}
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_characters="\\,\0"), max_size=8)
@@ -146,8 +147,8 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\\,\0"), max_siz
 def test_any_level_can_be_quoted(given_levels: dict[str, str]) -> None:
     words = [f"{name}={level}" for name, level in given_levels.items()]
     found = levels.background(shlex.join(["reporting", *words]))
-    expected = {f"beside.reporting.{k}": (v.strip(),) for k, v in given_levels.items()}
-    assert found == {"beside.reporting.workload": ("reporting",), **expected}
+    expected = {f"background.reporting.{k}": (v.strip(),) for k, v in given_levels.items()}
+    assert found == {"background.reporting.workload": ("reporting",), **expected}
 
 
 @pytest.mark.parametrize(
@@ -155,12 +156,12 @@ def test_any_level_can_be_quoted(given_levels: dict[str, str]) -> None:
     [
         ("", "names no workload"),
         ("   ", "names no workload"),
-        ("''", "not beside.NAME.LEVEL"),
+        ("''", "not background.NAME.LEVEL"),
         ("reporting 'rate", "No closing quotation"),
         ("reporting rate", "'rate' is not NAME=LEVEL"),
         ("reporting duration=1s", "duration is of the whole trial"),
         ("reporting raet=1", "there is no factor 'raet'"),
-        ("...", "not beside.NAME.LEVEL"),
+        ("...", "not background.NAME.LEVEL"),
     ],
 )
 def test_a_text_that_is_no_workload_beside_another_is_refused(text: str, said: str) -> None:
@@ -201,7 +202,7 @@ def test_tables_beside_in_a_file(tmp_path: Path) -> None:
     design = experiment_file.read(path).experiment().design
     assert [(f.name, f.levels) for f in design.factors] == [
         ("pool", ("none", "pgbouncer")),
-        ("beside.reporting.scale", ("1", "2")),
+        ("background.reporting.scale", ("1", "2")),
     ]
     asked = levels.options_of({**design.fixed, **dict(design.cells()[-1].levels)}, {})
     assert asked.background == {
@@ -243,7 +244,7 @@ def test_what_runs_beside_it_is_part_of_what_an_experiment_goes_on_with(tmp_path
         experiment = experiment_file.read(path).experiment()
         return sweep.plan(sweep.Order(experiment, tmp_path / "results.db")).workload_hash
 
-    beside_it = '[beside.q]\nworkload = "q.sql"\n'
+    beside_it = '[background.q]\nworkload = "q.sql"\n'
     alone, first = planned("", "SELECT 1;"), planned(beside_it, "SELECT 1;")
     assert planned(beside_it, "SELECT 1;") == first
     assert planned(beside_it, "SELECT 2;") != first
@@ -373,7 +374,7 @@ def test_the_page_says_what_the_layout_was_and_finds_no_difference_in_one_trial(
     asked = dict(found.options)
     assert asked["servers"] == "primary with 2 standbys"
     assert asked["clients at"].startswith("1 at primary, 1 at standby1")
-    assert asked["beside it reporting"] == "open, 4/s at standby1, standby2; latency limit 1s"
+    assert asked["background reporting"] == "open, 4/s at standby1, standby2; latency limit 1s"
     assert not found.differences
 
 
@@ -384,3 +385,30 @@ def test_where_the_clients_are_is_said() -> None:
     text = " ".join(value for part in shown.parts for _, value in part.facts)
     beside_it = "3 in the background (1 at standby1, 1 at standby2, 1 at primary)"
     assert f"open; 1 clients and {beside_it}, simple" in text
+
+
+def test_earlier_names_of_keys_and_keywords_are_read_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    earlier = FILE.replace("background", "beside") + "\n[[cells]]\n'beside.reporting.scale' = 1\n"
+    read = {}
+    for text in (earlier, earlier.replace("beside", "background")):
+        path.write_text("within = '1h'" + text if "beside" in text else "time_budget = '1h'" + text)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            read[text] = experiment_file.read(path)
+        told = {str(each.message).partition(";")[0] for each in caught}
+        assert told == (
+            {"'beside' is now 'background'", "'within' is now 'time_budget'"}
+            if "beside" in text
+            else set()
+        )
+    first, second = read.values()
+    assert first == second
+    with pytest.warns(FutureWarning, match="'beside' is now 'background'"):
+        assert options.current({"beside": 1}) == {"background": 1}
+
+
+def test_a_stored_experiment_keeps_the_names_of_its_levels() -> None:
+    stored = {"beside.reporting.workload": "reporting", "beside.reporting.rate": "2/s"}
+    assert levels.background_of(stored) == {"reporting": {"workload": "reporting", "rate": "2/s"}}
+    assert levels.options_of({"rate": "1/s", **stored}, {}).background
