@@ -31,7 +31,7 @@ impl Conninfo {
         filled.map(|(keyword, value)| (keyword.to_owned(), value.to_owned())).collect()
     }
 
-    /// What was ignored although somebody meant it.
+    /// Settings that were ignored although they have a purpose.
     #[getter]
     fn warnings(&self) -> Vec<String> {
         self.0.warnings.clone()
@@ -144,7 +144,7 @@ impl Run {
         Ok(Self { handle: run.handle(), run: Mutex::new(run), connect_ns, poll })
     }
 
-    /// Lets the load begin so many nanoseconds from now.
+    /// Starts the load `ahead_ns` nanoseconds from now.
     fn begin(&self, ahead_ns: u64) {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         run.begin(Duration::from_nanos(ahead_ns));

@@ -1,5 +1,5 @@
-//! Users that somebody else performs: functions of a program in another process. Here is when each
-//! of their actions is due and what became of it; by the same schedules and the same records as
+//! Virtual users in another process: functions of a program. This module says when each of their
+//! actions is due and counts its outcome; by the same schedules and the same records as
 //! those of clients. Pure: times come in. Batches go out as bytes, to a `Ledger` elsewhere.
 
 use crate::error::{Error, Kind, Result};
@@ -79,7 +79,7 @@ impl Actors {
     }
 
     /// What its `user`, free since then, does next; none where nothing more is due before `end`.
-    /// number: the next one that nobody has taken, of an open load.
+    /// number: the next one that is not taken, of an open load.
     pub fn next(&mut self, user: usize, since: Ns, end: Ns, number: u64) -> Option<Due> {
         let due = match &mut self.feed {
             Feed::Open { stream, .. } => stream.at(number).filter(|due| due.at < end),

@@ -19,7 +19,7 @@ impl Backlog {
     }
 
     /// The integral from where the last one ended until `end`, with what fell `due` and what was
-    /// `done` in between. What is told late counts from its beginning on.
+    /// `done` in between. What is reported late counts from its beginning on.
     pub fn integral(&mut self, due: Moments, done: Moments, end: Ns) -> Ns {
         let begin = std::mem::replace(&mut self.counted_to, end);
         let before = self.pending.saturating_mul(end - begin);

@@ -15,7 +15,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Nothing new falls due at `end` or later; so many clients take part.
+    /// Nothing new falls due at `end` or later; `clients` clients take part.
     #[must_use]
     pub fn new(end: Ns, clients: u32) -> Self {
         let (end, aborted) = (AtomicI64::new(end), AtomicBool::new(false));

@@ -10,7 +10,7 @@ use crate::script::random::Random;
 use crate::shape::Curve;
 use std::sync::Arc;
 
-/// What sets our own streams apart from pgbench's.
+/// What separates the engine's streams from pgbench's.
 const EXTRA: u64 = 0x7067_7061_6365_7300;
 
 /// All random streams of a run, drawn in pgbench's order from one seed.

@@ -33,7 +33,7 @@ pub struct Tally {
     pub service: Times,
     /// Of those that succeeded or failed, how many were tried more than once.
     pub retried: u64,
-    /// Their tries behind the first.
+    /// Their tries after the first.
     pub retries: u64,
 }
 
@@ -147,7 +147,7 @@ impl Downtime {
 }
 
 impl Summary {
-    /// A summary of the load of so many clients that begins at `start`.
+    /// A summary of the load of `clients` clients that begins at `start`.
     #[must_use]
     pub fn new(clients: u32, start: Ns) -> Self {
         let downtime = Downtime { clients, down: 0, counted_to: start };
@@ -276,9 +276,9 @@ fn grouped<'a, T: Grouped>(lists: impl Iterator<Item = &'a [T]>) -> BTreeMap<T::
         while let Some(first) = items.first() {
             let key = first.key();
             let others = items.iter().position(|item| !item.has(key));
-            let (run, behind) = items.split_at(others.unwrap_or(items.len()));
+            let (run, tail) = items.split_at(others.unwrap_or(items.len()));
             groups.entry(key).or_default().push(run);
-            items = behind;
+            items = tail;
         }
     }
     groups

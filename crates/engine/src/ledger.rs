@@ -1,6 +1,6 @@
-//! What a load owes, and what became of it: batches of whoever serves it in, one `Interval` a second
-//! out. What falls due is counted here from a copy of the schedule, so that it does not depend on
-//! anybody having served it. Pure.
+//! The due transactions of a load, and their outcomes: batches of workers or virtual users in, one
+//! `Interval` a second out. Due transactions are counted here from a copy of the schedule, so that
+//! they do not depend on being served. Pure.
 
 use crate::backlog::{Backlog, Moments};
 use crate::feeds::Streams;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The accounts of one load.
 pub struct Ledger {
     summary: Summary,
-    /// What falls due by a schedule; empty in a closed load, where those who serve it say it.
+    /// What falls due by a schedule; empty in a closed load, where the batches have it.
     due: Vec<Stream>,
     /// The one schedule of an open load as it was at the start.
     whole: Option<Stream>,
@@ -25,7 +25,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The accounts of so many clients whose load begins at `start`.
+    /// The counts of `clients` clients whose load begins at `start`.
     pub(crate) fn new(clients: u32, start: Ns, streams: Streams) -> Self {
         Self {
             summary: Summary::new(clients, start),
@@ -46,7 +46,7 @@ impl Ledger {
         interval
     }
 
-    /// The last second. What nobody took, or was given back, stays unfinished.
+    /// The last second. Transactions that were not taken, or given back, stay unfinished.
     pub fn last(&mut self, batches: &mut [Batch], end: Ns, taken: &Taken) -> Interval {
         let mut interval = self.until(end, batches, end);
         if let Some(stream) = self.whole.take() {
@@ -63,8 +63,8 @@ impl Ledger {
         interval
     }
 
-    /// What went down with who had taken it stays unfinished; to be said of the last second, and
-    /// only where somebody was lost: else it would hide what is not told.
+    /// Counts what lost virtual users had taken as unfinished; only in the last second, and only
+    /// where one was lost: otherwise it would hide missing reports.
     pub fn write_off(&mut self, last: &mut Interval) {
         let mut owed = 0;
         for ((second, script), count) in std::mem::take(&mut self.owed) {

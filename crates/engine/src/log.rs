@@ -1,5 +1,5 @@
 //! The log of every transaction in pgbench's format, one file a thread. Written from finished batches
-//! by whoever asks for intervals, never on the hot path.
+//! by the caller that asks for intervals, never on the hot path.
 //!
 //! A line is `client number latency_us script epoch_s us [lag_us] [retries]`; an aggregated one has
 //! sixteen columns: interval start, transactions, sum, sum of squares, minimum and maximum of
@@ -100,9 +100,9 @@ impl Log {
     pub(crate) fn begin(&mut self, origin: Instant, start: Ns) {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ahead = origin.saturating_duration_since(Instant::now());
-        let behind = Instant::now().saturating_duration_since(origin);
+        let elapsed = Instant::now().saturating_duration_since(origin);
         let nanoseconds = |d: std::time::Duration| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX);
-        let epoch = nanoseconds(wall) + nanoseconds(ahead) - nanoseconds(behind);
+        let epoch = nanoseconds(wall) + nanoseconds(ahead) - nanoseconds(elapsed);
         self.format.epoch = epoch;
         for sheet in &mut self.files {
             sheet.sums.start = (epoch + start).div_euclid(SECOND);

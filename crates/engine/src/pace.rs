@@ -2,7 +2,7 @@
 //! clock: times are nanoseconds relative to the start of the measured part of a trial.
 //!
 //! A schedule is a value that can be copied. Every worker holds a copy and only the number of
-//! the next transaction is shared, so who serves a transaction cannot change when it was due.
+//! the next transaction is shared, so the client that serves it cannot change its due time.
 //!
 //! ```text
 //! n  number of a transaction, from 0          r  rate, 1/ns             s  start of the load, ns
@@ -14,8 +14,8 @@
 //!   due(n) = t with M(t) = v(n)           where it has a shape
 //! ```
 //!
-//! Over any time from a to b so many transactions fall due as r (M(b) - M(a)) says: in the mean of
-//! Poisson arrivals, to less than one of even ones. `shape.rs` has M and its inverse.
+//! In any time from a to b, r (M(b) - M(a)) transactions fall due: as the mean of Poisson arrivals,
+//! to less than one of even ones. `shape.rs` has M and its inverse.
 
 use crate::script::random::Random;
 use crate::shape::Curve;
@@ -32,7 +32,7 @@ pub const SECOND: Ns = 1_000_000_000;
 /// How arrivals are spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Independent exponential gaps, as many users who do not know of each other.
+    /// Independent exponential gaps, as of many independent users.
     Poisson,
     /// Equal gaps.
     Even,
@@ -227,7 +227,7 @@ impl Stream {
         Self { schedule, choice, next: 0, count_max, ahead: None }
     }
 
-    /// The same stream from number `next` on, for somebody who has seen nothing of it.
+    /// The same stream from number `next` on, for a reader without its earlier part.
     ///
     /// `self` must be the stream as it was made, or have passed no number beyond `next`.
     #[must_use]
@@ -237,7 +237,7 @@ impl Stream {
         self
     }
 
-    /// Transaction `n`, none behind the last; `n` must not fall from call to call.
+    /// Transaction `n`, none after the last; `n` must not fall from call to call.
     pub fn at(&mut self, n: u64) -> Option<Due> {
         self.next = n + 1;
         (n < self.count_max).then(|| Due {
@@ -314,7 +314,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// The number of the next transaction that nobody has taken.
+    /// The number of the next transaction that is not taken.
     pub fn number(&self) -> u64 {
         self.next.load(Ordering::Acquire)
     }
@@ -325,7 +325,7 @@ impl Taken {
         Self { next: AtomicU64::new(number), ..Self::default() }
     }
 
-    /// What was taken is for whoever is free next.
+    /// Returns a transaction, for the next free client.
     pub fn give_back(&self, due: Due) {
         let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
         let place = returned.partition_point(|earlier| earlier.n < due.n);
@@ -348,7 +348,7 @@ impl Taken {
 /// Where a worker's clients get their next transaction from.
 #[derive(Debug)]
 pub enum Feed {
-    /// One stream for all clients of all workers; whoever is free first takes the next.
+    /// One stream for all clients of all workers; the first free client takes the next.
     Open {
         /// Shared by all workers.
         taken: Arc<Taken>,

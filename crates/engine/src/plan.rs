@@ -1,5 +1,5 @@
-//! What a run is asked to do, as values. `check` says what cannot be; everything behind it may
-//! rely on it.
+//! The plan of a run, as values. `check` rejects what cannot be; all later code may rely
+//! on it.
 
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Arrivals, Ns, Think};
@@ -142,9 +142,9 @@ pub struct Plan {
     pub connect_each: bool,
     /// Whether meta commands are timed as well.
     pub time_commands: bool,
-    /// Whether every failure and retry is told.
+    /// Whether to report every failure and retry.
     pub verbose: bool,
-    /// Whether notices and warnings of the server are told.
+    /// Whether to report notices and warnings of the server.
     pub notices: bool,
     /// Whether clients tell every step that they take.
     pub debug: bool,
@@ -258,7 +258,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What cannot be together with so many scripts, as a sentence.
+    /// What cannot be combined with this number of scripts, as a sentence.
     ///
     /// # Errors
     /// `Kind::Plan` where a script lacks the latency limit that something needs.
@@ -281,7 +281,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The latency limit of each of so many scripts; `NO_LIMIT` where it has none.
+    /// The latency limit of each of `scripts` scripts; `NO_LIMIT` where it has none.
     #[must_use]
     pub fn limits(&self, scripts: usize) -> Box<[Ns]> {
         let mut limits = vec![self.limit.unwrap_or(NO_LIMIT); scripts];

@@ -48,7 +48,7 @@ pub struct Outcome {
     pub idle: bool,
     /// Why it failed.
     pub sqlstate: SqlState,
-    /// Tries behind the first.
+    /// Tries after the first.
     pub retries: u32,
 }
 
@@ -175,7 +175,7 @@ pub struct Batch {
     pub connects: u32,
     /// Connections lost in this second.
     pub disconnects: u32,
-    /// When so many more clients were without the connection that they need.
+    /// When this number of further clients were without the connection that they need.
     pub down: Vec<(Ns, i32)>,
     /// Clients that got their connection back.
     pub outages: u32,

@@ -57,8 +57,8 @@ pub(crate) fn parse(out: &mut BytesMut, name: &str, sql: &Sql) -> Result<()> {
 pub(crate) struct Execution {
     /// Bind, up to its first parameter.
     bind: Box<[u8]>,
-    /// What stands behind the last, without and with the sync.
-    behind: Box<[u8]>,
+    /// What follows the last, without and with the sync.
+    tail: Box<[u8]>,
     synced: Box<[u8]>,
 }
 
@@ -76,16 +76,16 @@ impl Execution {
             .map_err(|_| std::io::Error::other("it has too many parameters"))?;
         // A parameter that is NULL is its length alone.
         let nulls = 4 * sql.parameters.len();
-        let mut behind = bind.split_off(bind.len() - FORMATS);
+        let mut tail = bind.split_off(bind.len() - FORMATS);
         bind.truncate(bind.len() - nulls);
         if describe {
-            frontend::describe(b'P', "", &mut behind)?;
+            frontend::describe(b'P', "", &mut tail)?;
         }
-        frontend::execute("", 0, &mut behind)?;
-        let mut synced = behind.clone();
+        frontend::execute("", 0, &mut tail)?;
+        let mut synced = tail.clone();
         frontend::sync(&mut synced);
         let boxed = |bytes: BytesMut| bytes.as_ref().into();
-        Ok(Self { bind: boxed(bind), behind: boxed(behind), synced: boxed(synced) })
+        Ok(Self { bind: boxed(bind), tail: boxed(tail), synced: boxed(synced) })
     }
 
     /// Writes it with the parameters; variables that are not set are NULL.
@@ -102,12 +102,12 @@ impl Execution {
             parameter(out, &variables.0[slot as usize])?;
         }
         set_length(out, start + 1, out.len() + FORMATS - start - 1)?;
-        out.extend_from_slice(if sync { &self.synced } else { &self.behind });
+        out.extend_from_slice(if sync { &self.synced } else { &self.tail });
         Ok(())
     }
 }
 
-/// Writes a parameter behind its length.
+/// Writes a parameter after its length.
 fn parameter(out: &mut BytesMut, variable: &Variable) -> Result<()> {
     match variable {
         Variable::Unset | Variable::Value(Value::Null) => out.put_i32(-1),

@@ -31,10 +31,10 @@ pub struct Route {
     pub tcp: TcpSettings,
 }
 
-/// How long connecting may take where nobody says.
+/// The default timeout of connecting.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a server may take to see off who leaves.
+/// How long a server may take to close a connection.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 const METHODS: [AuthMethod; 4] =
@@ -184,7 +184,7 @@ fn check_role(conninfo: &Conninfo, connection: &Connection) -> Result<()> {
         .with_hint("name a host that is, or drop target_session_attrs"))
 }
 
-/// Asks the server to cancel what a backend runs; nobody hears whether it did.
+/// Asks the server to cancel what a backend runs; the protocol has no answer to it.
 ///
 /// The request goes out in clear text as the protocol has it; where the server takes only TLS,
 /// the statement ends when the server notices that we are gone.
@@ -253,8 +253,8 @@ fn connect(address: &Address, timeout: Duration) -> Result<Box<dyn Socket>> {
     }
 }
 
-/// As `UnixStream::connect`, which would wait without end where nobody accepts and the queue of
-/// those who wait is full.
+/// As `UnixStream::connect`, which would wait without end where no process accepts and the
+/// listen queue is full.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
@@ -301,7 +301,7 @@ fn no_answer(address: &Address, error: &io::Error) -> Error {
     .with_hint("is the server running there, and does it accept connections from here?")
 }
 
-/// What a fault at login means for somebody who waits for the run to start.
+/// The error of the start of a run for a fault at login.
 #[must_use]
 pub fn error_of(fault: &Fault) -> Error {
     let sqlstate = fault.sqlstate();

@@ -272,7 +272,7 @@ impl Run {
         self.handle.clone()
     }
 
-    /// Asks the server to stop what nobody waits for any more; gives up after two seconds.
+    /// Asks the server to cancel the remaining statements; gives up after two seconds.
     fn cancel_abandoned(&mut self) {
         let begun = Instant::now();
         for (process, secret) in std::mem::take(&mut self.abandoned) {

@@ -6,7 +6,7 @@
 //! s     start of the load (warm-up included), ns       v     a time of the load at 1x, ns since s
 //!
 //!  m(t)                     m(t) is linear between the knots of the plan; before time 0, that is
-//!   2 |          ____       in the warm-up, it is m(0), and behind the end m(end).
+//!   2 |          ____       in the warm-up, it is m(0), and after the end m(end).
 //!     |         |    |
 //!   1 |    _____|    |      In a piece that begins at b with multiplier a and slope k:
 //!     |___/                   M(t) = M(b) + a (t - b) + k (t - b)^2 / 2
@@ -91,7 +91,7 @@ impl Curve {
         }
         let root = (multiplier * multiplier + 2.0 * slope * left).max(0.0).sqrt();
         let when = begin + 2.0 * left / (multiplier + root);
-        // What rounding puts behind the end of its piece would stand in front of the next one.
+        // What rounding puts after the end of its piece would precede the next one.
         self.pieces.get(self.at + 1).map_or(when, |next| when.min(next.begin))
     }
 }

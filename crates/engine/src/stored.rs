@@ -1,5 +1,5 @@
-//! Histograms as they are stored, read by somebody who does not trust the file: what is damaged is
-//! an error before anything is allocated for it, and what is not is merged and read by rank.
+//! Histograms as they are stored. Reading does not trust the file: damage is an error before
+//! anything is allocated for it; intact ones are merged and read by rank.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2Serializer};
@@ -10,7 +10,7 @@ const HEADER: usize = 40;
 /// The length of the payload is the only part of the header that differs.
 const LENGTH: std::ops::Range<usize> = 4..8;
 
-/// What every histogram of ours begins with, and how many counts one has.
+/// What every stored histogram begins with, and how many counts one has.
 static SHAPE: LazyLock<([u8; HEADER], usize)> = LazyLock::new(|| {
     let empty = empty();
     let mut bytes = Vec::new();
@@ -32,7 +32,7 @@ pub fn empty() -> Histogram<u64> {
 /// How many times an encoded histogram counts; empty bytes count none. Allocates nothing.
 ///
 /// # Errors
-/// What is wrong with it, where it is not one of ours.
+/// What is wrong with it, if it is not a stored histogram.
 pub fn count(encoded: &[u8]) -> Result<u64, String> {
     if encoded.is_empty() {
         return Ok(0);

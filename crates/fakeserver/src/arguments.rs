@@ -11,7 +11,7 @@ use pgpaces_fakeserver::{Address, Auth, Config, parse_ms};
 /// What the command line asks for.
 #[derive(Debug)]
 pub enum Invocation {
-    /// To be told what there is.
+    /// To print the options.
     Help,
     /// A server, and its control at this address.
     Serve(Box<Config>, Option<Address>),

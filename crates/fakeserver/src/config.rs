@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Where the server listens, or shall listen. Port 0 asks the system for a free port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A TCP address, on loopback unless somebody insists.
+    /// A TCP address, on loopback unless configured otherwise.
     Tcp(SocketAddr),
     /// The path of a unix socket. libpq looks for `DIRECTORY/.s.PGSQL.PORT`.
     Unix(PathBuf),
@@ -27,7 +27,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// How a client must prove who it is.
+/// How a client must authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Auth {
     /// Everybody comes in.

@@ -31,7 +31,7 @@ pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) desk: Desk,
     pub(crate) gate: Gate,
-    /// Cancel requests that nobody has carried out yet.
+    /// Cancel requests that are not carried out yet.
     pub(crate) cancels: Vec<CancelKey>,
     scratch: Vec<u8>,
     spare: Vec<u8>,

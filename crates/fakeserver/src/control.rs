@@ -68,7 +68,7 @@ impl Control {
         self.command(Command::Thaw)
     }
 
-    /// Stops listening: who connects is refused. Open connections stay.
+    /// Stops listening: new connections are refused. Open connections stay.
     pub fn refuse(&self) -> io::Result<()> {
         self.command(Command::Refuse)
     }
@@ -83,7 +83,7 @@ impl Control {
         self.command(Command::DropAll)
     }
 
-    /// Sets the service time that every statement has beside what its text asks for.
+    /// Sets the service time of every statement in addition to that of its text.
     pub fn set_delay(&self, delay: Duration) -> io::Result<()> {
         self.command(Command::Delay(delay))
     }

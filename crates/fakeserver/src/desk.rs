@@ -51,7 +51,7 @@ impl Desk {
         }
     }
 
-    /// Whether who comes now is served at once.
+    /// Whether a new statement is served at once.
     pub(crate) fn has_place(&self) -> bool {
         self.in_service.len() < self.places
     }

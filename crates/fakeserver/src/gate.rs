@@ -18,7 +18,7 @@ impl Gate {
         Self { windows, first_query: None, by_hand: false, shut: false }
     }
 
-    /// Whether it was shut when time was told last.
+    /// Whether it was shut at the last time.
     pub(crate) fn is_shut(&self) -> bool {
         self.shut
     }

@@ -1,4 +1,4 @@
-//! Writes JSON text. Knows no structure of ours, and does not read JSON.
+//! Writes JSON text. Knows no structures, and does not read JSON.
 
 use std::fmt::{Display, Write};
 

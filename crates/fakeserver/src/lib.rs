@@ -1,7 +1,7 @@
 //! A fake PostgreSQL server with exact service times.
 //!
-//! It speaks PostgreSQL's protocol 3.0 on loopback, on one thread for all connections. What a
-//! statement does and how long it takes is said in its text, so that tests and benchmarks know the
+//! It speaks PostgreSQL's protocol 3.0 on loopback, on one thread for all connections. The text of
+//! a statement says what it does and how long it takes, so that tests and benchmarks know the
 //! truth beforehand. It holds no data.
 //!
 //! ```no_run

@@ -26,7 +26,7 @@ impl Random {
         -mean * uniform.ln()
     }
 
-    /// Printable text of so many characters, for nonces.
+    /// Printable text of this number of characters, for nonces.
     pub(crate) fn text(&mut self, characters: usize) -> String {
         (0..characters).map(|_| char::from(b'a' + (self.bits() % 26) as u8)).collect()
     }

@@ -36,7 +36,7 @@ pub(crate) struct Reactor {
     free: Vec<usize>,
     /// Connections that used up their turn.
     unfinished: Vec<usize>,
-    /// Whether somebody waits to be accepted until a connection closes.
+    /// Whether a client waits to be accepted until a connection closes.
     is_short_of_files: bool,
     is_running: bool,
 }
@@ -70,7 +70,7 @@ impl Reactor {
         &self.address
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until it is stopped.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         while self.is_running {
@@ -180,7 +180,7 @@ impl Reactor {
         }
     }
 
-    /// Accepts whoever waits. Without a free file descriptor they wait until one is free.
+    /// Accepts waiting clients. Without a free file descriptor they wait until one is free.
     fn accept(&mut self) {
         while let Some(listener) = &self.listener {
             match listener.accept() {
@@ -262,7 +262,7 @@ impl Reactor {
     }
 }
 
-/// Whether accepting failed because of whoever came, so that the next one may be accepted.
+/// Whether accepting failed because of the client, so that the next one may be accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)

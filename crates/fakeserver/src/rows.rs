@@ -1,5 +1,5 @@
-//! Makes a long answer piece by piece: so many rows of one value of so many bytes. Knows no
-//! sockets; who calls it decides how much memory a piece takes.
+//! Makes a long answer piece by piece: a number of rows of one value of a given size. Knows no
+//! sockets; its caller decides how much memory a piece takes.
 
 /// The value's bytes, and the unit in which a value is copied.
 static FILLING: [u8; 16 * 1024] = [b'x'; 16 * 1024];

@@ -58,7 +58,7 @@ impl FakeServer {
         &self.control
     }
 
-    /// Waits until somebody stops it by its control; fails where its thread failed.
+    /// Waits until its control stops it; fails where its thread failed.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }

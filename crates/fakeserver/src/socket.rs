@@ -28,7 +28,7 @@ pub(crate) enum Stream {
 }
 
 impl Listener {
-    /// Listens at `address`. The path of a unix socket that nobody listens at is taken over.
+    /// Listens at `address`. The path of a unix socket without a listener is taken over.
     pub(crate) fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => {
@@ -72,7 +72,7 @@ impl Listener {
     }
 }
 
-/// Removes a socket that nobody listens at any more.
+/// Removes a socket without a listener.
 pub(crate) fn remove_abandoned(path: &Path) {
     let refused = std::os::unix::net::UnixStream::connect(path)
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
@@ -100,7 +100,7 @@ impl Stream {
         registry.register(self.source(), token, Interest::READABLE)
     }
 
-    /// Asks to be told of room for writing too, or no longer.
+    /// Requests events of room for writing too, or no longer.
     pub(crate) fn reregister(
         &mut self,
         registry: &Registry,

@@ -68,7 +68,7 @@ impl State {
         query
     }
 
-    /// What a session is told of the server when it starts.
+    /// What a session learns of the server at its start.
     pub(crate) fn settings(&self) -> [(&str, &str); 11] {
         [
             ("server_version", &self.config.server_version),

@@ -154,7 +154,7 @@ impl Runner {
         value.map_err(|reason| Reason::of(reason, "evaluation of meta-command failed"))
     }
 
-    /// Goes on behind a condition, or where it does not hold elsewhere.
+    /// Continues after a condition that holds, else at its next branch.
     fn branch(
         &mut self,
         condition: &Program,
@@ -387,7 +387,7 @@ fn amount_of(amount: Amount, variables: &Variables, names: &Names) -> Result<i64
     Ok(begin.map_or(i64::from(i32::MAX), |(value, _)| value.max(0)))
 }
 
-/// The integer that a text begins with, as C's `strtol` reads it, and what is behind it.
+/// The integer that a text begins with, as C's `strtol` reads it, and what follows it.
 fn leading_integer(text: &[u8]) -> Option<(i64, &[u8])> {
     let text = text.trim_ascii_start();
     let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! `runner` is all of it but the connection: `commands` runs the commands of a script, `results`
-//! stores rows in variables, `ending` decides what a failure means, `words` says it, `steps` tells
-//! what it does where somebody asked.
+//! stores rows in variables, `ending` decides what a failure means, `words` reports it, `steps`
+//! reports each step on request.
 
 mod commands;
 mod ending;
@@ -57,9 +57,9 @@ pub struct Shared {
     pub recover: bool,
     /// Whether meta commands are timed as well.
     pub time_commands: bool,
-    /// Whether every failure and retry is told.
+    /// Whether to report every failure and retry.
     pub verbose: bool,
-    /// Whether notices and warnings of the server are told.
+    /// Whether to report notices and warnings of the server.
     pub notices: bool,
     /// Whether clients tell every step that they take.
     pub debug: bool,
@@ -119,7 +119,7 @@ fn executions(scripts: &Scripts, protocol: Protocol, describe: bool) -> Vec<Exec
 pub enum State {
     /// It has no connection.
     Closed,
-    /// It is logging in, or running what every connection runs first; so many of those are done.
+    /// It is logging in, or running the first statements of a connection; the number of those done.
     Login(usize),
     /// It could start a transaction.
     Free,

@@ -111,16 +111,16 @@ impl Runner {
             return Err(malformed().into());
         }
         for column in &self.rows.columns {
-            let (length, behind) = rest.split_at_checked(4).ok_or_else(malformed)?;
+            let (length, tail) = rest.split_at_checked(4).ok_or_else(malformed)?;
             let length = i32::from_be_bytes(length.try_into().expect("four bytes"));
             let text = match usize::try_from(length) {
                 Ok(length) => {
-                    let (text, behind) = behind.split_at_checked(length).ok_or_else(malformed)?;
-                    rest = behind;
+                    let (text, tail) = tail.split_at_checked(length).ok_or_else(malformed)?;
+                    rest = tail;
                     Some(text)
                 }
                 Err(_) if length == -1 => {
-                    rest = behind;
+                    rest = tail;
                     None
                 }
                 Err(_) => return Err(malformed().into()),

@@ -62,7 +62,7 @@ pub(super) struct Runner {
     pub(super) random: Random,
     pub(super) prepared: Vec<bool>,
     pub(super) rows: Rows,
-    /// What expressions printed, until it is said.
+    /// What expressions printed, until it is reported.
     pub(super) debug: Vec<Value>,
     pub(super) transaction: Option<Transaction>,
     pub(super) outcome: Option<Outcome>,
@@ -236,7 +236,7 @@ impl Runner {
         });
     }
 
-    /// Sends a simple query of our own, or one that `Plan::check` has seen.
+    /// Sends a simple query of the engine, or one that `Plan::check` has seen.
     pub(super) fn query(&mut self, connection: &mut Connection, sql: &str) {
         frontend::query(sql, connection.buffer()).expect("checked for NUL");
         connection.keep_rows(false);

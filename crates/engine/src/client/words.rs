@@ -5,9 +5,9 @@ use crate::script::eval::Value;
 use crate::wire::ServerError;
 use std::fmt::Write as _;
 
-/// How much of a line of SQL is shown with an error, and how much of it at least behind the place.
+/// How much of a line of SQL is shown with an error, and how much of it at least after the place.
 const SHOWN: usize = 60;
-const SHOWN_BEHIND: usize = 10;
+const SHOWN_AFTER: usize = 10;
 
 /// An error of the server, or that a row could not be stored.
 pub(super) fn in_query(client: u32, at: &Transaction, query: u32, message: &str) -> String {
@@ -97,13 +97,13 @@ fn place(query: &str, position: usize) -> Option<String> {
     let line = 1 + characters[..at].iter().filter(|c| **c == '\n').count();
     let mut end =
         characters[at..].iter().position(is_end).map_or(characters.len(), |length| at + length);
-    let (mut before, mut behind) = ("", "");
+    let (mut before, mut after) = ("", "");
     if end - begin > SHOWN {
-        if begin + SHOWN >= at + SHOWN_BEHIND {
-            (end, behind) = (begin + SHOWN, "...");
+        if begin + SHOWN >= at + SHOWN_AFTER {
+            (end, after) = (begin + SHOWN, "...");
         } else {
-            if at + SHOWN_BEHIND < end {
-                (end, behind) = (at + SHOWN_BEHIND, "...");
+            if at + SHOWN_AFTER < end {
+                (end, after) = (at + SHOWN_AFTER, "...");
             }
             if end - begin > SHOWN {
                 (begin, before) = (end - SHOWN, "...");
@@ -114,7 +114,7 @@ fn place(query: &str, position: usize) -> Option<String> {
     let shown: String =
         characters[begin..end].iter().map(|c| if *c == '\t' { ' ' } else { *c }).collect();
     let caret = " ".repeat(head.chars().count() + at - begin);
-    Some(format!("\n{head}{shown}{behind}\n{caret}^"))
+    Some(format!("\n{head}{shown}{after}\n{caret}^"))
 }
 
 #[cfg(test)]

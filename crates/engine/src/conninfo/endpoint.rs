@@ -66,7 +66,7 @@ struct Slot {
 }
 
 /// Writes the default socket directory wherever neither host nor address is given, so that
-/// whoever reads the keywords connects to where we connect.
+/// other readers of the keywords connect to the same server.
 pub(super) fn fill_hosts(values: &mut Values, directory: &str) -> Result<()> {
     let mut slots = slots(values)?;
     let empty = |slot: &Slot| slot.host.is_empty() && slot.hostaddr.is_empty();

@@ -38,7 +38,7 @@ fn skip_spaces(source: &mut Source) {
     while source.next_if(|c| is_space(*c)).is_some() {}
 }
 
-/// The name, and the spaces behind it.
+/// The name, and the spaces after it.
 fn read_name(source: &mut Source) -> String {
     let mut name = String::new();
     while let Some(c) = source.next_if(|c| *c != '=' && !is_space(*c)) {
@@ -83,7 +83,7 @@ fn unterminated(name: &str) -> Error {
         .with_hint("close it with a single quote; a quote within the value is written \\'")
 }
 
-/// A stray word behind a password is most likely the rest of that password.
+/// A stray word after a password is most likely the rest of that password.
 fn conceal(
     after_secret: Option<&(&'static Keyword, String)>,
     otherwise: impl FnOnce() -> Error,

@@ -14,7 +14,7 @@ pub(super) struct Keyword {
     pub(super) name: &'static str,
     /// The environment variable that stands in for it; empty if there is none.
     variable: &'static str,
-    /// The value when nobody gives one; empty if there is none.
+    /// The default value; empty if there is none.
     default: &'static str,
     /// Never to be shown.
     pub(super) secret: bool,
@@ -156,7 +156,7 @@ impl Values {
         Ok(())
     }
 
-    /// Sets a value if nobody has yet.
+    /// Sets a value if there is none yet.
     pub(super) fn offer(&mut self, keyword: &'static Keyword, value: String) -> Result<()> {
         if self.0.contains_key(keyword.name) { Ok(()) } else { self.set(keyword, value) }
     }

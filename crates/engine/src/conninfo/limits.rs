@@ -1,5 +1,5 @@
-//! What libpq can do and this engine cannot. Demanding it is an error, so that nobody believes
-//! to have what is not there. To lift a limit, delete its lines here.
+//! What libpq can do and this engine cannot. Demanding it is an error, so that no user relies
+//! on a missing feature. To lift a limit, delete its lines here.
 
 use super::endpoint::Endpoint;
 use super::keywords::Values;

@@ -57,7 +57,7 @@ pub struct Conninfo {
     tls: tls::Tls,
     auth: auth::AuthPolicy,
     settings: Vec<(String, String)>,
-    /// What was ignored although somebody meant it, as sentences for the user.
+    /// Settings that were ignored although they have a purpose, as sentences for the user.
     pub warnings: Vec<String>,
 }
 

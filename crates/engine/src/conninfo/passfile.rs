@@ -1,5 +1,5 @@
 //! The password file: `~/.pgpass` with lines `host:port:database:user:password`. Knows nothing
-//! of connection strings; whom to look up is told by `Lookup`.
+//! of connection strings; `Lookup` says whom to look up.
 
 use std::path::Path;
 

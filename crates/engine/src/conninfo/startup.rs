@@ -1,4 +1,4 @@
-//! What the server is told about a session before it begins: user, database and settings.
+//! The startup parameters of a session: user, database and settings.
 //! Builds the list; the packet is made in `wire`.
 
 use super::Conninfo;

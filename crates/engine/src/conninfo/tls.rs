@@ -35,7 +35,7 @@ pub enum SslNegotiation {
     Direct,
 }
 
-/// Whether we show a certificate of ours.
+/// Whether to present a client certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SslCertMode {
     /// Never.
@@ -258,7 +258,7 @@ impl Conninfo {
         self.tls.negotiation
     }
 
-    /// Whether we show a certificate of ours.
+    /// Whether to present a client certificate.
     pub fn ssl_cert_mode(&self) -> SslCertMode {
         self.tls.cert_mode
     }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 const ENCODE: &str = "within a URI, write @ as %40, / as %2F, : as %3A, ? as %3F, % as %25 and a \
                       space as %20, above all in the password";
 
-/// What stands behind `postgresql://`, or `None` if the text is not a URI.
+/// What follows `postgresql://`, or `None` if the text is not a URI.
 pub(super) fn body(text: &str) -> Option<&str> {
     text.strip_prefix("postgresql://").or_else(|| text.strip_prefix("postgres://"))
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const MS: Ns = 1_000_000;
-/// Seconds of the wall clock at time 0, and nanoseconds behind them.
+/// Seconds of the wall clock at time 0, and the nanoseconds of its fraction.
 const EPOCH: i64 = 1_700_000_000;
 const BEHIND: i64 = 250 * MS;
 
@@ -237,7 +237,7 @@ fn a_sum_has_a_line_for_every_interval_also_an_empty_one_and_the_last() {
     let none = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
     let two = "2 6000 18000000 3000 3000 2000 2000000 1000 1000 0 0 0 0 0 0";
     let one = "1 3000 9000000 3000 3000 1000 1000000 1000 1000 0 0 0 0 0 0";
-    // 2.903 s behind an epoch of .25 is in the fourth second.
+    // 2.903 s after an epoch of .25 is in the fourth second.
     let expected =
         format!("1700000000 {two}\n1700000001 {none}\n1700000002 {none}\n1700000003 {one}\n");
     assert_eq!(folder.read(""), expected);

@@ -39,12 +39,12 @@ pub enum Ring {
     Demanded,
 }
 
-/// What the plan asks for, or what costs least with so many connections of a thread.
+/// The choice of the plan, or the cheapest one for this number of connections of a thread.
 #[must_use]
 pub fn choose(plan: &Plan, connections: usize) -> Ring {
     // Only clients without a pause complete together, so that a system call serves many. Where one
     // is served at a time io_uring saves nothing.
-    // And a connection for every transaction costs so much that waiting is nothing beside it.
+    // And a connection for every transaction costs far more than waiting.
     let is_busy = matches!(plan.load, Load::Closed { think: Think::None }) && !plan.connect_each;
     match plan.poll {
         Polling::Auto if is_busy && connections >= URING_FROM => Ring::Preferred,
@@ -53,9 +53,9 @@ pub fn choose(plan: &Plan, connections: usize) -> Ring {
     }
 }
 
-/// From so many connections of a thread on io_uring costs less. With fewer it has fewer system calls
-/// to save than it loses by how it wakes us: not by the synchronous wake-up of a socket's readers, so
-/// that the scheduler does not know that the server is about to wait, and puts us on another CPU.
+/// From this number of connections of a thread on, io_uring costs less. With fewer, it saves fewer
+/// system calls than it loses by its wake-ups: they are not the synchronous ones of a socket's
+/// readers, so the scheduler does not know that the server is about to wait, and uses another CPU.
 const URING_FROM: usize = 4;
 
 /// Why there is no ring, where one is demanded.

@@ -1,6 +1,6 @@
-//! The seam between the load and the world: one thread's sockets and its clock. `readiness` is
-//! the real one over epoll or kqueue, `uring` that over io_uring; tests put a server in virtual time
-//! behind it. `choice` says which of the real ones a run has.
+//! The interface of the load to the system: one thread's sockets and its clock. `readiness` is
+//! the real one over epoll or kqueue, `uring` that over io_uring; tests implement it by a server in
+//! virtual time. `choice` selects the real one of a run.
 
 pub mod choice;
 pub mod clock;
@@ -40,7 +40,7 @@ pub enum Received<'a> {
         bytes: &'a [u8],
         /// Whether to ask again before waiting.
         more: bool,
-        /// The time behind the receive.
+        /// The time after the receive.
         now: Ns,
     },
     /// Nothing yet.
@@ -97,7 +97,7 @@ pub trait Poll {
     fn shell_ended(&mut self) -> Option<(Token, u64, ShellEnd)>;
 }
 
-/// What the owner of a real one asks for beside the load.
+/// Operations of a real one other than those of the load.
 pub trait Backend: Poll {
     /// Ends a wait from another thread.
     fn waker(&self) -> Waker;

@@ -1,4 +1,4 @@
-//! Shell commands beside the load: each in a thread of its own, so that it holds up only the client
+//! Shell commands of scripts: each in its own thread, so that it delays only the client
 //! that waits for it.
 
 use super::{Token, Waker};

@@ -5,7 +5,7 @@ use super::{Action, Command};
 /// An `\if` that waits for its `\endif`.
 struct Open {
     /// The `\if` or last `\elif`, which goes to the next branch where its condition fails; none
-    /// behind `\else`.
+    /// after `\else`.
     undecided: Option<usize>,
     /// The branches that end before the next one begins.
     branches: Vec<usize>,

@@ -145,8 +145,8 @@ impl Scope<'_> {
     }
 }
 
-/// AND and OR behind their left side: where it decides, or is NULL, it is the value and the right
-/// side is jumped over.
+/// AND and OR after their left side: where it decides, or is NULL, it is the value and the right
+/// side is skipped.
 fn decide(
     deciding: bool,
     stack: &[Value],

@@ -1,5 +1,5 @@
-//! The grammar of expressions: operators wait on a stack of our own until their right side is
-//! complete, so neither long nor deep expressions can exhaust the machine's.
+//! The grammar of expressions: operators wait on an explicit stack until their right side is
+//! complete, so neither long nor deep expressions can exhaust the call stack.
 
 use super::Names;
 use super::eval::Value;
@@ -302,7 +302,7 @@ impl<'a> Parser<'a, '_> {
         Ok(Expect::Operator)
     }
 
-    /// Takes what may stand behind an operand.
+    /// Takes what may follow an operand.
     fn operator(&mut self, token: Token<'a>) -> Result<Expect, Fault> {
         match token {
             Token::End => self.end(),

@@ -182,7 +182,7 @@ fn extreme(function: Function, values: &[Value]) -> Result<Value, String> {
         let mut best = values[0].double()?;
         for value in &values[1..] {
             let next = value.double()?;
-            // Written so that what is not a number loses to what comes behind it.
+            // Written so that what is not a number loses to what follows it.
             let stays = if is_greatest { best > next } else { best < next };
             best = if stays { best } else { next };
         }

@@ -83,7 +83,7 @@ pub(super) struct Fault {
 #[derive(Debug, Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a [u8],
-    /// The offset of what comes next; behind the newline once the end was reported.
+    /// The offset of what comes next; after the newline once the end was reported.
     pub(super) at: usize,
     ended: bool,
 }

@@ -19,15 +19,15 @@ pub(super) enum Meta {
 /// A meta command that was read.
 pub(super) struct Read {
     start: usize,
-    /// The offset behind its line.
-    pub(super) behind: usize,
+    /// The offset after its line.
+    pub(super) after: usize,
     pub(super) meta: Result<Meta, Fault>,
 }
 
 impl Read {
     /// The command as it was written, without the end of its line.
     pub(super) fn source<'a>(&self, text: &'a [u8]) -> &'a [u8] {
-        let source = &text[self.start..self.behind];
+        let source = &text[self.start..self.after];
         let kept = source.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
         &source[..kept.map_or(0, |last| last + 1)]
     }
@@ -93,7 +93,7 @@ pub(super) fn read(text: &[u8], start: usize, names: &mut Names) -> Read {
             })
         }
     };
-    Read { start, behind: lexer.at, meta }
+    Read { start, after: lexer.at, meta }
 }
 
 type Result<T, E = (String, Place)> = std::result::Result<T, E>;

@@ -89,7 +89,7 @@ pub enum Action {
         /// The value.
         value: eval::Program,
     },
-    /// `\set` of what cannot be a variable's name: fails behind its expression.
+    /// `\set` of what cannot be a variable's name: fails after its expression.
     Misnamed {
         /// What it is called.
         variable: Slot,
@@ -110,10 +110,10 @@ pub enum Action {
         /// `\setshell`: where the integer on its first line goes.
         variable: Option<Slot>,
     },
-    /// `\if`: goes on behind it, or where the condition fails at command `otherwise`: the
+    /// `\if`: continues after it, or where the condition fails at command `otherwise`: the
     /// `\elif`, `\else` or `\endif` that belongs to it.
     If {
-        /// Whether to go on behind it.
+        /// Whether to continue after it.
         condition: eval::Program,
         /// The place of a command in the script.
         otherwise: u32,
@@ -121,7 +121,7 @@ pub enum Action {
     /// `\elif`. Reached from the command before it: goes to `end`. Reached because a condition
     /// failed: as `\if`.
     Elif {
-        /// Whether to go on behind it.
+        /// Whether to continue after it.
         condition: eval::Program,
         /// The place of the next branch.
         otherwise: u32,

@@ -28,7 +28,7 @@ pub(super) fn double_of_text(text: &[u8]) -> Option<f64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
-/// What is left behind blanks; `trim_ascii_start` does not know vertical tabs.
+/// The text after blanks; `trim_ascii_start` does not know vertical tabs.
 fn trim_start(text: &[u8]) -> &[u8] {
     let blanks = text.iter().take_while(|&&byte| is_space(byte)).count();
     &text[blanks..]
@@ -137,7 +137,7 @@ pub(super) fn write_double(value: f64, out: &mut impl BufMut) {
     write!(buffer, "{:.*e}", DIGITS - 1, value.abs()).expect("at most 21 bytes");
     let text = &buffer.bytes[..buffer.length];
     let exponent = exponent_of(&text[DIGITS + 2..]);
-    // The point behind the first digit is in the way of layout.
+    // The point after the first digit is in the way of layout.
     let mut digits = [0; DIGITS];
     digits[0] = text[0];
     digits[1..].copy_from_slice(&text[2..=DIGITS]);

@@ -107,8 +107,8 @@ impl Parser<'_> {
 
     fn sql(&mut self) -> End {
         let line = self.lines.at(self.at);
-        let (behind, end, text) = self.splitter.command(self.text, self.at);
-        self.at = behind;
+        let (after, end, text) = self.splitter.command(self.text, self.at);
+        self.at = after;
         if !text.is_empty() {
             let sql = substitute::sql(&text, self.statements, self.names);
             self.statements += 1;
@@ -122,7 +122,7 @@ impl Parser<'_> {
         let start = self.at - 1;
         let line = self.lines.at(start);
         let read = meta::read(self.text, start, self.names);
-        self.at = read.behind;
+        self.at = read.after;
         let text = read.source(self.text);
         let found = read.meta.map_err(|fault| {
             let error = error(fault.message(self.name, line, text));

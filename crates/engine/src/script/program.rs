@@ -6,7 +6,7 @@ use super::functions::{Function, Operator, call, operate};
 use super::value::Value;
 
 /// One operation. Operands are taken from the top of a stack of values, the result is put there.
-/// Jumps go forwards, by so many operations behind the next one.
+/// Jumps go forwards, by this number of operations after the next one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Op {
     /// Puts a constant.
@@ -15,7 +15,7 @@ pub(super) enum Op {
     Variable(Slot),
     /// An operator on two values.
     Operate(Operator),
-    /// A function on so many values.
+    /// A function of this number of values.
     Call(Function, u8),
     /// A function on more values than any may have: fails.
     TooMany(u32),
@@ -186,7 +186,7 @@ impl Builder {
         }
     }
 
-    /// Computes what stands at `left..right` behind what stands at `right..`.
+    /// Computes what is at `left..right` after what is at `right..`.
     pub(super) fn swap(&mut self, left: usize, right: usize) {
         self.ops[left..].rotate_left(right - left);
         if self.landed > left {

@@ -16,7 +16,7 @@ pub(super) enum End {
 }
 
 /// Splits a script into SQL commands. What is open at the backslash of a meta command is still
-/// open behind it.
+/// open after it.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     parentheses: usize,
@@ -61,7 +61,7 @@ impl Body {
 }
 
 impl Splitter {
-    /// Reads one command from offset `at`: the offset behind it, what ended it, and what is sent
+    /// Reads one command from offset `at`: the offset after it, what ended it, and what is sent
     /// of it, which is a copy only where something in it is left out.
     pub(super) fn command<'a>(
         &mut self,
@@ -103,7 +103,7 @@ impl Splitter {
         (text.len(), End::Script, joined(out, &text[copied..]))
     }
 
-    /// The offset behind the quoted text, comment, word or other byte at `at`.
+    /// The offset after the quoted text, comment, word or other byte at `at`.
     fn token(&mut self, text: &[u8], at: usize) -> usize {
         match text[at] {
             b'(' => self.parentheses += 1,
@@ -111,7 +111,7 @@ impl Splitter {
             b'\'' => return after_quote(text, at),
             b'"' => return after_pair(text, at),
             b':' if text.get(at + 1) == Some(&b':') => return at + 2,
-            // A variable; a dollar behind its name may begin a quote.
+            // A variable; a dollar after its name may begin a quote.
             b':' => return at + 1 + name_length(&text[at + 1..]),
             b'-' if text.get(at + 1) == Some(&b'-') => return after_line(text, at),
             b'/' if text.get(at + 1) == Some(&b'*') => return after_comment(text, at),
@@ -156,7 +156,7 @@ fn after_identifier(text: &[u8], at: usize) -> usize {
     length.map_or(text.len(), |length| at + length)
 }
 
-/// Behind digits, and the letters that stand behind them without a space.
+/// The offset after digits, and the letters that follow them without a space.
 fn after_number(text: &[u8], at: usize) -> usize {
     let digits = text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     match text.get(at + digits) {
@@ -196,7 +196,7 @@ fn after_escaping_quotes(text: &[u8], start: usize) -> usize {
 }
 
 /// The offset of a quote that continues the string which ends at `at`: at once (then it was a
-/// doubled quote), or behind white space with a line end in it.
+/// doubled quote), or after white space with a line end in it.
 fn continued_at(text: &[u8], mut at: usize) -> Option<usize> {
     if text.get(at) == Some(&b'\'') {
         return Some(at);
@@ -239,8 +239,8 @@ fn after_comment(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-/// Behind `$tag$ ... $tag$`; behind the dollar alone where no tag stands, with the digits and
-/// letters behind it where it is a parameter.
+/// The offset after `$tag$ ... $tag$`; after the dollar alone where there is no tag, with the
+/// digits and letters after it where it is a parameter.
 fn after_dollar(text: &[u8], start: usize) -> usize {
     let rest = &text[start + 1..];
     if rest.first().is_some_and(u8::is_ascii_digit) {

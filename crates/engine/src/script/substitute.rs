@@ -77,8 +77,8 @@ impl Sql {
             at = place.end;
             [Part::Text(text), Part::Variable(*slot)]
         });
-        let behind = self.places.last().map_or(0, |place| place.end);
-        before.chain(std::iter::once(Part::Text(&self.numbered[behind..])))
+        let end = self.places.last().map_or(0, |place| place.end);
+        before.chain(std::iter::once(Part::Text(&self.numbered[end..])))
     }
 
     /// The text as it was written.

@@ -199,10 +199,10 @@ pub fn value_of_text(text: &[u8]) -> Result<Value, Malformed> {
 /// Blanks, a sign and digits; nothing where something else stands among them.
 fn integer(text: &[u8]) -> Result<Option<i64>, Malformed> {
     let mut rest = text;
-    while let [blank, behind @ ..] = rest
+    while let [blank, tail @ ..] = rest
         && is_space(*blank)
     {
-        rest = behind;
+        rest = tail;
     }
     let digits = rest.strip_prefix(b"-").or_else(|| rest.strip_prefix(b"+")).unwrap_or(rest);
     if !digits.iter().all(u8::is_ascii_digit) {

@@ -1,4 +1,4 @@
-//! The login: which ways of proving who we are may be used, and each of them.
+//! The login: the allowed methods of authentication, and each of them.
 
 use super::Fault;
 use crate::conninfo::{AuthMethod, ChannelBinding};
@@ -50,8 +50,8 @@ pub(super) struct Login {
 }
 
 /// The most rounds of hashing that a server may ask for: 24 times PostgreSQL's default of 4096, and
-/// some 30 ms in which nobody else of our thread is served. The protocol has no limit: a server that
-/// asks for 2^31 would stand us still for ten minutes.
+/// some 30 ms in which no other client of the thread is served. The protocol has no limit: a server
+/// that asks for 2^31 would stop the thread for ten minutes.
 const ROUNDS_MAX: u64 = 100_000;
 
 const PLUS: &str = "SCRAM-SHA-256-PLUS";
@@ -148,7 +148,7 @@ impl Login {
         let has = |name: &str| offered.iter().any(|m| m == name);
         let wish = self.credentials.binding;
         if has(PLUS) && !self.encrypted {
-            // No server offers that by itself: somebody between us took the TLS away.
+            // No server offers that by itself: a program in between removed the TLS.
             return Err(Fault::Login(
                 "the server offers channel binding to TLS, but the connection has no TLS".into(),
             ));

@@ -1,5 +1,5 @@
 //! A connection to a server as a pure state machine: bytes in, events out, bytes to send in
-//! `outgoing`. TLS and the login are part of it; sockets and clocks are somebody else's.
+//! `outgoing`. TLS and the login are part of it; sockets and clocks are the caller's.
 //!
 //! Results are read and discarded: only the frames that decide something are ever held, and
 //! those are small, so memory stays bounded whatever the server sends.
@@ -171,7 +171,7 @@ impl Connection {
                 "the server answered an SSL request with '{}', neither S nor N",
                 other.escape_ascii()
             ))),
-            // Whatever it is, nobody knows who wrote it: it came before the encryption.
+            // Its author is unknown: it came before the encryption.
             _ => Err(Fault::Tls(
                 "the server sent more than one byte in answer to an SSL request".into(),
             )),

@@ -1,5 +1,5 @@
-//! The protocol behind the link: frames in, events out. Frames that carry rows, notices and
-//! completions are passed over without being held.
+//! The protocol above the link: frames in, events out. Frames with rows, notices and
+//! completions are skipped without a copy.
 
 use super::auth::Login;
 use super::messages::{header, named, negotiation, parse, read_error, read_key, read_parameter};
@@ -13,7 +13,7 @@ use postgres_protocol::message::frontend;
 const PARAMETERS_MAX: usize = 100;
 const PARAMETER_LENGTH_MAX: usize = 1024;
 
-/// The longest notice that is looked into, and the longest that is told.
+/// The longest notice that is parsed, and the longest that is reported.
 const NOTICE_MAX: usize = 1024;
 const NOTICE_TOLD_MAX: usize = 64 << 10;
 
@@ -50,11 +50,11 @@ pub enum Status {
 pub enum Event {
     /// Everything sent so far has been answered.
     Ready(Status),
-    /// The server wants rows to copy; it must be told that there are none.
+    /// The server wants rows to copy; the answer is that there are none.
     CopyIn,
     /// The server reports an error; `Ready` follows unless it is fatal.
     Failed(Box<ServerError>),
-    /// Where notices are told: a warning or a notice, which has the form of an error.
+    /// Where notices are reported: a warning or a notice, which has the form of an error.
     Notice(Box<ServerError>),
     /// While rows are kept: a result begins. Its row description is in `Connection::content`.
     Columns,
@@ -115,7 +115,7 @@ pub(super) struct Session {
     copying: bool,
     /// Whether rows are kept for the owner.
     pub(super) keeping: bool,
-    /// Whether notices are told to the owner.
+    /// Whether to report notices to the owner.
     pub(super) notices: bool,
     /// A statement was sent to be parsed, and the server has not said that it did.
     pub(super) parsing: bool,
@@ -124,8 +124,8 @@ pub(super) struct Session {
     /// How many results were complete since the owner last set it to 0.
     pub(super) results: u32,
     pub(super) cancel_key: Option<(i32, i32)>,
-    /// What the server said of its end. A crash and an immediate shutdown are told in a warning,
-    /// behind which the connection just closes.
+    /// The server's message about its end. A crash and an immediate shutdown send a warning,
+    /// after which the connection just closes.
     pub(super) farewell: Option<Box<ServerError>>,
     pub(super) parameters: Vec<(String, String)>,
 }
@@ -213,7 +213,7 @@ impl Session {
     }
 
     /// What a closer look would do with the usual answer, in a few steps for each frame: lets go
-    /// what decides nothing. The status, where the server is ready behind that.
+    /// what decides nothing. The status, where the server is ready after that.
     #[inline(always)]
     fn usual(&mut self, input: &mut &[u8]) -> Option<Status> {
         if self.keeping || self.parsing || !matches!(self.phase, Phase::Open) {
@@ -227,17 +227,17 @@ impl Session {
             && let Some(counts) = USUAL[usize::from(tag)]
             && let total = u32::from_be_bytes([a, b, c, d]) as usize + 1
             && total > 4
-            && let Some(behind) = rest.get(total..)
+            && let Some(tail) = rest.get(total..)
         {
             results = results.saturating_add(u32::from(counts));
-            rest = behind;
+            rest = tail;
         }
         (*input, self.results) = (rest, results);
-        let ([b'Z', 0, 0, 0, 5, status], behind) = rest.split_first_chunk()? else {
+        let ([b'Z', 0, 0, 0, 5, status], tail) = rest.split_first_chunk()? else {
             return None;
         };
         let status = status_of(*status)?;
-        *input = behind;
+        *input = tail;
         Some(status)
     }
 

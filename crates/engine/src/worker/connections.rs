@@ -1,6 +1,6 @@
 //! Connections come about, end and are made again.
 
-use super::{Alarm, BACKOFF, CONNECTING_MAX, Seat, Worker};
+use super::{Alarm, BACKOFF, CONNECTING_MAX, Slot, Worker};
 use crate::client::State;
 use crate::control::NEVER;
 use crate::error::{Error, Kind, Result};
@@ -18,17 +18,17 @@ impl<P: Poll> Worker<P> {
         let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
         let mut opened = 0;
         if self.setup.connect_each {
-            self.free = (0..self.seats.len()).map(|token| (token, 0)).collect();
+            self.free = (0..self.slots.len()).map(|token| (token, 0)).collect();
         }
         loop {
-            while self.free.len() < self.seats.len()
-                && opened < self.seats.len()
+            while self.free.len() < self.slots.len()
+                && opened < self.slots.len()
                 && opened - self.free.len() < CONNECTING_MAX
             {
                 self.open(opened)?;
                 opened += 1;
             }
-            if self.free.len() == self.seats.len() || self.setup.control.is_aborted() {
+            if self.free.len() == self.slots.len() || self.setup.control.is_aborted() {
                 return Ok(());
             }
             let now = self.poll.now();
@@ -52,10 +52,10 @@ impl<P: Poll> Worker<P> {
     /// A client is free since `since`: it has a connection again if it had none, and where every
     /// transaction has its own, that of the last one ends.
     pub(super) fn settle(&mut self, token: Token, since: Ns) {
-        let seat = &mut self.seats[token];
-        seat.is_new = false;
-        let opened = seat.opened.take();
-        if std::mem::take(&mut seat.attempts) > 0 {
+        let slot = &mut self.slots[token];
+        slot.is_new = false;
+        let opened = slot.opened.take();
+        if std::mem::take(&mut slot.attempts) > 0 {
             self.record.batch.connects += 1;
         } else if opened.is_none() {
             if self.setup.connect_each {
@@ -63,8 +63,8 @@ impl<P: Poll> Worker<P> {
             }
             return;
         }
-        seat.alarm = None;
-        if let Some(down_since) = seat.down_since.take() {
+        slot.alarm = None;
+        if let Some(down_since) = slot.down_since.take() {
             self.record.up(down_since, since);
         }
         let took = opened.map_or(0, |opened| since - opened);
@@ -73,7 +73,7 @@ impl<P: Poll> Worker<P> {
 
     /// Ends a connection.
     pub(super) fn hang_up(&mut self, token: Token) {
-        let client = &mut self.seats[token].client;
+        let client = &mut self.slots[token].client;
         client.hang_up();
         if let Some(connection) = client.connection()
             && let Ok(bytes) = connection.outgoing()
@@ -86,12 +86,12 @@ impl<P: Poll> Worker<P> {
 
     /// Begins a connection.
     pub(super) fn open(&mut self, token: Token) -> Result<()> {
-        if self.setup.connect_each && self.seats[token].opened.is_none() {
-            self.seats[token].opened = Some(self.poll.now());
+        if self.setup.connect_each && self.slots[token].opened.is_none() {
+            self.slots[token].opened = Some(self.poll.now());
         }
-        let seat = &mut self.seats[token];
-        seat.is_new = true;
-        seat.client.open();
+        let slot = &mut self.slots[token];
+        slot.is_new = true;
+        slot.client.open();
         match self.poll.connect(token, &self.setup.address) {
             Ok(()) => {
                 if self.running {
@@ -114,27 +114,27 @@ impl<P: Poll> Worker<P> {
     pub(super) fn lost(&mut self, token: Token, fault: &Fault) -> Result<()> {
         self.poll.close(token);
         let now = self.poll.now();
-        let seat = &mut self.seats[token];
+        let slot = &mut self.slots[token];
         if !self.running {
             return Err(crate::route::error_of(fault));
         }
-        let logging_in = matches!(seat.client.state(), State::Login(_));
-        let was_open = !logging_in && seat.client.state() != State::Closed;
+        let logging_in = matches!(slot.client.state(), State::Login(_));
+        let was_open = !logging_in && slot.client.state() != State::Closed;
         self.record.batch.disconnects += u32::from(was_open);
-        seat.shell = None;
+        slot.shell = None;
         // One that has done its part loses nothing.
-        let aborts = !self.setup.recover && !seat.done;
-        let down_since = *seat.down_since.get_or_insert_with(|| {
+        let aborts = !self.setup.recover && !slot.done;
+        let down_since = *slot.down_since.get_or_insert_with(|| {
             self.record.down(now);
             now
         });
         if aborts {
-            seat.client.say_lost(fault, &mut self.record);
+            slot.client.say_lost(fault, &mut self.record);
         }
-        seat.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
-        seat.alarm = None;
+        slot.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
+        slot.alarm = None;
         if aborts {
-            let message = format!("client {} lost its connection", seat.client.id());
+            let message = format!("client {} lost its connection", slot.client.id());
             return self.gone(token, now, Error::new(Kind::Aborted, message));
         }
         if !self.setup.recover {
@@ -146,8 +146,8 @@ impl<P: Poll> Worker<P> {
         // A run that ends by count would wait for this client for ever.
         let waited = now - down_since > self.setup.connect_timeout;
         if refused || (waited && self.setup.control.end() >= NEVER) {
-            seat.done = true;
-            seat.refused = true;
+            slot.done = true;
+            slot.refused = true;
             let note = format!("a client cannot log in again: {}", fault.message());
             self.record.batch.notes.push(note);
         } else {
@@ -162,7 +162,7 @@ impl<P: Poll> Worker<P> {
     fn leave_to_others(&mut self, token: Token) {
         self.free.retain(|(free, _)| *free != token);
         if matches!(self.feed, Feed::Open { .. })
-            && let Some(due) = self.seats[token].waiting.take()
+            && let Some(due) = self.slots[token].waiting.take()
         {
             self.give_back(due);
         }
@@ -171,23 +171,23 @@ impl<P: Poll> Worker<P> {
     /// A client gives up; it has said why.
     pub(super) fn abort(&mut self, token: Token, error: Error) -> Result<()> {
         let now = self.poll.now();
-        self.seats[token].client.aborted(now, &mut self.record);
+        self.slots[token].client.aborted(now, &mut self.record);
         self.hang_up(token);
         self.gone(token, now, error)
     }
 
     /// A client that gave up takes nothing more; the run ends with it, or without the last.
     fn gone(&mut self, token: Token, now: Ns, error: Error) -> Result<()> {
-        let seat = &mut self.seats[token];
-        seat.done = true;
-        seat.aborted = true;
-        seat.alarm = None;
-        seat.shell = None;
+        let slot = &mut self.slots[token];
+        slot.done = true;
+        slot.aborted = true;
+        slot.alarm = None;
+        slot.shell = None;
         self.record.batch.aborted += 1;
         self.leave_to_others(token);
         if self.setup.exit_on_abort {
             // All threads: the owner of the run hears of it only at the end of a second. The end
-            // first: who sees the abort must see no later end.
+            // first: a thread that sees the abort must see no later end.
             self.setup.control.end_at(now);
             self.setup.control.abort();
             return Err(error);
@@ -197,9 +197,9 @@ impl<P: Poll> Worker<P> {
     }
 
     fn retry(&mut self, token: Token) {
-        let seat = &mut self.seats[token];
-        let pause = BACKOFF.1.min(BACKOFF.0 << seat.attempts.min(20));
-        seat.attempts += 1;
+        let slot = &mut self.slots[token];
+        let pause = BACKOFF.1.min(BACKOFF.0 << slot.attempts.min(20));
+        slot.attempts += 1;
         let jittered = pause / 2 + self.setup.random.uniform(0, pause);
         let at = self.poll.now() + jittered;
         self.set_alarm(token, at, Alarm::Reconnect);
@@ -209,19 +209,19 @@ impl<P: Poll> Worker<P> {
     /// what is due last, and what that was to start, or where there is none, to the next free of
     /// any worker.
     fn give_back(&mut self, mut due: Due) {
-        let between = |s: &Seat| match s.client.state() {
+        let between = |s: &Slot| match s.client.state() {
             State::Free => true,
             State::Closed => self.setup.connect_each && !s.has_left() && s.attempts == 0,
             _ => false,
         };
-        let idle = |s: &Seat| between(s) && (s.done || s.waiting.is_some());
-        let until = |s: &Seat| s.waiting.map_or(Ns::MAX, |waiting| waiting.at);
-        let all = (0..self.seats.len()).filter(|&token| idle(&self.seats[token]));
-        if let Some(token) = all.max_by_key(|&token| until(&self.seats[token])) {
-            let seat = &mut self.seats[token];
-            if until(seat) > due.at {
-                seat.done = false;
-                let instead = seat.waiting.replace(due);
+        let idle = |s: &Slot| between(s) && (s.done || s.waiting.is_some());
+        let until = |s: &Slot| s.waiting.map_or(Ns::MAX, |waiting| waiting.at);
+        let all = (0..self.slots.len()).filter(|&token| idle(&self.slots[token]));
+        if let Some(token) = all.max_by_key(|&token| until(&self.slots[token])) {
+            let slot = &mut self.slots[token];
+            if until(slot) > due.at {
+                slot.done = false;
+                let instead = slot.waiting.replace(due);
                 self.set_alarm(token, due.at, Alarm::Due);
                 let Some(instead) = instead else { return };
                 due = instead;

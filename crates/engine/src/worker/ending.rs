@@ -9,11 +9,11 @@ use crate::record::{Class, Outcome};
 impl<P: Poll> Worker<P> {
     /// What was to start at `end` or later never falls due.
     pub(super) fn forget_after(&mut self, end: Ns) {
-        for seat in &mut self.seats {
-            if seat.waiting.is_some_and(|due| due.at >= end) {
-                seat.waiting = None;
-                seat.alarm = None;
-                seat.done = true;
+        for slot in &mut self.slots {
+            if slot.waiting.is_some_and(|due| due.at >= end) {
+                slot.waiting = None;
+                slot.alarm = None;
+                slot.done = true;
             }
         }
     }
@@ -23,34 +23,34 @@ impl<P: Poll> Worker<P> {
         let now = self.poll.now();
         let end = self.setup.control.end();
         let mut keys = Vec::new();
-        for token in 0..self.seats.len() {
-            let seat = &mut self.seats[token];
-            let id = seat.client.id();
-            if let Some(since) = seat.down_since {
+        for token in 0..self.slots.len() {
+            let slot = &mut self.slots[token];
+            let id = slot.client.id();
+            if let Some(since) = slot.down_since {
                 self.record.outlasted(since, now);
             }
-            if let Some(due) = seat.waiting.take().filter(|due| due.at < end)
+            if let Some(due) = slot.waiting.take().filter(|due| due.at < end)
                 && !matches!(self.feed, Feed::Closed { .. })
             {
                 self.record.put(Outcome::unsent(due, now, id, Class::Unfinished));
             }
-            if seat.client.is_in_transaction() {
-                keys.extend(seat.client.connection().and_then(|c| c.cancel_key()));
+            if slot.client.is_in_transaction() {
+                keys.extend(slot.client.connection().and_then(|c| c.cancel_key()));
             }
-            seat.client.abandon(now, &mut self.record);
+            slot.client.abandon(now, &mut self.record);
             self.hang_up(token);
         }
         self.leave_unfinished(now, end);
         keys
     }
 
-    /// What was due for these clients and nobody took.
+    /// Counts what was due for these clients and not taken.
     fn leave_unfinished(&mut self, now: Ns, end: Ns) {
         let record = &mut self.record;
         match &mut self.feed {
             Feed::Paced(streams) => {
-                for (seat, stream) in self.seats.iter().zip(streams) {
-                    let client = seat.client.id();
+                for (slot, stream) in self.slots.iter().zip(streams) {
+                    let client = slot.client.id();
                     stream.until(end, |due| {
                         record.put(Outcome::unsent(due, now, client, Class::Unfinished));
                     });

@@ -74,7 +74,7 @@ enum Alarm {
 }
 
 /// A client and what its thread knows about it.
-struct Seat {
+struct Slot {
     client: Client,
     /// What it will start when it is due.
     waiting: Option<Due>,
@@ -96,7 +96,7 @@ struct Seat {
     refused: bool,
 }
 
-impl Seat {
+impl Slot {
     /// Whether it takes no part any more though it might have something to do.
     fn has_left(&self) -> bool {
         self.aborted || self.refused
@@ -106,7 +106,7 @@ impl Seat {
 /// One thread's clients.
 pub struct Worker<P> {
     poll: P,
-    seats: Vec<Seat>,
+    slots: Vec<Slot>,
     setup: Setup,
     feed: Feed,
     record: Recorder,
@@ -126,7 +126,7 @@ pub struct Worker<P> {
 impl<P: Poll> Worker<P> {
     /// A worker whose clients get their transactions from `feed`.
     pub fn new(poll: P, setup: Setup, clients: Vec<Client>, feed: Feed) -> Self {
-        let seats = clients.into_iter().map(|client| Seat {
+        let slots = clients.into_iter().map(|client| Slot {
             client,
             waiting: None,
             alarm: None,
@@ -141,7 +141,7 @@ impl<P: Poll> Worker<P> {
         });
         Self {
             poll,
-            seats: seats.collect(),
+            slots: slots.collect(),
             record: Recorder::new(setup.number, 0),
             setup,
             feed,
@@ -207,20 +207,20 @@ impl<P: Poll> Worker<P> {
 
     /// Nothing more will fall due for anybody, and nothing is in flight.
     fn is_idle(&self) -> bool {
-        let idle = |seat: &Seat| seat.done && !seat.client.is_in_transaction();
-        self.seats.iter().all(idle)
+        let idle = |slot: &Slot| slot.done && !slot.client.is_in_transaction();
+        self.slots.iter().all(idle)
     }
 
     /// Ends its part of a run that ends by count. Where clients have left, what is due for them is
     /// counted until the last client of all threads is through.
     fn is_through(&mut self, now: Ns) -> bool {
         if !std::mem::replace(&mut self.through, true) {
-            let through = self.seats.iter().filter(|seat| !seat.aborted).count();
+            let through = self.slots.iter().filter(|slot| !slot.aborted).count();
             if through > 0 {
                 self.setup.control.clients_gone(u32::try_from(through).unwrap_or(0), now);
             }
         }
-        let left = self.seats.iter().any(Seat::has_left);
+        let left = self.slots.iter().any(Slot::has_left);
         !left || matches!(self.feed, Feed::Closed { .. })
     }
 
@@ -247,8 +247,8 @@ impl<P: Poll> Worker<P> {
             // What came before took its time.
             let now = self.poll.now();
             self.alarms.pop();
-            let seat = &mut self.seats[token];
-            let Some((_, alarm)) = seat.alarm.take_if(|(set_for, _)| *set_for == at) else {
+            let slot = &mut self.slots[token];
+            let Some((_, alarm)) = slot.alarm.take_if(|(set_for, _)| *set_for == at) else {
                 continue;
             };
             match alarm {
@@ -257,13 +257,13 @@ impl<P: Poll> Worker<P> {
                     self.lost(token, &Fault::lost("no answer to the login in time"))?;
                 }
                 Alarm::Wake => {
-                    let next = seat.client.wake(now, &mut self.record);
+                    let next = slot.client.wake(now, &mut self.record);
                     self.follow(token, next)?;
                 }
                 Alarm::Due => {
-                    let due = seat.waiting.take().expect("an alarm for what is due");
+                    let due = slot.waiting.take().expect("an alarm for what is due");
                     let end = self.setup.control.end();
-                    self.seats[token].waiting = Some(due);
+                    self.slots[token].waiting = Some(due);
                     self.next(token, Ns::MIN, now, end)?;
                 }
             }
@@ -272,7 +272,7 @@ impl<P: Poll> Worker<P> {
     }
 
     fn set_alarm(&mut self, token: Token, at: Ns, alarm: Alarm) {
-        self.seats[token].alarm = Some((at, alarm));
+        self.slots[token].alarm = Some((at, alarm));
         self.alarms.push(Reverse((at, token)));
     }
 
@@ -292,38 +292,38 @@ impl<P: Poll> Worker<P> {
     fn next(&mut self, token: Token, since: Ns, now: Ns, end: Ns) -> Result<()> {
         let is_closed_load = matches!(self.feed, Feed::Closed { .. });
         loop {
-            let kept = self.seats[token].waiting.take();
+            let kept = self.slots[token].waiting.take();
             let Some(mut due) = kept.or_else(|| self.feed.next(token, since, end)) else {
-                self.seats[token].done = true;
+                self.slots[token].done = true;
                 return Ok(());
             };
             if due.at > now {
-                self.seats[token].waiting = Some(due);
+                self.slots[token].waiting = Some(due);
                 self.set_alarm(token, due.at, Alarm::Due);
                 return Ok(());
             }
             let dropped = now >= end && self.setup.backlog == Backlog::Drop;
             if is_closed_load && dropped {
-                self.seats[token].done = true;
+                self.slots[token].done = true;
                 return Ok(());
             }
             let too_late = now - due.at > self.setup.limits[usize::from(due.script)];
             let skipped = too_late && self.setup.policy == Policy::Skip;
             if skipped || dropped {
                 let class = if skipped { Class::Skipped } else { Class::Unfinished };
-                let client = self.seats[token].client.id();
+                let client = self.slots[token].client.id();
                 self.record.put(Outcome::unsent(due, now, client, class));
                 continue;
             }
-            if self.seats[token].client.state() == State::Closed {
-                self.seats[token].waiting = Some(due);
+            if self.slots[token].client.state() == State::Closed {
+                self.slots[token].waiting = Some(due);
                 return self.open(token);
             }
             if is_closed_load && self.setup.connect_each {
                 // It is free when it is connected.
                 due.at = due.at.max(since);
                 if due.at >= end {
-                    self.seats[token].done = true;
+                    self.slots[token].done = true;
                     return Ok(());
                 }
             }
@@ -332,7 +332,7 @@ impl<P: Poll> Worker<P> {
                 count_due(&mut self.record.batch.due, due.at, due.script);
             }
             let idle = due.at > since;
-            let step = self.seats[token].client.start(due, now, idle, &mut self.record);
+            let step = self.slots[token].client.start(due, now, idle, &mut self.record);
             return match step {
                 Ok(Next::Server) => self.flush(token),
                 step => self.follow(token, step),
@@ -346,7 +346,7 @@ impl<P: Poll> Worker<P> {
             match step {
                 Ok(Next::Clock) => {
                     let now = self.poll.now();
-                    step = self.seats[token].client.wake(now, &mut self.record);
+                    step = self.slots[token].client.wake(now, &mut self.record);
                 }
                 Ok(Next::Server) => return self.flush(token),
                 Ok(Next::Wake(at)) => {
@@ -355,7 +355,7 @@ impl<P: Poll> Worker<P> {
                 }
                 Ok(Next::Shell(shell)) => {
                     let number = self.poll.shell(token, shell.line, shell.capture);
-                    self.seats[token].shell = Some(number);
+                    self.slots[token].shell = Some(number);
                     return self.flush_synced(token);
                 }
                 Ok(Next::Free(since)) => {
@@ -373,9 +373,9 @@ impl<P: Poll> Worker<P> {
     fn take_shells(&mut self) -> Result<()> {
         while let Some((token, number, end)) = self.poll.shell_ended() {
             // A client that lost its connection in the meantime does not wait any more.
-            if self.seats[token].shell.take_if(|waited| *waited == number).is_some() {
+            if self.slots[token].shell.take_if(|waited| *waited == number).is_some() {
                 let now = self.poll.now();
-                let step = self.seats[token].client.shell_ended(&end, now, &mut self.record);
+                let step = self.slots[token].client.shell_ended(&end, now, &mut self.record);
                 self.follow(token, step)?;
             }
         }
@@ -384,12 +384,12 @@ impl<P: Poll> Worker<P> {
 
     /// Sends what a pipeline has synced before its client waits for something else.
     fn flush_synced(&mut self, token: Token) -> Result<()> {
-        if self.seats[token].client.awaits_server() { self.flush(token) } else { Ok(()) }
+        if self.slots[token].client.awaits_server() { self.flush(token) } else { Ok(()) }
     }
 
     #[inline]
     fn flush(&mut self, token: Token) -> Result<()> {
-        let Some(connection) = self.seats[token].client.connection() else {
+        let Some(connection) = self.slots[token].client.connection() else {
             return Ok(());
         };
         let outgoing = match connection.outgoing() {
@@ -410,11 +410,11 @@ impl<P: Poll> Worker<P> {
     #[cold]
     fn not_sent(&mut self, token: Token, error: &std::io::Error) -> Result<()> {
         let fault = Fault::lost(&error.to_string());
-        if self.seats[token].client.state() == State::Login(0) {
+        if self.slots[token].client.state() == State::Login(0) {
             return self.lost(token, &fault);
         }
         self.read(token)?;
-        match self.seats[token].client.connection() {
+        match self.slots[token].client.connection() {
             Some(_) => self.lost(token, &fault),
             None => Ok(()),
         }
@@ -425,7 +425,7 @@ impl<P: Poll> Worker<P> {
         let mut ready = std::mem::take(&mut self.ready);
         self.poll.wait(until, precise, &mut ready).map_err(|e| system(&e))?;
         while let Some(token) = self.unread.pop_front() {
-            // Each once: a second visit would date what comes behind by this look at the clock.
+            // Each once: a second visit would date what follows by this clock reading.
             match ready.iter_mut().find(|found| found.token == token) {
                 Some(found) => found.readable = true,
                 None => ready.push(Ready { token, readable: true, writable: false }),
@@ -458,15 +458,15 @@ impl<P: Poll> Worker<P> {
                 Received::Closed(error) => return self.closed(token, error.as_ref()),
                 Received::Bytes { bytes, more, now } => {
                     let arrived = if turn == 0 { arrived.min(now) } else { now };
-                    let seat = &mut self.seats[token];
+                    let slot = &mut self.slots[token];
                     let at = Moment { arrived, now };
-                    (seat.client.receive(bytes, at, &mut self.record), more, now)
+                    (slot.client.receive(bytes, at, &mut self.record), more, now)
                 }
             };
             match step {
                 Ok(Next::Free(since)) if self.running => {
                     // The usual case: on to the next transaction without another turn.
-                    if self.seats[token].is_new || self.setup.connect_each {
+                    if self.slots[token].is_new || self.setup.connect_each {
                         self.settle(token, since);
                     }
                     self.next(token, since, now, self.setup.control.end())?;
@@ -484,7 +484,7 @@ impl<P: Poll> Worker<P> {
     /// The other side has closed a connection, or it broke.
     #[cold]
     fn closed(&mut self, token: Token, error: Option<&std::io::Error>) -> Result<()> {
-        let connection = self.seats[token].client.connection();
+        let connection = self.slots[token].client.connection();
         let said = connection.and_then(|connection| connection.farewell());
         let reason = said.unwrap_or_else(|| match error {
             None => Fault::lost("the server closed the connection"),

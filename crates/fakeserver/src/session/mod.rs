@@ -1,5 +1,5 @@
 //! One session: client messages in, server messages out. Pure: it reads no clock and touches no
-//! socket; how long a statement takes and when bytes are written is decided by who calls it.
+//! socket; how long a statement takes and when bytes are written is decided by its caller.
 //!
 //! ```text
 //! Opening -> LoggingIn -> Ready <-> CopyIn

@@ -61,7 +61,7 @@ impl Session {
         Ok(self.follow(applicant, verdict, turn))
     }
 
-    /// Handles a message of somebody who is not in yet.
+    /// Handles a message of a client before its login.
     pub(super) fn log_in(
         &mut self,
         frame: Frame<'_>,
@@ -147,7 +147,7 @@ fn denial(applicant: &Applicant, auth: Auth) -> Report {
     }
 }
 
-/// Why somebody with the right password is not let in all the same.
+/// Why a client with the right password is rejected all the same.
 fn objection(applicant: &Applicant, turn: &Turn<'_>) -> Option<Report> {
     let config = &turn.state.config;
     let Applicant { user, database, .. } = applicant;

@@ -12,7 +12,7 @@ const MOST_NOTICES: u32 = 10_000;
 /// Longest value of a row, as in PostgreSQL.
 const LONGEST_VALUE: usize = (1 << 30) - 1;
 
-/// What a statement does beside its usual answer.
+/// What a statement does in addition to its usual answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Effect {
     /// Service time; `None` is for ever.

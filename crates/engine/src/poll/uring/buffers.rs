@@ -63,7 +63,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Buffers for about so many connections.
+    /// Buffers for about this number of connections.
     pub(super) fn new(connections: usize) -> Self {
         let count = connections.saturating_mul(2).clamp(COUNT.0, COUNT.1).next_power_of_two();
         let entries = (count * size_of::<BufRingEntry>()).next_multiple_of(PAGE);
@@ -89,7 +89,7 @@ impl Buffers {
     }
 
     fn buffer(&self, number: u16) -> NonNull<u8> {
-        assert!(number < self.count, "a buffer of ours");
+        assert!(number < self.count, "a number of a buffer");
         let at = self.layout.size() - (usize::from(self.count) - usize::from(number)) * SIZE;
         // SAFETY: inside the memory, as the number is.
         unsafe { self.memory.add(at) }
@@ -132,7 +132,7 @@ impl Buffers {
         self.provide(part.number);
     }
 
-    /// Puts a part behind what came before.
+    /// Appends a part.
     #[expect(clippy::needless_pass_by_value, reason = "a part has one owner")]
     pub(super) fn push(&mut self, queue: &mut Queue, part: Part) {
         self.filled[usize::from(part.number)] = Filled { length: part.length, next: None };

@@ -55,7 +55,7 @@ struct Socket {
     /// It is among those that `wait` is to report.
     listed: bool,
     received: Queue,
-    /// Nothing comes behind what was received, for this reason.
+    /// Why nothing follows what was received.
     end: Option<Option<io::Error>>,
     /// Why a send failed.
     fault: Option<io::Error>,
@@ -63,7 +63,7 @@ struct Socket {
 
 /// The connections of a token, one after the other.
 #[derive(Default)]
-struct Seat {
+struct Slot {
     generation: u32,
     socket: Option<Socket>,
 }
@@ -71,7 +71,7 @@ struct Seat {
 /// One thread's sockets over completions.
 pub struct Uring {
     ring: Ring,
-    seats: Vec<Seat>,
+    slots: Vec<Slot>,
     /// The number of the submission that is being filled, and how many sends are in it.
     submission: u64,
     sends: u32,
@@ -92,7 +92,7 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// A poller for about so many connections, whose clock starts now. It stays in this thread.
+    /// A poller for about this number of connections. Its clock starts now; it stays in this thread.
     ///
     /// # Errors
     /// What the operating system reports: mostly that it has no io_uring for us.
@@ -104,7 +104,7 @@ impl Uring {
         };
         Ok(Self {
             ring,
-            seats: Vec::new(),
+            slots: Vec::new(),
             submission: 1,
             sends: 0,
             lent: None,
@@ -120,13 +120,13 @@ impl Uring {
     }
 
     fn socket(&mut self, token: Token) -> Option<&mut Socket> {
-        self.seats.get_mut(token)?.socket.as_mut()
+        self.slots.get_mut(token)?.socket.as_mut()
     }
 
     /// The connection that an operation was for, if it is still there.
     fn socket_of(&mut self, id: Id) -> Option<&mut Socket> {
-        let seat = self.seats.get_mut(id.token as Token)?;
-        if seat.generation == id.generation { seat.socket.as_mut() } else { None }
+        let slot = self.slots.get_mut(id.token as Token)?;
+        if slot.generation == id.generation { slot.socket.as_mut() } else { None }
     }
 
     fn list(&mut self, token: Token) {
@@ -142,8 +142,8 @@ impl Uring {
         while self.ring.buffers.free() > 0
             && let Some(token) = self.dry.pop()
         {
-            let Self { ring, seats, .. } = self;
-            if let Some(Seat { generation, socket: Some(socket) }) = seats.get_mut(token)
+            let Self { ring, slots, .. } = self;
+            if let Some(Slot { generation, socket: Some(socket) }) = slots.get_mut(token)
                 && socket.connected
                 && !socket.armed
                 && socket.end.is_none()
@@ -182,8 +182,8 @@ impl Uring {
             }
             Completion::Refused { id, result } => self.refused(id, result),
             Completion::Short { id, place } => {
-                let generation = self.seats[id.token as Token].generation;
-                match self.seats[id.token as Token].socket.as_ref() {
+                let generation = self.slots[id.token as Token].generation;
+                match self.slots[id.token as Token].socket.as_ref() {
                     Some(socket) if generation == id.generation => {
                         self.ring.resume(socket.stream.as_fd(), place);
                     }
@@ -212,9 +212,9 @@ impl Uring {
     }
 
     fn received(&mut self, id: Id, part: Option<Part>, error: Option<Errno>, armed: bool) {
-        let Self { ring, seats, dry, .. } = self;
-        let seat = seats.get_mut(id.token as Token).filter(|seat| seat.generation == id.generation);
-        let Some(socket) = seat.and_then(|seat| seat.socket.as_mut()) else {
+        let Self { ring, slots, dry, .. } = self;
+        let slot = slots.get_mut(id.token as Token).filter(|slot| slot.generation == id.generation);
+        let Some(socket) = slot.and_then(|slot| slot.socket.as_mut()) else {
             part.into_iter().for_each(|part| ring.buffers.give_back(part));
             return;
         };
@@ -238,9 +238,9 @@ impl Uring {
 
     /// A socket did not take a send whole while it was submitted.
     fn refused(&mut self, id: Id, result: Result<usize, Errno>) {
-        let Self { ring, seats, submission, .. } = self;
-        let seat = seats.get_mut(id.token as Token).filter(|seat| seat.generation == id.generation);
-        let Some(socket) = seat.and_then(|seat| seat.socket.as_mut()) else { return };
+        let Self { ring, slots, submission, .. } = self;
+        let slot = slots.get_mut(id.token as Token).filter(|slot| slot.generation == id.generation);
+        let Some(socket) = slot.and_then(|slot| slot.socket.as_mut()) else { return };
         let Sending::In { submission: at, start, length } = socket.sending else { return };
         debug_assert_eq!(at, *submission, "a refusal is known when its submission is");
         match result {
@@ -255,9 +255,9 @@ impl Uring {
 
     /// Tells the worker what it can do.
     fn report(&mut self, ready: &mut Vec<Ready>) {
-        let Self { seats, listed, crowded, submission, .. } = self;
+        let Self { slots, listed, crowded, submission, .. } = self;
         for token in crowded.drain(..) {
-            let socket = seats.get_mut(token).and_then(|seat| seat.socket.as_mut());
+            let socket = slots.get_mut(token).and_then(|slot| slot.socket.as_mut());
             if let Some(socket) = socket.filter(|s| s.wanted && s.sending.is_free(*submission)) {
                 socket.wanted = false;
                 socket.writable = true;
@@ -267,7 +267,7 @@ impl Uring {
             }
         }
         for token in listed.drain(..) {
-            let Some(socket) = seats.get_mut(token).and_then(|seat| seat.socket.as_mut()) else {
+            let Some(socket) = slots.get_mut(token).and_then(|slot| slot.socket.as_mut()) else {
                 continue;
             };
             socket.listed = false;
@@ -374,28 +374,28 @@ impl Poll for Uring {
 
     fn connect(&mut self, token: Token, address: &Address) -> io::Result<()> {
         let stream = begin(address, self.tcp.as_ref())?;
-        if self.seats.len() <= token {
-            self.seats.resize_with(token + 1, Seat::default);
+        if self.slots.len() <= token {
+            self.slots.resize_with(token + 1, Slot::default);
         }
         self.close(token);
         let stands = matches!(stream, Stream::Unix(_));
-        let seat = &mut self.seats[token];
-        let socket = seat.socket.insert(Socket::new(stream));
+        let slot = &mut self.slots[token];
+        let socket = slot.socket.insert(Socket::new(stream));
         if stands {
             socket.writable = true;
             self.list(token);
         } else {
-            self.ring.connected(socket.stream.as_fd(), id(token, seat.generation));
+            self.ring.connected(socket.stream.as_fd(), id(token, slot.generation));
         }
         Ok(())
     }
 
     fn receive(&mut self, token: Token) -> Received<'_> {
-        let Self { ring, seats, lent, .. } = self;
+        let Self { ring, slots, lent, .. } = self;
         if let Some(part) = lent.take() {
             ring.buffers.give_back(part);
         }
-        let Some(socket) = seats.get_mut(token).and_then(|seat| seat.socket.as_mut()) else {
+        let Some(socket) = slots.get_mut(token).and_then(|slot| slot.socket.as_mut()) else {
             return Received::Nothing;
         };
         let Some(part) = ring.buffers.pop(&mut socket.received) else {
@@ -412,8 +412,8 @@ impl Poll for Uring {
             self.ring.submit()?;
             self.reap()?;
         }
-        let Self { ring, seats, submission, crowded, .. } = self;
-        let Some(Seat { generation, socket: Some(socket) }) = seats.get_mut(token) else {
+        let Self { ring, slots, submission, crowded, .. } = self;
+        let Some(Slot { generation, socket: Some(socket) }) = slots.get_mut(token) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let id = id(token, *generation);
@@ -443,10 +443,10 @@ impl Poll for Uring {
     }
 
     fn close(&mut self, token: Token) {
-        let Self { ring, seats, .. } = self;
-        let Some(seat) = seats.get_mut(token) else { return };
-        let Some(mut socket) = seat.socket.take() else { return };
-        seat.generation = seat.generation.wrapping_add(1);
+        let Self { ring, slots, .. } = self;
+        let Some(slot) = slots.get_mut(token) else { return };
+        let Some(mut socket) = slot.socket.take() else { return };
+        slot.generation = slot.generation.wrapping_add(1);
         while let Some(part) = ring.buffers.pop(&mut socket.received) {
             ring.buffers.give_back(part);
         }

@@ -73,7 +73,7 @@ fn id_of(mark: u64) -> Id {
 pub(super) enum Completion {
     /// Bytes came, or their end (none), or an error; `armed`: more will come without asking.
     Received { id: Id, part: Option<Part>, error: Option<Errno>, armed: bool },
-    /// The socket did not take this send as a whole: so much of it, or an error.
+    /// The socket did not take the whole send: the bytes that it took, or an error.
     Refused { id: Id, result: Result<usize, Errno> },
     /// What was left of a refused send is sent, or an error.
     Sent { id: Id, error: Option<Errno> },
@@ -98,7 +98,7 @@ pub(super) struct Ring {
     io: IoUring,
     pub buffers: Buffers,
     /// The sends between two submissions. Each is tried during its submission and never later, so
-    /// that all of it is free again behind that.
+    /// that all of it is free again afterwards.
     sends: Vec<u8>,
     rests: Vec<Rest>,
     /// Operations that the kernel still has, and that will tell of their end.
@@ -107,7 +107,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring for about so many connections; `waker` is an eventfd.
+    /// A ring for about this number of connections; `waker` is an eventfd.
     pub(super) fn new(connections: usize, waker: OwnedFd) -> io::Result<Self> {
         let completions = u32::try_from(connections.saturating_mul(4)).unwrap_or(u32::MAX);
         let io = IoUring::builder()
@@ -219,7 +219,7 @@ impl Ring {
         self.rests[place].id = None;
     }
 
-    /// Ends what is in flight on a socket and closes it, behind what is queued.
+    /// Cancels what is in flight on a socket and closes it, after what is queued.
     pub(super) fn close(&mut self, socket: OwnedFd) {
         let socket = Fd(socket.into_raw_fd());
         let silent = mark(Kind::Silent, NOBODY);
@@ -236,7 +236,7 @@ impl Ring {
         self.taken(self.io.submit())
     }
 
-    /// Gives the kernel what is queued and waits until something completes, at most so long.
+    /// Submits what is queued and waits for a completion, at most until the timeout.
     pub(super) fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         let time = Timespec::from(at_most);
         let arguments = SubmitArgs::new().timespec(&time);

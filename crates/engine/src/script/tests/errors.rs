@@ -1,4 +1,4 @@
-//! What is wrong with a script is said in pgbench's words.
+//! Errors of scripts have pgbench's messages.
 
 use super::parse;
 

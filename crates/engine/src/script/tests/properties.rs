@@ -96,10 +96,10 @@ proptest! {
         let mut splitter = Splitter::default();
         let (mut out, mut at) = (Vec::new(), 0);
         loop {
-            let (behind, end, sent) = splitter.command(&text, at);
+            let (after, end, sent) = splitter.command(&text, at);
             out.extend_from_slice(&sent);
-            prop_assert!(behind > at || end == End::Script);
-            at = behind;
+            prop_assert!(after > at || end == End::Script);
+            at = after;
             if end == End::Script {
                 break;
             }
