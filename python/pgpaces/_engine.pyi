@@ -36,7 +36,7 @@ class Conninfo:
 
     @property
     def warnings(self) -> list[str]:
-        """Settings that were ignored although they have a purpose (a readable password file, ...)."""
+        """Settings that were ignored despite their purpose (a readable password file, ...)."""
 
     def password(self) -> str | None:
         """The password of the first host, also from the password file."""

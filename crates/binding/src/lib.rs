@@ -31,7 +31,7 @@ impl Conninfo {
         filled.map(|(keyword, value)| (keyword.to_owned(), value.to_owned())).collect()
     }
 
-    /// Settings that were ignored although they have a purpose.
+    /// Settings that were ignored despite their purpose.
     #[getter]
     fn warnings(&self) -> Vec<String> {
         self.0.warnings.clone()

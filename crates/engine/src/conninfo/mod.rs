@@ -57,7 +57,7 @@ pub struct Conninfo {
     tls: tls::Tls,
     auth: auth::AuthPolicy,
     settings: Vec<(String, String)>,
-    /// Settings that were ignored although they have a purpose, as sentences for the user.
+    /// Settings that were ignored despite their purpose, as sentences for the user.
     pub warnings: Vec<String>,
 }
 
