@@ -518,7 +518,7 @@ def test_a_server_that_is_no_standby_of_the_target_is_refused(
     cluster: Cluster, pg15: Postgres
 ) -> None:
     for found in (cluster.access(cluster.primary), access_to(pg15)):
-        with pytest.raises(PlanError, match="standby1 is no standby"):
+        with pytest.raises(PlanError, match="standby1 is not a standby"):
             streaming.wait_for_standbys(
                 cluster.access(cluster.primary), {"standby1": found}, lambda _: None, lambda: None
             )
