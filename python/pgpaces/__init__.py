@@ -6,9 +6,9 @@ run.missed, run.latency.p99
 sweep = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, latency_limit="500ms")
 sweep.answer, sweep.frame(), sweep.plot()
 better = pgpaces.compare("variant=triggers", "variant=log")
-better.said, better.value.estimate, better.plot()
+better.sentences, better.value.estimate, better.plot()
 holds = pgpaces.capacity("reporting", latency_limit="500ms", missed="5%")
-holds.said, holds.value.cells[0].proved, holds.plot()
+holds.sentences, holds.value.cells[0].proved, holds.plot()
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Answer(Struct, frozen=True):
         return self.section.headline.word if self.section.headline else ""
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         """The answer in words, the most important sentence first."""
         return tuple(sentence.text for sentence in self.section.sentences)
 
@@ -172,7 +172,7 @@ class Answer(Struct, frozen=True):
 
     def __str__(self) -> str:
         """The answer in words."""
-        return "\n".join(self.said) or self._first()
+        return "\n".join(self.sentences) or self._first()
 
     def __repr__(self) -> str:
         """The headline, else the first sentence."""
@@ -182,7 +182,7 @@ class Answer(Struct, frozen=True):
         head = self.section.headline
         if head is not None:
             return f"{head.word} {head.text}".strip()
-        return self.said[0] if self.said else "no answer"
+        return self.sentences[0] if self.sentences else "no answer"
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict, its sentences, its chart and its tables."""

@@ -43,8 +43,8 @@ def test_a_comparison_is_a_verdict_with_its_words_and_trials(place: Path) -> Non
     found = compared(place)
     assert isinstance(found.value, Verdict)
     assert found.value.outcome == "better"
-    assert found.said[0].startswith("large is better than small")
-    assert str(found).splitlines() == list(found.said)
+    assert found.sentences[0].startswith("large is better than small")
+    assert str(found).splitlines() == list(found.sentences)
     assert repr(found).startswith("<comparison: BETTER large against small")
     assert len(found.trials) == 16
 
@@ -70,7 +70,7 @@ def test_a_trend_and_a_forecast_are_values_too(place: Path) -> None:
     forecast = pgpaces.forecast("C1", "C2", "C3", store=place)
     assert isinstance(forecast.value[0], LineForecast)
     assert forecast.value[0].fit.refusal == "few loads"
-    assert "No forecast from 3 loads" in forecast.said[0]
+    assert "No forecast from 3 loads" in forecast.sentences[0]
 
 
 def test_a_chart_is_asked_for_by_its_name(place: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_stored_search_is_shown_as_it_was_told(stored: Path) -> None:
 def test_python_has_the_answer_of_a_stored_search(stored: Path, tmp_path: Path) -> None:
     found = load_capacity("memory", store=stored)
     assert isinstance(found, Answer)
-    assert found.said[0].startswith("work_mem = 64MB meets it at the highest load")
+    assert found.sentences[0].startswith("work_mem = 64MB meets it at the highest load")
     assert [cell.levels[MEMORY] for cell in found.value.cells] == ["4MB", "64MB"]
     assert found.plot().name == "capacity-by-level"
     assert found.report(tmp_path / "page.html").read_text().count('id="capacity"') == 1

@@ -45,6 +45,11 @@ def test_a_change_is_told_with_when_which_run_and_by_how_much(place: Path) -> No
     assert "Left out: 1 unfinished or not valid" in text
 
 
+def test_versions_of_pgpaces_may_differ_as_a_factor(place: Path) -> None:
+    words = ("nightly", "--metric", "mean", "--factor", "server")
+    assert said(called(place, *words, "--factor", "pgpaces")) == said(called(place, *words))
+
+
 def test_what_changed_with_the_level_stands_beside_it(place: Path) -> None:
     text = said(called(place, "nightly", "--metric", "mean", "--factor", "server"))
     assert "this differs as well: PostgreSQL (18.6, then 18.1)" in text

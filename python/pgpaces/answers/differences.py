@@ -121,7 +121,7 @@ def _values(digests: Iterable[Digest]) -> dict[str, dict[str, None]]:
 
 def check_factor(name: str) -> None:
     """Raises PlanError, with the nearest name, for a name like that of a factor that is none."""
-    exists = options.follows(name.partition(".")[0]) or name in options.DIFFERENCES
+    exists = options.follows(name.partition(".")[0]) or name in (*options.DIFFERENCES, "pgpaces")
     if _FACTOR.fullmatch(name) and not exists:
         levels.check_name(name)
 

@@ -1,4 +1,4 @@
-"""Copies of an OpenStreetMap extract beside each other: tile.py FILE COPIES CACHE LINK
+"""Copies of an OpenStreetMap extract side by side: tile.py FILE COPIES CACHE LINK
 
 Puts COPIES of FILE into a square grid, the original in its south-west corner, and lets LINK lead to
 the result. Ids are moved, so that no two copies share one. One copy is the file itself. What was
@@ -41,7 +41,7 @@ def main() -> None:
 def make(file: Path, copies: int, target: Path) -> None:
     """Writes the copies, whole or not at all; one of us at a time, so that none does it twice."""
     cache = target.parent
-    folder = os.open(cache, os.O_RDONLY)  # whoever ends lets go of it
+    folder = os.open(cache, os.O_RDONLY)  # released when the process ends
     fcntl.flock(folder, fcntl.LOCK_EX)
     for left in cache.glob(".tile-*"):  # by one that was killed
         shutil.rmtree(left, ignore_errors=True)
@@ -71,15 +71,15 @@ def tile(file: Path, copies: int, target: Path) -> None:
         sys.exit(f"{file} cannot be read as a map: {error}")
     with osmium.SimpleWriter(str(target)) as writer:
         write: dict[str, Callable[[Any, int], None]] = {
-            "nodes": lambda found, copy: writer.add_node(grid.node(found, copy)),
-            "ways": lambda found, copy: writer.add_way(grid.way(found, copy)),
-            "relations": lambda found, copy: writer.add_relation(grid.relation(found, copy)),
+            "nodes": lambda element, copy: writer.add_node(grid.node(element, copy)),
+            "ways": lambda element, copy: writer.add_way(grid.way(element, copy)),
+            "relations": lambda element, copy: writer.add_relation(grid.relation(element, copy)),
         }
         for name, kind in kinds.items():
             for copy in range(copies):
                 sys.stderr.write(f"{name} of copy {copy + 1} of {copies}\n")
-                for found in osmium.FileProcessor(str(file), kind):
-                    write[name](found, copy)
+                for element in osmium.FileProcessor(str(file), kind):
+                    write[name](element, copy)
 
 
 class Grid:
@@ -101,27 +101,27 @@ class Grid:
         if east + wide > EAST or north + high > NORTH or copies * self._step >= 2**63:
             sys.exit(f"{copies} copies of {file.name} do not fit onto the map: a smaller --scale")
 
-    def node(self, found: Any, copy: int) -> Any:
+    def node(self, element: Any, copy: int) -> Any:
         """A node of a copy."""
         row, column = divmod(copy, self._columns)
         place = (
-            found.location.lon + column * self._width,
-            found.location.lat + row * self._height,
+            element.location.lon + column * self._width,
+            element.location.lat + row * self._height,
         )
-        return self._mutable.Node(location=place, **self._common(found, copy))
+        return self._mutable.Node(location=place, **self._common(element, copy))
 
-    def way(self, found: Any, copy: int) -> Any:
+    def way(self, element: Any, copy: int) -> Any:
         """A way of a copy."""
-        nodes = [node.ref + copy * self._step for node in found.nodes]
-        return self._mutable.Way(nodes=nodes, **self._common(found, copy))
+        nodes = [node.ref + copy * self._step for node in element.nodes]
+        return self._mutable.Way(nodes=nodes, **self._common(element, copy))
 
-    def relation(self, found: Any, copy: int) -> Any:
+    def relation(self, element: Any, copy: int) -> Any:
         """A relation of a copy; also what it misses in the file is moved."""
-        members = [(m.type, m.ref + copy * self._step, m.role) for m in found.members]
-        return self._mutable.Relation(members=members, **self._common(found, copy))
+        members = [(m.type, m.ref + copy * self._step, m.role) for m in element.members]
+        return self._mutable.Relation(members=members, **self._common(element, copy))
 
-    def _common(self, found: Any, copy: int) -> dict[str, Any]:
-        return {"id": found.id + copy * self._step, "version": 1, "tags": found.tags}
+    def _common(self, element: Any, copy: int) -> dict[str, Any]:
+        return {"id": element.id + copy * self._step, "version": 1, "tags": element.tags}
 
 
 if __name__ == "__main__":
