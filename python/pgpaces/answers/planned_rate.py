@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[Any]
 
-# How often in a second a shape is looked up.
-_LOOKS = 16
+# How many points of a shape are averaged for each second.
+_POINTS_PER_SECOND = 16
 
 
 def planned_rates(trial: Trial, scripts: Sequence[int], start: int, count: int) -> Numbers | None:
-    """What the rate of these scripts was to be multiplied by, in `count` seconds from `start` on.
+    """The planned multiplier of these scripts' rate in each of `count` seconds from `start` on.
 
-    None where it was the same all along, as that of every workload beside the trial's own.
+    None if the rate was planned to stay the same, as it is for every background workload.
     """
     length_ns = trial.plan.duration_ns or trial.measured_ns
     if not validity.changes(trial) or not length_ns or not count:
@@ -33,9 +33,9 @@ def planned_rates(trial: Trial, scripts: Sequence[int], start: int, count: int) 
 
     begins, firsts, lasts = np.array(shape.parse(trial.plan.shape).segments(length_ns)).T
     lengths = np.diff([*begins, length_ns])
-    at_ns = (start + (np.arange(count * _LOOKS) + 0.5) / _LOOKS) * 1e9
+    at_ns = (start + (np.arange(count * _POINTS_PER_SECOND) + 0.5) / _POINTS_PER_SECOND) * 1e9
     segment = np.maximum(0, np.searchsorted(begins, at_ns, side="right") - 1)
     passed = np.minimum(1, (at_ns - begins[segment]) / lengths[segment])
     rates = firsts[segment] + (lasts - firsts)[segment] * passed
-    found: Numbers = rates.reshape(count, _LOOKS).mean(axis=1)
-    return found
+    by_second: Numbers = rates.reshape(count, _POINTS_PER_SECOND).mean(axis=1)
+    return by_second

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Longer than any time that a histogram tells from another.
 _LONGEST_NS = 1 << 62
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
-# From which quantile on one is the prior of the next, and below which shares it is that of a share.
+# From this quantile on each is the prior of the next; a share below these has that quantile's.
 _CHAINED = 0.95
 _RARER = (0.0, 0.02, 0.005, 0.0)
 
@@ -29,11 +29,11 @@ _RARER = (0.0, 0.02, 0.005, 0.0)
 class Spread(Struct, frozen=True):
     """A distribution in milliseconds.
 
-    Quantiles rank over all that was due; one that falls among what was skipped, failed or
-    unfinished is infinite, and so may be the end of its interval. It is infinite, too, where the
-    trial is too short for a bound from above. They are None if nothing was due,
-    or if sums alone are known; the mean if nothing succeeded. max: the largest that was seen, None
-    where some did not succeed, or where it is not known.
+    Quantiles rank over everything that was due. A quantile, or the end of its interval, is infinite
+    if it falls among what was skipped, failed or unfinished; an upper end also if the trial is too
+    short for one. Quantiles are None if nothing was due, or if only sums are known; the mean is
+    None if nothing succeeded. max: the largest time, None if some did not succeed or if it is
+    unknown.
     """
 
     count: int
@@ -47,14 +47,14 @@ class Spread(Struct, frozen=True):
 
     def estimate(self, name: str) -> Estimate | None:
         """The number called mean, p50, p95, p99 or p99.9."""
-        found: Estimate | None = getattr(self, name.replace("p99.9", "p999"))
-        return found
+        estimate: Estimate | None = getattr(self, name.replace("p99.9", "p999"))
+        return estimate
 
 
 class Blocks(Struct, frozen=True):
-    """What was due in equal stretches of time, and the times of what succeeded of it.
+    """How many were due in equal stretches of time, and the times of those that succeeded.
 
-    planned: the rate that was planned for each, None of a constant one.
+    planned: the planned rate of each stretch, None if it is constant.
     """
 
     due: Sequence[int]
@@ -63,9 +63,9 @@ class Blocks(Struct, frozen=True):
 
 
 class Seconds(Struct, frozen=True):
-    """What succeeded in each second in their order: how many, and the sum of their times in ns.
+    """How many succeeded in each second, in order, and the sum of their times in ns.
 
-    planned: the rate that was planned for each, None of a constant one.
+    planned: the planned rate of each second, None if it is constant.
     """
 
     counts: Numbers
@@ -74,36 +74,36 @@ class Seconds(Struct, frozen=True):
 
 
 class Tails(Struct, frozen=True):
-    """How transactions resemble each other: all of them, and those above each of `QUANTILES`."""
+    """How transactions cluster: all of them, and those above each of `QUANTILES`."""
 
     body: Clusters = stats.INDEPENDENT
     above: tuple[Clusters, ...] = ()
 
     def prior(self, share: float) -> Clusters:
         """What a share is weighed with: the rarest quantile clearly more frequent; else all."""
-        found = self.body
+        prior = self.body
         for each, rarer in zip(self.above, _RARER, strict=False):
-            found = Clusters(each.effect, self.body.freedom) if share < rarer else found
-        return found
+            prior = Clusters(each.effect, self.body.freedom) if share < rarer else prior
+        return prior
 
 
 def spread(times: Times, due: int, mean: Estimate | None = None) -> Spread:
-    """The distribution of what succeeded of all `due`, taken for independent."""
+    """The distribution of what succeeded of all `due`, as if transactions were independent."""
     return _spread(times, due, mean, Tails())
 
 
 def spread_of(times: Times, due: int, counts: Numbers, sums_ns: Numbers) -> Spread:
-    """The same, with counts and sums of what succeeded for each second in their order."""
+    """The same with clusters, from counts and sums of what succeeded in each second, in order."""
     return spread_and_tails(times, due, Seconds(counts, sums_ns))[0]
 
 
 def spread_and_tails(
     times: Times, due: int, seconds: Seconds, blocks: Blocks | None = None
 ) -> tuple[Spread, Tails]:
-    """The same, and what it is known by.
+    """The same, and the clusters that its intervals allow for.
 
-    With blocks the interval of a quantile knows how those cluster that are above it, not only the
-    mean.
+    With blocks, the interval of a quantile uses the clusters of the transactions above it, not only
+    those of the mean.
     """
     stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
     sums_ms, counts, planned = seconds.sums_ns / 1e6, seconds.counts, seconds.planned
@@ -117,12 +117,12 @@ def spread_and_tails(
 def _spread(times: Times, due: int, mean: Estimate | None, tails: Tails) -> Spread:
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
-    known = times.shaped or times.max_ns > 0
+    has_max = times.shaped or times.max_ns > 0
     return Spread(
         count=times.count,
         mean=mean,
         stddev=None if times.stddev_ns is None else times.stddev_ns / 1e6,
-        max=times.max_ns / 1e6 if times.count and times.count >= due and known else None,
+        max=times.max_ns / 1e6 if times.count and times.count >= due and has_max else None,
         **_quantiles(times, due, tails),
     )
 
@@ -132,13 +132,13 @@ def _quantiles(times: Times, due: int, tails: Tails) -> dict[str, Estimate | Non
     if due == 0 or not times.shaped:
         return dict.fromkeys(names)
     values = _values(times, due)
-    found = tails.above or [tails.body] * len(values)
+    clusters = tails.above or [tails.body] * len(values)
     ends = [
         stats.quantile_ranks(q, due, each)
-        for q, each in zip(QUANTILES.values(), found, strict=True)
+        for q, each in zip(QUANTILES.values(), clusters, strict=True)
     ]
-    wanted = [rank for pair in ends for rank in (pair or (0, None))]
-    bounds = iter(values_at_ranks(times, [rank or 0 for rank in wanted]))
+    ranks = [rank or 0 for pair in ends for rank in (pair or (0, None))]
+    bounds = iter(values_at_ranks(times, ranks))
     return {
         name: _estimate(value, pair, next(bounds), next(bounds), due)
         for name, value, pair in zip(names, values, ends, strict=True)
@@ -151,22 +151,22 @@ def _values(times: Times, due: int) -> Sequence[int | None]:
 
 
 def _above(times: Times, due: int, body: Clusters, blocks: Blocks) -> Iterator[Clusters]:
-    """How those cluster that are above each quantile, or did not succeed.
+    """The clusters of the transactions that are above each quantile or did not succeed.
 
-    What is rare is weighed with what is a little less so: the mean, from the 95th percentile on the
-    quantile before.
+    The prior of a quantile is the mean, that of a quantile after the 95th percentile the one before
+    it.
     """
     import numpy as np
 
     due_of = np.array(blocks.due)
-    asked = [_LONGEST_NS if value is None else value for value in _values(times, due)]
-    below = np.array([counts_at_most(parts, asked) for parts in blocks.parts])
+    quantiles = [_LONGEST_NS if value is None else value for value in _values(times, due)]
+    below = np.array([counts_at_most(parts, quantiles) for parts in blocks.parts])
     prior = body
     for q, column in zip(QUANTILES.values(), below.T, strict=True):
-        found = stats.clusters_of(due_of - column, due_of, prior, blocks.planned)
-        yield found
+        clusters = stats.clusters_of(due_of - column, due_of, prior, blocks.planned)
+        yield clusters
         if q >= _CHAINED:
-            prior = Clusters(found.effect, body.freedom)
+            prior = Clusters(clusters.effect, body.freedom)
 
 
 def _estimate(
@@ -176,7 +176,7 @@ def _estimate(
     last: int | None,
     due: int,
 ) -> Estimate:
-    """A quantile in ms from times in ns at its rank and its bounds' ranks."""
+    """A quantile in ms, from the times in ns at its own rank and at the ranks of its ends."""
     middle, high = (math.inf if ns is None else ns / 1e6 for ns in (value, last))
     if ends is None or (ends[0] == 0 and math.isinf(high)):
         return Estimate.alone(middle, due)

@@ -1,7 +1,6 @@
-"""Shares, means, quantiles and their intervals, each with its source. Numbers in, estimates out.
+"""Shares, means, quantiles and their 95 % intervals, each with its source.
 
-All intervals are of 95 %. numpy is imported where it is used: it takes longer to load than a
-command takes to start.
+numpy is imported where it is used: it takes longer to load than a command takes to start.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 Z95 = student_quantile(math.inf, 0.975)
 _TAIL = 0.025
-# With fewer points than this their variance says next to nothing.
+# The variance of fewer points than this is too uncertain to use.
 _POINTS_MIN = 10
 # Cosines used: at most n^(2/3), and a third of the independent points.
 _COSINES_EXPONENT, _COSINES_PART = 2 / 3, 3.0
@@ -31,14 +30,13 @@ _COSINES_EXPONENT, _COSINES_PART = 2 / 3, 3.0
 # Exponential values, as waiting times are, have 6.
 _HALF_KURTOSIS = 3.0
 _FREEDOM_MIN = 2.0
-# That neighbors balance each other is believed for half of the variance.
+# A long-run variance is at least this part of the variance of independent points.
 _BALANCED = 0.5
-# What a planned rate explains by chance is believed for as much.
+# At least this part of the variance is taken to be left by what a planned rate explains.
 _REMAINING = 0.5
-# Chosen by simulation (docs/explanation/coverage.md). A rare share's own design effect weighs as
-# many events as there are, that of what is more frequent as many as this. Where transactions
-# resemble each other the number of a quiet trial is too low more often than that of a busy one too
-# high: so the upper end is at 99.5 %, the lower one at 4.5 %.
+# Chosen by simulation (docs/explanation/coverage.md). A rare share's own design effect has the
+# weight of its events, that of a more frequent one this weight. In clusters, a quiet trial's number
+# is too low more often than a busy one's too high: the tails become 4.5 % below and 0.5 % above.
 _PRIOR_EVENTS = 20.0
 _TAIL_ABOVE = 0.005
 _EXPONENT_MAX = 700.0
@@ -60,15 +58,15 @@ def pearson(windows: Sequence[tuple[int, int]]) -> float:
 
 
 def dispersion(windows: Sequence[tuple[int, int]]) -> float:
-    """The same, at least 1: that hits balance each other is not believed."""
+    """The same, but at least 1: less is taken for chance."""
     return max(1.0, pearson(windows))
 
 
 class Clusters(Struct, frozen=True):
-    """How much transactions of a trial resemble those next to them; as made: not at all.
+    """How much neighboring transactions of a trial resemble each other; by default not at all.
 
-    effect: the design effect, how many transactions tell as much as one independent one. Below 1
-    where they balance each other. freedom: Student's degrees of freedom of its estimate.
+    effect: the design effect, the number of transactions that are worth one independent one; below
+    1 if they balance each other. freedom: Student's degrees of freedom of its estimate.
     """
 
     effect: float = 1.0
@@ -81,20 +79,21 @@ class Clusters(Struct, frozen=True):
 
     @property
     def tails(self) -> tuple[float, float]:
-        """The probabilities below and above an interval: both 2.5 % of independent transactions."""
+        """The probabilities below and above an interval; both 2.5 % without clusters."""
         above = _TAIL - (_TAIL - _TAIL_ABOVE) * _clumped(self.effect)
         return 2 * _TAIL - above, above
 
     @property
     def reach(self) -> tuple[float, float]:
-        """How many standard errors an interval reaches, down and up."""
+        """How many standard errors below and above its value an interval ends."""
         below, above = self.tails
         return student_quantile(self.freedom, 1 - below), student_quantile(self.freedom, 1 - above)
 
     def divisor(self, tail: float) -> float:
-        """By what a number of transactions is divided for a bound beyond which `tail` lies.
+        """What n is divided by for a bound with probability `tail` beyond it.
 
-        The normal quantile is then as wide as Student's, but no narrower than of independent ones.
+        A normal quantile with this n is as wide as Student's t, and at least as wide as for
+        independent transactions.
         """
         ratio = student_quantile(self.freedom, 1 - tail) / student_quantile(math.inf, 1 - tail)
         return max(1.0, self.effect * ratio * ratio)
@@ -104,55 +103,56 @@ INDEPENDENT = Clusters()
 
 
 def _clumped(effect: float) -> float:
-    """The share of a variance that is due to clusters."""
+    """The share of a variance that clusters cause."""
     return max(0.0, 1 - 1 / effect) if effect > 0 else 0.0
 
 
 def clusters(
     sums: Numbers, counts: Numbers, stddev: float | None, planned: Numbers | None = None
 ) -> Clusters:
-    """What a series with a count and a sum of values for each second tells of all its values.
+    """The clusters of values, from their sum and count in each second.
 
-    The variance of the mean as the seconds show it over the variance that as many independent
-    values would have (Kish, Survey Sampling, 1965, 8.2). Waiting comes in clumps: at 100/s and a
-    utilization of 0.8 it is about 75. `INDEPENDENT` where it cannot be told: fewer than 10 seconds.
+    The design effect is the variance of the mean, estimated from the seconds, over that of as many
+    independent values (Kish, Survey Sampling, 1965, 8.2). Waits come in clusters: at 100/s and a
+    utilization of 0.8 it is about 75. `INDEPENDENT` for fewer than 10 seconds.
     """
     if not stddev or len(counts) < _POINTS_MIN:
         return INDEPENDENT
-    found = _of_ratio(sums, counts, planned)
-    effect = found.variance / float(counts.sum()) / (stddev * stddev)
-    return Clusters(effect, found.freedom(effect))
+    run = _of_ratio(sums, counts, planned)
+    effect = run.variance / float(counts.sum()) / (stddev * stddev)
+    return Clusters(effect, run.freedom(effect))
 
 
 def clusters_of(
-    hits: Numbers, due: Numbers, body: Clusters, planned: Numbers | None = None
+    hits: Numbers, due: Numbers, prior: Clusters, planned: Numbers | None = None
 ) -> Clusters:
-    """The same of a share: hits and due in equal stretches of time; body: that of the mean, or of a
-    share that is more frequent.
+    """The clusters of hits, from hits and due in equal stretches of time.
 
-    Few hits say little of how they cluster: in a quiet trial they seem to be alone. So their own
-    effect, from E events, and that of what is more frequent are weighed: (E own + P body) /
-    (E + P) with E = hits / body and P = 20 (1 - 2 share), because half is not rare. Where nearly
-    all are hits, those that are none count. Two estimates are known better than one: the degrees of
-    freedom are those of the mean of two variances with these weights (Satterthwaite 1946).
+    prior: the clusters of the mean, or of a more frequent share. Few hits do not show how they
+    cluster: in a quiet trial they seem to be independent. So their own design effect is weighed
+    with the prior's: (E own + P prior) / (E + P), where E = hits / prior is the number of
+    independent events, and P = 20 (1 - 2 share), because half is not rare. If most are hits, E is
+    that of the others. The degrees of freedom are those of a mean of two variances with these
+    weights (Satterthwaite 1946).
     """
     total, all_due = float(hits.sum()), float(due.sum())
     rare = min(total, all_due - total)
     if not rare or len(due) < _POINTS_MIN:
-        return body
+        return prior
     share = rare / all_due
-    found = _of_ratio(hits, due, planned)
-    own = found.variance / all_due / (share * (1 - share))
-    events, prior = rare / max(1.0, body.effect), _PRIOR_EVENTS * (1 - 2 * share)
-    weight = events / (events + prior)
-    effect = weight * own + (1 - weight) * body.effect
-    return Clusters(effect, found.freedom(effect) / (weight**2 + (1 - weight) ** 2))
+    run = _of_ratio(hits, due, planned)
+    own = run.variance / all_due / (share * (1 - share))
+    events = rare / max(1.0, prior.effect)
+    weight = events / (events + _PRIOR_EVENTS * (1 - 2 * share))
+    effect = weight * own + (1 - weight) * prior.effect
+    return Clusters(effect, run.freedom(effect) / (weight**2 + (1 - weight) ** 2))
 
 
 class LongRun(Struct, frozen=True):
     """The variance of the sum of a series whose neighbors resemble each other.
 
-    cosines: how many independent squares it is the mean of. points: independent points in it.
+    cosines: the number of independent squares that it is the mean of. points: the number of
+    independent points in the series.
     """
 
     variance: float
@@ -162,38 +162,36 @@ class LongRun(Struct, frozen=True):
     def freedom(self, effect: float) -> float:
         """Student's degrees of freedom for values with this design effect.
 
-        Clusters make values skewed and long-tailed: fewer than of normal ones (Cramer, Mathematical
-        Methods of Statistics, 1946, 27.4).
+        Fewer than for normal values, because clusters make values skewed and long-tailed (Cramer,
+        Mathematical Methods of Statistics, 1946, 27.4).
         """
         slack = _HALF_KURTOSIS * _clumped(effect) / self.points
         return max(_FREEDOM_MIN, 1 / (1 / self.cosines + slack))
 
 
 def _of_ratio(sums: Numbers, counts: Numbers, planned: Numbers | None) -> LongRun:
-    """The long-run variance of a sum, less the mean times its count.
+    """The long-run variance of the errors of a ratio of two sums: e_s = sum_s - mean count_s.
 
-    A ratio of two sums (Cochran, Sampling Techniques, 1977, 6.3, seconds as clusters): the errors
-    e_s = sum_s - mean count_s have mean 0. So seconds may be empty or busy, and values of a second
-    may resemble each other.
+    Seconds are the clusters (Cochran, Sampling Techniques, 1977, 6.3): they may be empty or busy,
+    and the values of a second may resemble each other.
     """
     return long_run(sums - float(sums.sum()) / float(counts.sum()) * counts, planned)
 
 
 def long_run(errors: Numbers, planned: Numbers | None = None) -> LongRun:
-    """What a series with mean 0 tells of the variance of its sum.
+    """The variance of the sum of a series with mean 0, which is taken from its slow waves.
 
-    By the first B cosines: n times the mean of the squares of their orthonormal weights.
+    It is n times the mean square of the orthonormal weights of the first B cosines. For large n
+    the weights are independent, so Student's t has B degrees of freedom (Mueller, Journal of
+    Econometrics 141, 2007; Lazarus, Lewis, Stock and Watson, Journal of Business and Economic
+    Statistics 36, 2018). B is at most n^(2/3) and n / (3 inefficiency): only waves that are slower
+    show the correlation of neighbors.
 
-    For n -> infinity these are independent, so B are the degrees of freedom of Student's t
-    (Mueller, Journal of Econometrics 141, 2007; Lazarus, Lewis, Stock and Watson, Journal of
-    Business and Economic Statistics 36, 2018). B is at most n^(2/3) and
-    n / (3 inefficiency): slow waves alone show what neighbors have in common.
-
-    planned: the rate that was planned for each point, None of a constant one. What a parabola of it
-    explains is no chance and is left out; each cosine counts for what is left of it, and each
-    column takes the chance of one independent point away. n is then the effective number of points,
-    (sum v)^2 / sum v^2 with v the variance at that rate (Kish 1965, 11.7): what happens in bursts
-    alone is known from these alone.
+    planned: the planned rate of each point, None if it is constant. What a parabola of this rate
+    explains is not chance and is subtracted. Each cosine then counts for the part of it that is
+    left, and the variance is raised for the chance that each column removes, one independent point.
+    n becomes the effective number of points, (sum v)^2 / sum v^2 with v the variance at the planned
+    rate (Kish 1965, 11.7): what happens only in bursts is known only from the bursts.
     """
     import numpy as np
 
@@ -212,7 +210,7 @@ def long_run(errors: Numbers, planned: Numbers | None = None) -> LongRun:
 
 
 def _explained(n: int, planned: Numbers | None) -> Numbers:
-    """Orthonormal columns of n points: what a planned rate and its square explain."""
+    """Orthonormal columns of n points that span a planned rate and its square."""
     import numpy as np
 
     if planned is None or n < _POINTS_MIN or np.ptp(planned) <= 1e-9 * np.max(planned):
@@ -221,12 +219,12 @@ def _explained(n: int, planned: Numbers | None) -> Numbers:
     x = (x - x.mean()) / x.std()
     columns = np.stack([x, x * x - 1], axis=1)
     vectors, sizes, _ = np.linalg.svd(columns, full_matrices=False)
-    found: Numbers = vectors[:, sizes > 1e-6 * sizes[0]]
-    return found
+    basis: Numbers = vectors[:, sizes > 1e-6 * sizes[0]]
+    return basis
 
 
 def _effective_share(rest: Numbers, explained: Numbers) -> float:
-    """The effective number of points over their number: 1 where all vary alike."""
+    """The effective number of points over their number: 1 if all have the same variance."""
     import numpy as np
 
     if not explained.shape[1]:
@@ -244,25 +242,25 @@ def _cosines(columns: Numbers) -> Numbers:
     n = len(columns)
     waves = np.fft.rfft(np.concatenate([columns, columns[::-1]]), axis=0)[1:n]
     turned = waves * np.exp(-0.5j * np.pi / n * np.arange(1, n))[:, None]
-    found: Numbers = turned.real / math.sqrt(2 * n)
-    return found
+    weights: Numbers = turned.real / math.sqrt(2 * n)
+    return weights
 
 
 def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:
-    """A share with Wilson's 95 % interval, n replaced by n / phi; None of nothing.
+    """A share with Wilson's 95 % interval, n replaced by n / phi; None if n is 0.
 
     Wilson (1927); phi is the dispersion of clustered hits. 8 of 600 at phi 1: 0.68 to 2.61 %.
     """
     return _wilson(hits, trials, ((_TAIL, phi), (_TAIL, phi)))
 
 
-def share(hits: int, trials: int, found: Clusters) -> Estimate | None:
-    """The same of one trial, whose hits come in clusters: by Student's t."""
-    return _wilson(hits, trials, tuple((tail, found.divisor(tail)) for tail in found.tails))
+def share(hits: int, trials: int, clusters: Clusters) -> Estimate | None:
+    """The same for hits in clusters, by Student's t."""
+    return _wilson(hits, trials, tuple((tail, clusters.divisor(tail)) for tail in clusters.tails))
 
 
 def _wilson(hits: int, trials: int, ends: Sequence[tuple[float, float]]) -> Estimate | None:
-    """ends: the tail below with its dispersion, and that above."""
+    """The same. ends: the tail below with its dispersion, and the tail above with its own."""
     if trials == 0:
         return None
     p = hits / trials
@@ -287,55 +285,53 @@ def quantile_rank(q: float, due: int) -> int:
 
 
 def quantile_ranks(
-    q: float, n: int, found: Clusters = INDEPENDENT
+    q: float, n: int, clusters: Clusters = INDEPENDENT
 ) -> tuple[int, int | None] | None:
-    """The ranks, from 1, between which quantile q lies with 95 %; None: n values are too few.
+    """The ranks, from 1, between which quantile q lies with 95 %; None if n is too small.
 
-    B = how many of n independent values are at most the quantile is binomial (n, q). low is the
-    largest rank with P(B < low) <= 0.025, high the smallest with P(B >= high) <= 0.025 (David and
-    Nagaraja, Order Statistics, 2003, 7.1). n = 1000, q = .99: 983 and 997. Where there is no such
-    high, but P(B = n) <= 0.05, the largest value is a one-sided bound: (0, n). p99: from 299 and
-    368 values on.
-
-    Of values in clusters they are those of fewer independent ones, and no whole numbers before they
-    are stretched to n: see `_ranks_of_clusters`.
+    B, the number of n independent values that are at most the quantile, is binomial (n, q). low is
+    the largest rank with P(B < low) <= 0.025, high the smallest with P(B >= high) <= 0.025 (David
+    and Nagaraja, Order Statistics, 2003, 7.1). n = 1000, q = .99: 983 and 997. If there is no such
+    high, but P(B = n) <= 0.05, the largest value is a one-sided bound: (0, n). A p99 has one from
+    299 values on, both ends from 368 on. For values in clusters see `_ranks_of_clusters`.
     """
     if q**n > 2 * _TAIL:
         return None
-    if found != INDEPENDENT:
-        return _ranks_of_clusters(q, n, found)
+    if clusters != INDEPENDENT:
+        return _ranks_of_clusters(q, n, clusters)
     if q**n > _TAIL:
         return 0, n
     return _rank_below(q, n), _rank_above(q, n)
 
 
 def _rank_below(q: float, n: int) -> int:
-    """The largest rank with P(B < rank) <= 0.025; 0 where there is none."""
+    """The largest rank with P(B < rank) <= 0.025; 0 if there is none."""
     return bisect_right(range(1, n + 1), _TAIL, key=lambda rank: binomial_cdf(rank - 1, n, q))
 
 
 def _rank_above(q: float, n: int) -> int:
-    """The smallest rank with P(B >= rank) <= 0.025, of n values that are enough for one."""
+    """The smallest rank with P(B >= rank) <= 0.025; n must be large enough for one."""
     return 1 + bisect_left(
         range(1, n + 1), 1 - _TAIL, key=lambda rank: binomial_cdf(rank - 1, n, q)
     )
 
 
-def _ranks_of_clusters(q: float, n: int, found: Clusters) -> tuple[int, int | None]:
-    """The ranks of quantile q of values in clusters, for each end of n / divisor independent ones.
+def _ranks_of_clusters(q: float, n: int, clusters: Clusters) -> tuple[int, int | None]:
+    """The ranks of quantile q of n values in clusters; None above: there is no upper end.
 
-    U = how many of m are above the quantile is binomial (m, 1 - q) as a beta distribution, m being
-    no whole number (Korn and Graubard, Survey Methodology 24, 1998), with half an event for
-    continuity. Where m is too small for a bound from above, that from below is at 95 %; where it is
-    too small for that, too, the largest value may be a bound.
+    The values are as many as m = n / divisor independent ones. U, the number of m above the
+    quantile, is binomial (m, 1 - q), taken as a beta distribution because m is not an integer (Korn
+    and Graubard, Survey Methodology 24, 1998), with half an event for continuity. The ranks of m
+    are then scaled to n. If m is too small for an upper end, the lower one has all of the 5 %; if m
+    is too small for a lower one too, the largest value may be an upper end.
     """
-    below, above = found.tails
-    value, m = quantile_rank(q, n), max(1.0, n / found.divisor(above))
+    below, above = clusters.tails
+    value, m = quantile_rank(q, n), max(1.0, n / clusters.divisor(above))
     if q**m <= above:
         high = min(n, max(value, math.ceil(n - n / m * _events(m, 1 - q, above))))
     else:
         high, below = None, 2 * _TAIL
-    m = max(1.0, n / found.divisor(below))
+    m = max(1.0, n / clusters.divisor(below))
     low = max(0, min(value, math.floor(n - n / m * _events(m, 1 - q, 1 - below))))
     if high is None and low == 0 and q**m <= below:
         high = n
@@ -343,7 +339,7 @@ def _ranks_of_clusters(q: float, n: int, found: Clusters) -> tuple[int, int | No
 
 
 def _events(m: float, share: float, p: float) -> float:
-    """As many events of m, each with this probability, as are exceeded with probability 1 - p."""
+    """The quantile p of the number of events of m, each with probability `share`, plus a half."""
     low, high = 0.0, m
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -352,15 +348,15 @@ def _events(m: float, share: float, p: float) -> float:
 
 
 def inefficiency(series: Numbers) -> float:
-    """1 + 2 sum rho_k: how many neighbours tell as much as one independent value, at least 1.
+    """1 + 2 sum rho_k: the number of neighbors that are worth one independent value, at least 1.
 
-    rho_k: autocorrelations, summed over Geyer's initial positive sequence, that is for as long as
-    rho_2k + rho_2k+1 is positive (Geyer, Practical Markov Chain Monte Carlo, 1992, 3.3). Values
-    below 1 (neighbours that balance each other) are not believed. n / inefficiency is n_eff.
+    The autocorrelations rho_k are summed over Geyer's initial positive sequence, that is while
+    rho_2k + rho_2k+1 is positive (Geyer, Practical Markov Chain Monte Carlo, 1992, 3.3). Less than
+    1, that is neighbors that balance each other, is taken for chance. n / inefficiency is n_eff.
 
-    Each autocovariance about the series' own mean is low by about the variance of that mean, so a
-    sum over 2 m + 1 lags is divided by 1 - (2 m + 1) / n (Anderson, The Statistical Analysis of
-    Time Series, 1971, 8.2); not one over more than n / 3: that is of a change, not of chance.
+    Each autocovariance about the series' own mean is too low by about the variance of that mean, so
+    a sum over 2 m + 1 lags is divided by 1 - (2 m + 1) / n (Anderson, The Statistical Analysis of
+    Time Series, 1971, 8.2). A sum over more than n / 3 lags is not: it shows a change, not chance.
     """
     import numpy as np
 
@@ -382,10 +378,10 @@ def inefficiency(series: Numbers) -> float:
 def mean(
     sums: Numbers, counts: Numbers, effect: float = 1.0, planned: Numbers | None = None
 ) -> Estimate | None:
-    """The mean of values, none below 0, of which each second has a count and a sum; None of none.
+    """The mean of nonnegative values, from their sum and count in each second; None without any.
 
-    Student's t of its logarithm, because the larger a mean is the more it varies. effect: the
-    design effect of the values, which decides its tails.
+    Student's t of its logarithm, because a larger mean varies more. effect: the design effect of
+    the values, which decides the tails.
     """
     total = int(counts.sum())
     if total == 0:
@@ -400,11 +396,10 @@ def mean(
 
 
 def rate(per_second: Numbers, planned: Numbers | None = None) -> Estimate | None:
-    """A number a second with its interval; None of no seconds.
+    """A number per second with its interval; None for no seconds.
 
-    Student's t over the seconds' counts. Not a Poisson interval with a dispersion: what a server
-    completes is smoother than Poisson where it is the bottleneck, and a dispersion, which is never
-    below 1, could not show that.
+    Student's t over the seconds' counts, not a Poisson interval with a dispersion: completions of a
+    server that is the bottleneck vary less than Poisson counts, and a dispersion is never below 1.
     """
     if len(per_second) == 0:
         return None

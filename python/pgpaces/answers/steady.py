@@ -1,4 +1,4 @@
-"""Where a series gets steady, and whether it stays so. Numbers of a second in, findings out.
+"""Where a series becomes steady, and whether it stays steady: from one number per second.
 
 numpy, scipy and ruptures are imported where they are used: they take longer to load than a command
 takes to start.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from pgpaces.answers.distributions import normal_cdf, student_quantile
+from pgpaces.answers.distributions import student_quantile
 from pgpaces.answers.stats import inefficiency, long_run
 from pgpaces.result import Estimate
 
@@ -26,10 +26,10 @@ FLATNESS_POINTS_MIN = 30
 Shape = Literal["flat", "warming up", "slowing down", "no steady state"]
 
 _BATCH = 5
-# How likely the beginning may differ as much by chance, to be left out: four standard errors.
-_CHANCE = normal_cdf(-4.0)
+# How often a beginning may be left out that is slower by chance alone; as often a faster one.
+_CHANCE = 0.002
 _TOLERANCE = 0.02
-# Steady for less than the last quarter is not called steady (Barrett et al.: 500 of 2000).
+# A level that began in the last quarter is not steady (Barrett et al.: 500 of 2000).
 _LAST = 0.75
 _BLOCKS = 600
 _SEGMENT_MIN = 5
@@ -37,7 +37,7 @@ _PENALTY = 6.0
 
 
 class WarmUp(Struct, frozen=True):
-    """How many points at the beginning to leave out; too_short: it would be half or more."""
+    """How many points at the beginning to leave out. too_short: it would be half or more."""
 
     points: int
     too_short: bool
@@ -46,10 +46,10 @@ class WarmUp(Struct, frozen=True):
 def mser5(points: Numbers) -> WarmUp | None:
     """The warm-up of a series by MSER-5; None with fewer than 50 points.
 
-    z = means of 5 points, the rest behind the last 5 left out; d* = argmin over d <= n/2 of
+    z = means of 5 points, an incomplete last five left out; d* = argmin over d <= n/2 of
     sum_{j > d} (z_j - mean)^2 / (n - d)^2 with the mean of the same z_j; the first of equals
-    (White, Cobb and Spratt, Winter Simulation Conference 2000). A d* of n/2, the last that is
-    tried, says that the minimum may lie behind it: the series is too short.
+    (White, Cobb and Spratt, Winter Simulation Conference 2000). If d* is n/2, the last one that is
+    tried, the minimum may lie after it: the series is too short.
     """
     if len(points) < POINTS_MIN:
         return None
@@ -64,34 +64,45 @@ def mser5(points: Numbers) -> WarmUp | None:
 def warm_up(points: Numbers) -> WarmUp | None:
     """The warm-up that a series is shown to have; None with fewer than 50 points.
 
-    MSER-5 proposes; a proposal counts where the beginning differs from the rest by more than four
-    standard errors, or as many of Student's t as are as unlikely. MSER-5 alone takes the early
-    bursts of a steady queue for a warm-up. Compared are means of logarithms, because bursts are
-    skewed; the variance is the rest's in the long run, because neighbors resemble each other.
+    MSER-5 says where a warm-up would end. It counts only if the beginning differs from the rest:
+    MSER-5 alone takes the early bursts of a steady queue for a warm-up.
     """
-    found = mser5(points)
-    if found is None or not found.points:
-        return found
-    return found if _differs(points, found.points) else WarmUp(0, found.too_short)
+    proposal = mser5(points)
+    if proposal is None or not proposal.points:
+        return proposal
+    return proposal if _beginning_differs(points) else WarmUp(0, proposal.too_short)
 
 
-def _differs(points: Numbers, first: int) -> bool:
-    """Whether the first points are shown to differ from the others."""
+def _beginning_differs(points: Numbers) -> bool:
+    """Whether the first quarter, eighth, sixteenth and so on of a series differs from its rest.
+
+    Student's t of the mean ranks, because bursts are skewed, with the long-run variance of the
+    rest, because neighbors resemble each other, and with Bonferroni's correction for the number of
+    tests. Where MSER-5 would cut plays no part: it chooses a beginning that differs by chance.
+    """
     import numpy as np
 
-    logs = np.log(np.maximum(np.asarray(points, dtype=float), np.finfo(float).tiny))
-    start, rest = logs[:first], logs[first:]
+    _, places, counts = np.unique(points, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - counts / 2)[places]
+    n = len(ranks)
+    lengths = [n >> halvings for halvings in range(2, n.bit_length()) if n >> halvings >= _BATCH]
+    chance = _CHANCE / len(lengths)
+    return any(_differs(ranks[:length], ranks[length:], chance) for length in lengths)
+
+
+def _differs(start: Numbers, rest: Numbers, chance: float) -> bool:
+    """Whether the means differ by more than chance explains, on either side."""
     run = long_run(rest - rest.mean())
     error = math.sqrt(run.variance / len(rest) * (1 / len(start) + 1 / len(rest)))
-    most = student_quantile(run.cosines, 1 - _CHANCE) * error
+    most = student_quantile(run.cosines, 1 - chance) * error
     return bool(abs(start.mean() - rest.mean()) > most)
 
 
 class Flatness(Struct, frozen=True):
-    """The shape of a trial behind its warm-up.
+    """The shape of a trial after its warm-up.
 
     drift: how much the latency changed over the trial, as a share of its median. changes: the
-    seconds in which another level begins. levels_ms: the mean latency of each level.
+    seconds in which a new level begins. levels_ms: the mean latency of each level.
     """
 
     shape: Shape
@@ -103,16 +114,15 @@ class Flatness(Struct, frozen=True):
 def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
     """The shape of a series of mean latencies by due second; None with fewer than 30 points.
 
-    Two looks. Change points by PELT (Killick, Fearnhead and Eckley 2012), with levels less than
-    2 % apart taken as one; and the drift by Theil and Sen's slope. A drift counts where it is over
-    2 % and its interval does not hold 0. Named after Barrett et al. (Virtual Machine Warmup Blows
-    Hot and Cold, 2017): flat; warming up (it got faster: all levels go down, or the drift) and
-    slowing down (they go up); no steady state where they go up and down, or where the last level
-    is younger than the last quarter without a drift to it.
+    Two tests: change points by PELT (Killick, Fearnhead and Eckley 2012), where levels less than
+    2 % apart are one, and drift by Theil and Sen's slope, which counts if it is over 2 % and its
+    interval does not contain 0. The names are from Barrett et al. (Virtual Machine Warmup Blows
+    Hot and Cold, 2017). Flat. Warming up: all levels, or the drift, go down. Slowing down: they go
+    up. No steady state: levels go up and down, or the last one begins in the last quarter without
+    a drift to it.
 
-    Both know that neighbours resemble each other: what they take for noise is the variance
-    beside the largest bump, times its inefficiency. More than 600 points are averaged to at most
-    as many.
+    Both allow for neighbors that resemble each other: noise is the variance outside the largest
+    bump, times its inefficiency. More than 600 points are averaged to at most 600.
     """
     if len(latency_ms) < FLATNESS_POINTS_MIN:
         return None
@@ -135,7 +145,7 @@ def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
 
 
 def _drifts_to(last: int, at: Numbers, x: Numbers) -> bool:
-    """Whether a series drifts towards its last level: a ramp is taken for many steps."""
+    """Whether a series drifts toward its last level: PELT splits a ramp into many steps."""
     before = _drift(at[:last], x[:last], _noise(x[:last]))
     step = float(x[last:].mean() - x[:last].mean())
     return drifts(before) and before.value * step > 0
@@ -151,10 +161,10 @@ def _direction(change: float) -> Shape:
 
 
 def _noise(x: Numbers) -> tuple[float, float]:
-    """Variance and inefficiency of a series around its one level and around the other.
+    """Variance and inefficiency of a series around its two levels.
 
-    The other level is the stretch that differs most from the rest, so that a single step or bump
-    is not taken for noise (the statistic of circular binary segmentation, Olshen et al. 2004).
+    The second level is the stretch that differs most from the rest, so that a single step or bump
+    does not count as noise (the statistic of circular binary segmentation, Olshen et al. 2004).
     """
     import numpy as np
 
@@ -177,10 +187,10 @@ def _levels(x: Numbers, noise: tuple[float, float]) -> list[int]:
     import numpy as np
     from ruptures import KernelCPD
 
-    variance, neighbours = noise
+    variance, neighbors = noise
     if variance <= 1e-12 * float(np.mean(x * x)):
         variance = 1e-12 * float(np.mean(x * x)) or 1e-300
-    penalty = _PENALTY * variance * neighbours * math.log(len(x))
+    penalty = _PENALTY * variance * neighbors * math.log(len(x))
     # A linear kernel is the squared error around a mean, and with a penalty it is PELT, in C.
     search = KernelCPD(kernel="linear", min_size=_SEGMENT_MIN).fit(x.reshape(-1, 1))
     starts: list[int] = [int(end) for end in search.predict(pen=penalty)[:-1]]
@@ -199,15 +209,15 @@ def _drift(at: Numbers, x: Numbers, noise: tuple[float, float]) -> Estimate:
     import numpy as np
     from scipy.stats import theilslopes
 
-    found = theilslopes(x, at, alpha=0.95)
+    fit = theilslopes(x, at, alpha=0.95)
     middle = float(np.median(x))
     scale = (float(at[-1]) - float(at[0])) / middle if middle else 0.0
     wider = math.sqrt(noise[1])
-    low = found.slope - wider * (found.slope - found.low_slope)
-    high = found.slope + wider * (found.high_slope - found.slope)
-    return Estimate(float(found.slope) * scale, float(low) * scale, float(high) * scale, len(x))
+    low = fit.slope - wider * (fit.slope - fit.low_slope)
+    high = fit.slope + wider * (fit.high_slope - fit.slope)
+    return Estimate(float(fit.slope) * scale, float(low) * scale, float(high) * scale, len(x))
 
 
 def drifts(drift: Estimate) -> bool:
-    """Whether a drift is over 2 % and its interval does not hold 0."""
+    """Whether a drift is over 2 % and its interval does not contain 0."""
     return abs(drift.value) > _TOLERANCE and (drift.low > 0 or drift.high < 0)
