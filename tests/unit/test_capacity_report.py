@@ -81,7 +81,7 @@ def test_the_answer_says_what_is_proved_by_which_rule_and_what_the_soak_showed()
     assert second.text.startswith("It can hold 15.")
     assert {first.weight, second.weight} == {"main"}
     text = said([one()])
-    assert "at most 5 % of what was due was not answered within 50ms." in text
+    assert "at most 5 % of transactions miss the limit of 50ms." in text
 
 
 def test_what_is_proved_is_told_in_queries_a_day_and_in_money() -> None:
@@ -134,7 +134,10 @@ def test_the_resource_that_was_the_limit_is_named_as_associated() -> None:
     limit = Limit("cpu", "the server's CPU", Estimate(0.87, 0.8, 0.9, 50), ("CPU was busy",))
     found = capacity.section([one()], {ONE.key: limit})
     text = " ".join(s.text for s in found.sentences)
-    assert "87.0 % of what missed is associated with the server's CPU: CPU was busy." in text
+    assert (
+        "87.0 % of the missed transactions are associated with the server's CPU: CPU was busy."
+        in text
+    )
     assert "limit" in found.tables[0].columns
     assert data.section(found)["value"]["cells"][0]["limit"]["name"] == "the server's CPU"
 

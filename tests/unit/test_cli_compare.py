@@ -194,4 +194,4 @@ def test_fewer_pairs_than_a_comparison_should_have_are_told(place: Path) -> None
                 store.delete(row.id)
     text = " ".join(called(place, *LEVELS).stdout.split())
     assert "2 pairs" in text
-    assert "Fewer than 8" in text
+    assert "With fewer than 8" in text

@@ -201,7 +201,7 @@ def test_a_cut_is_part_of_the_warm_up_that_is_told() -> None:
     ("estimate", "text"),
     [
         (Estimate(12.3, 11.8, 12.9, 1000), "11.8-12.9"),
-        (Estimate(12.3, 0.0, 12.9, 300), "under 12.9"),
+        (Estimate(12.3, 0.0, 12.9, 300), "0-12.9"),
         (Estimate(12.3, 11.8, math.inf, 1000), "over 11.8"),
         (Estimate(math.inf, 11.8, math.inf, 1000), "over 11.8"),
         (Estimate(math.inf, math.inf, math.inf, 1000), ""),

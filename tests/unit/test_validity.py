@@ -47,8 +47,8 @@ def test_a_trial_without_findings_is_valid() -> None:
                 "limited": True, "late": True, "dispatch_p99": Estimate(5.4, 5, 6, 299),
                 "due": 100, "missed": 9, "excused": 6,
             },
-            "p99 dispatch lag 5.4 ms, over 5 ms); that may explain 6 of 9 missed: by the server"
-            " 3 to 9 % of what was due missed, allowed are 5 %",
+            "p99 dispatch lag 5.4 ms, acceptable 5 ms); that may explain 6 of the 9 missed: the"
+            " server accounts for 3 to 9 % missed, allowed are 5 %",
         ),
         ({"limited": True, "cpu": 0.95}, "95 % of a CPU"),
         ({"little": 1.05}, "Little's law is off: 1.050"),
@@ -67,10 +67,10 @@ def test_a_generator_that_is_the_limit_makes_a_trial_invalid(
     ("changes", "said"),
     [
         ({"due": 900}, ""),
-        ({"due": 900, "missed": 678}, ", which explains none of 678 missed"),
+        ({"due": 900, "missed": 678}, ", which explains none of the 678 missed"),
         (
             {"due": 900, "missed": 678, "excused": 10},
-            ", which explains at most 10 of 678 missed and leaves the verdict as it is",
+            ", which explains at most 10 of the 678 missed and leaves the verdict as it is",
         ),
         ({"dispatch_p99": Estimate.alone(5.4, 298)}, ""),
     ],
@@ -80,12 +80,12 @@ def test_a_lateness_that_decides_nothing_is_a_caution_with_its_size(
 ) -> None:
     late = replace(GOOD, late=True, dispatch_p99=Estimate(5.4, 5, 6, 299))
     found = judge(trial([]), evidence(generator=replace(late, **changes)))  # type: ignore[arg-type]
-    few = ", of only 298 transactions" if "dispatch_p99" in changes else ""
+    few = ", from only 298 transactions with an idle client" if "dispatch_p99" in changes else ""
     assert (found.state, found.warnings) == (
         "valid",
         (
-            f"the generator was late itself (p99 dispatch lag 5.4 ms, over 5 ms{few}){said}:"
-            " latencies may be overstated, and are not understated",
+            f"the load generator itself was late (p99 dispatch lag 5.4 ms, acceptable 5 ms{few})"
+            f"{said}: latencies may be overstated, and are not understated",
         ),
     )
 

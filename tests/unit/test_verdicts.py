@@ -37,8 +37,8 @@ SAID: list[tuple[Verdict, Sequence[str]]] = [
         verdict([60 * x for x in STEADY]),
         [
             "inconclusive: its throughput comes out",
-            "8 of 10",
-            "9.5 % or more",
+            "smallest detectable difference",
+            "is 9.5 %",
             "pairs would decide",
         ],
     ),
@@ -151,7 +151,7 @@ def test_what_differs_beside_what_is_compared_is_listed() -> None:
         (forecast(points()[:-1]), ["only 2 of 3 trials"]),
         (
             forecast([replace(p, rate=p.rate / 2 if p.load > 100 else p.rate) for p in points()]),
-            ["No forecast", "the limit is 10.0 %"],
+            ["No forecast", "(tolerance 10.0 %)"],
         ),
         (
             forecast([Point(p.load, p.load < 100, {"cpu": 0.5}) for p in points()]),

@@ -251,17 +251,19 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
     elif generator.late and generator.dispatch_p99:
         lag = generator.dispatch_p99
         few = quantile_ranks(QUANTILES["p99"], lag.n) is None
-        sample = f", of only {lag.n} transactions" if few else ""
-        size = f"p99 dispatch lag {lag.value:.3g} ms, over {_floor_ms(trial):g} ms{sample}"
+        sample = f", from only {lag.n} transactions with an idle client" if few else ""
+        size = f"p99 dispatch lag {lag.value:.3g} ms, acceptable {_floor_ms(trial):g} ms{sample}"
         if not generator.limited:
-            text = f"the generator was late itself ({size}){_weight(trial, generator)}: {_CAUTION}"
+            weight = _weight(trial, generator)
+            text = f"the load generator itself was late ({size}){weight}: {_CAUTION}"
         elif generator.excused is None:
             text = (
-                f"generator-limited: it was late itself ({size}), and users wait for it: the load"
-                f" was lower than asked for, the latencies longer; {advice}"
+                f"generator-limited: the load generator was late ({size}), and users wait for it:"
+                f" the load was lower than planned, the latencies longer; {advice}"
             )
         else:
-            text = f"generator-limited: it was late itself ({size}); {_open(trial, generator)}"
+            text = f"generator-limited: the load generator was late ({size});"
+            text += f" {_open(trial, generator)}"
             text += f"; {advice}"
         yield Finding("generator", severity, text, lag.value, "ms")
 
@@ -271,9 +273,9 @@ def _weight(trial: Trial, generator: Generator) -> str:
     if not generator.missed:
         return ""
     if not generator.excused:
-        return f", which explains none of {generator.missed} missed"
+        return f", which explains none of the {generator.missed} missed"
     verdict = " and leaves the verdict as it is" if any(_limits(trial)) else ""
-    return f", which explains at most {generator.excused} of {generator.missed} missed{verdict}"
+    return f", which explains at most {generator.excused} of the {generator.missed} missed{verdict}"
 
 
 def _open(trial: Trial, generator: Generator) -> str:
@@ -281,6 +283,6 @@ def _open(trial: Trial, generator: Generator) -> str:
     excused, missed, due = generator.excused or 0, generator.missed, generator.due
     least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
     return (
-        f"that may explain {excused} of {missed} missed: by the server {least} to {most} % of what"
-        f" was due missed, allowed are {100 * goal.allowed(trial):g} %"
+        f"that may explain {excused} of the {missed} missed: the server accounts for {least} to"
+        f" {most} % missed, allowed are {100 * goal.allowed(trial):g} %"
     )

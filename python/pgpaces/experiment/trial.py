@@ -131,10 +131,10 @@ def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
             except BaseException:
                 load.abort()
                 raise
+        ended_early = bool(stops.requests or monitors.reason)
         answers = monitors.answers()
     stopped = recorder.error if cell.request.on_store_error == "stop" else None
-    why = error or stopped
-    state = _state(why, ended_early=bool(stops.requests or monitors.reason))
+    state = _state(why := error or stopped, ended_early=ended_early)
     accumulator = recorder.accumulator
     if state == "finished" and cell.request.observe and answers:
         monitors.explain()

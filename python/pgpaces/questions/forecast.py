@@ -370,9 +370,9 @@ def _curve(fit: Forecast, unit: str) -> Iterable[Sentence]:
             yield Sentence("No forecast: at one load no transaction completed.", "main")
         case "hold-out":
             yield Sentence(
-                "No forecast: a fit without the last two loads is wrong by"
-                f" {percent(fit.holdout or 0)} % there; the limit is {percent(HOLDOUT_MAX)} %."
-                " Another limit applies at high loads, or more loads near these are needed.",
+                "No forecast: a fit without the last two loads mispredicts them by"
+                f" {percent(fit.holdout or 0)} % (tolerance {percent(HOLDOUT_MAX)} %). Another"
+                " bottleneck may set in at high loads, or more loads near these are needed.",
                 "main",
             )
         case _:

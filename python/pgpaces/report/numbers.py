@@ -45,7 +45,7 @@ def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") ->
     if math.isinf(estimate.high):
         return f"over {form(estimate.low)}"
     if estimate.low == 0 < estimate.value:
-        return f"under {form(estimate.high)}"
+        return f"0{to}{form(estimate.high)}"
     return f"{form(estimate.low)}{to}{form(estimate.high)}"
 
 

@@ -46,10 +46,14 @@ _OF_USE = (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.DataError)
 _POSTGRES_HINTS = {
     "42501": "grant this role CREATE and USAGE on the schema, and its tables",
     "3F000": "make a schema on its search_path, in which this role may CREATE",
-    "53": "the server has no room left; free some",
+    "53100": "the server's disk is full; free some space",
+    "53200": "the server is out of memory",
+    "53300": "the server has no connection left; raise max_connections, or close some",
     "25006": "it is read-only, as a standby is; name the primary",
 }
 _LOGIN_HINTS = {
+    "pg_hba.conf": "let this user and host in by pg_hba.conf",
+    'role "': "create the role, or name another user",
     'database "': "create it first: createdb",
     "password": "is the user right, and is its password in a password file or PGPASSWORD?",
     "": "does the server run, and does it let you in?",

@@ -145,10 +145,10 @@ def _flag(flag: Flag, capacity: Capacity) -> str:
         " longer latency or a larger share.",
         "inversion": "A load passed above one that failed: something else than the load decides.",
         "irregular": "Trials at one load contradict all of them together: the answer was widened.",
-        "generator-limited": f"{_count(capacity)} not valid, the generator was the limit: those are"
-        " no bounds of the server.",
-        "generator late": "The generator was late itself in some trials: the answer is wide"
-        " enough for what that may explain.",
+        "generator-limited": f"{_count(capacity)} not valid because the generator was the"
+        " bottleneck: they are no bounds of the server.",
+        "generator late": "The load generator was late in some trials: the range includes what"
+        " that may explain.",
         "invalid trials": f"{_count(capacity)} not valid and do not count:"
         f" {', '.join(sorted(set(capacity.invalid)))}.",
         "noisy host": f"The host is noisy: its speed differs by about {spread:.2g} % (sd) from"

@@ -78,7 +78,7 @@ def _facts(answer: Capacities) -> Iterator[tuple[str, str]]:
     """The capacity in other units, and the limiting resource."""
     [holds] = answer.cells
     yield from (("worth", text) for text in _worth(holds))
-    yield from (("limit", text) for text in _limit(holds))
+    yield from (("bottleneck", text) for text in _limit(holds))
 
 
 def _next(searches: Sequence[CellSearch]) -> Iterator[str]:
@@ -220,10 +220,10 @@ def _rule(searches: Sequence[CellSearch]) -> str:
     digests = [digest for each in searches for digest, _ in each.trials]
     limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
     policies = {digest.trial.plan.policy for digest in digests}
-    within = f" within {limits[0]}" if len(limits) == 1 else " within its latency limit"
+    limit = f"the limit of {limits[0]}" if len(limits) == 1 else "their latency limit"
     policy = ", policy skip" if policies == {"skip"} else ""
     share = f"{100 * searches[0].goal.missed_max:.4g} %"
-    return f"A load meets it if at most {share} of what was due was not answered{within}{policy}."
+    return f"A load meets the goal if at most {share} of transactions miss {limit}{policy}."
 
 
 def _limit(holds: Holds) -> Iterator[str]:
@@ -231,8 +231,9 @@ def _limit(holds: Holds) -> Iterator[str]:
     limit = holds.limit
     if limit is not None:
         evidence = f": {limit.evidence[0]}" if limit.evidence else ""
+        share = percent(limit.share.value)
         yield (
-            f"Where it missed it, {percent(limit.share.value)} % of what missed is associated"
+            f"At loads that miss the goal, {share} % of the missed transactions are associated"
             f" with {limit.name}{evidence}."
         )
 
@@ -314,7 +315,7 @@ def _quick_loads(search: CellSearch, unit: str) -> Table:
             TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
             TableCell(str(len(own))), TableCell(text, "", mark),
         ))  # fmt: skip
-    columns = (f"load, {unit}", "missed %", "trials", "seen")
+    columns = (f"load, {unit}", "missed %", "trials", "verdict")
     return Table(f"{KEY}-tried", "Loads that were tried", columns, 1, tuple(rows), brief=True)
 
 
@@ -409,7 +410,7 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
     """Each load that had long trials, by these trials alone."""
     first = answer.cells[0]
     names = _names(factors) if factors else ()
-    columns = (*names, f"load, {first.unit}", "missed %", "trials", "seen")
+    columns = (*names, f"load, {first.unit}", "missed %", "trials", "verdict")
     rows = tuple(
         (*_own(each.levels, factors), *_of_load(load, each))
         for each in answer.cells

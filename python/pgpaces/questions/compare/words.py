@@ -157,7 +157,7 @@ def _evidence(verdict: Verdict) -> Iterable[Sentence]:
     if verdict.why != "few":
         yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
     if verdict.why != "few" and verdict.pairs < PAIRS_MIN and verdict.basis != "runs":
-        text = f"Fewer than {PAIRS_MIN}, so the interval leans on how normal their spread is."
+        text = f"With fewer than {PAIRS_MIN} the interval assumes normally distributed differences."
         yield Sentence(text, "warning")
     if verdict.bootstrap is not None:
         yield Sentence(f"By BCa bootstrap: {changed_by(verdict.metric, verdict.bootstrap)}.")
@@ -182,8 +182,8 @@ def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
         return
     if verdict.detectable is not None and verdict.why == "wide":
         yield Sentence(
-            "With this spread 8 of 10 comparisons find a difference of"
-            f" {size(verdict.metric, verdict.detectable)} or more."
+            "The smallest detectable difference with this spread (80 % power) is"
+            f" {size(verdict.metric, verdict.detectable)}."
         )
     if verdict.why == "few":
         yield Sentence(f"It takes {count(verdict.needed or PAIRS_MIN, verdict.basis)} at least.")
@@ -208,8 +208,8 @@ def _more(verdict: Verdict) -> Sentence:
         )
     needed = max(PAIRS_MIN, verdict.needed, verdict.pairs + 1)
     return Sentence(
-        f"About {needed} pairs would decide, if value and spread stay as they are: as a new"
-        f" comparison, as these {verdict.pairs} were looked at already."
+        f"About {needed} pairs would decide if value and spread stay as they are. Make a new"
+        f" comparison: extending these {verdict.pairs} after a look at them would bias it."
     )
 
 

@@ -415,7 +415,7 @@ def _names(rows: Sequence[Row]) -> str:
 def _without_limit(rows: Sequence[Row]) -> Iterable[Sentence]:
     best = max(rows, key=lambda row: row.rate.value if row.rate else 0.0)
     if best.rate:
-        where = f"Most transactions succeeded with {cell_name(best.cell)}: "
+        where = f"Highest throughput with {cell_name(best.cell)}: "
         where = where if len(rows) > 1 else ""
         yield Sentence(f"{where}{in_words(best.rate, rate, '/s')}.", "main")
         low = best.rate.low

@@ -56,7 +56,7 @@ def _headline(answer: Attribution) -> Headline:
     """The cause in one line."""
     if answer.cause is None:
         return Headline("UNKNOWN", "unknown", next(_sentences(answer)).text)
-    share = f"{percent(answer.cause.share.value)}% of what missed saw it"
+    share = f"{percent(answer.cause.share.value)}% of the missed transactions coincide with it"
     return Headline("ASSOCIATED", "", f"with {answer.cause.title}: {share}")
 
 
@@ -64,8 +64,9 @@ def _facts(answer: Attribution) -> Iterator[tuple[str, str]]:
     """The evidence for the cause, the other causes, and what would confirm it."""
     if answer.cause is not None:
         if answer.cause.lift is not None:
-            yield "lift", f"{_times(answer.cause.lift)} times as often as where it was on time"
-        yield from (("seen", text) for text in answer.cause.evidence[:_EVIDENCE_MAX])
+            times = _times(answer.cause.lift)
+            yield "lift", f"{times} times as frequent in missed transactions as in those on time"
+        yield from (("evidence", text) for text in answer.cause.evidence[:_EVIDENCE_MAX])
     for each in answer.causes[1 if answer.cause else 0 :][:_ALSO_MAX]:
         yield "also", f"{each.title}, {percent(each.share.value)}%"
     if answer.causes:
