@@ -82,19 +82,19 @@ LATE_A_LITTLE, LATE = 6.0, 22.0
         pytest.param(
             [answered(n, [700.0] * 66 + [501.0] + [100.0] * 20, 5.1) for n in range(10)],
             "warning",
-            "explains at most 10 of 670 missed and leaves the verdict as it is",
+            "explains at most 10 of the 670 missed and leaves the verdict as it is",
             id="hardly late, and most missed by far",
         ),
         pytest.param(
             [answered(n, [720.0] * 5 + [100.0] * 5, LATE) for n in range(10)],
             "warning",
-            "explains none of 50 missed",
+            "explains none of the 50 missed",
             id="service alone took longer than the limit",
         ),
         pytest.param(
             [answered(0, [10.0] * 5, LATE), answered(1, [], LATE, unfinished=998)],
             "warning",
-            "explains none of 998 missed",
+            "explains none of the 998 missed",
             id="unfinished on a frozen server",
         ),
         pytest.param(
@@ -106,50 +106,50 @@ LATE_A_LITTLE, LATE = 6.0, 22.0
         pytest.param(
             [answered(n, [10.0] * 5, LATE, failed={"40001": 5}) for n in range(10)],
             "warning",
-            "explains none of 50 missed",
+            "explains none of the 50 missed",
             id="failures",
         ),
         pytest.param(
             [answered(n, [510.0] * 4 + [100.0] * 36, LATE) for n in range(10)],
             "invalid",
-            "that may explain 40 of 40 missed: by the server 0 to 10 % of what was due missed,"
+            "that may explain 40 of the 40 missed: the server accounts for 0 to 10 % missed,"
             " allowed are 5 %",
             id="missed by less than it was late",
         ),
         pytest.param(
             [answered(n, [510.0] + [100.0] * 39, LATE) for n in range(10)],
             "warning",
-            "explains at most 10 of 10 missed and leaves the verdict as it is",
+            "explains at most 10 of the 10 missed and leaves the verdict as it is",
             id="within what may be missed either way",
         ),
         pytest.param(
             [answered(n, [900.0] * 20 + [510.0] * 4 + [100.0] * 16, LATE) for n in range(10)],
             "warning",
-            "explains at most 40 of 240 missed and leaves the verdict as it is",
+            "explains at most 40 of the 240 missed and leaves the verdict as it is",
             id="beyond what may be missed either way",
         ),
         pytest.param(
             [answered(n, [100.0] * 10, LATE_A_LITTLE, skipped=30) for n in range(10)],
             "warning",
-            "explains at most 13 of 300 missed and leaves the verdict as it is",
+            "explains at most 13 of the 300 missed and leaves the verdict as it is",
             id="skipped by far more than there was time for",
         ),
         pytest.param(
             [answered(n, [3000.0] * 40, LATE, service_ms=30.0, idle=4) for n in range(10)],
             "invalid",
-            "that may explain 400 of 400 missed",
+            "that may explain 400 of the 400 missed",
             id="a queue for two clients that it held up",
         ),
         pytest.param(
             [answered(n, [3000.0] * 40, LATE, service_ms=160.0, idle=4) for n in range(10)],
             "warning",
-            "explains at most 12 of 400 missed and leaves the verdict as it is",
+            "explains at most 12 of the 400 missed and leaves the verdict as it is",
             id="a queue for two clients that the server holds up anyhow",
         ),
         pytest.param(
             [answered(n, [3000.0] * 40, 5.1, service_ms=300.0, idle=4) for n in range(10)],
             "warning",
-            "explains none of 400 missed",
+            "explains none of the 400 missed",
             id="a queue that it did not hold up",
         ),
     ],
