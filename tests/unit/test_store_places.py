@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from pgpaces import home
 from pgpaces.cli.main import cli
 from pgpaces.errors import PgpacesError, StoreError
+from pgpaces.store import backend
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.test_cli_runs import keep, whole
@@ -235,3 +237,24 @@ def test_the_home_is_where_the_environment_says(
     else:
         assert found.name == "pgpaces"
         assert found.is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('FATAL: database "results" does not exist', "createdb"),
+        ('FATAL: role "pi" does not exist', "create the role"),
+        ('FATAL: no pg_hba.conf entry for host "10.0.0.2", user "pi", database "r"', "pg_hba.conf"),
+        ('FATAL: password authentication failed for user "pi"', "password file"),
+        ("connection refused", "does the server run"),
+    ],
+)
+def test_a_failed_login_names_what_to_change(text: str, hint: str) -> None:
+    assert hint in (backend._explain_server("lab", psycopg.OperationalError(text))[1] or "")
+
+
+def test_a_server_without_connections_is_not_called_full() -> None:
+    error = psycopg.errors.TooManyConnections("FATAL: sorry, too many clients already")
+    assert "max_connections" in (backend._explain_server("lab", error)[1] or "")
+    error = psycopg.errors.DiskFull("could not extend file")
+    assert "disk is full" in (backend._explain_server("lab", error)[1] or "")

@@ -42,7 +42,7 @@ _SQLITE_HINTS = {
 }
 # Errors of using the file, not of its content.
 _OF_USE = (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.DataError)
-# By SQLSTATE, or its first two characters; a failed login has no SQLSTATE, only a text.
+# By SQLSTATE; a failed login has no SQLSTATE, only a text.
 _POSTGRES_HINTS = {
     "42501": "grant this role CREATE and USAGE on the schema, and its tables",
     "3F000": "make a schema on its search_path, in which this role may CREATE",
@@ -306,7 +306,7 @@ def _explain_server(shown: str, error: Exception) -> tuple[str, str | None]:
     origin = getattr(error, "orig", error)
     state = getattr(origin, "sqlstate", None) or ""
     text = " ".join(str(origin).split())
-    hint = _POSTGRES_HINTS.get(state) or _POSTGRES_HINTS.get(state[:2])
+    hint = _POSTGRES_HINTS.get(state)
     if not state and isinstance(origin, psycopg.OperationalError):
         hint = next(hint for sign, hint in _LOGIN_HINTS.items() if sign in text)
     return f"the store {shown} cannot be used: {text}", hint
