@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgpaces.answers.plan_text import as_text
 from pgpaces.observe import plans
 
 SCAN = {"Node Type": "Seq Scan", "Relation Name": "a", "Total Cost": 1.5, "Filter": "(x = 1)"}
@@ -45,6 +46,43 @@ def test_a_plan_in_one_line_is_the_way_of_its_rows() -> None:
         "Parallel Seq Scan on pgbench_reporting > Hash Left Join (Seq Scan on b)"
         " > Partial HashAggregate > Gather > Finalize GroupAggregate"
     )
+
+
+TEXT = """\
+Finalize GroupAggregate
+  Blocks: temp written=4
+  ->  Gather
+        Workers Planned: 2
+        Workers Launched: 1
+        ->  Partial HashAggregate
+              Disk Usage: 5
+              ->  Hash Left Join
+                    Sort Space Used: 3
+                    Sort Space Type: Disk
+                    ->  Parallel Seq Scan on pgbench_reporting
+                    ->  Hash
+                          ->  Seq Scan on b b1  (cost=0.00..1.50 rows=2 width=4)  \
+(actual time=0.010..0.020 rows=2 loops=3)
+                                Filter: (x = 1)
+                                Workers: (Worker Number=0 Actual Rows=2)
+Planning: (Shared Hit Blocks=3)
+Execution Time: 1.5"""
+
+
+def test_a_plan_as_a_text_is_the_tree_that_explain_prints() -> None:
+    tree = json.loads(json.dumps(PARALLEL))
+    scan = tree["Plans"][0]["Plans"][0]["Plans"][0]["Plans"][1]["Plans"][0]
+    scan |= {"Alias": "b1", "Startup Cost": 0.0, "Total Cost": 1.5, "Plan Rows": 2, "Plan Width": 4,
+             "Actual Startup Time": 0.01, "Actual Total Time": 0.02, "Actual Rows": 2,
+             "Actual Loops": 3, "Filter": "(x = 1)", "Rows Removed by Filter": 0,
+             "Workers": [{"Worker Number": 0, "Actual Rows": 2, "Temp": 0}]}  # fmt: skip
+    plan = [{"Plan": tree, "Planning": {"Shared Hit Blocks": 3}, "Execution Time": 1.5}]
+    assert as_text(json.dumps(plan)) == TEXT
+
+
+@pytest.mark.parametrize("plan", ["", "Seq Scan on a", "[]", "[1]", '[{"Plan": {}}]', "{}"])
+def test_what_is_no_plan_is_shown_as_it_is(plan: str) -> None:
+    assert as_text(plan) == plan
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import re
 from base64 import b64encode
 from datetime import UTC, datetime
 from hashlib import sha256
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -96,6 +97,11 @@ def test_the_page_needs_nobody_else() -> None:
         r"""(?:src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)""", made_page
     )
     assert made_page.count("<svg ") == len(list(REPORTED.figures()))
+
+
+def test_a_page_of_eighteen_trials_has_at_most_500_kilobytes() -> None:
+    made_page = html(REPORTED)
+    assert len(made_page.encode()) < 500_000 * len(DIGESTS) / 18
 
 
 def test_the_page_runs_its_own_script_and_no_other() -> None:
@@ -224,6 +230,43 @@ def test_drawing_shortens_paths_and_no_text() -> None:
     drawn = draw.inline(figure)
     assert {"50", "90", "99", "99.9", "99.99"} <= set(re.findall(r">([\d.]+)</text>", drawn))
     assert not re.search(r'd="[^"]*\d\.\d\d', drawn)
+
+
+def straight(svg: str) -> list[tuple[float, ...]]:
+    """The horizontal and vertical lines of a drawing: their start, and their size each way."""
+    lines = []
+
+    def walk(element: ElementTree.Element, x: float, y: float, stroke: str) -> None:
+        moved = re.match(r"translate\((-?[\d.]+),\s*(-?[\d.]+)\)", element.get("transform", ""))
+        x, y = (x + float(moved[1]), y + float(moved[2])) if moved else (x, y)
+        stroke = element.get("stroke", stroke)
+        path = element.get("d", "")
+        if element.tag.endswith("line"):
+            wide, tall = element.get("x2", "0"), element.get("y2", "0")
+            path = f"M0,0v{tall}" if wide == "0" else f"M0,0h{wide}"
+        if stroke and re.fullmatch(r"(M[-\d.]+,[-\d.]+[hv][-\d.]+)+", path):
+            for a, b, way, size in re.findall(r"M([-\d.]+),([-\d.]+)([hv])([-\d.]+)", path):
+                across = way == "h"
+                if float(size):
+                    lines.append((x + float(a), y + float(b), float(size) * across,
+                                  float(size) * (not across)))  # fmt: skip
+        for each in element:
+            walk(each, x, y, stroke)
+
+    walk(ElementTree.fromstring(svg), 0, 0, "")
+    return sorted(lines)
+
+
+def test_lines_that_are_drawn_as_one_stay_where_they_were() -> None:
+    for figure in REPORTED.figures():
+        inline, whole = draw.inline(figure), draw.picture(figure, "svg", PAGE).decode()
+        lines, before = straight(inline), straight(whole)
+        assert len(lines) == len(before) > 1, figure.key
+        for line in before:
+            assert any(line == pytest.approx(each, abs=0.3) for each in lines), (figure.key, line)
+        # Those of a series are apart, because a series can be hidden.
+        alone = [each for each in re.findall("<line[^>]*>", inline) if "data-series" not in each]
+        assert not alone, figure.key
 
 
 def test_texts_of_others_are_never_expressions() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
+from pgpaces.answers.plan_text import node_name
 from pgpaces.errors import ServerError
 from pgpaces.result import Explained
 from pgpaces.texts import encoded
@@ -54,7 +55,6 @@ _SHAPE = (
     "Parent Relationship",
     "Command",
 )
-_AGGREGATES = {"Hashed": "Hash", "Sorted": "Group", "Mixed": "Mixed "}
 
 
 def explain(
@@ -243,8 +243,8 @@ def summary(root: Mapping[str, Any]) -> str:
     node: Mapping[str, Any] | None = root
     while node is not None:
         outer, inner = _sides(node)
-        others = [_words(_leaf(child)) for child in inner]
-        words.append(_words(node) + (f" ({', '.join(others)})" if others else ""))
+        others = [node_name(_leaf(child)) for child in inner]
+        words.append(node_name(node) + (f" ({', '.join(others)})" if others else ""))
         node = outer
     text = " > ".join(reversed(words))
     return text if len(text) <= _SUMMARY_MAX else f"{text[: _SUMMARY_MAX - 3]}..."
@@ -267,27 +267,3 @@ def _leaf(node: Mapping[str, Any]) -> Mapping[str, Any]:
     outer, _ = _sides(node)
     # Below a bitmap heap scan are only the index scans of its bitmap.
     return node if outer is None or "Relation Name" in node else _leaf(outer)
-
-
-def _words(node: Mapping[str, Any]) -> str:
-    """A node as in EXPLAIN's text format."""
-    kind = node["Node Type"]
-    name = kind
-    if kind == "Aggregate":
-        name = f"{_AGGREGATES.get(node.get('Strategy', ''), '')}Aggregate"
-    elif kind == "ModifyTable":
-        name = node.get("Operation", kind)
-    elif kind in ("Hash Join", "Merge Join", "Nested Loop"):
-        name = _join(kind, node.get("Join Type", "Inner"))
-    mode = node.get("Partial Mode", "Simple")
-    name = name if mode == "Simple" else f"{mode} {name}"
-    name = f"Parallel {name}" if node.get("Parallel Aware") else name
-    index = f" using {node['Index Name']}" if "Index Name" in node else ""
-    relation = f" on {node['Relation Name']}" if "Relation Name" in node else ""
-    return f"{name}{index}{relation}"
-
-
-def _join(kind: str, how: str) -> str:
-    if how == "Inner":
-        return kind
-    return f"{kind} {how} Join" if kind == "Nested Loop" else kind.replace("Join", f"{how} Join")

@@ -135,9 +135,13 @@ def _grown(observed: Observed, of: str) -> Table:
             TableCell(_dead(one)),
         )
         for one in observed.grown[:_ROWS_MAX]
+        if _growth(one) or one.dead_before != one.dead_after
     )
     columns = ("relation", "is", "before", "after", "grew by", "dead tuples")
-    note = "From the start of the load, with its warm-up, to its end; TOAST counts with its table."
+    note = (
+        "From the start of the load, with its warm-up, to its end, without unchanged relations;"
+        " TOAST counts with its table."
+    )
     return Table("grown", f"What grew{of}", columns, 2, rows, note)
 
 

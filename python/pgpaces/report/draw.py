@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
@@ -20,8 +21,11 @@ from pgpaces.section import Figure, Report
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_DECIMALS = re.compile(r"(\d+\.\d)\d+")
+_DECIMALS = re.compile(r"\d+\.\d+")
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
+# Straight lines that do not touch; a pattern that nothing matches.
+_START = re.compile(r"M([-\d.]+),([-\d.]+)")
+_SEGMENTS, _NOTHING = re.compile(r"(?:M[-\d.,]+[hv][-\d.]+)+"), re.compile(r"(?!)")
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 # Attributes that a picture does not need, and those with their default value.
 _UNUSED = ("class", "role", "pointer-events", "aria-roledescription", "aria-hidden")
@@ -32,9 +36,11 @@ _DEFAULTS = {
     "font-family": "inherit",
     "font-size": "12px",
     "transform": "translate(0,0)",
+    "text-anchor": "start",
     "x2": "0",
     "y2": "0",
 }
+_PLACE = ("d", "transform", "x2", "y2")
 _INHERITED = ("stroke", "fill", "stroke-width", "text-anchor", "font-weight")
 
 
@@ -110,7 +116,7 @@ def _pruned(element: Element) -> list[Element]:
     children = [child for each in element for child in _pruned(each)]
     description = element.attrib.pop("aria-label", "")
     attributes = {
-        name: _DECIMALS.sub(r"\1", value)
+        name: _DECIMALS.sub(_tenths, value)
         for name, value in element.attrib.items()
         if name not in _UNUSED and _DEFAULTS.get(name) != value
     }
@@ -118,6 +124,8 @@ def _pruned(element: Element) -> list[Element]:
     if tag == "g":
         if not children or not attributes:
             return children
+    elif tag == "line" and not {"x2", "y2"} & set(attributes):
+        return []
     elif tag == "text":
         if not (element.text or len(element)):
             return []
@@ -128,17 +136,82 @@ def _pruned(element: Element) -> list[Element]:
     element.attrib = attributes
     element[:] = children
     if tag == "g":
+        _join_lines(element)
         _hoist(element)
+        return [_alone(element)]
+    if tag == "text" and (moved := _MOVED.fullmatch(attributes.get("transform", ""))):
+        del attributes["transform"]
+        attributes |= {"x": moved[1], "y": moved[2]}
     return [element]
 
 
+def _tenths(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
+
+
+def _join_lines(group: Element) -> None:
+    """Joins lines of one look that follow each other, as those of a grid, into one path."""
+    for _, same in groupby(list(group), _look_of_line):
+        first, *others = same
+        if not _is_line(first) or "data-series" in first.attrib:
+            continue
+        path = "".join(_step(line.attrib) for line in (first, *others))
+        first.tag = "path"
+        first.set("d", path)
+        for line in others:
+            group.remove(line)
+
+
+def _is_line(element: Element) -> bool:
+    return element.tag == "line" or bool(_SEGMENTS.fullmatch(element.get("d", "")))
+
+
+def _look_of_line(element: Element) -> Any:
+    """Lines with the same value can be joined; no other element has the value of another one."""
+    if not _is_line(element):
+        return id(element)
+    return {name: value for name, value in element.attrib.items() if name not in _PLACE}
+
+
+def _step(place: dict[str, str]) -> str:
+    """A line as a part of a path; takes its place out of the attributes."""
+    path, transform, x2, y2 = (place.pop(name, "0") for name in _PLACE)
+    if path != "0":
+        return path
+    moved = _MOVED.fullmatch(transform)
+    start = f"M{moved[1]},{moved[2]}" if moved else "M0,0"
+    return start + (f"v{y2}" if x2 == "0" else f"h{x2}" if y2 == "0" else f"l{x2},{y2}")
+
+
+def _alone(group: Element) -> Element:
+    """A group, or the one child that it moves."""
+    moved = _MOVED.fullmatch(group.get("transform", ""))
+    if len(group) != 1 or moved is None or len(group.attrib) > 1 or "transform" in group[0].attrib:
+        return group
+    child, dx, dy = group[0], float(moved[1]), float(moved[2])
+    if child.tag == "text":
+        child.set("x", f"{float(child.get('x', 0)) + dx:g}")
+        child.set("y", f"{float(child.get('y', 0)) + dy:g}")
+    elif _SEGMENTS.fullmatch(child.get("d", "")):
+        child.set("d", _START.sub(lambda at: f"M{float(at[1]) + dx:g},{float(at[2]) + dy:g}",
+                                  child.get("d", "")))  # fmt: skip
+    else:
+        return group
+    return child
+
+
 def _hoist(group: Element) -> None:
-    """Moves attributes that all children of a group share to the group."""
+    """Moves attributes that children of a group share to the group.
+
+    Straight lines have no area and no text, so fill and anchor of the others are moved, too.
+    """
     for name in _INHERITED:
-        values = {child.get(name) for child in group}
-        if len(group) > 1 and len(values) == 1 and (value := values.pop()) is not None:
+        bare = _SEGMENTS if name in ("fill", "text-anchor") else _NOTHING
+        owners = [e for e in group if name in e.attrib or not bare.fullmatch(e.get("d", ""))]
+        values = {child.get(name) for child in owners}
+        if len(owners) > 1 and len(values) == 1 and (value := values.pop()) is not None:
             group.set(name, value)
-            for child in group:
+            for child in owners:
                 del child.attrib[name]
 
 

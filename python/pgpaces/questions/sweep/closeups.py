@@ -26,6 +26,8 @@ _TRIALS_MAX = 7
 _TRACKS_MAX = 8
 _STATEMENT_PANELS_MAX = 4
 _ROWS_MAX = 60
+# From here on numbers at an axis are shortened: 20k, 10G.
+_LARGE = 10_000
 _WAITS_TITLE = "sessions of the load and of others, by what they wait for"
 _BANDS = ("median", "95 %", "99 %")
 # Up to 99.99 %, in decades of the remaining share.
@@ -293,7 +295,8 @@ def _stacked(
 
 def _strip(title: str, pairs: Iterable[tuple[float, float | None]], x: Axis, color: str) -> Chart:
     points = tuple(Point(second, value) for second, value in pairs)
-    axis = Axis(ticks=2, format="~s", zero=True, nice=True)
+    large = any(point.y is not None and float(point.y) >= _LARGE for point in points)
+    axis = Axis(ticks=2, format="~s" if large else "", zero=True, nice=True)
     return Chart(x, axis, (Layer("line", points, color, size=1.2),), height=40, title=(title,))
 
 

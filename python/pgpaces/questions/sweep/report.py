@@ -15,6 +15,7 @@ from pgpaces.answers.bulk import alone as of_alone
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.plan_text import as_text
 from pgpaces.answers.plans import StatementPlans
 from pgpaces.questions import costs, servers
 from pgpaces.questions.bulk import words as bulk
@@ -205,7 +206,7 @@ def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
         blocks=(
             Block(plan.text),
             *(
-                Block(one.plan, f"Plan {letter}: {one.summary}")
+                Block(as_text(one.plan), f"Plan {letter}: {one.summary}")
                 for letter, one in sorted(full.items())
             ),
         ),
