@@ -115,7 +115,7 @@ outputs: build ## Run the commands whose output docs/ shows, and put it there
 
 lock: $(READY) ## Choose all Python dependencies anew
 	$(BIN)/pip install --quiet uv
-	uv pip compile pyproject.toml --extra osm --group build --group test --group lint --universal \
+	uv pip compile pyproject.toml --extra osm --extra web --group build --group test --group lint --universal \
 		--generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 	uv pip compile --group wheels --universal --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate --quiet --output-file packaging/requirements.lock

@@ -129,7 +129,7 @@ class Answer(Struct, frozen=True):
         """Its charts, the main one first; those of its report if it has none."""
         own = tuple(self.section.every_figure())
         if not own:
-            report = self._report()
+            report = self.document()
             first = (report.lead,) if report.lead else ()
             own = (*first, *(each for each in report.figures() if each not in first))
         return tuple(Plot(figure) for figure in own)
@@ -141,7 +141,7 @@ class Answer(Struct, frozen=True):
 
     def frame(self) -> Frame:
         """A row for each cell and for each trial; the column `row` says which."""
-        records = self._report().records()
+        records = self.document().records()
         names = records.rows[0] if records.rows else ()
         return Frame({name: tuple(row[name] for row in records.rows) for name in names}, records)
 
@@ -160,12 +160,13 @@ class Answer(Struct, frozen=True):
 
         path = Path(path)
         try:
-            path.write_bytes(render(self._report(), form_of(str(path))))
+            path.write_bytes(render(self.document(), form_of(str(path))))
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
         return path
 
-    def _report(self) -> Report:
+    def document(self) -> Report:
+        """Its report as values, of which every form is made. Raises StoreError."""
         from pgpaces.questions.sweep.report import report
 
         return report(self.page)
@@ -188,7 +189,7 @@ class Answer(Struct, frozen=True):
         """For notebooks: the verdict, its sentences, its chart and its tables."""
         from pgpaces.report.html import card
 
-        figure = next(self.section.every_figure(), None) or self._report().lead
+        figure = next(self.section.every_figure(), None) or self.document().lead
         return card(self.section, figure)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:

@@ -376,6 +376,8 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("dry_run", SWITCH, OUTPUT, "Print the expected time and size, and stop.", flag=True),
     Option("progress", _whole(0), OUTPUT, "Interval between progress reports; 0: none.",
            short="-P", metavar="SECONDS"),
+    Option("live", SWITCH, OUTPUT, "Print the link of a page that follows the load.", flag=True,
+           rare=True),
     Option("version", TEXT, SERVER, "As --server of run: 15, package:15.", metavar="VERSION",
            keyword="wanted"),
     Option("host_file", TEXT, SERVER,

@@ -134,10 +134,11 @@ def carry_out(
     from pgpaces.answers import outcome
     from pgpaces.cli.main import fail
     from pgpaces.cli.progress import SweepProgress
+    from pgpaces.cli.serve import live
     from pgpaces.experiment import sweep as pipeline
 
     progress = SweepProgress(params["progress"])
-    with contextlib.ExitStack() as stack:
+    with live(params), contextlib.ExitStack() as stack:
         try:
             swept = pipeline.run(planned, progress, stack)
         finally:

@@ -70,6 +70,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     from pgpaces.cli import execute
     from pgpaces.cli.main import put
     from pgpaces.cli.progress import TrialProgress
+    from pgpaces.cli.serve import live
     from pgpaces.draft import share
     from pgpaces.experiment import single
     from pgpaces.experiment import trial as pipeline
@@ -96,7 +97,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
         return 0
     progress = TrialProgress(params["progress"])
     # The imports for the answer take a while: a signal during them does not lose the answer.
-    with contextlib.ExitStack() as stack:
+    with live(params), contextlib.ExitStack() as stack:
         try:
             outcome = pipeline.run(request, progress, stack)
         finally:

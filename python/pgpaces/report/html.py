@@ -44,9 +44,13 @@ def card(section: Section, figure: Figure | None) -> str:
     )
 
 
-def html(report: Report) -> str:
-    """The page: the question and its answer first, with the main chart."""
-    script = _template("page.js")
+def html(report: Report, *, served: bool = False, part: bool = False) -> str:
+    """The page: the question and its answer first, with the main chart.
+
+    served: with a link to the list of runs, and its script and style as files of the server. part:
+    only the answer and the numbers, for another page of the server.
+    """
+    script = template("page.js")
     head = report.top.headline
     lead = report.lead if draw.available() else None
     wide = lead is not None and len(lead.charts) > 1
@@ -60,8 +64,14 @@ def html(report: Report) -> str:
             next=[each for each in report.top.next if not each.startswith(_REPORT)],
             lead=lead,
             wide=_safe(draw.inline(lead, _WIDE)) if lead and wide else "",
-            sections=[each for each in report.sections if each.rank != "text"],
-            style=_style(),
+            sections=[
+                each
+                for each in report.sections
+                if each.rank != "text" and not (part and each.rank in ("details", "page"))
+            ],
+            served=served,
+            part=part,
+            style=style_sheet(),
             script=_safe(script),
             script_hash=_safe(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),
             svg={key: _safe(text) for key, text in draw.drawn(report.figures()).items()},
@@ -112,14 +122,15 @@ def _safe(text: str) -> Markup:
     return Markup(text)
 
 
-def _style() -> Markup:
+def style_sheet() -> Markup:
     """The light and dark colors, then the rest of the style sheet."""
-    rest = _template("page.css")
+    rest = template("page.css")
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
     return _safe(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
 
 
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """A file of the templates."""
     from importlib import resources
 
     return resources.files("pgpaces.report").joinpath("templates", name).read_text("utf-8")

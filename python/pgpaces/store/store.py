@@ -188,6 +188,19 @@ class Store:
             check(trial)
         return trial
 
+    def head(self, trial_id: str) -> Trial:
+        """A trial without its seconds and observations, also one that runs. Raises StoreError."""
+        with self._reading(f"run {trial_id}") as connection:
+            query = sa.select(schema.trial).where(schema.trial.c.id == trial_id)
+            for row in connection.execute(query).mappings():
+                return rows.trial(row)
+        raise StoreError(f"run {trial_id} is not in {self.address}", "`pgpaces runs` lists them")
+
+    def seconds(self, trial_id: str, after: int) -> tuple[Interval, ...]:
+        """The intervals of a trial whose second is larger than `after`, in order."""
+        with self._reading(f"run {trial_id}") as connection:
+            return _intervals(connection, trial_id, after)
+
     def samples(self, trial_id: str) -> tuple[Sample, ...]:
         """The samples of a trial, by second."""
         with self._reading(f"run {trial_id}") as connection:
@@ -427,11 +440,17 @@ def _digest_row(digest: Digest) -> dict[str, Any]:
     return {"digest": digests.text(digest), "digest_version": digests.VERSION}
 
 
-def _ordered(connection: sa.Connection, table: sa.Table, trial_id: str) -> Sequence[Row]:
+def _ordered(
+    connection: sa.Connection, table: sa.Table, trial_id: str, after: int | None = None
+) -> Sequence[Row]:
     query = sa.select(table).where(table.c.trial == trial_id).order_by(*table.primary_key)
+    if after is not None:
+        query = query.where(table.c.second > after)
     return connection.execute(query).mappings().all()
 
 
-def _intervals(connection: sa.Connection, trial_id: str) -> tuple[Interval, ...]:
+def _intervals(
+    connection: sa.Connection, trial_id: str, after: int | None = None
+) -> tuple[Interval, ...]:
     tables = (schema.interval, schema.tally, schema.statement)
-    return rows.intervals({t.name: _ordered(connection, t, trial_id) for t in tables})
+    return rows.intervals({t.name: _ordered(connection, t, trial_id, after) for t in tables})

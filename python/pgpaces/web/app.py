@@ -1,0 +1,338 @@
+"""The pages and event streams of `pgpaces serve`: results of a store, and what runs.
+
+Every answer is a report, as the command line writes it; the store is read by its Python interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from functools import cache, lru_cache
+from importlib import resources
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import (
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+
+from pgpaces.errors import PgpacesError, PlanError, StoreError
+from pgpaces.report import escape, html
+from pgpaces.store import listing
+from pgpaces.store.store import Store
+from pgpaces.web import live
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from starlette.requests import Request
+
+    from pgpaces.section import Report
+
+_LIMIT, _LIMIT_MAX = 100, 5000
+_EXPERIMENTS = 30
+# Several machines may run trials of one experiment at a time.
+_NEWEST = 20
+_TYPES = {"js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
+_WATCH_S = 1.0
+_RETRY_MS = 1000
+# While a load runs, drawing shares its CPUs: one report at a time.
+_DRAWING = threading.Lock()
+
+
+class Site(Struct, frozen=True):
+    """What a server shows. place: of the store. stop: stops the load, if this server may."""
+
+    place: str | None
+    stop: Callable[[], None] | None = None
+
+    def store(self) -> Store:
+        """The store, opened once. Raises StoreError."""
+        return _store(self.place)
+
+
+@lru_cache(4)
+def _store(place: str | None) -> Store:
+    return Store.existing(place)
+
+
+def app(site: Site) -> Starlette:
+    """The application, without the guard."""
+    pages = _Pages(site)
+    streams = _Streams(site)
+    return Starlette(
+        routes=[
+            Route("/", pages.list),
+            Route("/live", pages.live),
+            Route("/runs/{name}", pages.run),
+            Route("/experiments/{name}", pages.experiment),
+            Route("/experiments/{name}/answer", pages.part),
+            Route("/compare", pages.compare),
+            Route("/trend/{name}", pages.trend),
+            Route("/events/runs/{name}", streams.run),
+            Route("/events/experiments/{name}", streams.experiment),
+            Route("/stop", pages.stop, methods=["POST"]),
+            Route("/static/{name}", _static),
+        ],
+        exception_handlers={PgpacesError: _explained},
+    )
+
+
+class _Pages:
+    """Pages, each built in a thread of its own."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def list(self, request: Request) -> Response:
+        """The newest experiments and runs."""
+        text = request.query_params.get("limit", str(_LIMIT))
+        limit = min(int(text), _LIMIT_MAX) if text.isdecimal() and len(text) < 9 else _LIMIT
+        return HTMLResponse(await run_in_threadpool(self._list, limit))
+
+    def _list(self, limit: int) -> str:
+        store = self._site.store()
+        place = self._site.place
+        chosen = listing.RunFilter(limit + 1, None, None, single=True)
+        runs = listing.at_once(place, chosen)
+        runs = store.trials(limit + 1, single=True) if runs is None else runs
+        experiments = listing.experiments_at_once(place, _EXPERIMENTS) or []
+        return page(
+            "list.html",
+            address=store.address,
+            runs=runs[:limit],
+            more=min(limit * 10, _LIMIT_MAX) if len(runs) > limit else 0,
+            experiments=experiments,
+        )
+
+    async def live(self, request: Request) -> Response:
+        """The newest experiment or run that runs, as soon as there is one."""
+
+        def find() -> str | None:
+            try:
+                store = self._site.store()
+                runs, experiments = store.trials(_NEWEST), store.experiments(_NEWEST)
+            except StoreError:  # the first load makes the store
+                return None
+            for row in experiments:
+                if row.state == "running":
+                    return f"/experiments/{row.id}"
+            return next((f"/runs/{row.id}" for row in runs if row.state == "running"), None)
+
+        target = await run_in_threadpool(find)
+        if target is not None:
+            return RedirectResponse(target, 303)
+        return HTMLResponse(await run_in_threadpool(page, "waiting.html"))
+
+    async def run(self, request: Request) -> Response:
+        """A run: live while it runs, then its report."""
+
+        def build() -> str:
+            store = self._site.store()
+            trial = store.head(store.find(request.path_params["name"]))
+            if trial.state != "running":
+                return _report_page(self._site, (trial.id,))
+            return page("live.html", trial=trial, title=live.title(trial), **self._live(request))
+
+        return HTMLResponse(await run_in_threadpool(build))
+
+    async def experiment(self, request: Request) -> Response:
+        """An experiment: its answer so far and its running trial, or its report."""
+
+        def build() -> str:
+            store = self._site.store()
+            row = store.experiment(store.find_experiment(request.path_params["name"]))
+            if row.state != "running":
+                return _report_page(self._site, (row.id,))
+            return page("live.html", experiment=row, title=row.name, **self._live(request))
+
+        return HTMLResponse(await run_in_threadpool(build))
+
+    def _live(self, request: Request) -> dict[str, Any]:
+        can_stop = self._site.stop is not None and request.scope.get("trusted", False)
+        return {"columns": " ".join(live.COLUMNS), "can_stop": can_stop}
+
+    async def part(self, request: Request) -> Response:
+        """The answer of an experiment so far, for its live page."""
+
+        def build() -> str:
+            store = self._site.store()
+            id_ = store.find_experiment(request.path_params["name"])
+            if not store.placed(id_):
+                return "<p>No trial has ended yet.</p>"
+            with _DRAWING:
+                return html.html(_report(self._site, (id_,)), served=True, part=True)
+
+        return HTMLResponse(await run_in_threadpool(build))
+
+    async def compare(self, request: Request) -> Response:
+        """Whether the second of two runs or experiments is better than the first."""
+        names = request.query_params.getlist("run")
+        if len(names) != 2:
+            raise PlanError(f"{len(names)} runs are chosen", "choose two of the list to compare")
+
+        def build() -> str:
+            from pgpaces.questions.compare.api import compare
+
+            answer = compare(*names, anyway=True, store=self._site.place)
+            return _drawn(answer.document())
+
+        return HTMLResponse(await run_in_threadpool(build))
+
+    async def trend(self, request: Request) -> Response:
+        """Since when runs like one are better or worse."""
+
+        def build() -> str:
+            from pgpaces.questions.trend import trend
+
+            answer = trend(request.path_params["name"], store=self._site.place)
+            return _drawn(answer.document())
+
+        return HTMLResponse(await run_in_threadpool(build))
+
+    async def stop(self, request: Request) -> Response:
+        """Stops the load as Ctrl-C does; only with the token of the user who started it."""
+        if self._site.stop is None or not request.scope.get("trusted", False):
+            return PlainTextResponse("only the printed link may stop this load\n", 403)
+        self._site.stop()
+        return PlainTextResponse("stopping\n", 202)
+
+
+class _Streams:
+    """Streams of server-sent events."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._follower: live.Follower | None = None
+
+    async def run(self, request: Request) -> Response:
+        """The seconds of a run, from the row after Last-Event-ID on."""
+        store = await run_in_threadpool(self._site.store)
+        trial_id = await run_in_threadpool(store.find, request.path_params["name"])
+        if self._follower is None:
+            self._follower = live.Follower(store)
+        at = request.headers.get("last-event-id", "")
+        messages = self._follower.messages(trial_id, int(at) if at.isdecimal() else 0)
+        return _stream(_events(messages))
+
+    async def experiment(self, request: Request) -> Response:
+        """The state of an experiment, its number of runs, and those that run now."""
+        store = await run_in_threadpool(self._site.store)
+        id_ = await run_in_threadpool(store.find_experiment, request.path_params["name"])
+        return _stream(_watched(store, id_))
+
+
+async def _events(messages: AsyncIterator[live.Message | None]) -> AsyncIterator[str]:
+    yield f"retry: {_RETRY_MS}\n\n"
+    async for message in messages:
+        if message is None:
+            yield ": \n\n"
+        else:
+            yield f"id: {message.at}\ndata: {_json(live.values(message))}\n\n"
+
+
+async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:
+    yield f"retry: {_RETRY_MS}\n\n"
+    before, silent_s = "", 0.0
+    while True:
+        state = await asyncio.to_thread(_state, store, experiment_id)
+        if (text := _json(state)) != before or silent_s >= live.SILENCE_S:
+            yield f"data: {text}\n\n"
+            before, silent_s = text, 0.0
+        if state["state"] != "running":
+            return
+        await asyncio.sleep(_WATCH_S)
+        silent_s += _WATCH_S
+
+
+def _state(store: Store, experiment_id: str) -> dict[str, Any]:
+    row = store.experiment(experiment_id)
+    trials = store.trials(experiment=experiment_id)
+    running = [each.id for each in trials if each.state == "running"]
+    return {"state": row.state, "runs": len(trials) - len(running), "running": running}
+
+
+def _stream(events: AsyncIterator[str]) -> Response:
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _report(site: Site, names: tuple[str, ...]) -> Report:
+    from pgpaces.questions.sweep.lookup import page_of
+    from pgpaces.questions.sweep.report import report
+
+    return report(page_of(site.store(), names))
+
+
+def _report_page(site: Site, names: tuple[str, ...]) -> str:
+    return _drawn(_report(site, names))
+
+
+def _drawn(report: Report) -> str:
+    with _DRAWING:
+        return html.html(report, served=True)
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    kind = _TYPES.get(name.rpartition(".")[2])
+    text = None if kind is None else await run_in_threadpool(_file, name)
+    if text is None:
+        return PlainTextResponse("there is no such file\n", 404)
+    return Response(text, media_type=kind, headers={"cache-control": "max-age=3600"})
+
+
+@cache
+def _file(name: str) -> str | None:
+    """A file for browsers by its name; None if there is none."""
+    if name == "page.css":
+        return str(html.style_sheet())
+    if name == "page.js":
+        return html.template(name)
+    files = {
+        each.name: each for each in resources.files("pgpaces.web").joinpath("static").iterdir()
+    }
+    return files[name].read_text("utf-8") if name in files else None
+
+
+async def _explained(_: Request, error: Exception) -> Response:
+    assert isinstance(error, PgpacesError)
+    missing = isinstance(error, PlanError)
+    text = await run_in_threadpool(page, "error.html", error=error)
+    return HTMLResponse(text, 404 if missing else 500)
+
+
+def page(name: str, **values: Any) -> str:
+    """A page by its template."""
+    return _environment().get_template(name).render(version=version("pgpaces"), **values)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from pgpaces.report.numbers import milliseconds, percent
+
+    environment = Environment(
+        loader=PackageLoader("pgpaces.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: escape.line(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = percent
+    environment.filters["milliseconds"] = lambda value: milliseconds(value, "–")
+    return environment

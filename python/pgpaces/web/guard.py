@@ -1,0 +1,157 @@
+"""What every request and response must satisfy: the Host header, methods, headers, the token.
+
+A page of another site in the same browser could reach a server on loopback by a name that resolves
+to it (DNS rebinding): only known names are answered. Responses allow no inline script and nothing
+from elsewhere.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self'"
+        " data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_LOCAL = ("localhost", "localhost.")
+
+
+def new_token() -> str:
+    """A token that cannot be guessed: 256 bits."""
+    return secrets.token_urlsafe(32)
+
+
+def host_of(header: str) -> str:
+    """The host of a Host header without its port: `localhost`, `::1`."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.rpartition(":")[0] if header.count(":") == 1 else header
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is of this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in _LOCAL
+
+
+class Guard:
+    """Answers only allowed requests, and adds the headers to responses.
+
+    hosts: names that are answered besides addresses and those of loopback; empty: only loopback.
+    token: permits to stop the load; required: also to read. scope["trusted"]: a request has it.
+    """
+
+    def __init__(
+        self, app: App, hosts: frozenset[str], token: str | None, *, required: bool
+    ) -> None:
+        self._app, self._hosts, self._token, self._required = app, hosts, token, required
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As an ASGI application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1")
+                   for name, value in scope["headers"]}  # fmt: skip
+        cookie = cookie_name(headers.get("host", ""))
+        linked = self._linked(scope)
+        scope["trusted"] = linked or (
+            self._token is not None
+            and same(token_of(headers.get("cookie", ""), cookie), self._token)
+        )
+        sending = _with_headers(send)
+        if (refused := self._refused(scope, headers)) is not None:
+            await _plain(sending, *refused)
+        elif linked and scope["method"] == "GET":
+            # The address in the browser's history has no token.
+            value = f"{cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+            await _plain(sending, 303, "", {"location": scope["path"], "set-cookie": value})
+        else:
+            await self._app(scope, receive, sending)
+
+    def _refused(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return 405, "pgpaces answers GET and HEAD\n"
+        host = headers.get("host", "")
+        if not self._knows(host_of(host)):
+            return 421, "this server does not answer to that name; use its address\n"
+        origin = headers.get("origin")
+        if scope["method"] == "POST" and origin is not None and origin.partition("://")[2] != host:
+            return 403, "a page of another site must not send this\n"
+        if self._required and not scope["trusted"]:
+            return 401, "open the link that pgpaces printed: it has the token\n"
+        return None
+
+    def _linked(self, scope: Scope) -> bool:
+        """Whether the address has the token, as a printed link has."""
+        values = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
+        return self._token is not None and same(values[0], self._token)
+
+    def _knows(self, host: str) -> bool:
+        if is_loopback(host) or host in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return bool(self._hosts)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether tokens are equal, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def cookie_name(host: str) -> str:
+    """The name of the cookie with the token. Browsers send cookies to every port of a host."""
+    port = host.rpartition(":")[2]
+    return f"pgpaces-{port if port.isdigit() else 80}"
+
+
+def token_of(cookie: str, name: str) -> str:
+    """The token in a Cookie header; empty without one."""
+    try:
+        morsel = SimpleCookie(cookie).get(name)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            own = {name for name, _ in message.get("headers", ())}
+            added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            message["headers"] = [
+                *message.get("headers", ()),
+                *((name, value) for name, value in added if name not in own),
+            ]
+        await send(message)
+
+    return sending
+
+
+async def _plain(send: Send, status: int, text: str, more: Mapping[str, str] | None = None) -> None:
+    headers = {"content-type": "text/plain; charset=utf-8", **(more or {})}
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": text.encode()})

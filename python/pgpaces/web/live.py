@@ -1,0 +1,206 @@
+"""A trial as it runs: its stored seconds as rows for charts, followed for any number of readers.
+
+The store is read once for all readers of a trial. A reader has a place in the rows and no queue, so
+a slow one costs nothing, and one that joins late, or comes back, has the whole trial.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from pgpaces.answers.accumulator import own_scripts
+from pgpaces.errors import PgpacesError
+from pgpaces.record import Interval, Tally
+from pgpaces.result import Trial, counts
+from pgpaces.store.store import Store
+from pgpaces.times import Times, merge, values_at_ranks
+
+# The numbers of a row, in order. Times in ms; outcomes are those that became known in the second.
+COLUMNS = (
+    *("second", "due", "on_time", "late", "skipped", "failed", "unfinished", "achieved"),
+    *("p50", "p95", "p99", "lag", "in_flight", "backlog", "generator_cpu"),
+)
+Row = tuple[float | None, ...]
+
+_POLL_S = 0.5
+# A proxy between closes a connection without traffic.
+SILENCE_S = 15.0
+# A trial that nothing reads is dropped.
+_IDLE_S = 60.0
+
+
+def row(interval: Interval, scripts: int | None = None) -> Row:
+    """The numbers of a second. scripts: the number of those of the workload itself; None: all.
+
+    Percentiles are of transactions that succeeded; in flight and backlog are means.
+    """
+    tallies = [t for t in interval.tallies if scripts is None or t.script < scripts]
+    sums = counts(tallies)
+    p50, p95, p99 = quantiles((tally.latency for tally in tallies), (0.5, 0.95, 0.99))
+    (lag,) = quantiles((tally.lag for tally in tallies), (0.99,))
+    return (
+        *(interval.second, sums.due, sums.on_time, sums.late, sums.skipped, sums.failed),
+        *(sums.unfinished, sum(tally.latency.count for tally in tallies), p50, p95, p99, lag),
+        *(round(interval.in_flight_ns / 1e9, 3), round(interval.pending_ns / 1e9, 3)),
+        round(max(interval.cpu_ns, default=0) / 1e9, 4),
+    )
+
+
+def quantiles(parts: Iterable[Times], shares: Sequence[float]) -> list[float | None]:
+    """Quantiles of merged times in ms; None without times."""
+    times = merge(parts)
+    if not times.count:
+        return [None] * len(shares)
+    ranks = [max(1, math.ceil(share * times.count)) for share in shares]
+    return [None if ns is None else round(ns / 1e6, 3) for ns in values_at_ranks(times, ranks)]
+
+
+def errors(tallies: Iterable[Tally]) -> dict[str, int]:
+    """The number of failed transactions by SQLSTATE."""
+    sums: dict[str, int] = {}
+    for tally in tallies:
+        for state, count in tally.failed.items():
+            sums[state] = sums.get(state, 0) + count
+    return sums
+
+
+class Message(Struct, frozen=True):
+    """A part of a trial for a reader. at: the number of rows with it, from which to go on.
+
+    limits_ms: different latency limits. failed: by SQLSTATE, since the start. first_errors: the
+    first text of each.
+    """
+
+    at: int
+    state: str
+    limits_ms: list[float]
+    rows: list[Row]
+    failed: dict[str, int]
+    first_errors: dict[str, str]
+
+
+class Followed(Struct):
+    """A trial that readers follow. scripts: of its own workload."""
+
+    head: Trial
+    scripts: int
+    rows: list[Row] = field(default_factory=list)
+    failed: dict[str, int] = field(default_factory=dict)
+    first_errors: dict[str, str] = field(default_factory=dict)
+    latest: Interval | None = None
+    error: str = ""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def state(self) -> str:
+        """The state of the trial, or `lost` if the store cannot be read any more."""
+        return "lost" if self.error else self.head.state
+
+    def read(self, store: Store) -> None:
+        """Reads what is new, first the state: an ended trial has all its seconds."""
+        head = store.head(self.head.id)
+        last = -math.inf if self.latest is None else self.latest.second
+        after = -(2**31) if self.latest is None else int(last)
+        for interval in store.seconds(self.head.id, after):
+            self._add(interval)
+        self.head = head
+
+    def _add(self, interval: Interval) -> None:
+        self.rows.append(row(interval, self.scripts))
+        for state, count in errors(interval.tallies).items():
+            self.failed[state] = self.failed.get(state, 0) + count
+        for state, text in interval.messages:
+            self.first_errors.setdefault(state, text)
+        self.latest = interval
+
+    def _limits_ms(self) -> list[float]:
+        plan = self.head.plan
+        limits = {ns for ns in (plan.limit_ns, *dict(plan.limits).values()) if ns}
+        return [ns / 1e6 for ns in sorted(limits)]
+
+    def since(self, at: int) -> Message:
+        """What a reader does not have. at: the number of rows that it has."""
+        rows = self.rows[at:]
+        # Copies, because another thread reads the store.
+        return Message(
+            *(at + len(rows), self.state, self._limits_ms(), rows),
+            dict(self.failed),
+            dict(self.first_errors),
+        )
+
+
+class Follower:
+    """Follows trials of a store for all readers. For one event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._trials: dict[str, Followed] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._readers: dict[str, int] = {}
+
+    async def trial(self, trial_id: str) -> Followed:
+        """The trial with its rows so far. Raises StoreError if there is none."""
+        if trial_id not in self._trials:
+            head = await asyncio.to_thread(self._store.head, trial_id)
+            trial = Followed(head, len(own_scripts(head)))
+            await asyncio.to_thread(trial.read, self._store)
+            self._trials.setdefault(trial_id, trial)
+        if trial_id not in self._tasks and self._trials[trial_id].state == "running":
+            task = asyncio.create_task(self._follow(trial_id))
+            self._tasks[trial_id] = task
+        return self._trials[trial_id]
+
+    async def _follow(self, trial_id: str) -> None:
+        trial, idle_s = self._trials[trial_id], 0.0
+        while trial.state == "running" and idle_s < _IDLE_S:
+            await asyncio.sleep(_POLL_S)
+            before = len(trial.rows)
+            try:
+                await asyncio.to_thread(trial.read, self._store)
+            except PgpacesError as error:
+                trial.error = error.message
+            idle_s = 0.0 if self._readers.get(trial_id) else idle_s + _POLL_S
+            if len(trial.rows) > before or trial.state != "running":
+                trial.changed.set()
+                trial.changed = asyncio.Event()
+        del self._tasks[trial_id]
+        if not self._readers.get(trial_id):
+            self._trials.pop(trial_id, None)
+
+    async def messages(self, trial_id: str, at: int) -> AsyncIterator[Message | None]:
+        """What is new, until the trial has ended; None after a silence. at: rows that are sums."""
+        trial = await self.trial(trial_id)
+        self._readers[trial_id] = self._readers.get(trial_id, 0) + 1
+        try:
+            at = min(max(at, 0), len(trial.rows))
+            while True:
+                changed, message = trial.changed, trial.since(at)
+                at = message.at
+                yield message
+                if message.state != "running":
+                    return
+                while len(trial.rows) == at and trial.state == "running":
+                    try:
+                        await asyncio.wait_for(changed.wait(), SILENCE_S)
+                        changed = trial.changed
+                    except TimeoutError:
+                        yield None
+        finally:
+            self._readers[trial_id] -= 1
+            if trial_id not in self._tasks and not self._readers[trial_id]:
+                self._trials.pop(trial_id, None)
+
+
+def title(trial: Trial) -> str:
+    """The trial in one line."""
+    return f"{trial.workload.name}, {trial.plan.load_text}"
+
+
+def values(message: Message) -> dict[str, Any]:
+    """The message for JSON."""
+    return {name: getattr(message, name) for name in Message.__struct_fields__}

@@ -1,0 +1,212 @@
+"use strict";
+// A trial as it runs, by server-sent events: the whole series, then each second. The browser keeps
+// the rows; a reconnect says how many it has.
+const root = document.getElementById("live");
+const at = Object.fromEntries(root.dataset.columns.split(" ").map((name, index) => [name, index]));
+const byId = (id) => document.getElementById(id);
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const short = (value, digits = 3) => value === null || value === undefined || Number.isNaN(value)
+  ? "–" : Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 3 });
+const outcomes = ["on_time", "late", "skipped", "failed", "unfinished"];
+const missedOf = (row) => row[at.late] + row[at.skipped] + row[at.failed] + row[at.unfinished];
+const shareOf = (row) => {
+  const known = outcomes.reduce((sum, name) => sum + row[at[name]], 0);
+  return known ? (100 * missedOf(row)) / known : null;
+};
+
+// --- charts: title, unit, series (name, color, value of a row, dash) ---
+const CHARTS = [
+  ["Rate", "/s", [["offered", "line1", (row) => row[at.due], [6, 4]], ["achieved", "line0", (row) => row[at.achieved]]]],
+  ["Latency", "ms", [["p50", "line2", (row) => row[at.p50]], ["p95", "line0", (row) => row[at.p95]], ["p99", "line1", (row) => row[at.p99]]]],
+  ["Missed", "%", [["missed", "line1", shareOf]]],
+  ["Generator", "ms, %", [["p99 lag, ms", "line3", (row) => row[at.lag]], ["busiest thread, % CPU", "line4", (row) => 100 * row[at.generator_cpu], [6, 4]]]],
+  ["In flight", "transactions", [["in flight", "line0", (row) => row[at.in_flight]], ["due and not done", "line1", (row) => row[at.backlog], [6, 4]]]],
+];
+let rows = [];
+let paused = false;
+let limits = [];
+let plots = [];
+
+const columnsOf = (series) => [rows.map((row) => row[at.second]), ...series.map(([, , value]) => rows.map(value))];
+const marks = (title) => ({
+  hooks: {
+    draw: [(plot) => {
+      const { ctx, bbox } = plot;
+      ctx.save();
+      ctx.strokeStyle = color("alarm");
+      ctx.setLineDash([4, 4]);
+      const line = (x1, y1, x2, y2) => { ctx.beginPath(); ctx.moveTo(x1, y1); ctx.lineTo(x2, y2); ctx.stroke(); };
+      for (const ms of title === "Latency" ? limits : []) {
+        const y = plot.valToPos(ms, "y", true);
+        if (y >= bbox.top && y <= bbox.top + bbox.height) line(bbox.left, y, bbox.left + bbox.width, y);
+      }
+      ctx.strokeStyle = color("muted");
+      const x = plot.valToPos(0, "x", true);
+      if (rows.length && rows[0][at.second] < 0 && x > bbox.left) line(x, bbox.top, x, bbox.top + bbox.height);
+      ctx.restore();
+    }],
+  },
+});
+const build = () => {
+  const holder = byId("charts");
+  for (const { plot } of plots) plot.destroy();
+  holder.replaceChildren();
+  plots = CHARTS.map(([title, unit, series]) => {
+    const figure = document.createElement("figure");
+    const caption = document.createElement("figcaption");
+    caption.textContent = `${title}, ${unit}`;
+    const place = document.createElement("div");
+    place.className = "plot";
+    place.tabIndex = 0;
+    place.setAttribute("role", "img");
+    place.setAttribute("aria-label", `${title} over time; the numbers are in the table below`);
+    figure.append(caption, place);
+    holder.append(figure);
+    const axis = { stroke: color("muted"), grid: { stroke: color("grid"), width: 1 }, ticks: { stroke: color("grid") }, font: "12px sans-serif" };
+    const plot = new uPlot({
+      width: place.clientWidth || 480,
+      height: 220,
+      cursor: { sync: { key: "time" }, drag: { x: true, y: false } },
+      scales: { x: { time: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis, values: (_, ticks) => ticks.map((each) => `${each} s`) }, { ...axis, size: 56 }],
+      series: [{ label: "second" }, ...series.map(([label, name, , dash]) => ({
+        label, stroke: color(name), width: 1.6, dash, spanGaps: false, points: { show: false },
+        value: (_, value) => short(value),
+      }))],
+      plugins: [marks(title)],
+    }, columnsOf(series), place);
+    place.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step || !rows.length) return;
+      event.preventDefault();
+      const index = Math.min(rows.length - 1, Math.max(0, (plot.cursor.idx ?? rows.length) + step));
+      plot.setCursor({ left: plot.valToPos(rows[index][at.second], "x"), top: 10 });
+    });
+    return { plot, series, place };
+  });
+};
+const resize = () => plots.forEach(({ plot, place }) => plot.setSize({ width: place.clientWidth, height: 220 }));
+new ResizeObserver(resize).observe(byId("charts"));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
+
+// --- numbers ---
+const cell = (kind, text, scope) => {
+  const element = document.createElement(kind);
+  element.textContent = text;
+  if (scope) element.scope = scope;
+  return element;
+};
+const tile = (name, value) => {
+  const box = document.createElement("div");
+  box.append(cell("dt", name), cell("dd", value));
+  return box;
+};
+const sum = (list, value) => list.reduce((total, row) => total + value(row), 0);
+const tell = () => {
+  const measured = rows.filter((row) => row[at.second] >= 0);
+  const newest = rows.slice(-5);
+  const last = rows.at(-1);
+  const known = sum(measured, (row) => outcomes.reduce((total, name) => total + row[at[name]], 0));
+  const missed = sum(measured, missedOf);
+  const mean = (name) => newest.length ? sum(newest, (row) => row[at[name]]) / newest.length : NaN;
+  byId("tiles").replaceChildren(
+    tile("due", sum(measured, (row) => row[at.due]).toLocaleString("en")),
+    tile("missed", known ? `${short((100 * missed) / known)} % (${missed.toLocaleString("en")})` : "–"),
+    tile("offered, last 5 s", `${short(mean("due"))}/s`),
+    tile("achieved, last 5 s", `${short(mean("achieved"))}/s`),
+    tile("p95, last second", `${short(last?.[at.p95])} ms`),
+    tile("failed", sum(measured, (row) => row[at.failed]).toLocaleString("en")),
+  );
+  const second = last?.[at.second];
+  byId("clock").textContent = last === undefined ? "" : second < 0 ? `warm-up, ${-second} s left` : `second ${second + 1}`;
+  const [head, body] = [byId("seconds").tHead.rows[0], byId("seconds").tBodies[0]];
+  if (!head.cells.length) head.append(...Object.keys(at).map((name) => cell("th", name.replaceAll("_", " "), "col")));
+  body.replaceChildren(...rows.slice(-20).reverse().map((row) => {
+    const line = document.createElement("tr");
+    line.append(...row.map((value, index) => index ? cell("td", value === null ? "–" : `${value}`) : cell("th", `${value}`, "row")));
+    return line;
+  }));
+};
+const tellErrors = (failed, texts) => {
+  const states = Object.keys(failed);
+  byId("errors").hidden = !states.length;
+  byId("errors").querySelector("tbody").replaceChildren(...states.map((state) => {
+    const line = document.createElement("tr");
+    line.append(cell("th", state, "row"), cell("td", texts[state] ?? "–"), cell("td", failed[state].toLocaleString("en")));
+    return line;
+  }));
+};
+const tellState = (state) => {
+  byId("state").textContent = state;
+  byId("state").className = `chip ${{ running: "running", finished: "ended", connecting: "running" }[state] ?? "not-valid"}`;
+};
+const draw = () => {
+  if (paused) return;
+  for (const { plot, series } of plots) {
+    const zoomed = plot.scales.x.min > plot.data[0][0] || plot.scales.x.max < plot.data[0].at(-1);
+    plot.setData(columnsOf(series), !zoomed);
+    if (zoomed) plot.redraw();
+  }
+  tell();
+};
+
+// --- events ---
+let source = null;
+const follow = (id) => {
+  source?.close();
+  rows = [];
+  source = new EventSource(`/events/runs/${encodeURIComponent(id)}`);
+  source.addEventListener("message", (event) => {
+    const message = JSON.parse(event.data);
+    rows = rows.slice(0, message.at - message.rows.length).concat(message.rows);
+    limits = message.limits_ms;
+    if (!root.dataset.experiment) tellState(message.state);
+    tellErrors(message.failed, message.first_errors);
+    draw();
+    if (message.state === "running") return;
+    source.close();
+    if (!root.dataset.experiment) ended();
+  });
+  source.addEventListener("error", () => { if (!root.dataset.experiment) tellState("connecting"); });
+};
+const ended = () => {
+  const link = document.createElement("a");
+  link.href = location.pathname;
+  link.textContent = "Open the report";
+  byId("state").after(" ", link);
+  byId("stop")?.remove();
+};
+const watch = (id) => {
+  const states = new EventSource(`/events/experiments/${encodeURIComponent(id)}`);
+  let [runs, shown] = [-1, ""];
+  states.addEventListener("message", async (event) => {
+    const state = JSON.parse(event.data);
+    tellState(state.state);
+    byId("running").textContent = state.running.length ? `The running trial, after ${state.runs}` : `${state.runs} trials`;
+    if (state.running.length && state.running[0] !== shown) follow(shown = state.running[0]);
+    if (state.state !== "running") {
+      states.close();
+      ended();
+    }
+    if (state.runs === runs) return;
+    runs = state.runs;
+    const answer = await fetch(`/experiments/${encodeURIComponent(id)}/answer`);
+    if (answer.ok) byId("part").innerHTML = await answer.text();
+  });
+};
+
+byId("pause").addEventListener("click", () => {
+  paused = !paused;
+  byId("pause").setAttribute("aria-pressed", String(paused));
+  byId("pause").textContent = paused ? "Go on" : "Pause";
+  draw();
+});
+byId("whole").addEventListener("click", () => plots.forEach(({ plot, series }) => plot.setData(columnsOf(series), true)));
+byId("stop")?.addEventListener("click", async () => {
+  if (!confirm("Stop the load? What was measured stays, as with Ctrl-C.")) return;
+  const answer = await fetch("/stop", { method: "POST" });
+  byId("stop").textContent = answer.ok ? "Stopping" : "Not allowed";
+});
+build();
+if (root.dataset.experiment) watch(root.dataset.experiment);
+else follow(root.dataset.run);

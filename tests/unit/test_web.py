@@ -1,0 +1,312 @@
+"""Pages and streams of `pgpaces serve`: what they show, and whom they answer."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pgpaces.cli.serve import _address
+from pgpaces.errors import PlanError
+from pgpaces.store.store import Store
+from pgpaces.web import live
+from pgpaces.web.app import Site, app
+from pgpaces.web.guard import Guard, host_of, is_loopback
+from tests.unit.stored import Kept, keep, opened
+from tests.unit.test_report_forms import NASTY
+from tests.unit.trials import second, series
+
+client_of = pytest.importorskip("starlette.testclient").TestClient
+RUN, OTHER = "01A000000000000000000000RN", "01B000000000000000000000RN"
+TOKEN = "the-token"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = opened(tmp_path)
+    keep(store, Kept(RUN, ms=10))
+    keep(store, Kept(OTHER, ms=20, at=1))
+    yield store
+    store.close()
+
+
+def client(store: Store, token: str | None = None, **guard: Any) -> Any:
+    site = Site(str(store.path), guard.pop("stop", None))
+    guarded = Guard(app(site), frozenset(guard.pop("hosts", ())), token,
+                    required=guard.pop("required", False))  # fmt: skip
+    return client_of(guarded, base_url="http://127.0.0.1:8432", raise_server_exceptions=False)
+
+
+def running(store: Store, seconds: int, trial_id: str = "01C000000000000000000000RN") -> str:
+    """A trial that runs, with seconds of 10 transactions, one of them late."""
+    trial = series([[5.0] * 9 + [50.0]] * seconds, id=trial_id)
+    plan = replace(trial.plan, limit_ns=20_000_000)
+    trial = replace(trial, state="running", intervals=trial.intervals, plan=plan)
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    return trial.id
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def test_the_list_has_every_run_with_its_link(store: Store) -> None:
+    text = client(store).get("/").text
+    for id_ in (RUN, OTHER):
+        assert f'href="/runs/{id_}"' in text
+        assert f'value="{id_}"' in text
+    assert client(store).get("/?limit=1").text.count('name="run"') == 1
+    assert 'href="/?limit=10"' in client(store).get("/?limit=1").text
+
+
+def test_a_run_is_the_report_that_the_command_writes_without_inline_scripts(store: Store) -> None:
+    answer = client(store).get(f"/runs/{RUN}")
+    assert answer.status_code == 200
+    assert "<h1>" in answer.text
+    assert answer.text.count("<script") == 1
+    assert '<script type="module" src="/static/page.js"></script>' in answer.text
+
+
+def test_two_runs_are_compared_and_one_has_a_trend(store: Store) -> None:
+    page = client(store).get(f"/compare?run={RUN}&run={OTHER}")
+    assert page.status_code == 200
+    assert "is inconclusive" in page.text
+    assert "a trend requires 8" in client(store).get(f"/trend/{RUN}").text
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/runs/nope", 404, "there is no run"),
+        ("/experiments/nope", 404, "there is no experiment"),
+        ("/compare?run=last", 404, "choose two"),
+        ("/trend/nope", 404, "there is no"),
+        ("/runs/..%2f..%2fetc%2fpasswd", 404, ""),
+        ("/static/..%2fapp.py", 404, ""),
+        ("/static/guard.py", 404, "there is no such file"),
+        ("/runs/%00", 404, "there is no run"),
+        ("/runs/%F0%9F%92%A3", 404, "there is no run"),
+        ("/?limit=-1", 200, "Runs"),
+        ("/?limit=99999999999999999999", 200, "Runs"),
+    ],
+)
+def test_what_is_not_there_is_said(store: Store, path: str, status: int, text: str) -> None:
+    answer = client(store).get(path)
+    assert answer.status_code == status
+    assert text in answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_names_of_others_do_nothing_in_pages(store: Store) -> None:
+    trial = series([[1.0]], id="01D000000000000000000000RN")
+    nasty = replace(trial, workload=replace(trial.workload, name=NASTY), state="running")
+    store.begin(nasty)
+    for path in ("/", f"/runs/{trial.id}"):
+        text = client(store).get(path).text
+        assert "<script>alert" not in text
+        assert "\x1b" not in text
+    assert client(store).get(f"/runs/{NASTY.encode('utf-8', 'replace').hex()}").status_code == 404
+
+
+def test_a_damaged_run_is_listed_and_does_not_hide_others(store: Store) -> None:
+    import sqlite3
+
+    assert store.path is not None
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("UPDATE trial SET plan = '{' WHERE id = ?", (RUN,))
+    connection.close()
+    text = client(store).get("/").text
+    assert "damaged" in text
+    assert f'href="/runs/{OTHER}"' in text
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+
+
+def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_rest(
+    store: Store,
+) -> None:
+    whole = events(client(store).get(f"/events/runs/{RUN}").text)
+    assert [row[0] for message in whole for row in message["rows"]] == [0, 1, 2]
+    assert whole[-1]["state"] == "finished"
+    rest = events(client(store).get(f"/events/runs/{RUN}", headers={"Last-Event-ID": "2"}).text)
+    assert [row[0] for message in rest for row in message["rows"]] == [2]
+    assert rest[-1]["at"] == 3
+    wrong = events(client(store).get(f"/events/runs/{RUN}", headers={"Last-Event-ID": "99"}).text)
+    assert wrong[-1]["rows"] == []
+
+
+def test_sums_of_the_stream_are_those_of_the_store(store: Store) -> None:
+    trial = store.load(RUN)
+    (message,) = events(client(store).get(f"/events/runs/{RUN}").text)
+    columns = dict(zip(live.COLUMNS, zip(*message["rows"], strict=True), strict=True))
+    tallies = [tally for interval in trial.intervals for tally in interval.tallies]
+    assert sum(columns["due"]) == sum(tally.due for tally in tallies) == 120
+    assert sum(columns["on_time"]) == sum(tally.on_time for tally in tallies)
+    assert sum(columns["achieved"]) == sum(tally.latency.count for tally in tallies)
+
+
+def test_a_row_has_quantiles_of_what_succeeded_in_its_second() -> None:
+    named = dict(zip(live.COLUMNS, live.row(second(7, range(1, 101))), strict=True))
+    assert named["second"] == 7
+    assert [named[each] for each in ("p50", "p95", "p99")] == pytest.approx([50, 95, 99], rel=2e-3)
+    empty = dict(zip(live.COLUMNS, live.row(second(0, [])), strict=True))
+    assert empty["p95"] is None
+    assert empty["due"] == 0
+
+
+def test_a_trial_that_runs_is_followed_to_its_end(store: Store) -> None:
+    import asyncio
+
+    async def follow() -> list[live.Message]:
+        id_ = running(store, 2)
+        messages = []
+        async for message in live.Follower(store).messages(id_, 0):
+            if message is None:
+                continue
+            messages.append(message)
+            if len(message.rows) == 2:
+                trial = store.head(id_)
+                store.add(id_, second(2, [5.0]))
+                store.finish(replace(trial, state="finished"), {})
+        return messages
+
+    messages = asyncio.run(follow())
+    assert [row[0] for message in messages for row in message.rows] == [0, 1, 2]
+    assert [message.state for message in messages][-1] == "finished"
+    assert messages[0].limits_ms == [20.0]
+
+
+def test_a_lost_store_ends_the_stream_and_no_reader_waits(store: Store) -> None:
+    import asyncio
+
+    async def follow() -> live.Message | None:
+        last = None
+        async for message in live.Follower(store).messages(running(store, 1), 0):
+            last = message
+            assert store.path is not None
+            store.close()
+            store.path.write_bytes(b"no store")
+        return last
+
+    last = asyncio.run(follow())
+    assert last is not None
+    assert last.state == "lost"
+
+
+# --- whom they answer -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [("127.0.0.1:8432", "127.0.0.1"), ("[::1]:8432", "::1"), ("[::1]", "::1"),
+     ("localhost", "localhost"), ("a.b:1", "a.b"), ("", "")],
+)  # fmt: skip
+def test_the_host_of_a_header(header: str, host: str) -> None:
+    assert host_of(header) == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LOCALHOST"])
+def test_names_of_this_machine_alone(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["evil.com", "localhost.evil.com", "127.0.0.1.evil.com",
+                                  "192.168.1.5", "", "0.0.0.0"])  # fmt: skip
+def test_a_name_that_may_be_rebound_is_not_answered(store: Store, host: str) -> None:
+    assert not is_loopback(host)
+    answer = client(store).get("/", headers={"Host": host})
+    assert answer.status_code == 421
+    assert RUN not in answer.text
+
+
+def test_every_answer_forbids_inline_scripts_and_others(store: Store) -> None:
+    for path in ("/", f"/runs/{RUN}", "/runs/nope", "/static/page.js", f"/events/runs/{RUN}"):
+        headers = client(store).get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_it_only_reads(store: Store, method: str) -> None:
+    assert client(store).request(method, f"/runs/{RUN}").status_code == 405
+
+
+def test_beyond_loopback_nothing_is_shown_without_the_token(store: Store) -> None:
+    outside = client(store, TOKEN, hosts=("pi4",), required=True)
+    for path in ("/", f"/runs/{RUN}", "/static/page.js", f"/events/runs/{RUN}"):
+        assert outside.get(path).status_code == 401
+    assert outside.get("/", headers={"Host": "pi4:8432"}).status_code == 401
+    assert outside.get("/", headers={"Host": "evil.com"}).status_code == 421
+    page = outside.get(f"/?token={TOKEN}")  # a redirect that sets the cookie
+    assert page.status_code == 200
+    assert "token" not in str(page.url)
+    cookie = page.history[0].headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert outside.get(f"/runs/{RUN}").status_code == 200
+
+
+def test_a_token_is_not_guessed(store: Store) -> None:
+    guessing = client(store, secrets.token_urlsafe(32), required=True)
+    for n in range(10_000):
+        guess = secrets.token_urlsafe(32)
+        how = {"headers": {"Cookie": f"pgpaces-8432={guess}"}} if n % 2 else {}
+        assert guessing.get("/" if n % 2 else f"/?token={guess}", **how).status_code == 401
+
+
+def test_only_who_started_a_load_stops_it(store: Store) -> None:
+    stopped: list[str] = []
+    stoppable = client(store, TOKEN, stop=lambda: stopped.append("stopped"))
+    assert stoppable.get("/").status_code == 200
+    assert stoppable.post("/stop").status_code == 403
+    assert "Stop the load" not in stoppable.get(f"/runs/{running(store, 1)}").text
+    stoppable.get(f"/?token={TOKEN}")
+    assert "Stop the load" in stoppable.get("/live").text
+    evil = stoppable.post("/stop", headers={"Origin": "http://evil.com"})
+    other_port = stoppable.post("/stop", headers={"Origin": "http://127.0.0.1:9"})
+    assert (evil.status_code, other_port.status_code) == (403, 403)
+    assert stopped == []
+    own = stoppable.post("/stop", headers={"Origin": "http://127.0.0.1:8432"})
+    assert own.status_code == 202
+    assert stopped == ["stopped"]
+    assert client(store, TOKEN).post(f"/stop?token={TOKEN}").status_code == 403
+
+
+def test_the_link_of_a_load_waits_for_it_and_opens_it(store: Store, tmp_path: Path) -> None:
+    empty = client_of(Guard(app(Site(str(tmp_path / "none.db"))), frozenset(), None,
+                            required=False), base_url="http://127.0.0.1")  # fmt: skip
+    assert "Waiting" in empty.get("/live").text
+    assert "Waiting" in client(store).get("/live").text
+    id_ = running(store, 1)
+    assert client(store).get("/live").url.path == f"/runs/{id_}"
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("8432", ("127.0.0.1", 8432)), ("0", ("127.0.0.1", 0)), ("0.0.0.0:80", ("0.0.0.0", 80)),
+     ("[::1]:80", ("::1", 80)), ("pi4:80", ("pi4", 80))],
+)  # fmt: skip
+def test_where_to_listen(text: str, address: tuple[str, int]) -> None:
+    assert _address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "pi4", "pi4:", "1:99999", "-1", "x:y"])
+def test_no_port_is_said_with_what_to_write(text: str) -> None:
+    with pytest.raises(PlanError, match="not a port") as error:
+        _address(text)
+    assert "PORT" in str(error.value.hint)
