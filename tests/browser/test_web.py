@@ -1,0 +1,241 @@
+"""What `pgpaces serve` shows in a browser while a trial runs: the numbers of the store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_core_python.sync_playwright import Axe
+from msgspec.structs import replace
+from playwright.sync_api import Browser, Page, expect
+
+from pgpaces.design import Design, Factor
+from pgpaces.result import Place, Trial
+from pgpaces.store.store import Store
+from tests.unit.stored import Kept, begun, keep, opened
+from tests.unit.trials import second, series
+
+serving = pytest.importorskip("pgpaces.web.serve")
+pytestmark = pytest.mark.browser
+
+TOKEN = "secret"
+DRAWN = "canvas => canvas.toDataURL()"
+
+
+class Served:
+    """A server of pages over a store, with a trial that the test lets run second by second."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store: Store = opened(folder)
+        self.stopped = threading.Event()
+        self._port = serving.listen("127.0.0.1", 0, TOKEN)
+        site = serving.Site(str(self.store.path), self.stopped.set)
+        self._server = serving.server(site, self._port)
+        self._thread = threading.Thread(target=self._server.run, args=([self._port.socket],))
+        self._thread.start()
+        self.url = self._port.url
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self.store.close()
+
+    def begin(self, id_: str = "01C000000000000000000000RN", **changes: Any) -> Trial:
+        trial = series([], id=id_)
+        plan = replace(trial.plan, limit_ns=20_000_000, load_text="open, 10/s")
+        trial = replace(trial, state="running", plan=plan, **changes)
+        self.store.begin(trial)
+        return trial
+
+    def seconds(self, trial: Trial, numbers: range) -> None:
+        """Seconds of ten transactions of 5 ms, one of which is late and one failed."""
+        for number in numbers:
+            outcomes = {"due": 10, "on_time": 8, "late": 1, "failed": {"40001": 1}}
+            interval = second(number, [5.0] * 8 + [50.0], **outcomes)
+            message = (("40001", "could not serialize <b>access</b>"),)
+            self.store.add(trial.id, replace(interval, messages=message))
+
+    def end(self, trial: Trial, state: str = "finished") -> None:
+        self.store.finish(replace(trial, state=state, measured_ns=10**9), {})
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path)
+    yield served
+    served.close()
+
+
+@contextmanager
+def opened_page(browser: Browser, address: str, **how: Any) -> Iterator[tuple[Page, list[str]]]:
+    """The page, and what went wrong in it: console, errors, requests to elsewhere."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
+    page, wrong = context.new_page(), []
+    origin = "/".join(address.split("/")[:3])
+    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    page.on("request", lambda r: r.url.startswith((origin, "data:")) or wrong.append(r.url))
+    page.goto(address)
+    yield page, wrong
+    context.close()
+
+
+def tile(page: Page, name: str) -> Any:
+    return page.locator("#tiles div").filter(has=page.get_by_text(name, exact=True)).locator("dd")
+
+
+def test_a_trial_is_watched_from_its_first_second_to_its_report(
+    browser: Browser, served: Served
+) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(-2, 3))
+    with opened_page(browser, f"{served.url}live") as (page, wrong):
+        expect(page.locator("#state")).to_have_text("running")
+        expect(tile(page, "due")).to_have_text("30")
+        expect(tile(page, "missed")).to_have_text("20 % (6)")
+        expect(tile(page, "failed")).to_have_text("3")
+        expect(page.locator("#errors")).to_contain_text("could not serialize <b>access</b>")
+        before = [canvas.evaluate(DRAWN) for canvas in page.locator("canvas").all()]
+        served.seconds(trial, range(3, 30))
+        expect(tile(page, "due")).to_have_text("300")
+        after = [canvas.evaluate(DRAWN) for canvas in page.locator("canvas").all()]
+        assert len(set(after)) == 5
+        assert not set(before) & set(after)
+        served.end(trial)
+        page.get_by_text("Open the report").click()
+        expect(page.locator("h1")).to_contain_text("FAIL")
+        expect(page.locator(".facts")).to_contain_text("300")
+        assert wrong == []
+
+
+def test_a_second_browser_and_a_reload_have_the_whole(browser: Browser, served: Served) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(20))
+    with opened_page(browser, f"{served.url}live") as (first, _):
+        expect(tile(first, "due")).to_have_text("200")
+        with opened_page(browser, f"{served.url}runs/{trial.id}") as (second_page, _):
+            expect(tile(second_page, "due")).to_have_text("200")
+            served.seconds(trial, range(20, 25))
+            for page in (first, second_page):
+                expect(tile(page, "due")).to_have_text("250")
+            first.reload()
+            expect(tile(first, "due")).to_have_text("250")
+    served.end(trial)
+
+
+def test_pause_holds_the_page_and_loses_nothing(browser: Browser, served: Served) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(5))
+    with opened_page(browser, f"{served.url}live") as (page, _):
+        expect(tile(page, "due")).to_have_text("50")
+        page.get_by_role("button", name="Pause").click()
+        served.end(trial, "interrupted")
+        served.seconds(trial, range(5, 6))
+        expect(page.locator("#state")).to_have_text("interrupted")
+        expect(tile(page, "due")).to_have_text("50")
+        page.get_by_role("button", name="Go on").click()
+
+
+def test_the_cursor_goes_by_keys_and_the_table_has_the_numbers(
+    browser: Browser, served: Served
+) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(8))
+    with opened_page(browser, f"{served.url}live") as (page, wrong):
+        expect(tile(page, "due")).to_have_text("80")
+        plot = page.locator(".plot").first
+        plot.focus()
+        plot.press("ArrowLeft")
+        legend = plot.locator(".u-legend")
+        expect(legend).to_contain_text("7")
+        expect(legend).to_contain_text("10")
+        page.get_by_text("The last seconds as a table").click()
+        row = page.locator("#seconds tbody tr").first
+        expect(row.locator("th")).to_have_text("7")
+        expect(row.locator("td").first).to_have_text("10")
+        assert wrong == []
+    served.end(trial)
+
+
+def test_only_the_printed_link_stops_the_load(browser: Browser, served: Served) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(2))
+    with opened_page(browser, f"{served.url}live") as (page, _):
+        expect(tile(page, "due")).to_have_text("20")
+        assert page.get_by_role("button", name="Stop the load").count() == 0
+    with opened_page(browser, f"{served.url}live?token={TOKEN}") as (page, _):
+        assert "token" not in page.url
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Stop the load").click()
+        expect(page.get_by_role("button", name="Stopping")).to_be_visible()
+        assert served.stopped.is_set()
+    served.end(trial)
+
+
+def test_an_experiment_fills_while_its_trials_run(browser: Browser, served: Served) -> None:
+    experiment = begun(served.store, Design((Factor("clients", ("1", "2")),)), "grid")
+    served.store.beat_experiment(experiment)
+
+    def run(number: int) -> Trial:
+        levels = {"clients": str(number)}
+        place = Place(experiment, f"cell{number}", levels, 1)
+        return served.begin(f"01C00000000000000000000{number}RN", place=place)
+
+    one = run(1)
+    served.seconds(one, range(20))
+    with opened_page(browser, f"{served.url}live") as (page, wrong):
+        expect(page.locator("h1")).to_have_text("grid")
+        expect(tile(page, "due")).to_have_text("200")
+        served.end(one)
+        expect(page.locator("#part")).to_contain_text("The answer so far")
+        two = run(2)
+        served.seconds(two, range(7))
+        expect(tile(page, "due")).to_have_text("70")
+        expect(page.locator("#running")).to_contain_text("after 1")
+        served.end(two)
+        served.store.finish_experiment(experiment, "finished")
+        page.get_by_text("Open the report").click()
+        expect(page.get_by_role("link", name="All runs")).to_be_visible()
+        assert wrong == []
+
+
+def test_the_list_compares_by_two_clicks(browser: Browser, served: Served) -> None:
+    for n, id_ in enumerate(("01A000000000000000000000RN", "01B000000000000000000000RN")):
+        keep(served.store, Kept(id_, ms=10 + n, at=n))
+    with opened_page(browser, served.url) as (page, wrong):
+        boxes = page.locator("input[name=run]")
+        boxes.nth(1).check()
+        boxes.nth(0).click()
+        expect(page.locator("h1")).to_contain_text("inconclusive")
+        assert "run=01A000000000000000000000RN&run=01B000000000000000000000RN" in page.url
+        assert wrong == []
+
+
+PHONE = {"width": 390, "height": 800}
+
+
+@pytest.mark.parametrize("how", ["light", "dark"])
+@pytest.mark.parametrize("path", ["", "live"])
+def test_pages_are_accessible_and_fit_a_phone(
+    browser: Browser, served: Served, path: str, how: str
+) -> None:
+    keep(served.store, Kept("01A000000000000000000000RN"))
+    trial = served.begin()
+    served.seconds(trial, range(5))
+    address = f"{served.url}{path}"
+    with opened_page(browser, address, viewport=PHONE, color_scheme=how) as (page, wrong):
+        ready: Callable[[], Any] = (
+            (lambda: expect(tile(page, "due")).to_have_text("50"))
+            if path
+            else (lambda: expect(page.locator("table").first).to_be_visible())
+        )
+        ready()
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        results = Axe().run(page)
+        assert [each["id"] for each in results["violations"]] == []
+        assert [w for w in wrong if "console" not in w] == []
+    served.end(trial)

@@ -1,0 +1,144 @@
+"""`--live` with a load: its process is apart, reads the store, and costs the load nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.conftest import until
+from tests.integration.test_run import Command, adds_up
+
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.postgres
+LOAD = ("run", "reporting", "--scale", "1", "--warmup", "0", "--rate", "50", "-L", "1s", "--live")
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+def companions(pid: int) -> list[int]:
+    """The processes with live pages that a process started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children
+            if b"pgpaces.web.companion" in Path(f"/proc/{child}/cmdline").read_bytes()]  # fmt: skip
+
+
+@contextmanager
+def loading(pgpaces: Command, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A load with its live page: the process, and the printed link."""
+    process = pgpaces.start(*LOAD, *words, "-P", "1")
+    assert process.stderr is not None
+    lines: list[str] = []
+    running = threading.Event()
+
+    def read() -> None:
+        for line in process.stderr or ():
+            lines.append(line)
+            if re.match(r"\d+ s: ", line):
+                running.set()
+        running.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert running.wait(60), lines
+    (link,) = [line.split()[1] for line in lines if line.startswith("live: ")]
+    try:
+        yield process, link
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+
+
+def opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def stored(pgpaces: Command) -> Any:
+    return pgpaces("show", "last", "--json").json()
+
+
+def test_the_load_goes_on_if_its_page_is_killed(pgpaces: Command) -> None:
+    with loading(pgpaces, "-T", "5s") as (process, link):
+        (page,) = companions(process.pid)
+        assert opener().open(link).status == 200
+        os.kill(page, signal.SIGKILL)
+        assert process.wait(60) == 0
+        answer = stored(pgpaces)
+        assert adds_up(answer)
+        assert answer["state"] == "finished"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_page_ends_with_its_load(pgpaces: Command, number: int) -> None:
+    with loading(pgpaces, "-T", "60s") as (process, _):
+        (page,) = companions(process.pid)
+        process.send_signal(number)
+        process.wait(60)
+        until(lambda: gone(page))
+
+
+def test_the_link_stops_the_load_as_ctrl_c_does(pgpaces: Command) -> None:
+    with loading(pgpaces, "-T", "60s") as (process, link):
+        browser = opener()
+        browser.open(link)
+        base = "/".join(link.split("/")[:3])
+        assert browser.open(f"{base}/stop", data=b"").status == 202
+        assert process.wait(30) == 130
+        answer = stored(pgpaces)
+        assert answer["state"] == "interrupted"
+        assert adds_up(answer)
+
+
+def test_fifty_readers_ten_of_whom_never_read_lose_nothing(pgpaces: Command) -> None:
+    with loading(pgpaces, "-T", "8s") as (process, link):
+        browser = opener()
+        run = browser.open(link).url.rpartition("/")[2]
+        stream = f"{'/'.join(link.split('/')[:3])}/events/runs/{run}"
+        silent = [urllib.request.urlopen(stream) for _ in range(10)]
+
+        def seconds(_: int) -> list[int]:
+            text = urllib.request.urlopen(stream).read().decode()
+            messages = [json.loads(line[6:]) for line in text.splitlines()
+                        if line.startswith("data: ")]  # fmt: skip
+            assert messages[-1]["state"] == "finished"
+            return [row[0] for message in messages for row in message["rows"]]
+
+        with ThreadPoolExecutor(40) as readers:
+            read = list(readers.map(seconds, range(40)))
+        assert process.wait(60) == 0
+        for each in silent:
+            each.close()
+        assert len(read) == 40
+        assert all(each == read[0] == list(range(len(each))) for each in read)
+        assert len(read[0]) >= 8
+        assert adds_up(stored(pgpaces))
+
+
+def test_no_token_is_in_arguments_or_the_environment(pgpaces: Command) -> None:
+    with loading(pgpaces, "-T", "5s") as (process, link):
+        token = link.partition("token=")[2]
+        (page,) = companions(process.pid)
+        for pid in (process.pid, page):
+            for name in ("cmdline", "environ"):
+                assert token.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
