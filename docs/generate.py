@@ -528,7 +528,7 @@ def result_fields() -> str:
 def _fields(classes: Iterable[type]) -> str:
     parts = []
     for value in classes:
-        gets = [name for name, member in vars(value).items() if isinstance(member, property)]
+        gets = [name for name in dir(value) if isinstance(getattr(value, name), property)]
         listed = ", ".join(f"`{name}`" for name in (*value.__struct_fields__, *gets))
         text = _INTERNAL.sub("", " ".join((inspect.getdoc(value) or "").split()))
         parts.append(f"### {value.__name__}\n\n{text}\n\n{listed}.\n")

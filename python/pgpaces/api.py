@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
@@ -14,7 +14,6 @@ from pgpaces import trust as consents
 from pgpaces.answer import Answer
 from pgpaces.answers.bulk import Bulk
 from pgpaces.answers.bulk import of as of_command
-from pgpaces.answers.costs import Economy
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import (
@@ -37,6 +36,9 @@ from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, current, de
 from pgpaces.plan import TrialPlan
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
+
+if TYPE_CHECKING:
+    from pgpaces.answers.costs import Economy
 
 
 class Result(Answer, frozen=True):

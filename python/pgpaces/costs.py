@@ -1,12 +1,13 @@
 """The costs of a machine, as its owner enters them: a price, power, a card's endurance.
 
-Knows no files. `answers/costs.py` computes with these values.
+Facts of a machine, stored with each trial. Knows no files. A year has 8760 hours and a month a
+twelfth of them, 730, as providers of machines count.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +15,9 @@ from msgspec.structs import asdict, fields
 
 from pgpaces.errors import PlanError
 
+HOURS_A_YEAR = 8760.0
+MONTHS = 12
+HOURS_A_MONTH = HOURS_A_YEAR / MONTHS
 PRICES = ("price_per_month", "price_per_h", "price")
 # In a host file, and below `[targets.NAME]` of an experiment file.
 KEYS = {
@@ -70,10 +74,79 @@ class Costs(Struct, frozen=True):
             least = "0 or more" if free else "more than 0"
             raise PlanError(f"{name} is {value:g}", f"a number, {least}")
 
+    @property
+    def price_a_month(self) -> float | None:
+        """price_per_month, or price_per_h x 730 h, or price / (12 x lifetime_years)."""
+        if self.price_per_month is not None:
+            return self.price_per_month
+        if self.price_per_h is not None:
+            return self.price_per_h * HOURS_A_MONTH
+        if self.price is not None and self.lifetime_years is not None:
+            return self.price / (MONTHS * self.lifetime_years)
+        return None
+
+    @property
+    def energy_a_month(self) -> float | None:
+        """watts / 1000 x 730 h x energy_price_per_kwh."""
+        if self.watts is None or self.energy_price_per_kwh is None:
+            return None
+        return self.watts / 1000 * HOURS_A_MONTH * self.energy_price_per_kwh
+
+    @property
+    def an_hour(self) -> float | None:
+        """The cost of an hour with energy: (price + energy a month) / 730 h. None: unknown."""
+        month = MonthlyCost.of([self]).month
+        return None if month is None else month / HOURS_A_MONTH
+
     def plain(self) -> dict[str, Any]:
         """As plain values, without unknown ones."""
         values = {name: value for name, value in asdict(self).items() if value is not None}
         return values if values.keys() - {"currency"} else {}
+
+
+class MonthlyCost(Struct, frozen=True):
+    """The price and the energy of machines, a month in `currency`; None: unknown.
+
+    month, year: their sum, of those that are known.
+    """
+
+    currency: str
+    price: float | None = None
+    energy: float | None = None
+
+    @classmethod
+    def of(cls, machines: Sequence[Costs]) -> MonthlyCost:
+        """Of machines together: amounts add up where all have the same currency."""
+        currencies = {one.currency for one in machines}
+        priced = machines if len(currencies) == 1 else ()
+        return MonthlyCost(
+            " and ".join(sorted(currencies)),
+            total(priced, lambda one: one.price_a_month),
+            total(priced, lambda one: one.energy_a_month),
+        )
+
+    @property
+    def month(self) -> float | None:
+        """A month's cost."""
+        parts = [part for part in (self.price, self.energy) if part is not None]
+        return sum(parts) if parts else None
+
+    @property
+    def year(self) -> float | None:
+        """A year's cost."""
+        return None if self.month is None else MONTHS * self.month
+
+
+def total(machines: Sequence[Costs], value: Callable[[Costs], float | None]) -> float | None:
+    """The sum over all machines; None where it is unknown for one, or there are none."""
+    values = [each for one in machines if (each := value(one)) is not None]
+    return sum(values) if values and len(values) == len(machines) else None
+
+
+def machines_of(documents: Iterable[Any]) -> tuple[Costs, ...]:
+    """The machines of a trial by what is stored of them; none if that of one is invalid."""
+    machines = [read(each) for each in documents]
+    return tuple(one for one in machines if one) if None not in machines else ()
 
 
 def read(stored: Any) -> Costs | None:

@@ -88,7 +88,7 @@ _OF_FILE: dict[str, tuple[Any, ...]] = {
 
 def _model() -> Any:
     """The class of the file's keys that are not levels; created only if a file is read."""
-    from pgpaces.host_toml import CostTable
+    from pgpaces.host_file import CostTable
 
     def fields(of: Mapping[str, tuple[Any, ...]], place: str) -> list[Any]:
         return [

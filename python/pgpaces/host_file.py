@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated, Any
 
+from msgspec import Meta, defstruct
 from msgspec.structs import asdict
 
 from pgpaces import tables
@@ -18,11 +20,24 @@ from pgpaces.home import home, is_there
 NAME = "host.toml"
 VARIABLE = "PGPACES_HOST_FILE"
 
+_AMOUNT = Annotated[float, Meta(ge=0)]
+# The keys as TOML has them, with their descriptions.
+CostTable: Any = defstruct(
+    "CostTable",
+    [
+        (name, Annotated[str, Meta(description=text)], "USD")
+        if name == "currency"
+        else (name, Annotated[_AMOUNT | None, Meta(description=text)], None)
+        for name, text in KEYS.items()
+    ],
+    bases=(tables.Table,),
+    frozen=True,
+    kw_only=True,
+)
+
 
 def read(path: Path) -> Costs:
     """The costs in a file. Raises PlanError with the key and the defect."""
-    from pgpaces.host_toml import CostTable
-
     content = tables.document(path, "the host file ", PlanError)
     try:
         return Costs(**asdict(tables.table(CostTable, content)))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pgpaces import costs, host, host_file
 from pgpaces.answers import costs as rules
-from pgpaces.answers.costs import economy
+from pgpaces.answers.costs import Priced, economy
 from pgpaces.answers.digest import Digest, Track
 from pgpaces.answers.summary import summarize
 from pgpaces.answers.write_volume import by_server
@@ -23,7 +23,8 @@ from pgpaces.costs import Costs
 from pgpaces.design import Design, Experiment, Factor, Target
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
-from pgpaces.experiment.costs import facts, of_target
+from pgpaces.experiment.cell import host_facts
+from pgpaces.experiment.single import costs_of_target
 from pgpaces.facts import ServerFacts
 from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
@@ -63,14 +64,14 @@ def test_a_month_costs_its_price_and_its_energy(
     given_: dict[str, float], price: float | None, energy: float | None
 ) -> None:
     one = Costs(**given_)  # type: ignore[arg-type]
-    assert rules.price_a_month(one) == pytest.approx(price)
-    assert rules.energy_a_month(one) == pytest.approx(energy)
+    assert one.price_a_month == pytest.approx(price)
+    assert one.energy_a_month == pytest.approx(energy)
     known = [part for part in (price, energy) if part is not None]
     found = economy([one])
     assert found is not None
     assert found.month == pytest.approx(sum(known) if known else None)
     assert found.year == pytest.approx(12 * sum(known) if known else None)
-    assert rules.an_hour(one) == pytest.approx(sum(known) / 730 if known else None)
+    assert one.an_hour == pytest.approx(sum(known) / 730 if known else None)
 
 
 def test_four_small_servers_cost_about_500_a_year() -> None:
@@ -321,7 +322,7 @@ def test_costs_are_read_from_a_store_as_they_were(one: Costs) -> None:
 )
 def test_costs_that_a_store_does_not_hold_are_not_known(stored: object) -> None:
     assert costs.read(stored) is None
-    assert rules.machines_of(trial([], host={"costs": [stored, PI.plain()]})) == ()
+    assert costs.machines_of([stored, PI.plain()]) == ()
 
 
 @pytest.mark.parametrize(
@@ -366,9 +367,9 @@ def test_the_file_named_goes_before_the_variable_and_that_before_the_home(
     assert host_file.find(tmp_path / "c.toml") == Costs(watts=3)
     # A server elsewhere is on no machine of ours, unless a file is named for it.
     elsewhere, here = TargetPlan("postgresql://pi4/bench"), TargetPlan("postgresql://localhost/x")
-    assert of_target(elsewhere) is None
-    assert of_target(elsewhere, tmp_path / "c.toml") == Costs(watts=3)
-    assert of_target(here) == of_target(TargetPlan()) == Costs(watts=2)
+    assert costs_of_target(elsewhere) is None
+    assert costs_of_target(elsewhere, tmp_path / "c.toml") == Costs(watts=3)
+    assert costs_of_target(here) == costs_of_target(TargetPlan()) == Costs(watts=2)
 
 
 @pytest.mark.parametrize(
@@ -428,9 +429,9 @@ def test_a_volume_on_one_partition_is_on_its_disk(tmp_path: Path) -> None:
 
 def test_the_disk_of_a_server_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None:
     server = ServerFacts(version="18", data_directory=str(tmp_path), target={"host": "pi4"})
-    assert facts(server, None) == host.facts()
-    assert facts(server, PI) == host.facts().but(costs=(PI.plain(),))
-    assert facts(server, Costs()) == host.facts()
+    assert host_facts(server, None) == host.facts()
+    assert host_facts(server, PI) == host.facts().but(costs=(PI.plain(),))
+    assert host_facts(server, Costs()) == host.facts()
 
 
 # Reports
@@ -457,14 +458,18 @@ def page_of(one: Costs, plan: Design = PLAN) -> Page:
     return gather(digests, ABOUT, experiment(design=plan, missed_max=MISSED_MAX))
 
 
+def costs_of(page: Page) -> tuple[Priced, ...]:
+    (every,) = (each.value for each in page.additions if each.key == "costs")
+    return tuple(every)
+
+
 PAGE = page_of(PI)
 
 
 def test_users_are_those_of_the_largest_cell_that_held() -> None:
-    (one,) = PAGE.costs
-    held = [row for row, cell in PAGE.economies if cell.users == one.economy.users]
+    (one,) = costs_of(PAGE)
     assert one.meets
-    assert one.row in held
+    assert dict(one.row.cell.levels)["clients"] == "4"
     assert one.economy.users == 4
     assert one.economy.users_per_watt == pytest.approx(4 / 5.5)
     assert one.economy.card_years == pytest.approx(60e12 / (100 * 1024 * 86_400 * 365))
@@ -486,7 +491,7 @@ def test_all_forms_say_what_it_costs() -> None:
 
 def test_a_report_without_a_price_says_nothing_of_it() -> None:
     found = gather([made(slot, 20) for slot in PLAN.slots()], ABOUT, experiment(design=PLAN))
-    assert found.costs == ()
+    assert costs_of(found) == ()
     assert "What it costs" not in render.render(report_of(found), "html").decode()
     assert "cost_month" not in render.render(report_of(found), "csv").decode()
 
@@ -503,7 +508,7 @@ def test_where_no_cell_holds_no_user_is_sold() -> None:
 
 def test_under_a_rate_for_all_clients_are_no_users() -> None:
     plan = replace(PLAN, fixed={"rate": "4/s", "latency_limit": "500ms"})
-    (one,) = page_of(PI, plan).costs
+    (one,) = costs_of(page_of(PI, plan))
     assert one.economy.users is None
     assert one.economy.per_unit is not None
 
@@ -522,8 +527,8 @@ def test_machines_of_different_prices_are_told_apart() -> None:
     alike = [Target("pi", "", kind="board"), Target("cloud", "", kind="board")]
     same = [moved(priced(d, cheap), **dict(d.trial.place.levels)) for d in digests if d.trial.place]
     kind = gather(same, ABOUT, experiment(design=two, targets=tuple(alike)))
-    assert {one.name for one in kind.costs} == {"each of cloud and pi"}
-    names = {one.name: one.economy.users_per_unit for one in found.costs}
+    assert {one.name for one in costs_of(kind)} == {"each of cloud and pi"}
+    names = {one.name: one.economy.users_per_unit for one in costs_of(found)}
     assert names == {"pi": pytest.approx(2.0), "cloud": pytest.approx(0.5)}
     assert "users per unit a month" in render.render(report_of(found), "text", 200).decode()
     assert "<b>EUR" not in render.render(report_of(found), "html").decode()

@@ -28,6 +28,8 @@ FEATURES = {
     "disk": ("answers.disks", "disk", "questions.disk", "store.disks", "cli.disk"),
     "capture": ("capture",),
     "imported": ("imported",),
+    # What machines cost; the prices themselves (`costs.py`) are facts, stored with each trial.
+    "costs": ("answers.costs", "questions.costs"),
 }
 REGISTERING_MAX = 3
 

@@ -1,8 +1,4 @@
-"""The cost of machines a month, and what it buys: users, transactions, years of a card. Pure.
-
-A year has 8760 hours and a month a twelfth of them, 730, as providers of machines count. Amounts
-of several machines add up where all have the same currency.
-"""
+"""The cost of machines a month, and what it buys: users, transactions, years of a card. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +7,15 @@ from itertools import compress
 from statistics import fmean
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from pgpaces import costs as stored
 from pgpaces.answers import across
 from pgpaces.answers.cells import Row, board
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.write_volume import NAME, SOURCE, by_server
-from pgpaces.costs import Costs
+from pgpaces.costs import HOURS_A_MONTH, Costs, MonthlyCost, machines_of, total
 from pgpaces.design import HERE
 from pgpaces.result import Counts, Estimate, Sample, Trial
 
-HOURS_A_YEAR = 8760.0
-MONTHS = 12
-HOURS_A_MONTH = HOURS_A_YEAR / MONTHS
 _DAY_S = 86_400
 _DAYS_A_YEAR = 365
 _KB = 1024
@@ -47,7 +38,7 @@ class Written(Struct, frozen=True):
     checkpoints: float | None = None
 
 
-class Economy(Struct, frozen=True):
+class Economy(MonthlyCost, frozen=True):
     """The cost of machines and what it buys; None: unknown.
 
     price, energy: a month's, in `currency`; month, year: their sum, of those that are known. watts:
@@ -56,9 +47,6 @@ class Economy(Struct, frozen=True):
     month. card_years: until the card's endurance is used up.
     """
 
-    currency: str
-    price: float | None = None
-    energy: float | None = None
     watts: float | None = None
     users: int | None = None
     on_time: Estimate | None = None
@@ -67,47 +55,6 @@ class Economy(Struct, frozen=True):
     users_per_watt: float | None = None
     written: Written | None = None
     card_years: float | None = None
-
-    @property
-    def month(self) -> float | None:
-        """A month's cost."""
-        parts = [part for part in (self.price, self.energy) if part is not None]
-        return sum(parts) if parts else None
-
-    @property
-    def year(self) -> float | None:
-        """A year's cost."""
-        return None if self.month is None else MONTHS * self.month
-
-
-def price_a_month(one: Costs) -> float | None:
-    """price_per_month, or price_per_h x 730 h, or price / (12 x lifetime_years)."""
-    if one.price_per_month is not None:
-        return one.price_per_month
-    if one.price_per_h is not None:
-        return one.price_per_h * HOURS_A_MONTH
-    if one.price is not None and one.lifetime_years is not None:
-        return one.price / (MONTHS * one.lifetime_years)
-    return None
-
-
-def energy_a_month(one: Costs) -> float | None:
-    """watts / 1000 x 730 h x energy_price_per_kwh."""
-    if one.watts is None or one.energy_price_per_kwh is None:
-        return None
-    return one.watts / 1000 * HOURS_A_MONTH * one.energy_price_per_kwh
-
-
-def an_hour(one: Costs) -> float | None:
-    """The cost of an hour with energy: (price + energy a month) / 730 h. None: unknown."""
-    month = Economy(one.currency, price_a_month(one), energy_a_month(one)).month
-    return None if month is None else month / HOURS_A_MONTH
-
-
-def _sum(machines: Sequence[Costs], read: Callable[[Costs], float | None]) -> float | None:
-    """The sum over all machines; None where it is unknown for one, or there are none."""
-    values = [value for one in machines if (value := read(one)) is not None]
-    return sum(values) if values and len(values) == len(machines) else None
 
 
 def on_time(rate: Estimate | None, late: Estimate | None, counts: Counts) -> Estimate | None:
@@ -149,23 +96,20 @@ def economy(
     """
     if not machines:
         return None
-    currencies = {one.currency for one in machines}
-    together = len(currencies) == 1
-    costs = Economy(
-        currency=" and ".join(sorted(currencies)),
-        price=_sum(machines, price_a_month) if together else None,
-        energy=_sum(machines, energy_a_month) if together else None,
-        watts=_sum(machines, lambda one: one.watts),
+    cost = MonthlyCost.of(machines)
+    watts = total(machines, lambda one: one.watts)
+    return Economy(
+        cost.currency,
+        cost.price,
+        cost.energy,
+        watts=watts,
         users=users,
         on_time=served,
+        per_unit=_times(served, _per(HOURS_A_MONTH * 3600, cost.month)),
+        users_per_unit=_per(users, cost.month),
+        users_per_watt=_per(users, watts),
         written=written,
         card_years=card_years(machines[0], written),
-    )
-    return replace(
-        costs,
-        per_unit=_times(served, _per(HOURS_A_MONTH * 3600, costs.month)),
-        users_per_unit=_per(users, costs.month),
-        users_per_watt=_per(users, costs.watts),
     )
 
 
@@ -187,13 +131,6 @@ def card_years(one: Costs, written: Written | None) -> float | None:
     if one.endurance_tb is None or written is None:
         return None
     return _per(one.endurance_tb * _TB, written.bytes_a_day.value * _DAYS_A_YEAR)
-
-
-def machines_of(trial: Trial) -> tuple[Costs, ...]:
-    """The machines of a trial's servers, with the prices of when it ran; empty: unknown."""
-    documents = trial.host.costs if isinstance(trial.host.costs, list | tuple) else ()
-    machines = tuple(one for each in documents if (one := stored.read(each)) is not None)
-    return machines if len(machines) == len(documents) else ()
 
 
 def users_of(trial: Trial, *, clients: bool = False) -> int | None:
@@ -285,7 +222,7 @@ def of_row(row: Row, *, clients: bool) -> Economy | None:
 
     clients: each of its clients is a user.
     """
-    machines = {machines_of(digest.trial) for digest in row.trials}
+    machines = {machines_of(digest.trial.host.costs) for digest in row.trials}
     if len(machines) != 1:
         return None
     users = {users_of(digest.trial, clients=clients) for digest in row.trials}
@@ -317,7 +254,7 @@ def priced(
     """Each machine with its largest cell: most users, else most transactions on time."""
     machines: dict[tuple[str, tuple[Costs, ...]], list[Priced]] = {}
     for row, economy_ in economies:
-        key = (_name(row), machines_of(row.trials[0].trial))
+        key = (_name(row), machines_of(row.trials[0].trial.host.costs))
         machines.setdefault(key, []).append(Priced(key[0], row, economy_, meets(row)))
 
     def size(one: Priced) -> tuple[int, float]:

@@ -6,7 +6,6 @@ trial.py     one trial, from its plan to its answer in the store
 preparation.py everything that it needs: data, settings, up-to-date standbys, a pool
 components.py  its component loads: scripts of one workload that go to one server
 cell.py      a trial whose data and servers stand ready
-costs.py     the costs of the machine of a trial's server
 monitors.py  monitors of the server during the load
 site.py      where the load goes: an external server, or a managed one
 recorder.py  stores a trial's seconds

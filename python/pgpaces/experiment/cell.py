@@ -11,17 +11,20 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from pgpaces import host
+from pgpaces.costs import Costs
 from pgpaces.database import identity, settings
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied
 from pgpaces.disk.device import device_of
-from pgpaces.experiment import costs, targets
+from pgpaces.experiment import targets
 from pgpaces.experiment.components import ComponentLoad, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
 from pgpaces.experiment.site import Site, for_driver
 from pgpaces.facts import (
     BackgroundFacts,
     CommandFacts,
+    HostFacts,
     PlanFacts,
     PoolFacts,
     Prepared,
@@ -104,11 +107,18 @@ def record(cell: ReadyTrial) -> Trial:
             request=requested(request),
         ),
         server=(server := _server(cell)),
-        host=costs.facts(server, request.costs),
+        host=host_facts(server, request.costs),
         notes=tuple(_notes(cell)),
         findings=(*_changed(cell, server), *_unused(cell), *_unconfirmed(cell)),
         place=request.place,
     )
+
+
+def host_facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
+    """The facts of this machine. costs: of the server's machine."""
+    data, plain = server.data_directory, {} if costs is None else costs.plain()
+    disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
+    return host.facts().but(data_disk=disk, costs=(plain,) if plain else ())
 
 
 def requested(request: Request) -> RequestFacts:

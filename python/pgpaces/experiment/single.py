@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces import levels, options, trust
+from pgpaces.costs import Costs
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError
-from pgpaces.experiment import costs
 from pgpaces.experiment.request import Request, request_of
+from pgpaces.experiment.site import for_driver
+from pgpaces.generators import engine as generator
+from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan, pairs
 from pgpaces.servers import profiles
 from pgpaces.workload import Workload
@@ -33,8 +36,22 @@ def run_of(
     """
     where = target(values, alone=workload.alone)
     cell_options = levels.cell_options(values, workload.load, background=background)
-    priced = costs.of_target(where, host_file)
+    priced = costs_of_target(where, host_file)
     return request_of(workload, cell_options, where, consent, occasion="run", costs=priced, **more)
+
+
+def costs_of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | None:
+    """The costs of a run's machine: from the named file, else from this machine's.
+
+    None if the server is elsewhere and no file is named. Raises PlanError, TlsError.
+    """
+    from pgpaces import host_file
+
+    if named is None and target.dsn is not None:
+        connection = generator.resolve(target.dsn, **dict(target.overrides))
+        if not is_local(for_driver(connection)):
+            return None
+    return host_file.find(named)
 
 
 def target(values: Mapping[str, Any], *, alone: bool = False) -> TargetPlan:

@@ -18,7 +18,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces import levels, workload
-from pgpaces.answers.costs import an_hour
 from pgpaces.answers.preview import Preview, Step, between, preview
 from pgpaces.answers.sequential import Ask, Expected, Tell
 from pgpaces.database import data
@@ -218,7 +217,7 @@ def _preview(
         cells_steps = {key: _step(request, sizes) for key, request in of_cells.items()}
         steps[machine] = [cells_steps[slot.cell.key] for slot in own]
         for costs in (request.costs for request in of_cells.values()):
-            if costs is not None and (hourly := an_hour(costs)) is not None:
+            if costs is not None and (hourly := costs.an_hour) is not None:
                 prices[machine] = (hourly, costs.currency)
     return preview(len({slot.cell.key for slot in slots}), steps, prices)
 
@@ -226,7 +225,7 @@ def _preview(
 def preview_of(request: Request) -> Preview:
     """The time and size of one run. Raises PlanError, ScriptError, TrustError if it cannot be."""
     check(request)
-    hourly = None if request.costs is None else an_hour(request.costs)
+    hourly = None if request.costs is None else request.costs.an_hour
     prices = {HERE: (hourly, request.costs.currency)} if request.costs and hourly else {}
     return preview(1, {HERE: [_step(request, sizes_at_once(request.store))]}, prices)
 

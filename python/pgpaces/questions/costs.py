@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from pgpaces.answers import costs as rules
+from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
 from pgpaces.answers.costs import Economy, Priced, Written
 from pgpaces.answers.stats import proportion
 from pgpaces.answers.summary import Summary
+from pgpaces.costs import machines_of
+from pgpaces.design import Design, Experiment, Factor
 from pgpaces.questions.trials import cell_name
 from pgpaces.report.numbers import interval, percent, rate
 from pgpaces.result import Estimate, Trial, plain
-from pgpaces.section import Sentence
+from pgpaces.section import Addition, Section, Sentence, Table, TableCell
 from pgpaces.units import size_text
 
 _MILLION = 1e6
@@ -32,7 +33,7 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
     means = rules.means_of_samples(trial.samples, start, end)
     late = proportion(counts.late, counts.due, summary.phi)
     return rules.economy(
-        rules.machines_of(trial),
+        machines_of(trial.host.costs),
         rules.on_time(summary.rate, late, counts),
         rules.users_of(trial),
         rules.written([(trial, means, summary.seconds)]),
@@ -111,7 +112,77 @@ def _life(economy: Economy) -> str:
     return f"; at that rate its endurance lasts {years}"
 
 
-def sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
+def addition(
+    rows: Sequence[Row],
+    experiment: Experiment | None,
+    factors: Sequence[Factor],
+    missed_max: float,
+    *,
+    limited: bool,
+) -> Addition:
+    """The costs of the machines of an experiment. factors: those shown; limited: with a limit."""
+    clients = _clients_are_users(experiment, factors, rows)
+    every = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
+    economies = tuple((row, economy) for row, economy in every if economy is not None)
+
+    def meets(row: Row) -> bool:
+        return crossing.verdict(row, missed_max) == "meets" if limited else row.sound
+
+    machines = rules.priced(economies, meets)
+    by_cell = {row.cell.key: economy for row, economy in economies}
+    return Addition(
+        "costs",
+        tuple(_sentences(machines, limited=limited)),
+        _section(machines) if machines else None,
+        [
+            {
+                "machine": one.name, "cell": one.row.cell.key, "held": one.meets,
+                **as_json(one.economy),
+            }
+            for one in machines
+        ],
+        (lambda cell: _row_values(by_cell.get(cell))) if economies else None,
+        machines,
+    )  # fmt: skip
+
+
+def _clients_are_users(
+    experiment: Experiment | None, shown: Sequence[Factor], rows: Sequence[Row]
+) -> bool:
+    """Whether each client is a user: clients have a rate or pauses each, and their number is set.
+
+    Under a common rate, clients are connections.
+    """
+    design = experiment.design if experiment else Design()
+    named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
+    closed = all(digest.trial.plan.model == "closed" for row in rows for digest in row.every)
+    return "clients" in named and (closed or "rate_per_client" in named)
+
+
+def _section(machines: Sequence[Priced]) -> Section:
+    """The cost of each machine, and what it buys at the largest cell of the machine."""
+    columns = _columns(machines)
+    rows = tuple(
+        (
+            TableCell(one.name or "this machine"),
+            TableCell(cell_name(one.row.cell), "" if one.meets else "not known to meet it"),
+            *(TableCell(*(show(one) or ("-",))) for _, show in columns),
+        )
+        for one in machines
+    )
+    note = (
+        "At the cell with most users, else most transactions on time, that met the limit. A month"
+        " has 730 hours, all of them at that load. What is written a day is what was written"
+        " during the trials, extrapolated."
+    )
+    titles = ("machine", "at", *(title for title, _ in columns))
+    spare = ("a year", "users", "written a day")
+    title = "What it costs"
+    table = Table("costs", title, titles, 2, rows, note, spare=spare)
+    return Section("costs", title, tables=(table,), rank=("details", "numbers")[len(machines) > 1])
+
+
+def _sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
     """The sentences for a report, machine by machine. limited: there is a latency limit."""
     for one in machines[:_SHOWN]:
         yield Sentence(" ".join(_of_machine(one, "met the limit" if limited else "was measured")))
@@ -133,30 +204,24 @@ def _of_machine(one: Priced, did: str) -> Iterator[str]:
         yield f"{at} {name} writes {_written(economy.written)}{_life(economy)}."
 
 
-class CostColumn(Struct, frozen=True):
-    """A column of the table: its title, and its text with an interval for a machine."""
-
-    title: str
-    show: Callable[[Priced], tuple[str, str] | None]
+Column = Callable[[Priced], tuple[str, str] | None]
 
 
-def columns(machines: Sequence[Priced]) -> list[CostColumn]:
+def _columns(machines: Sequence[Priced]) -> list[tuple[str, Column]]:
     """The columns in which any machine has a value."""
     currencies = {one.economy.currency for one in machines}
     unit = currencies.pop() if len(currencies) == 1 else "unit"
-    every = [
-        CostColumn("a month", lambda one: _amount(one, one.economy.month)),
-        CostColumn("a year", lambda one: _amount(one, one.economy.year)),
-        CostColumn("users", lambda one: _number(one, one.economy.users)),
-        CostColumn(
-            f"users per {unit} a month", lambda one: _number(one, one.economy.users_per_unit)
-        ),
-        CostColumn("users per watt", lambda one: _number(one, one.economy.users_per_watt)),
-        CostColumn(f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
-        CostColumn("written a day", _written_cell),
-        CostColumn("card lasts", _years),
+    every: list[tuple[str, Column]] = [
+        ("a month", lambda one: _amount(one, one.economy.month)),
+        ("a year", lambda one: _amount(one, one.economy.year)),
+        ("users", lambda one: _number(one, one.economy.users)),
+        (f"users per {unit} a month", lambda one: _number(one, one.economy.users_per_unit)),
+        ("users per watt", lambda one: _number(one, one.economy.users_per_watt)),
+        (f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
+        ("written a day", _written_cell),
+        ("card lasts", _years),
     ]
-    return [column for column in every if any(column.show(one) for one in machines)]
+    return [(title, show) for title, show in every if any(show(one) for one in machines)]
 
 
 def _amount(one: Priced, value: float | None) -> tuple[str, str] | None:
@@ -193,7 +258,7 @@ def as_json(economy: Economy) -> dict[str, Any]:
     return {**plain(economy), "month": economy.month, "year": economy.year}
 
 
-def row_values(economy: Economy | None) -> dict[str, Any]:
+def _row_values(economy: Economy | None) -> dict[str, Any]:
     """The columns of a cell's row in CSV and Parquet; None: unknown."""
     one = economy or rules.Economy("")
     ends = one.per_unit if one.per_unit and one.per_unit.estimable else None
@@ -210,9 +275,3 @@ def row_values(economy: Economy | None) -> dict[str, Any]:
         "written_bytes_a_day": one.written.bytes_a_day.value if one.written else None,
         "card_years": one.card_years,
     }
-
-
-def economies(rows: Sequence[Row], *, clients: bool) -> tuple[tuple[Row, Economy], ...]:
-    """The cells with an economy. clients: each client is a user."""
-    every = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
-    return tuple((row, economy) for row, economy in every if economy is not None)

@@ -10,14 +10,15 @@ from statistics import median
 
 from msgspec import Struct
 
-from pgpaces.answers import costs, volume
+from pgpaces.answers import volume
 from pgpaces.answers.capacity import words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.digest import Digest
+from pgpaces.costs import HOURS_A_MONTH, MonthlyCost, machines_of
 
 _DAY_S = 86_400
-_MONTH_S = costs.HOURS_A_MONTH * 3600
+_MONTH_S = HOURS_A_MONTH * 3600
 _MILLION = 1e6
 # Trials between these multiples of the load describe it; others differ too much.
 _NEAR = (0.75, 1.1)
@@ -109,7 +110,8 @@ def _queries(digests: Sequence[Digest]) -> float | None:
     return median(each) if each and len(each) == len(volumes) else None
 
 
-def _money(digests: Sequence[Digest]) -> costs.Economy | None:
+def _money(digests: Sequence[Digest]) -> MonthlyCost | None:
     """The cost of the machines, where all trials ran on machines of the same price."""
-    machines = {costs.machines_of(digest.trial) for digest in digests}
-    return costs.economy(machines.pop()) if len(machines) == 1 else None
+    kinds = {machines_of(digest.trial.host.costs) for digest in digests}
+    machines = kinds.pop() if len(kinds) == 1 else ()
+    return MonthlyCost.of(machines) if machines else None

@@ -15,11 +15,9 @@ from pgpaces.answers.bulk import as_json as plain
 from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
 from pgpaces.answers.contrasts import Ratio
-from pgpaces.answers.costs import Priced
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.answers.summary import as_json
-from pgpaces.questions import costs
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep.page import Page
 from pgpaces.result import Counts, Estimate
@@ -35,18 +33,18 @@ def records(page: Page) -> Records:
     """A row for each cell and for each of its trials, with the same columns.
 
     Shares from 0 to 1, times in ms, rates per second, each with `_low` and `_high` (None if they
-    cannot be estimated). Infinity is above every time. Costs of machines are columns of cells if
-    any cell has them.
+    cannot be estimated). Infinity is above every time. Other answers, such as costs, add columns of
+    cells.
     """
     texts = {*_TEXTS, *(f"factor_{factor.name}" for factor in page.factors)}
     rows = tuple(each for row in page.rows for each in _rows(page, row))
     return Records(rows, frozenset(texts), frozenset(_WHOLE))
 
 
-def _costs(page: Page, row: Row | None) -> dict[str, Any]:
-    """The costs of a cell; those of a trial (None) are empty."""
-    economy = next((economy for priced, economy in page.economies if priced is row), None)
-    return costs.row_values(economy) if page.economies else {}
+def _added(page: Page, cell: str) -> dict[str, Any]:
+    """The columns of other answers; those of a trial, without a cell, are empty."""
+    columns = (each.columns(cell) for each in page.additions if each.columns)
+    return {name: value for each in columns for name, value in each.items()}
 
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
@@ -74,10 +72,10 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         **_counts(row.counts),
         **_spread(row),
         **_ends_of({name: row.estimate(name) for name in keys}),
-        **_costs(page, row),
+        **_added(page, row.cell.key),
     }
     for digest in row.every:
-        yield {**_trial(base, row, digest), **_of_command(digest, keys), **_costs(page, None)}
+        yield {**_trial(base, row, digest), **_of_command(digest, keys), **_added(page, "")}
 
 
 def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
@@ -171,7 +169,7 @@ def document(page: Page) -> dict[str, Any]:
         "asked": dict(page.options),
         "cells": [_cell(page, row) for row in page.rows],
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
-        "costs": [_machine(one) for one in page.costs],
+        **{each.key: each.plain for each in page.additions},
         "statements": [
             {
                 "cell": each.row.cell.key,
@@ -220,12 +218,6 @@ def document(page: Page) -> dict[str, Any]:
             for place in page.places
         ],
     }
-
-
-def _machine(one: Priced) -> dict[str, Any]:
-    """The cost of a machine, and what it buys at its largest cell."""
-    about = {"machine": one.name, "cell": one.row.cell.key, "held": one.meets}
-    return {**about, **costs.as_json(one.economy)}
 
 
 def _plan(plan: StatementPlans, execution: CellPlan) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from pgpaces.answers import cells, contrasts, crossing, differences, grouping, r
 from pgpaces.answers.background import BackgroundRow, background_rows
 from pgpaces.answers.cells import Row
 from pgpaces.answers.contrasts import Ratio
-from pgpaces.answers.costs import Economy, Priced, priced
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
@@ -28,7 +27,7 @@ from pgpaces.questions import costs, volume
 from pgpaces.questions.sweep import facts, words
 from pgpaces.questions.sweep.facts import ServerFacts
 from pgpaces.result import Observed
-from pgpaces.section import Sentence
+from pgpaces.section import Addition, Sentence
 
 if TYPE_CHECKING:
     from pgpaces.section import Section
@@ -59,10 +58,10 @@ class Page(Struct, frozen=True):
     lines: rows that share all levels but that of the main factor. places: servers with their
     machines. missing: the number of planned trials that did not run. failures: cell and block of
     trials that never began, and why. limit: the common latency limit, if any. options: those that
-    all trials share. economies: cells with the costs of their machines; costs: each machine at its
-    largest cell. sections: answers to further questions. searched: a search chose the loads, so the
-    first section is the answer and there are no tables and charts over cells. observed: server
-    observations by trial id, for the trials shown in detail.
+    all trials share. additions: of other answers about the cells. sections: answers to further
+    questions. searched: a search chose the loads, so the first section is the answer and there are
+    no tables and charts over cells. observed: server observations by trial id, for the trials shown
+    in detail.
     """
 
     title: str
@@ -86,8 +85,7 @@ class Page(Struct, frozen=True):
     failures: tuple[tuple[str, str], ...] = ()
     background: tuple[BackgroundRow, ...] = ()
     ratios: tuple[Ratio, ...] = ()
-    economies: tuple[tuple[Row, Economy], ...] = ()
-    costs: tuple[Priced, ...] = ()
+    additions: tuple[Addition, ...] = ()
     sections: tuple[Section, ...] = ()
     searched: bool = False
     observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
@@ -119,8 +117,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     failures = _failures(about, {cell.key: cell for cell in design})
     material = words.ReportMaterial(shown, main, rows, lines, missed_max, apart, missing, failures)
     limits = facts.limits(rows)
-    economies = costs.economies(rows, clients=_clients_are_users(experiment, shown, digests))
-    machines = priced(economies, _holding(missed_max, limited=bool(limits)))
+    additions = (costs.addition(rows, experiment, shown, missed_max, limited=bool(limits)),)
     return Page(
         title=title,
         question=experiment.question if experiment else "",
@@ -128,7 +125,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         answer=(
             *words.answer(material),
             *(Sentence(text) for text in volume.sentences(rows)),
-            *costs.sentences(machines, limited=bool(limits)),
+            *(text for each in additions for text in each.sentences),
         ),
         factors=shown,
         main=main,
@@ -147,29 +144,8 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         failures=failures,
         background=background_rows(rows),
         ratios=contrasts.compared(rows, shown, kinds),
-        economies=economies,
-        costs=machines,
+        additions=additions,
     )
-
-
-def _clients_are_users(
-    experiment: Experiment | None, shown: Sequence[Factor], digests: Sequence[Digest]
-) -> bool:
-    """Whether each client is a user: clients have a rate or pauses each, and their number is set.
-
-    Under a common rate, clients are connections.
-    """
-    design = experiment.design if experiment else Design()
-    named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
-    closed = all(digest.trial.plan.model == "closed" for digest in digests)
-    return "clients" in named and (closed or "rate_per_client" in named)
-
-
-def _holding(missed_max: float, *, limited: bool) -> Callable[[Row], bool]:
-    """Whether a cell meets the limit; without a limit, whether it has a valid trial."""
-    if not limited:
-        return lambda row: row.sound
-    return lambda row: crossing.verdict(row, missed_max) == "meets"
 
 
 def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:

@@ -17,7 +17,7 @@ from pgpaces.answers.crossing import Line
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plan_text import as_text
 from pgpaces.answers.plans import StatementPlans
-from pgpaces.questions import costs, servers
+from pgpaces.questions import servers
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.charts import Measure
@@ -25,7 +25,7 @@ from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, judgment
 from pgpaces.report.numbers import interval
 from pgpaces.result import Estimate
-from pgpaces.section import Bar, Bars, Block, Figure, Headline, Rank, Report, Section, Sentence
+from pgpaces.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence
 
 _MAINS_MAX = 4
 # The prefix of an answer without a measurement.
@@ -75,7 +75,6 @@ def top(page: Page) -> Section:
             first = replace(first, headline=_headline_of(page))
         return replace(first, sentences=page.answer, next=(*first.next, command))
     mains = [each for each in page.answer if each.weight == "main"]
-    limited = bool(page.limits)
     return Section(
         "answer",
         page.title,
@@ -84,7 +83,7 @@ def top(page: Page) -> Section:
         note=page.question,
         facts=(
             *(("", each.text) for each in mains[1:_MAINS_MAX]),
-            *(("costs", each.text) for each in costs.sentences(page.costs, limited=limited)),
+            *((each.key, text.text) for each in page.additions for text in each.sentences),
         ),
         tables=(tables.brief(page),),
         next=(command,),
@@ -163,16 +162,15 @@ def _cells(page: Page) -> Section:
 
 
 def _comparisons(page: Page) -> Iterator[Section]:
-    """Ratios of levels, background workloads, and the costs of machines."""
+    """Ratios of levels, background workloads, and other answers about the cells."""
     if not page.searched and (ratios := tables.ratios(page)).rows:
         yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
     if page.background:
         note = "Background workloads of the cells above, each with a latency limit of its own."
         table = tables.background(page)
         yield Section("background", "At the same time", tables=(table,), note=note, rank="numbers")
-    if page.costs and not page.searched:
-        rank: Rank = "numbers" if len(page.costs) > 1 else "details"
-        yield Section("costs", "What it costs", tables=(tables.costs(page),), rank=rank)
+    if not page.searched:
+        yield from (each.section for each in page.additions if each.section)
 
 
 def _statements(page: Page) -> Iterator[Section]:

@@ -13,7 +13,6 @@ from pgpaces.answers import crossing, outcome
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import CellPlan, StatementPlans
-from pgpaces.questions import costs as money
 from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
@@ -359,27 +358,6 @@ def failures(page: Page) -> tuple[tuple[str, str], ...]:
     left = len(groups) - FAILURES_SHOWN
     more = ((f"and {left} more reasons", "they are in the report as JSON"),) if left > 0 else ()
     return (*groups[:FAILURES_SHOWN], *more)
-
-
-def costs(page: Page) -> Table:
-    """The cost of each machine, and what it buys at the largest cell of the machine."""
-    columns = money.columns(page.costs)
-    rows = tuple(
-        (
-            TableCell(one.name or "this machine"),
-            TableCell(cell_name(one.row.cell), "" if one.meets else "not known to meet it"),
-            *(TableCell(*(column.show(one) or ("-",))) for column in columns),
-        )
-        for one in page.costs
-    )
-    titles = ("machine", "at", *(column.title for column in columns))
-    note = (
-        "At the cell with most users, else most transactions on time, that met the limit. A month"
-        " has 730 hours, all of them at that load. What is written a day is what was written"
-        " during the trials, extrapolated."
-    )
-    spare = ("a year", "users", "written a day")
-    return Table("costs", "What it costs", titles, 2, rows, note, spare=spare)
 
 
 def differences(page: Page) -> Table:
