@@ -12,8 +12,6 @@ from msgspec.structs import replace
 from pgpaces import draft, levels, workload
 from pgpaces import trust as consents
 from pgpaces.answer import Answer
-from pgpaces.answers.bulk import Bulk
-from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.summary import (
@@ -38,6 +36,7 @@ from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
+    from pgpaces.answers.bulk import Bulk
     from pgpaces.answers.costs import Economy
 
 
@@ -90,7 +89,10 @@ class Result(Answer, frozen=True):
     @property
     def bulk(self) -> Bulk | None:
         """The work of a command: seconds, rows, input, WAL; None for a load of scripts."""
-        return of_command(self.trial, self.summary)
+        from pgpaces.questions.parts import work_of
+
+        work = work_of(self.trial, self.summary)
+        return None if work is None else work.value
 
     @property
     def queries(self) -> Volume | None:

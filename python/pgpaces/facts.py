@@ -150,6 +150,11 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
     length: Count | None = None
     kind: str | None = None
 
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a command."""
+        return self.kind == "command"
+
 
 class Prepared(Facts, frozen=True):
     """A database with its data: its name, and the time to create it.
@@ -225,6 +230,16 @@ class WorkloadFacts(Facts, frozen=True, kw_only=True):
     def requested(self) -> RequestFacts:
         """The request; an empty one if none is stored."""
         return self.request or RequestFacts()
+
+    @property
+    def about_command(self) -> bool:
+        """Whether a trial is about a command: few executions, each unlike the others."""
+        return any(script.is_command for script in self.scripts[:1])
+
+    @property
+    def command_alone(self) -> bool:
+        """Whether a trial consists of one command alone."""
+        return self.about_command and len(self.scripts) == 1
 
 
 class PoolFacts(Facts, frozen=True, kw_only=True):

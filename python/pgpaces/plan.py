@@ -29,6 +29,17 @@ ON_ERROR = {
     "stop": (False, True, False),
 }
 
+# Options of a TrialPlan that only scripts have, with their defaults.
+ONLY_OF_SCRIPTS: Mapping[str, Any] = {
+    "protocol": "simple",
+    "describe": False,
+    "connect_each": False,
+    "on_connect": (),
+    "max_tries": 1,
+    "threads": None,
+    "log": None,
+}
+
 # The optional integers of a TrialPlan: name, minimum, maximum.
 _RANGES = (
     ("clients", 1, 100_000),

@@ -322,5 +322,5 @@ def test_every_form_of_the_report_has_seconds_and_rows() -> None:
 def test_a_load_of_scripts_is_no_command() -> None:
     made = trial([Tally(0, 0, 1, 1)])
     assert bulk.of(made, summarize(made)) is None
-    assert not bulk.about_command(made)
+    assert not made.workload.about_command
     assert Counts(1, 1) == summarize(made).counts

@@ -30,6 +30,7 @@ FEATURES = {
     "imported": ("imported",),
     # What machines cost; the prices themselves (`costs.py`) are facts, stored with each trial.
     "costs": ("answers.costs", "questions.costs"),
+    "bulk": ("answers.bulk", "experiment.bulk", "questions.bulk"),
 }
 REGISTERING_MAX = 3
 

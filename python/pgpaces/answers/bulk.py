@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from pgpaces.answers.across import students
-from pgpaces.facts import ScriptFacts
 from pgpaces.result import Counts, Estimate, Finding, Trial
 
 if TYPE_CHECKING:
@@ -152,29 +151,13 @@ def findings(values: Mapping[str, float | None]) -> Iterator[Finding]:
             yield Finding(SOURCE, "info", name, float(value), _UNITS[name])
 
 
-def is_command(script: ScriptFacts) -> bool:
-    """Whether a script is a command."""
-    return script.kind == "command"
-
-
-def about_command(trial: Trial) -> bool:
-    """Whether a trial is about a command: few executions, each unlike the others."""
-    scripts = trial.workload.scripts
-    return any(is_command(script) for script in scripts[:1])
-
-
-def alone(trial: Trial) -> bool:
-    """Whether a trial consists of one command alone."""
-    return about_command(trial) and len(trial.workload.scripts) == 1
-
-
 def of(trial: Trial, summary: Summary) -> Bulk | None:
     """The figures of the first command of a trial; None without one.
 
     Its own workload precedes background workloads.
     """
     scripts = trial.workload.scripts
-    at = next((n for n, script in enumerate(scripts) if is_command(script)), None)
+    at = next((n for n, script in enumerate(scripts) if script.is_command), None)
     if at is None or at >= len(summary.scripts):
         return None
     counts, spread = summary.scripts[at].counts, summary.scripts[at].latency

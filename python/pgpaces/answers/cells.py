@@ -11,7 +11,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
-from pgpaces.answers import across, bulk
+from pgpaces.answers import across
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.stats import dispersion
 from pgpaces.design import HERE, Cell
@@ -22,6 +22,8 @@ TIMES = ("mean", "p50", "p95", "p99", "p99.9")
 _WINDOW_S = 10
 K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
+# Numbers of trials by name.
+Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
 
 
 class Row(Struct, frozen=True):
@@ -29,7 +31,8 @@ class Row(Struct, frozen=True):
 
     trials: those that are evaluated. left_out: invalid ones where valid ones exist, and unfinished
     ones where finished ones exist; superseded: earlier attempts. sound: the trials are finished and
-    valid. Estimates are None without data. bulk: estimates of commands, by the names in bulk.py.
+    valid. Estimates are None without data. more: others by name, of
+    what is no transaction.
     """
 
     cell: Cell
@@ -51,14 +54,12 @@ class Row(Struct, frozen=True):
     p99: Estimate | None = None
     p999: Estimate | None = None
     lag_p99: Estimate | None = None
-    bulk: Mapping[str, Estimate] = field(default_factory=dict)
+    more: Mapping[str, Estimate] = field(default_factory=dict)
 
     def estimate(self, name: str) -> Estimate | None:
         """An estimate by name."""
-        if name in bulk.NAMES:
-            return self.bulk.get(name)
-        estimate: Estimate | None = getattr(self, name.replace("p99.9", "p999"))
-        return estimate
+        own: Estimate | None = getattr(self, name.replace("p99.9", "p999"), None)
+        return self.more.get(name, own)
 
     @property
     def every(self) -> tuple[Digest, ...]:
@@ -106,11 +107,15 @@ def of_kind(cell: Cell, kinds: Mapping[str, str]) -> Cell:
 
 
 def rows(
-    cells: Iterable[Cell], digests: Iterable[Digest], kinds: Mapping[str, str] | None = None
+    cells: Iterable[Cell],
+    digests: Iterable[Digest],
+    kinds: Mapping[str, str] | None = None,
+    numbers: Numbers | None = None,
 ) -> tuple[Row, ...]:
     """A row for each cell, in their order, also for cells without trials.
 
     kinds: the kind of each target that has one. Targets of a kind are replicates of one cell.
+    numbers: of trials, in addition to those of transactions.
     """
     groups: dict[str, tuple[Cell, list[Digest]]] = {}
     of_cell = {}
@@ -120,10 +125,10 @@ def rows(
     for digest in digests:
         if digest.trial.place and digest.trial.place.cell in of_cell:
             of_cell[digest.trial.place.cell].append(digest)
-    return tuple(row(*group) for group in groups.values())
+    return tuple(row(*group, numbers) for group in groups.values())
 
 
-def row(cell: Cell, digests: Sequence[Digest]) -> Row:
+def row(cell: Cell, digests: Sequence[Digest], numbers: Numbers | None = None) -> Row:
     """The row of a cell by its trials. Of a block's attempts the newest finished one counts."""
     newest, superseded = _newest(digests)
     good = tuple(digest for digest in newest if sound(digest))
@@ -135,7 +140,8 @@ def row(cell: Cell, digests: Sequence[Digest]) -> Row:
     machines: dict[str, list[Digest]] = {}
     for digest in used:
         machines.setdefault(board(digest), []).append(digest)
-    return _row(Row(cell, used, left_out, superseded, bool(good)), list(machines.values()))
+    base = Row(cell, used, left_out, superseded, bool(good))
+    return _row(base, list(machines.values()), numbers or {})
 
 
 def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]]:
@@ -157,7 +163,7 @@ def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]
     return newest, tuple(digest for digest in digests if id(digest) not in chosen)
 
 
-def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
+def _row(base: Row, machines: Sequence[Sequence[Digest]], numbers: Numbers) -> Row:
     def combined(
         read: Callable[[Digest], Estimate | None], *, bounded: bool = True
     ) -> Estimate | None:
@@ -169,14 +175,7 @@ def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
         latency = digest.summary.latency
         return None if latency.stddev is None else Estimate.alone(latency.stddev, latency.count)
 
-    def of_command(digest: Digest, name: str) -> Estimate | None:
-        command = bulk.of(digest.trial, digest.summary)
-        return None if command is None else bulk.number(command, name)
-
-    commands = {
-        name: combined(lambda d, n=name: of_command(d, n), bounded=False)  # type: ignore[misc]
-        for name in bulk.NAMES
-    }
+    more = {name: combined(read, bounded=False) for name, read in numbers.items()}
     times = {name: combined(lambda d, n=name: d.summary.latency.estimate(n)) for name in TIMES}  # type: ignore[misc]
     return replace(
         base,
@@ -185,7 +184,7 @@ def _row(base: Row, machines: Sequence[Sequence[Digest]]) -> Row:
         rate=combined(lambda digest: digest.summary.rate),
         stddev=combined(stddev, bounded=False),
         lag_p99=combined(lambda digest: digest.summary.lag.p99),
-        bulk={name: estimate for name, estimate in commands.items() if estimate is not None},
+        more={name: estimate for name, estimate in more.items() if estimate is not None},
         **{name.replace(".", ""): estimate for name, estimate in times.items()},
     )
 

@@ -21,7 +21,6 @@ from pgpaces.answers.accumulator import (
     together,
 )
 from pgpaces.answers.branches import alike
-from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator, GeneratorWork, examine
 from pgpaces.answers.planned_rate import planned_rates
 from pgpaces.answers.spread import Blocks, Seconds, Spread, Tails, spread_and_tails, spread_of
@@ -262,7 +261,7 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
     have no latency to settle at; and commands, which are timed from their start.
     """
     counted = trial.plan.transactions is not None
-    if counted or validity.changes(trial) or about_command(trial):
+    if counted or validity.changes(trial) or trial.workload.about_command:
         return Cut()
     at, latency_ms = _latency_ms(every)
     warm_up = steady.warm_up(latency_ms)

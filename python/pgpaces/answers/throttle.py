@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from pgpaces.answers.accumulator import Accumulator, own_scripts, together
-from pgpaces.answers.bulk import about_command
 from pgpaces.answers.stats import inefficiency
 from pgpaces.answers.validity import changes
 from pgpaces.result import Finding, Sample, Severity, Trial
@@ -73,7 +72,7 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
     count, sums = ledger.column("count"), ledger.column("latency")
     latency_ms = np.full(seconds, np.nan)
     np.divide(sums, count * 1e6, out=latency_ms, where=count > 0)
-    steady = not (changes(trial) or about_command(trial))
+    steady = not (changes(trial) or trial.workload.about_command)
     return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
 
 

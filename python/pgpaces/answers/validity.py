@@ -8,7 +8,6 @@ from typing import Literal
 from msgspec import Struct, field
 
 from pgpaces.answers import generator, outcome, steady
-from pgpaces.answers.bulk import about_command
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.outcome import LoadPart, Silences
 from pgpaces.answers.steady import Flatness
@@ -102,7 +101,7 @@ def _weight(finding: Finding) -> tuple[int, bool]:
 
 def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
     """Whether the latency was warm and steady; not applicable to a command."""
-    if about_command(trial):
+    if trial.workload.about_command:
         return
     yield from _warm_up(evidence.cut, evidence.flatness)
     yield from (_CHANGING,) if changes(trial) else _flatness(evidence.flatness)

@@ -170,9 +170,7 @@ class TrialProgress(Listener):
 
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Prints the load."""
-        from pgpaces.answers import bulk
-
-        self._by_command = bulk.alone(trial)
+        self._by_command = trial.workload.command_alone
         plan = trial.plan
         whole_ns = plan.duration_ns and plan.warmup_ns + plan.duration_ns
         self._live = LiveLine(whole_ns / 1e9 if whole_ns else None)
@@ -321,15 +319,15 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     if error is not None:
         return f"failed: {error.message}" + (f" ({error.hint})" if error.hint else "")
     assert not isinstance(outcome, PgpacesError)
-    from pgpaces.answers import bulk
-    from pgpaces.questions.bulk.words import sentence
+    from pgpaces.questions.parts import work_of
 
     summary, missed = outcome.summary, outcome.summary.missed
-    command = bulk.of(outcome.trial, summary) if bulk.about_command(outcome.trial) else None
+    workload = outcome.trial.workload
+    work = work_of(outcome.trial, summary) if workload.about_command else None
     valid = "" if summary.validity.state == "valid" else ", not valid"
-    if command is not None and bulk.alone(outcome.trial):
-        return f"{sentence(command)}{valid}"
-    loaded = f"{sentence(command)}; " if command is not None else ""
+    if work is not None and workload.command_alone:
+        return f"{work.sentence}{valid}"
+    loaded = f"{work.sentence}; " if work is not None else ""
     if missed is None:
         return "nothing was due"
     share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"

@@ -21,7 +21,7 @@ from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.generators.command import CommandLoad, Executions
 from pgpaces.generators.composite import RunningLoad
-from pgpaces.plan import TrialPlan
+from pgpaces.plan import ONLY_OF_SCRIPTS, TrialPlan
 from pgpaces.result import Finding
 from pgpaces.texts import encoded
 from pgpaces.workload import Workload
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 _POLITE_NS = 5_000_000_000
-# Options that commands and functions do not have, with their defaults.
-ONLY_OF_SCRIPTS: Mapping[str, Any] = {
-    "protocol": "simple",
-    "describe": False,
-    "connect_each": False,
-    "on_connect": (),
-    "max_tries": 1,
-    "threads": None,
-    "log": None,
-}
 # Maximum waits for the server's counters to settle (of a pool), the interval, the equal readings.
 _COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3
 # Not pg_stat_database: that view also counts rows of catalogs and of dropped tables.

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from pgpaces.errors import PlanError
-from pgpaces.experiment.bulk import ONLY_OF_SCRIPTS
 from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.generators.users.load import UserConnection, UsersLoad
-from pgpaces.plan import TrialPlan, without_secrets
+from pgpaces.plan import ONLY_OF_SCRIPTS, TrialPlan, without_secrets
 from pgpaces.users import call
 from pgpaces.workload import Workload
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
-from pgpaces.experiment import bulk
 from pgpaces.experiment.cell import ReadyTrial
 from pgpaces.experiment.components import ComponentLoad
 from pgpaces.experiment.listener import Listener
@@ -22,15 +22,16 @@ from pgpaces.locality import is_local
 from pgpaces.observe import host, plans, postgres, remote, server
 from pgpaces.result import Explained, Finding, Observed, Sample
 
+if TYPE_CHECKING:
+    from pgpaces.experiment.bulk import Counters
+
 # Characters of a script up to which its statements are explained: that executes each once more.
 _EXPLAINED_MAX = 2**20
 
 
 @contextlib.contextmanager
-def monitoring(
-    cell: ReadyTrial, listener: Listener, jobs: Sequence[bulk.CommandJob | None] = ()
-) -> Iterator[Monitors]:
-    """The monitors, active within this context; they keep their samples. jobs: of components."""
+def monitoring(cell: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
+    """The monitors, active within this context; they keep their samples."""
     connection, factor = cell.primary(), cell.request.trial.kill_switch
     keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
@@ -41,7 +42,6 @@ def monitoring(
             watch = stack.enter_context(postgres.watch(keywords, name, factor))
         if cell.request.observe:
             sensors = _Sensors(*_sensing(cell, stack))
-        counters = bulk.Counters(cell, jobs)
         yield Monitors(cell, keywords, _KillSwitch(watch), counters, sensors)
 
 
@@ -147,7 +147,7 @@ class Monitors:
         cell: ReadyTrial,
         keywords: dict[str, str],
         kill_switch: _KillSwitch,
-        counters: bulk.Counters,
+        counters: Counters,
         sensors: _Sensors | None,
     ) -> None:
         self._cell, self._keywords = cell, keywords

@@ -107,7 +107,7 @@ def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
     trial = record(cell)
     with (
         bulk.jobs(cell, connections, listener.say) as jobs,
-        monitoring(cell, listener, jobs) as monitors,
+        monitoring(cell, listener, bulk.Counters(cell, jobs)) as monitors,
     ):
         loads = [
             (component.work.name, (job or component).load(connection))

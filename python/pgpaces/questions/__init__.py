@@ -7,4 +7,5 @@ compare/   whether B is better than A, or a run than its baseline
 trend      since when runs have changed their level     forecast  throughput under more load
 why/       why transactions were late
 bulk/      the results of a timed command     servers, disk, costs, volume  parts of the others
+work, parts  what trials do that is no transaction
 """

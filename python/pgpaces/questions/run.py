@@ -12,9 +12,6 @@ from typing import Any
 
 from pgpaces.answers import goal, waits
 from pgpaces.answers.accumulator import by_functions
-from pgpaces.answers.bulk import SOURCE, alone
-from pgpaces.answers.bulk import as_json as bulk_json
-from pgpaces.answers.bulk import of as of_command
 from pgpaces.answers.digest import Bucket
 from pgpaces.answers.outcome import no_measurement
 from pgpaces.answers.spread import Spread
@@ -25,7 +22,7 @@ from pgpaces.answers.volume import as_json as volume_json
 from pgpaces.answers.volume import of as queries_of
 from pgpaces.facts import stored
 from pgpaces.questions import costs, servers, volume
-from pgpaces.questions.bulk import words as bulk
+from pgpaces.questions.parts import work_of
 from pgpaces.questions.trials import above, clients, copied, judgment, layout, limits, outages
 from pgpaces.report.numbers import (
     NOT_KNOWN,
@@ -79,7 +76,7 @@ def section(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Se
 
 def document(trial: Trial, summary: Summary) -> dict[str, Any]:
     """The answer of a trial as plain values; the verdict's outcome is null without a limit."""
-    command, queries = of_command(trial, summary), queries_of(trial, summary)
+    work, queries = work_of(trial, summary), queries_of(trial, summary)
     top, economy = headline(trial, summary), costs.of_run(trial, summary)
     return {
         "run": trial.id,
@@ -92,7 +89,7 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         "server": trial.server.version,
         "plan": stored(trial.plan),
         "notes": list(trial.notes),
-        **({} if command is None else {"bulk": bulk_json(command)}),
+        **({} if work is None else {work.key: work.plain}),
         **({} if queries is None else {"queries": volume_json(queries)}),
         **summary_json(summary),
         **({} if economy is None else {"costs": costs.as_json(economy)}),
@@ -104,11 +101,9 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
 
 def headline(trial: Trial, summary: Summary) -> Headline:
     """The verdict where there is a latency limit, else the throughput or the command's result."""
-    command = of_command(trial, summary)
-    if command is not None and command.main and command.counts.due and not goal.limited(trial):
-        if command.counts.failed or command.counts.unfinished:
-            return Headline("FAIL", "misses", bulk.sentence(command))
-        return Headline("", "", bulk.sentence(command))
+    work = work_of(trial, summary)
+    if work is not None and work.headline is not None and not goal.limited(trial):
+        return work.headline
     if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
         return Headline("FAIL", "misses", failure[0])
     if summary.missed is None:
@@ -163,8 +158,9 @@ def _length(value: float) -> str:
 def _context(trial: Trial, summary: Summary) -> str:
     """Workload, load, limit and server in one line."""
     plan, server = trial.plan, trial.server
-    if alone(trial):
-        parts = [trial.workload.name, bulk.load_text(trial)]
+    work = work_of(trial, summary) if trial.workload.command_alone else None
+    if work is not None:
+        parts = [trial.workload.name, work.load]
     else:
         load = plan.load_text.replace("open, ", "open ")
         parts = [trial.workload.name, load]
@@ -182,11 +178,11 @@ def _context(trial: Trial, summary: Summary) -> str:
 
 
 def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator[tuple[str, str]]:
-    if not alone(trial):
+    if not trial.workload.command_alone:
         yield from _of_load(trial, summary)
-    command = of_command(trial, summary)
-    if command is not None and command.main and goal.limited(trial):
-        yield "command", bulk.sentence(command)
+    work = work_of(trial, summary)
+    if work is not None and work.main and goal.limited(trial):
+        yield "command", work.sentence
     yield from _failed(summary)
     if summary.retried:
         yield "tried again", f"{summary.retried} transactions, {summary.retries} times in all"
@@ -197,7 +193,7 @@ def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator
         yield "waits", text
     economy = costs.of_run(trial, summary)
     yield from () if economy is None else costs.facts(economy, summary)
-    if (drawn := _over_time(series)) and not alone(trial):
+    if (drawn := _over_time(series)) and not trial.workload.command_alone:
         yield "over time", drawn
 
 
@@ -274,10 +270,10 @@ def _failed(summary: Summary) -> Iterator[tuple[str, str]]:
 
 def _background(trial: Trial, summary: Summary) -> Iterator[str]:
     """The results of a command that ran in the background, and of each background workload."""
-    command, workload = of_command(trial, summary), ""
-    if command is not None and not command.main:
-        workload = command.label.partition("/")[0]
-        yield f"{command.label}: {bulk.sentence(command)}"
+    work, workload = work_of(trial, summary), ""
+    if work is not None and not work.main:
+        workload = work.label.partition("/")[0]
+        yield f"{work.label}: {work.sentence}"
     yield from (_of_workload(trial, each) for each in summary.background if each.name != workload)
 
 
@@ -346,7 +342,7 @@ def _sentences(trial: Trial, summary: Summary) -> Iterator[Sentence]:
         more = len(cautions) - 1
         rest = f" ({more} more warning{'s' * (more > 1)}: pgpaces show {trial.id[-8:]})"
         yield Sentence(cautions[0] + (rest if more else ""), "warning")
-    if not alone(trial) and (footnote := _too_few(trial, summary)):
+    if not trial.workload.command_alone and (footnote := _too_few(trial, summary)):
         yield Sentence(footnote, "note")
 
 
@@ -377,7 +373,11 @@ def _round(count: float) -> str:
 def _next(trial: Trial, summary: Summary) -> Iterator[str]:
     if summary.generator.limited:
         yield "the same with a CPU for the generator alone, or with more --threads"
-    elif summary.counts.missed and not alone(trial) and no_measurement(summary) is None:
+    elif (
+        summary.counts.missed
+        and not trial.workload.command_alone
+        and no_measurement(summary) is None
+    ):
         yield f"pgpaces why {trial.id[-8:]}"
 
 
@@ -389,9 +389,9 @@ def _details(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
     workload, plan = trial.workload, trial.plan
     yield "run", f"{trial.id}, scale {workload.scale}, seed {plan.seed}"
     yield from (("data", text) for text in copied(workload.prepared))
-    if (command := of_command(trial, summary)) is not None:
-        yield from (("command", text) for text in bulk.lines(trial, command))
-    if not alone(trial):
+    if (work := work_of(trial, summary)) is not None:
+        yield from (("command", text) for text in work.details)
+    if not trial.workload.command_alone:
         yield from _load(trial, summary)
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}", f"{count:,} ({summary.messages.get(state) or 'no message'})"
@@ -422,8 +422,9 @@ def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
 def _notes(trial: Trial, summary: Summary) -> Iterator[str]:
     """The notes of a trial; those that nearly every run has are only counted."""
     notes = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
+    work = work_of(trial, summary)
     for finding in summary.validity.findings:
-        if finding.severity == "info" and finding.source != SOURCE:
+        if finding.severity == "info" and (work is None or finding.source != work.key):
             notes.append((finding.text, finding.source == "store"))
     yield from (text for text, routine in notes if not routine)
     if count := sum(routine for _, routine in notes):
@@ -434,7 +435,7 @@ def _notes(trial: Trial, summary: Summary) -> Iterator[str]:
 
 
 def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
-    if alone(trial):
+    if trial.workload.command_alone:
         return
     plan = trial.plan
     ends = {"latency": above(plan), "lag": NOT_KNOWN, "service": NOT_KNOWN}

@@ -8,13 +8,10 @@ from textwrap import wrap
 
 from msgspec.structs import replace
 
-from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import Row, sound
 from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
-from pgpaces.questions.bulk import words as bulk
-from pgpaces.questions.bulk.words import BulkColumn
-from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
+from pgpaces.questions.work import WorkNumber
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval
 from pgpaces.section import Figure
@@ -24,16 +21,16 @@ _BARS_MAX = 30
 _BAR_HEIGHT = 26
 
 
-def figures(page: Page) -> Iterator[Figure]:
+def figures(every: Sequence[Row], numbers: Sequence[WorkNumber]) -> Iterator[Figure]:
     """The charts of an experiment with a command, of the numbers that are not all 0."""
-    rows = [row for row in page.rows if row.bulk]
-    columns = {column.key: column for column in bulk.columns(rows)}
+    rows = [row for row in every if row.more]
+    columns = {number.key: number for number in numbers}
     for key in _KEYS:
         if key in columns and any(e and e.value for e in (row.estimate(key) for row in rows)):
             yield _figure(rows, columns[key])
 
 
-def _figure(rows: Sequence[Row], column: BulkColumn) -> Figure:
+def _figure(rows: Sequence[Row], column: WorkNumber) -> Figure:
     left = len(rows) - _BARS_MAX
     more = f"; {left} more cells are in the table" if left > 0 else ""
     table = tuple(
@@ -56,14 +53,14 @@ def _name(row: Row) -> str:
     return shown(", ".join(level for _, level in row.cell.levels) or cell_name(row.cell))
 
 
-def _texts(row: Row, column: BulkColumn) -> tuple[str, str]:
+def _texts(row: Row, column: WorkNumber) -> tuple[str, str]:
     estimate = row.estimate(column.key)
     if estimate is None:
         return "-", "-"
-    return column.text(estimate.value), interval(estimate, column.text) or "-"
+    return column.form(estimate.value), interval(estimate, column.form) or "-"
 
 
-def _chart(rows: Sequence[Row], column: BulkColumn) -> Chart:
+def _chart(rows: Sequence[Row], column: WorkNumber) -> Chart:
     cells: list[Point] = []
     ends: list[Point] = []
     dots: list[Point] = []
@@ -71,14 +68,13 @@ def _chart(rows: Sequence[Row], column: BulkColumn) -> Chart:
         estimate, name = row.estimate(column.key), _name(row)
         if estimate is None:
             continue
-        text = column.text(estimate.value)
+        text = column.form(estimate.value)
         cells.append(Point(estimate.value * column.scale, name, text=text, filled=row.sound))
         if estimate.estimable and math.isfinite(estimate.high):
             low, high = max(0.0, estimate.low) * column.scale, estimate.high * column.scale
             ends.append(Point(y=name, low=low, high=high))
         for digest in row.trials:
-            command = bulk.of_digest(digest)
-            if of_trial := command and number(command, column.key):
+            if of_trial := column.of_trial(digest):
                 dots.append(Point(of_trial.value * column.scale, name, filled=sound(digest)))
     farthest: dict[Place, float] = {}
     for point in (*cells, *ends, *dots):

@@ -9,13 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 
-from msgspec import Struct
-
 from pgpaces.answers import bulk
 from pgpaces.answers.bulk import Bulk
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.questions.trials import cell_name
+from pgpaces.questions.work import WorkNumber
 from pgpaces.report.numbers import interval, rate, seconds
 from pgpaces.result import Estimate, Trial
 from pgpaces.units import size_text
@@ -125,49 +124,48 @@ def load_text(trial: Trial) -> str:
     return f"again and again for {span((plan.duration_ns or 0) / 1e9)}"
 
 
-class BulkColumn(Struct, frozen=True):
-    """A number of cells: its key, its name in tables and on axes, its meaning, its format."""
+def _of(key: str) -> Callable[[Digest], Estimate | None]:
+    def of_trial(digest: Digest) -> Estimate | None:
+        command = of_digest(digest)
+        return None if command is None else bulk.number(command, key)
 
-    key: str
-    name: str
-    about: str
-    scale: float
-    form: str
-
-    def text(self, value: float) -> str:
-        """A value in the column's unit."""
-        return rate(value * self.scale) if self.form == "rate" else f"{value * self.scale:.3g}"
+    return of_trial
 
 
-COLUMNS = (
-    BulkColumn("seconds", "seconds", "from the start of the command to its end", 1, ""),
-    BulkColumn("rows_s", "rows/s", "rows loaded per second", 1, "rate"),
-    BulkColumn("input_s", "input MB/s", "bytes read from files per second", 1e-6, ""),
-    BulkColumn("wal_s", "WAL MB/s", "write-ahead log that the server wrote meanwhile", 1e-6, ""),
-    BulkColumn("us_row", "us a row", "seconds over rows, so that sizes compare", 1, ""),
-    BulkColumn("wal_row", "WAL B a row", "write-ahead log over rows", 1, ""),
-    BulkColumn(
-        "wal_byte", "WAL B a byte of input", "write-ahead log over bytes that were read", 1, ""
-    ),
+def _number(key: str, name: str, about: str, scale: float = 1.0) -> WorkNumber:
+    def form(value: float) -> str:
+        return f"{value * scale:.3g}"
+
+    return WorkNumber(key, name, about, scale, rate if key == "rows_s" else form, _of(key))
+
+
+NUMBERS = (
+    _number("seconds", "seconds", "from the start of the command to its end"),
+    _number("rows_s", "rows/s", "rows loaded per second"),
+    _number("input_s", "input MB/s", "bytes read from files per second", 1e-6),
+    _number("wal_s", "WAL MB/s", "write-ahead log that the server wrote meanwhile", 1e-6),
+    _number("us_row", "us a row", "seconds over rows, so that sizes compare"),
+    _number("wal_row", "WAL B a row", "write-ahead log over rows"),
+    _number("wal_byte", "WAL B a byte of input", "write-ahead log over bytes that were read"),
 )
 
 
-def columns(rows: Iterable[Row]) -> tuple[BulkColumn, ...]:
-    """The columns of which any cell has a number."""
-    keys = {name for row in rows for name in row.bulk}
-    return tuple(column for column in COLUMNS if column.key in keys)
+def numbers(rows: Iterable[Row]) -> tuple[WorkNumber, ...]:
+    """The numbers of which any cell has one."""
+    keys = {name for row in rows for name in row.more}
+    return tuple(number for number in NUMBERS if number.key in keys)
 
 
 def sentences(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
     """Sentences about the cells, the most important first, each with whether it is a main one."""
-    able = [row for row in rows if row.bulk]
+    able = [row for row in rows if row.more]
     main = _compared(able)
     if main is None:
         yield "No execution succeeded in any trial.", True
     elif len(able) == 1:
         yield f"{_did(able[0])}.", True
     else:
-        ranked = sorted(able, key=lambda row: row.bulk[main.key].value)
+        ranked = sorted(able, key=lambda row: row.more[main.key].value)
         best, worst = ranked[0], ranked[-1]
         yield f"Fastest: {cell_name(best.cell)}. {_did(best)}.", True
         yield _worst(best, worst, main), True
@@ -178,19 +176,19 @@ def sentences(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
         yield f"{lost} of {due} executions did not succeed. First failure: {why}", True
 
 
-def _compared(rows: Sequence[Row]) -> BulkColumn | None:
+def _compared(rows: Sequence[Row]) -> WorkNumber | None:
     """The column to compare cells by: seconds, or us a row where they loaded different numbers."""
-    common = {each.key: each for each in COLUMNS if rows and all(each.key in r.bulk for r in rows)}
+    common = {each.key: each for each in NUMBERS if rows and all(each.key in r.more for r in rows)}
     seconds, us_row = common.get("seconds"), common.get("us_row")
     if us_row is None or seconds is None:
         return seconds
-    loads = [row.bulk["seconds"].value / row.bulk["us_row"].value for row in rows]
+    loads = [row.more["seconds"].value / row.more["us_row"].value for row in rows]
     return us_row if max(loads) > 1.02 * min(loads) else seconds
 
 
-def _worst(best: Row, worst: Row, column: BulkColumn) -> str:
+def _worst(best: Row, worst: Row, column: WorkNumber) -> str:
     """How much longer the slowest took than the fastest."""
-    fast, slow = best.bulk[column.key], worst.bulk[column.key]
+    fast, slow = best.more[column.key], worst.more[column.key]
     times = slow.value / fast.value if fast.value else math.inf
     each = " for a row" if column.key == "us_row" else ""
     text = f"Slowest: {cell_name(worst.cell)}, {times:.3g} times as long{each}"
@@ -205,31 +203,18 @@ def _did(row: Row) -> str:
     """`22.1 s (21.8 to 22.4), 108,597 rows/s, 18.3 MB/s of input, WAL 41.2 MB/s`."""
 
     def text(key: str, form: Callable[[float], str], unit: str) -> str:
-        each = row.bulk[key]
+        each = row.more[key]
         ends = interval(each, form, " to ") if each.estimable else ""
         return f"{form(each.value)}{unit}" + (f" ({ends})" if ends else "")
 
     parts = [text("seconds", span, "")]
-    if "rows_s" in row.bulk and row.bulk["rows_s"].value:
+    if "rows_s" in row.more and row.more["rows_s"].value:
         parts.append(text("rows_s", rate, " rows/s"))
-    if "input_s" in row.bulk:
-        parts.append(f"{size_text(row.bulk['input_s'].value)}/s of input")
-    if "wal_s" in row.bulk:
-        parts.append(f"WAL {size_text(row.bulk['wal_s'].value)}/s")
+    if "input_s" in row.more:
+        parts.append(f"{size_text(row.more['input_s'].value)}/s of input")
+    if "wal_s" in row.more:
+        parts.append(f"WAL {size_text(row.more['wal_s'].value)}/s")
     return "It took " + ", ".join(parts)
-
-
-def about_commands(rows: Sequence[Row]) -> bool:
-    """Whether each trial is about a command."""
-    trials = [digest.trial for row in rows for digest in row.trials]
-    return bool(trials) and all(bulk.about_command(trial) for trial in trials)
-
-
-def nothing_else(rows: Sequence[Row]) -> bool:
-    """Whether the trials have neither queries in addition to the command nor a latency limit."""
-    trials = [digest.trial for row in rows for digest in row.trials]
-    limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
-    return all(bulk.alone(trial) for trial in trials) and not limited
 
 
 def of_digest(digest: Digest) -> Bulk | None:

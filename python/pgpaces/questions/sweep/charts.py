@@ -9,13 +9,9 @@ from typing import Literal
 from msgspec import Struct
 
 from pgpaces.answers import crossing
-from pgpaces.answers.bulk import NAMES
-from pgpaces.answers.bulk import number as of_bulk
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
 from pgpaces.chart import Axis, Chart, Layer, Point, bound, number_at, series
-from pgpaces.questions.bulk import bars
-from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep.axes import (
     LOG_FROM,
     MainAxis,
@@ -35,7 +31,7 @@ from pgpaces.section import Figure
 
 # The dashes of lines, which differ between series in addition to colors and shapes.
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
-# The measures shown in addition to those of a command, if there are queries or a limit.
+# The measures shown in addition to those of other work, if there are queries or a limit.
 _ADDITIONAL = ("missed", "p95")
 
 
@@ -71,15 +67,22 @@ def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Mea
 
 def measures(page: Page) -> tuple[Measure, ...]:
     """The measures shown over the main factor, the most important first."""
-    if bulk.about_commands(page.rows):
-        own = tuple(_of_command(column) for column in bulk.columns(page.rows))
-        more = () if bulk.nothing_else(page.rows) else _of_scripts(page)
-        return (*own, *(each for each in more if each.key in _ADDITIONAL))
-    return _of_scripts(page)
+    own = () if page.work is None else page.work.numbers
+    return (
+        *(Measure(n.key, n.name, n.name, n.about, n.scale, n.form, n.of_trial) for n in own),
+        *_of_scripts(page),
+    )
 
 
 def _of_scripts(page: Page) -> tuple[Measure, ...]:
-    """The measures of transactions."""
+    """The measures of transactions; a few where other work has its own."""
+    if page.work is not None:
+        every = () if page.work.only else _of_transactions(page)
+        return tuple(each for each in every if each.key in _ADDITIONAL)
+    return _of_transactions(page)
+
+
+def _of_transactions(page: Page) -> tuple[Measure, ...]:
     limit_ms = _limit_ms(page)
     limit = None if limit_ms is None else (limit_ms, "latency limit")
     missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g} %")
@@ -122,15 +125,6 @@ def _of_scripts(page: Page) -> tuple[Measure, ...]:
     )
 
 
-def _of_command(column: bulk.BulkColumn) -> Measure:
-    def of_trial(digest: Digest) -> Estimate | None:
-        result = bulk.of_digest(digest)
-        return None if result is None else of_bulk(result, column.key)
-
-    name = column.name
-    return Measure(column.key, name, name, column.about, column.scale, column.text, of_trial)
-
-
 def _parts(page: Page) -> tuple[str, ...]:
     """The parts of missed that have a chart of their own: those that occurred, if several."""
     names = ("late", "skipped", "failed", "unfinished")
@@ -148,15 +142,15 @@ def overview(page: Page) -> Iterator[Figure]:
     """The charts of all cells together: measures over the main factor, and a heat map."""
     if len(page.rows) < 2:
         return
-    if bulk.about_commands(page.rows):
-        yield from bars.figures(page)
+    if page.work is not None:
+        yield from page.work.figures(page.rows, page.work.numbers)
     axis, every = axis_of(page), panels(page)[0]
-    for measure in measures(page):
+    for measure in _of_scripts(page):
         estimates = (row.estimate(measure.key) for row in page.rows)
         # A chart of nothing but zeros is left out.
-        if measure.key not in NAMES and any(each and each.value for each in estimates):
+        if any(each and each.value for each in estimates):
             yield from _over(page, axis, every, measure)
-    if bulk.about_commands(page.rows):
+    if page.work is not None:
         return
     if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None:
         yield heat_map(page, page.main)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from pgpaces.answers import bulk, crossing, waits
+from pgpaces.answers import crossing, waits
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Bucket, Digest, Track
 from pgpaces.answers.statements import StatementRow
@@ -74,7 +74,7 @@ def closeups(page: Page) -> Iterator[Closeup]:
 
 def _by_command(row: Row) -> bool:
     """Whether a command is the whole load: a single execution has no curve over time."""
-    return all(bulk.alone(digest.trial) for digest in row.trials)
+    return all(digest.trial.workload.command_alone for digest in row.trials)
 
 
 def middle(row: Row) -> Digest:

@@ -6,19 +6,17 @@ The column `row` tells cells from trials, so that no sum counts a trial twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pgpaces.answers import crossing
 from pgpaces.answers.background import BackgroundRow
-from pgpaces.answers.bulk import as_json as plain
-from pgpaces.answers.bulk import number
 from pgpaces.answers.cells import SHARES, Row, sound, trial_share
 from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.answers.summary import as_json
-from pgpaces.questions.bulk import words as bulk
+from pgpaces.questions import parts
 from pgpaces.questions.sweep.page import Page
 from pgpaces.result import Counts, Estimate
 from pgpaces.section import Records
@@ -49,7 +47,7 @@ def _added(page: Page, cell: str) -> dict[str, Any]:
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
     verdict = crossing.verdict(row, page.missed_max) if page.limits else None
-    keys = [column.key for column in bulk.columns(page.rows)]
+    keys = [key for key in parts.NUMBERS if any(key in each.more for each in page.rows)]
     levels = {f"factor_{name}": level for name, level in row.cell.levels}
     base = {
         "experiment": page.about.id,
@@ -75,7 +73,11 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         **_added(page, row.cell.key),
     }
     for digest in row.every:
-        yield {**_trial(base, row, digest), **_of_command(digest, keys), **_added(page, "")}
+        yield {
+            **_trial(base, row, digest),
+            **_ends_of({key: parts.NUMBERS[key](digest) for key in keys}),
+            **_added(page, ""),
+        }
 
 
 def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
@@ -102,10 +104,10 @@ def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
     }
 
 
-def _of_command(digest: Digest, keys: Sequence[str]) -> dict[str, float | None]:
-    """The numbers of the command of a trial."""
-    result = bulk.of_digest(digest)
-    return _ends_of({key: None if result is None else number(result, key) for key in keys})
+def _work(digest: Digest) -> dict[str, Any]:
+    """What a trial did in addition to transactions, by its key."""
+    work = parts.work_of(digest.trial, digest.summary)
+    return {} if work is None else {work.key: work.plain}
 
 
 def _ms(name: str) -> str:
@@ -255,7 +257,7 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
         "counts": _counts(row.counts),
         **{name: _estimate(row.estimate(name)) for name in numbers},
         **(
-            {"bulk": {name: _estimate(each) for name, each in row.bulk.items()}} if row.bulk else {}
+            {"bulk": {name: _estimate(each) for name, each in row.more.items()}} if row.more else {}
         ),
         "trials": [
             {
@@ -266,7 +268,7 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
                 "attempt": digest.trial.place.attempt if digest.trial.place else None,
                 "counted": digest in row.trials,
                 "summary": as_json(digest.summary),
-                **({} if (result := bulk.of_digest(digest)) is None else {"bulk": plain(result)}),
+                **_work(digest),
             }
             for digest in row.every
         ],

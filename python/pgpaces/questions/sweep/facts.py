@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pgpaces.answers import bulk, differences
+from pgpaces.answers import differences
 from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
@@ -96,7 +96,10 @@ def options(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
         for name, level in design.fixed.items():
             same.setdefault(name.replace("_", " "), level)
         same[TRIALS] = str(design.trials)
-        if not all(bulk.alone(digest.trial) and not limits_of(digest.trial) for digest in digests):
+        if not all(
+            digest.trial.workload.command_alone and not limits_of(digest.trial)
+            for digest in digests
+        ):
             same["a cell meets the limit up to"] = f"{100 * experiment.missed_max:g} % missed"
         if experiment.from_database:
             same["copy of the database"] = experiment.from_database
@@ -108,7 +111,7 @@ def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
     yield "workload", workload.name
     yield "scale", str(workload.scale)
     names = {"load_text": "load", **(_OF_FUNCTIONS if by_functions(trial) else {})}
-    by_command = bulk.alone(trial)
+    by_command = trial.workload.command_alone
     if by_command:
         yield "command", trial.workload.scripts[0].text
     for name in () if by_command else _PLAN:

@@ -23,9 +23,10 @@ from pgpaces.answers.plans import StatementPlans, plans_of
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Design, Experiment, Factor
-from pgpaces.questions import costs, volume
+from pgpaces.questions import costs, parts, volume
 from pgpaces.questions.sweep import facts, words
 from pgpaces.questions.sweep.facts import ServerFacts
+from pgpaces.questions.work import CellsWork
 from pgpaces.result import Observed
 from pgpaces.section import Addition, Sentence
 
@@ -58,10 +59,10 @@ class Page(Struct, frozen=True):
     lines: rows that share all levels but that of the main factor. places: servers with their
     machines. missing: the number of planned trials that did not run. failures: cell and block of
     trials that never began, and why. limit: the common latency limit, if any. options: those that
-    all trials share. additions: of other answers about the cells. sections: answers to further
-    questions. searched: a search chose the loads, so the first section is the answer and there are
-    no tables and charts over cells. observed: server observations by trial id, for the trials shown
-    in detail.
+    all trials share. additions: of other answers about the cells. work: what all trials are about,
+    if it is not transactions. sections: answers to further questions. searched: a search chose the
+    loads, so the first section is the answer and there are no tables and charts over cells.
+    observed: server observations by trial id, for the trials shown in detail.
     """
 
     title: str
@@ -86,6 +87,7 @@ class Page(Struct, frozen=True):
     background: tuple[BackgroundRow, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     additions: tuple[Addition, ...] = ()
+    work: CellsWork | None = None
     sections: tuple[Section, ...] = ()
     searched: bool = False
     observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
@@ -108,14 +110,17 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         kinds = {target.name: target.kind for target in experiment.targets if target.kind}
         title, missed_max = experiment.name, experiment.missed_max
         missing = 0 if about.chosen else _missing(experiment, digests)
-    untrimmed = cells.rows(design, digests, kinds)
+    untrimmed = cells.rows(design, digests, kinds, parts.NUMBERS)
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)
     rows = tuple(_trimmed(row, shown) for row in untrimmed)
     lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
     apart = replicates.compare(digests, kinds)
     failures = _failures(about, {cell.key: cell for cell in design})
-    material = words.ReportMaterial(shown, main, rows, lines, missed_max, apart, missing, failures)
+    work = parts.work_of_cells(rows)
+    material = words.ReportMaterial(
+        shown, main, rows, lines, missed_max, apart, missing, failures, work
+    )
     limits = facts.limits(rows)
     additions = (costs.addition(rows, experiment, shown, missed_max, limited=bool(limits)),)
     return Page(
@@ -145,6 +150,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         background=background_rows(rows),
         ratios=contrasts.compared(rows, shown, kinds),
         additions=additions,
+        work=work,
     )
 
 

@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from pgpaces.answers import crossing, goal
-from pgpaces.answers.bulk import alone as of_alone
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plan_text import as_text
 from pgpaces.answers.plans import StatementPlans
 from pgpaces.questions import servers
-from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.charts import Measure
 from pgpaces.questions.sweep.page import Page
@@ -32,7 +30,7 @@ _MAINS_MAX = 4
 _FAILED = "FAIL: "
 # The prefix of the keys of attribution sections.
 _LATE = "why"
-_BARS = ("missed", "p95", "rate", "rows_s", "seconds")
+_BARS = ("missed", "p95", "rate")
 
 
 def report(page: Page) -> Report:
@@ -141,8 +139,9 @@ def _charts(page: Page) -> Iterator[Section]:
     figures = tuple(each for each in every if each.key != "heat-map")
     if figures:
         left = axes.panels(page)[1]
-        note = "Bars are means of the trials of a cell."
-        if not bulk.about_commands(page.rows):
+        if page.work is not None:
+            note = page.work.note
+        else:
             note = (
                 "Lines join cells that differ only along the axis. A hollow mark has no valid"
                 " trial."
@@ -298,18 +297,9 @@ def _where(page: Page) -> Section:
 
 def _method(page: Page) -> Iterator[Sentence]:
     allowed = f"{100 * page.missed_max:g} %"
-    commands = bulk.about_commands(page.rows)
-    if commands:
-        yield Sentence(
-            "Seconds are from the start of the command to its end, as measured by the operating"
-            " system, without preparation. Rows, input and WAL per second, per row and per byte are"
-            " of trials in which all executions succeeded."
-        )
-        yield Sentence(
-            "WAL is that of the whole server. Rows are the count of a query, or without one the"
-            " inserted rows in the statistics of the server, without system catalogs."
-        )
-    if page.limits or not commands:
+    if page.work is not None:
+        yield from page.work.method
+    if page.limits or page.work is None:
         above = f' ("{tables.above(page)}")' if page.limits else ""
         yield Sentence(
             "Latency is from when a transaction was due to when it was done, so waiting for a free"
@@ -336,7 +326,7 @@ def _method(page: Page) -> Iterator[Sentence]:
             " inequality; a short trial is no bound, nor is one that is not valid. `Can hold` is"
             " claimed only if a long trial at 0.9 of the load that meets it met it too."
         )
-    elif page.limits or not commands:
+    elif page.limits or page.work is None:
         yield Sentence(
             "A cell meets or misses the limit if the whole interval lies on one side of"
             f" {allowed} missed. Otherwise the verdict is unknown; more trials decide it."
@@ -362,8 +352,8 @@ def _headline(page: Page) -> Iterator[tuple[str, str]]:
     if page.limits:
         yield "latency limit", ", ".join(page.limits)
     due = sum(row.counts.due for row in page.rows)
-    alone = bulk.about_commands(page.rows) and all(of_alone(d.trial) for d in page.digests)
-    yield "executions" if alone else "transactions due", f"{due:,}"
+    alone = page.work and all(digest.trial.workload.command_alone for digest in page.digests)
+    yield page.work.due if page.work and alone else "transactions due", f"{due:,}"
     if span := _span(page):
         yield "measured", span
 
@@ -384,11 +374,12 @@ def _span(page: Page) -> str:
 
 
 def _bars(page: Page) -> Iterator[Bars]:
-    """The text charts of the cells: one for each measure in _BARS."""
+    """The text charts of the cells: those of transactions, and of other work."""
     if len(page.rows) < 2 or not any(row.trials for row in page.rows):
         return
+    keys = (*_BARS, *(page.work.bars if page.work else ()))
     for measure in charts.measures(page):
-        if measure.key in _BARS:
+        if measure.key in keys:
             estimates = [row.estimate(measure.key) for each in page.lines for row in each.rows]
             finite = [each.value for each in estimates if each and each.value != math.inf]
             top = max(finite, default=0.0)

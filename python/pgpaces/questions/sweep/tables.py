@@ -13,13 +13,13 @@ from pgpaces.answers import crossing, outcome
 from pgpaces.answers.cells import Row, sound, trial_share
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import CellPlan, StatementPlans
-from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
+from pgpaces.questions.work import CellsWork
 from pgpaces.report.numbers import estimate_cell, milliseconds, ms, rate, share_cell
 from pgpaces.result import Estimate
 from pgpaces.section import Table, TableCell
-from pgpaces.units import memory_text, size_text
+from pgpaces.units import memory_text
 
 _CELLS_NAMED = 4
 # Longer tables of details are folded.
@@ -27,11 +27,9 @@ _OPEN_MAX = 12
 FAILURES_SHOWN = 20
 # The columns that a narrow terminal omits, in this order.
 _SPARE = (
-    *("input MB/s", "WAL MB/s", "WAL B a row", "WAL B a byte of input", "median s", "stddev ms"),
-    *("skipped %", "unfinished %", "failed %", "late %", "trials", "TPS", "latency ms", "p95 ms"),
-    "p99 ms",
+    *("stddev ms", "skipped %", "unfinished %", "failed %", "late %", "trials", "TPS"),
+    *("latency ms", "p95 ms", "p99 ms"),
 )
-_OF_TRIAL = ("executions", "succeeded", "seconds", "rows", "input", "WAL")
 
 
 def above(page: Page) -> str:
@@ -55,8 +53,8 @@ def _levels(page: Page, row: Row, single: str = "the one cell") -> list[TableCel
 
 def cells(page: Page) -> Table:
     """A row for each cell, with all numbers."""
-    if bulk.about_commands(page.rows):
-        return _commands(page)
+    if page.work is not None:
+        return _of_work(page, page.work)
     names = _names(page) or ("cell",)
     shares = ("late %", "skipped %") if page.limits else ()
     others = tuple(
@@ -85,6 +83,7 @@ def _all_cells(
     page: Page, columns: tuple[str, ...], labels: int, rows: tuple[tuple[TableCell, ...], ...]
 ) -> Table:
     one = any(len(row.trials) == 1 for row in page.rows)
+    spare = (*page.work.spare, *_SPARE) if page.work else _SPARE
     few = "; of one trial alone they do not know how much the next would differ" if one else ""
     return Table(
         "cells",
@@ -94,15 +93,15 @@ def _all_cells(
         rows,
         f"Small figures are 95 % intervals across the trials of a cell{few}.",
         # Without a limit the answer is the cell of the highest rate: TPS is omitted last.
-        spare=_SPARE if page.limits else (*(name for name in _SPARE if name != "TPS"), "TPS"),
+        spare=spare if page.limits else (*(name for name in spare if name != "TPS"), "TPS"),
         absent=tuple(at for at, row in enumerate(page.rows) if not row.trials),
     )
 
 
 def brief(page: Page) -> Table:
     """A line for each cell: rate, p95, missed share and verdict."""
-    if bulk.about_commands(page.rows):
-        return replace(_commands(page), brief=True)
+    if page.work is not None:
+        return replace(_of_work(page, page.work), brief=True)
     names = _names(page) or ("cell",)
     last = ("missed %", "verdict") if page.limits else ("failed %",)
     columns = (*names, "tx/s", "p95 ms", *last)
@@ -122,20 +121,19 @@ def brief(page: Page) -> Table:
     )
 
 
-def _commands(page: Page) -> Table:
-    """A row for each cell whose load is a command."""
+def _of_work(page: Page, work: CellsWork) -> Table:
+    """A row for each cell whose work is not transactions."""
     names = _names(page) or ("cell",)
-    numbers = bulk.columns(page.rows)
     lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     late = ("late %", "missed %", "verdict") if page.limits else ("missed %",) if lost else ()
-    if not bulk.nothing_else(page.rows):
+    if not work.only:
         late = (*late, "p95 ms")
-    columns = (*names, "trials", "median s", *(column.name for column in numbers), *late)
+    own = (title for title, _ in work.of_cell)
+    columns = (*names, "trials", *own, *(number.name for number in work.numbers), *late)
     rows = []
     for row in page.rows:
-        seconds = bulk.median_s(row)
-        median = TableCell("-" if seconds is None else f"{seconds:.3g}")
-        values = [estimate_cell(row.estimate(column.key), column.text) for column in numbers]
+        others = [show(row) for _, show in work.of_cell]
+        values = [estimate_cell(row.estimate(number.key), number.form) for number in work.numbers]
         last = {
             "late %": share_cell(row.late),
             "missed %": share_cell(row.missed),
@@ -143,7 +141,7 @@ def _commands(page: Page) -> Table:
             "p95 ms": _time(page, row.p95),
         }
         rest = [last[name] for name in late]
-        rows.append((*_levels(page, row), _trials(row), median, *values, *rest))
+        rows.append((*_levels(page, row), _trials(row), *others, *values, *rest))
     return _all_cells(page, columns, len(names), tuple(rows))
 
 
@@ -186,8 +184,8 @@ def verdict(page: Page, row: Row) -> TableCell:
 def trials(page: Page, rows: Iterable[Row]) -> Table:
     """Every trial of the cells, including those that do not count."""
     numbers: tuple[str, ...] = ("due", "TPS", "latency ms", "missed %", "p99 ms")
-    if bulk.about_commands(page.rows):
-        numbers = _OF_TRIAL
+    if page.work is not None:
+        numbers = tuple(title for title, _ in page.work.of_trial)
     columns = ("run", "trial", "started", *numbers, "state")
     shown = list(rows)
     table_rows = tuple(
@@ -214,8 +212,8 @@ def _trial(page: Page, digest: Digest, counts: bool) -> tuple[TableCell, ...]:
         share_cell(trial_share(digest, "missed")),
         _time(page, summary.latency.p99),
     )
-    if bulk.about_commands(page.rows):
-        numbers = _executions(digest)
+    if page.work is not None:
+        numbers = (show(digest) for _, show in page.work.of_trial)
     return (
         TableCell(trial.id[-8:]),
         TableCell(block),
@@ -223,18 +221,6 @@ def _trial(page: Page, digest: Digest, counts: bool) -> tuple[TableCell, ...]:
         *numbers,
         TableCell(state, "", "" if sound(digest) else "not valid"),
     )
-
-
-def _executions(digest: Digest) -> Iterator[TableCell]:
-    """The numbers of the command of a trial."""
-    result = bulk.of_digest(digest)
-    assert result is not None
-    yield TableCell(str(result.counts.due))
-    yield TableCell(str(result.done))
-    yield estimate_cell(result.seconds, lambda value: f"{value:.3g}")
-    yield TableCell("-" if result.rows is None else f"{result.rows:,.0f}")
-    for value in (result.input_total, result.wal_bytes):
-        yield TableCell("-" if value is None else size_text(value))
 
 
 def statements(page: Page) -> Table:

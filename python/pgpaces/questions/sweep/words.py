@@ -15,9 +15,9 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line, Shift, ThresholdCrossing
 from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor
-from pgpaces.questions.bulk import words as bulk
 from pgpaces.questions.sweep import facts
 from pgpaces.questions.trials import cell_name, factor_name
+from pgpaces.questions.work import CellsWork
 from pgpaces.report.numbers import (
     clock,
     in_words,
@@ -38,7 +38,7 @@ _SHORT_S, _LONG_S = 60, 24 * 3600
 
 
 class ReportMaterial(Struct, frozen=True):
-    """The values that the sentences are about."""
+    """The values that the sentences are about. work: if it is not transactions."""
 
     factors: tuple[Factor, ...]
     main: Factor | None
@@ -48,6 +48,7 @@ class ReportMaterial(Struct, frozen=True):
     apart: tuple[Apart, ...]
     missing: int
     failures: tuple[tuple[str, str], ...] = ()
+    work: CellsWork | None = None
 
 
 def amount(factor: str, level: str) -> str:
@@ -89,20 +90,17 @@ def answer(material: ReportMaterial) -> tuple[Sentence, ...]:
     summaries = [digest.summary for row in ran for digest in row.every]
     if (failure := outcome.no_trial(summaries)) is not None:
         return (Sentence(f"FAIL: {failure[0]}.", "main"), *_not_started(material))
-    sentences: list[Sentence] = []
-    by_command = bulk.about_commands(ran)
-    if by_command:
-        texts = bulk.sentences(ran)
-        sentences += [Sentence(text, "main" if main else "plain") for text, main in texts]
+    work = material.work
+    sentences = [] if work is None else [*work.answer]
     if not facts.limits(ran):
-        sentences += () if by_command else _without_limit(ran)
+        sentences += () if work else _without_limit(ran)
     elif material.main is not None and material.main.name in crossing.LOADS:
         sentences += _by_load(material, material.main)
     elif len(ran) == 1:
         sentences += _single_cell(material, ran[0])
     else:
         sentences += _by_cell(material, ran)
-    sentences += () if by_command else _extremes(ran)
+    sentences += () if work else _extremes(ran)
     return (*sentences, *_caveats(material, ran))
 
 

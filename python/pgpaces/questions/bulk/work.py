@@ -1,0 +1,116 @@
+"""Commands as the work of trials: of one trial, and of the cells of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pgpaces.answers import bulk
+from pgpaces.answers.bulk import Bulk
+from pgpaces.questions.bulk import words
+from pgpaces.questions.work import CellsWork, TrialWork, WorkNumber
+from pgpaces.report.numbers import estimate_cell
+from pgpaces.section import Figure, Headline, Sentence, TableCell
+from pgpaces.units import size_text
+
+if TYPE_CHECKING:
+    from pgpaces.answers.cells import Row
+    from pgpaces.answers.digest import Digest
+    from pgpaces.answers.summary import Summary
+    from pgpaces.result import Trial
+
+NUMBERS = words.NUMBERS
+_METHOD = (
+    Sentence(
+        "Seconds are from the start of the command to its end, as measured by the operating"
+        " system, without preparation. Rows, input and WAL per second, per row and per byte are"
+        " of trials in which all executions succeeded."
+    ),
+    Sentence(
+        "WAL is that of the whole server. Rows are the count of a query, or without one the"
+        " inserted rows in the statistics of the server, without system catalogs."
+    ),
+)
+
+
+def of_trial(trial: Trial, summary: Summary) -> TrialWork | None:
+    """The result of the command of a trial; None without one."""
+    command = bulk.of(trial, summary)
+    if command is None:
+        return None
+    text, headline = words.sentence(command), None
+    if command.main and command.counts.due:
+        lost = command.counts.failed or command.counts.unfinished
+        headline = Headline("FAIL", "misses", text) if lost else Headline("", "", text)
+    return TrialWork(
+        key=bulk.SOURCE,
+        value=command,
+        plain=bulk.as_json(command),
+        main=command.main,
+        label=command.label,
+        sentence=text,
+        headline=headline,
+        load=words.load_text(trial),
+        details=tuple(words.lines(trial, command)),
+    )
+
+
+def of_cells(rows: Sequence[Row]) -> CellsWork | None:
+    """The commands of cells, if each trial is about one."""
+    trials = [digest.trial for row in rows for digest in row.trials]
+    if not trials or not all(trial.workload.about_command for trial in trials):
+        return None
+    limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
+    alone = all(trial.workload.command_alone for trial in trials)
+    sentences = words.sentences([row for row in rows if row.trials])
+    return CellsWork(
+        numbers=words.numbers(rows),
+        answer=tuple(Sentence(text, "main" if main else "plain") for text, main in sentences),
+        method=_METHOD,
+        due="executions",
+        only=alone and not limited,
+        of_cell=(("median s", _median),),
+        of_trial=(
+            ("executions", _column(lambda command: f"{command.counts.due}")),
+            ("succeeded", _column(lambda command: f"{command.done}")),
+            ("seconds", _seconds),
+            ("rows", _column(lambda c: None if c.rows is None else f"{c.rows:,.0f}")),
+            ("input", _column(lambda command: _size(command.input_total))),
+            ("WAL", _column(lambda command: _size(command.wal_bytes))),
+        ),
+        spare=("input MB/s", "WAL MB/s", "WAL B a row", "WAL B a byte of input", "median s"),
+        bars=("rows_s", "seconds"),
+        figures=_figures,
+        note="Bars are means of the trials of a cell.",
+    )
+
+
+def _median(row: Row) -> TableCell:
+    seconds = words.median_s(row)
+    return TableCell("-" if seconds is None else f"{seconds:.3g}")
+
+
+def _column(show: Callable[[Bulk], str | None]) -> Callable[[Digest], TableCell]:
+    """A column of trials, with a dash where the value is unknown."""
+
+    def cell(digest: Digest) -> TableCell:
+        command = words.of_digest(digest)
+        return TableCell((command and show(command)) or "-")
+
+    return cell
+
+
+def _seconds(digest: Digest) -> TableCell:
+    command = words.of_digest(digest)
+    seconds = None if command is None else command.seconds
+    return estimate_cell(seconds, lambda value: f"{value:.3g}")
+
+
+def _size(value: float | None) -> str | None:
+    return None if value is None else size_text(value)
+
+
+def _figures(rows: Sequence[Row], numbers: Sequence[WorkNumber]) -> Iterator[Figure]:
+    from pgpaces.questions.bulk import bars
+
+    return bars.figures(rows, numbers)
