@@ -30,6 +30,12 @@ FEATURES = {
     "imported": ("imported",),
     # What machines cost; the prices themselves (`costs.py`) are facts, stored with each trial.
     "costs": ("answers.costs", "questions.costs"),
+    # What starts, waits for and watches standbys and poolers. That a load goes to a node of a site
+    # is the pipeline itself.
+    "standbys": (
+        *("answers.replication", "database.streaming", "observe.replication", "servers.topology"),
+    ),
+    "poolers": ("servers.pooler",),
     "bulk": ("answers.bulk", "experiment.bulk", "questions.bulk"),
 }
 REGISTERING_MAX = 3

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.replication import findings, replay_lags
-from pgpaces.observe.replication import named, rows, samples
+from pgpaces.answers.replication import findings
+from pgpaces.observe.replication import named, replay_lags, rows, samples
 from pgpaces.result import Sample
 
 MB = 1_000_000

@@ -105,14 +105,3 @@ def _growth(name: str, track: Track, written: float) -> Iterator[Finding]:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
-
-
-def replay_lags(primary: Mapping[int, int], standby: Mapping[int, int]) -> Iterator[Sample]:
-    """Bytes of WAL that the primary has written and a standby has not replayed.
-
-    Positions by second; for the seconds of both. They are read in the same second, some
-    milliseconds apart, so a standby may seem ahead: that is 0.
-    """
-    for second in sorted(primary.keys() & standby.keys()):
-        value = float(max(0, primary[second] - standby[second]))
-        yield Sample(second, SOURCE, "behind", value, "B")

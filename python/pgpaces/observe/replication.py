@@ -10,10 +10,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pgpaces.answers.replication import SLOTS, SOURCE
+from pgpaces.answers import replication as rules
 from pgpaces.result import Sample
 
 SINCE = 100_000
+SOURCE, SLOTS = rules.SOURCE, rules.SLOTS
+# What the samples of a trial say.
+findings = rules.findings
 _NOW = "pg_catalog.pg_current_wal_insert_lsn()"
 _LAGS = ("sent", "write", "flush", "replay")
 _DELAYS = ("write", "flush", "replay")
@@ -97,6 +100,17 @@ def named(standbys: list[Row]) -> Iterator[tuple[str, Row]]:
         name = row["name"] or "standby"
         counts[name] = counts.get(name, 0) + 1
         yield (name if counts[name] == 1 else f"{name} {counts[name]}"), row
+
+
+def replay_lags(primary: Mapping[int, int], standby: Mapping[int, int]) -> Iterator[Sample]:
+    """Bytes of WAL that the primary has written and a standby has not replayed.
+
+    Positions by second; for the seconds of both. They are read in the same second, some
+    milliseconds apart, so a standby may seem ahead: that is 0.
+    """
+    for second in sorted(primary.keys() & standby.keys()):
+        value = float(max(0, primary[second] - standby[second]))
+        yield Sample(second, SOURCE, "behind", value, "B")
 
 
 def _sample(

@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.answers import cache
-from pgpaces.answers import replication as standbys
 from pgpaces.observe import counters, replication
 from pgpaces.observe.counters import (
     PARTS,
@@ -84,7 +83,7 @@ class CounterReader:
         self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
         self._rows = [
             replication.column(query)
-            if version >= replication.SINCE and self._may(session, query, standbys.SOURCE)
+            if version >= replication.SINCE and self._may(session, query, replication.SOURCE)
             else "(SELECT '[]'::text)"
             for query in (replication.STANDBYS, replication.SLOTS_QUERY, replication.STANDBY)
         ]
@@ -196,7 +195,7 @@ class Sensor:
             rows = [*counters.samples(self._readings, self._start_s), *self._standbys()]
             rows += self._waits.samples() if self._waits else []
         if self._primary is not None:
-            rows += standbys.replay_lags(self._primary.positions(), self.positions())
+            rows += replication.replay_lags(self._primary.positions(), self.positions())
         prefix = f"{self._node}/" if self._node else ""
         rows = [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
         return tuple(sorted(rows, key=lambda sample: sample.second))
@@ -226,7 +225,7 @@ class Sensor:
             blocks = counters.blocks(self._readings, self._start_s)
             seconds = [second_of(reading.at_s, self._start_s) for reading in self._readings]
         findings = [each for each in (cache.warmed(blocks), cache.finding(blocks)) if each]
-        findings += standbys.findings(self.samples(), seconds)
+        findings += replication.findings(self.samples(), seconds)
         if not self._node:
             return findings
         # Of a standby only warnings and errors; its figures are in the samples.
