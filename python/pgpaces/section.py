@@ -6,9 +6,9 @@ Texts are unescaped; the code that renders them escapes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -62,6 +62,29 @@ class Table(Struct, frozen=True):
     spare: tuple[str, ...] = ()
     absent: tuple[int, ...] = ()
     brief: bool = False
+
+
+T = TypeVar("T")
+# The title of a column, and what it shows of an item.
+Column = tuple[str, Callable[[T], TableCell | str]]
+
+
+def table(
+    key: str,
+    title: str,
+    columns: Sequence[Column[T]],
+    items: Iterable[T],
+    labels: int = 1,
+    **more: Any,
+) -> Table:
+    """A table with a row for each item. more: other fields of the table."""
+    rows = tuple(
+        tuple(
+            TableCell(cell) if isinstance(cell := show(item), str) else cell for _, show in columns
+        )
+        for item in items
+    )
+    return Table(key, title, tuple(name for name, _ in columns), labels, rows, **more)
 
 
 class Figure(Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pgpaces.section import Figure, Headline, Sentence, TableCell
+from pgpaces.section import Column, Figure, Headline, Sentence
 
 if TYPE_CHECKING:
     from pgpaces.answers.cells import Row
@@ -65,8 +65,8 @@ class CellsWork(Struct, frozen=True):
     method: tuple[Sentence, ...]
     due: str
     only: bool
-    of_cell: tuple[tuple[str, Callable[[Row], TableCell]], ...]
-    of_trial: tuple[tuple[str, Callable[[Digest], TableCell]], ...]
+    of_cell: tuple[Column[Row], ...]
+    of_trial: tuple[Column[Digest], ...]
     spare: tuple[str, ...]
     bars: tuple[str, ...]
     figures: Callable[[Sequence[Row], Sequence[WorkNumber]], Iterator[Figure]]

@@ -5,7 +5,6 @@ The column `row` tells cells from trials, so that no sum counts a trial twice.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.answers.summary import as_json
 from pgpaces.questions import parts
 from pgpaces.questions.sweep.page import Page
-from pgpaces.result import Counts, Estimate
+from pgpaces.result import Counts, Estimate, plain
 from pgpaces.section import Records
 
 _COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
@@ -143,8 +142,8 @@ def _ratio(ratio: Ratio) -> dict[str, Any]:
         "level": ratio.level,
         "against": ratio.base,
         "at": dict(ratio.at),
-        "rate": _estimate(ratio.rate),
-        "mean_latency": _estimate(ratio.latency),
+        "rate": plain(ratio.rate),
+        "mean_latency": plain(ratio.latency),
     }
 
 
@@ -153,11 +152,11 @@ def _background(load: BackgroundRow) -> dict[str, Any]:
         "cell": load.row.cell.key,
         "workload": load.name,
         "due": load.due,
-        "missed": _estimate(load.missed),
-        "rate": _estimate(load.rate),
-        "mean_ms": _estimate(load.mean),
-        "p95_ms": _estimate(load.p95),
-        "p99_ms": _estimate(load.p99),
+        "missed": plain(load.missed),
+        "rate": plain(load.rate),
+        "mean_ms": plain(load.mean),
+        "p95_ms": plain(load.p95),
+        "p99_ms": plain(load.p99),
     }
 
 
@@ -181,8 +180,8 @@ def document(page: Page) -> dict[str, Any]:
                 "done": each.done,
                 "failed": each.failed,
                 "retries": each.retries,
-                "mean_ms": _estimate(each.mean),
-                "p95_ms": _estimate(each.p95),
+                "mean_ms": plain(each.mean),
+                "p95_ms": plain(each.p95),
             }
             for each in page.statements
         ],
@@ -205,7 +204,7 @@ def document(page: Page) -> dict[str, Any]:
                 "name": each.name,
                 "kind": each.kind,
                 "apart": each.apart,
-                "ratio": _estimate(each.ratio),
+                "ratio": plain(each.ratio),
             }
             for each in page.apart
         ],
@@ -239,14 +238,6 @@ def _plan(plan: StatementPlans, execution: CellPlan) -> dict[str, Any]:
     }
 
 
-def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    values = {name: getattr(estimate, name) for name in ("value", "low", "high")}
-    ends = {name: value if math.isfinite(value) else None for name, value in values.items()}
-    return {**ends, "n": estimate.n, "estimable": estimate.estimable}
-
-
 def _cell(page: Page, row: Row) -> dict[str, Any]:
     numbers = (*SHARES, "rate", *_TIMES, "stddev", "lag_p99")
     return {
@@ -255,10 +246,8 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
         "valid": row.sound,
         "verdict": crossing.verdict(row, page.missed_max) if page.limits else None,
         "counts": _counts(row.counts),
-        **{name: _estimate(row.estimate(name)) for name in numbers},
-        **(
-            {"bulk": {name: _estimate(each) for name, each in row.more.items()}} if row.more else {}
-        ),
+        **{name: plain(row.estimate(name)) for name in numbers},
+        **({"bulk": {name: plain(each) for name, each in row.more.items()}} if row.more else {}),
         "trials": [
             {
                 "run": digest.trial.id,

@@ -5,22 +5,28 @@ Texts are unescaped; the code that renders them escapes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from pgpaces.answers import crossing, outcome
+from pgpaces.answers.background import BackgroundRow
 from pgpaces.answers.cells import Row, sound, trial_share
+from pgpaces.answers.contrasts import Ratio
+from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import CellPlan, StatementPlans
+from pgpaces.answers.statements import StatementRow
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
-from pgpaces.questions.work import CellsWork
+from pgpaces.questions.work import CellsWork, WorkNumber
 from pgpaces.report.numbers import estimate_cell, milliseconds, ms, rate, share_cell
 from pgpaces.result import Estimate
-from pgpaces.section import Table, TableCell
+from pgpaces.section import Column, Table, TableCell, table
 from pgpaces.units import memory_text
 
+T = TypeVar("T")
 _CELLS_NAMED = 4
 # Longer tables of details are folded.
 _OPEN_MAX = 12
@@ -41,126 +47,108 @@ def _time(page: Page, estimate: Estimate | None) -> TableCell:
     return estimate_cell(estimate, lambda value: milliseconds(value, above(page)))
 
 
-def _names(page: Page) -> tuple[str, ...]:
-    return tuple(factor_name(factor.name) for factor in page.factors)
+def _levels(page: Page, row: Callable[[T], Row], single: str = "") -> list[Column[T]]:
+    """A column for each factor; single: the label of the only row, which has no levels."""
 
+    def level(name: str) -> Callable[[T], str]:
+        return lambda item: crossing.level_of(row(item), name)
 
-def _levels(page: Page, row: Row, single: str = "the one cell") -> list[TableCell]:
-    """The levels of a row; single: the label of the only row, which has no levels."""
-    levels = [TableCell(crossing.level_of(row, factor.name)) for factor in page.factors]
-    return levels or [TableCell(single)] if single else levels
+    levels: list[Column[T]] = [(factor_name(f.name), level(f.name)) for f in page.factors]
+    return levels or ([("cell", lambda _: single)] if single else [])
 
 
 def cells(page: Page) -> Table:
     """A row for each cell, with all numbers."""
-    if page.work is not None:
-        return _of_work(page, page.work)
-    names = _names(page) or ("cell",)
-    shares = ("late %", "skipped %") if page.limits else ()
-    others = tuple(
-        name
-        for name in ("failed", "unfinished")
-        if any(getattr(row.counts, name) for row in page.rows)
-    )
-    columns = (
-        *names,
-        "trials",
-        "TPS",
-        "latency ms",
-        "stddev ms",
-        *shares,
-        *(f"{name} %" for name in others),
-        "missed %",
-        "p95 ms",
-        "p99 ms",
-        *(("verdict",) if page.limits else ()),
-    )
-    rows = tuple(tuple(_row(page, row, others)) for row in page.rows)
-    return _all_cells(page, columns, len(names), rows)
-
-
-def _all_cells(
-    page: Page, columns: tuple[str, ...], labels: int, rows: tuple[tuple[TableCell, ...], ...]
-) -> Table:
+    levels = _levels(page, _itself, "the one cell")
+    columns = _of_transactions(page) if page.work is None else _of_work(page, page.work)
     one = any(len(row.trials) == 1 for row in page.rows)
     spare = (*page.work.spare, *_SPARE) if page.work else _SPARE
     few = "; of one trial alone they do not know how much the next would differ" if one else ""
-    return Table(
+    return table(
         "cells",
         "All cells",
-        columns,
-        labels,
-        rows,
-        f"Small figures are 95 % intervals across the trials of a cell{few}.",
+        [*levels, ("trials", _trials), *columns],
+        page.rows,
+        len(levels),
+        note=f"Small figures are 95 % intervals across the trials of a cell{few}.",
         # Without a limit the answer is the cell of the highest rate: TPS is omitted last.
         spare=spare if page.limits else (*(name for name in spare if name != "TPS"), "TPS"),
-        absent=tuple(at for at, row in enumerate(page.rows) if not row.trials),
+        absent=_absent(page),
     )
+
+
+def _itself(row: Row) -> Row:
+    return row
+
+
+def _absent(page: Page) -> tuple[int, ...]:
+    return tuple(at for at, row in enumerate(page.rows) if not row.trials)
+
+
+def _share(name: str) -> Column[Row]:
+    return f"{name} %", lambda row: share_cell(row.estimate(name))
+
+
+def _verdict(page: Page) -> Column[Row]:
+    return "verdict", lambda row: verdict(page, row)
+
+
+def _of_transactions(page: Page) -> Iterator[Column[Row]]:
+    yield "TPS", lambda row: estimate_cell(row.rate, rate)
+    yield "latency ms", lambda row: _time(page, row.mean)
+    yield "stddev ms", lambda row: _time(page, row.stddev)
+    if page.limits:
+        yield from (_share("late"), _share("skipped"))
+    for name in ("failed", "unfinished"):
+        if any(getattr(row.counts, name) for row in page.rows):
+            yield _share(name)
+    yield _share("missed")
+    yield "p95 ms", lambda row: _time(page, row.p95)
+    yield "p99 ms", lambda row: _time(page, row.p99)
+    if page.limits:
+        yield _verdict(page)
+
+
+def _of_work(page: Page, work: CellsWork) -> Iterator[Column[Row]]:
+    yield from work.of_cell
+    yield from (_of_number(number) for number in work.numbers)
+    lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
+    if page.limits:
+        yield from (_share("late"), _share("missed"), _verdict(page))
+    elif lost:
+        yield _share("missed")
+    if not work.only:
+        yield "p95 ms", lambda row: _time(page, row.p95)
+
+
+def _of_number(number: WorkNumber) -> Column[Row]:
+    return number.name, lambda row: estimate_cell(row.estimate(number.key), number.form)
 
 
 def brief(page: Page) -> Table:
     """A line for each cell: rate, p95, missed share and verdict."""
     if page.work is not None:
-        return replace(_of_work(page, page.work), brief=True)
-    names = _names(page) or ("cell",)
-    last = ("missed %", "verdict") if page.limits else ("failed %",)
-    columns = (*names, "tx/s", "p95 ms", *last)
-    rows = []
-    for row in page.rows:
-        done = estimate_cell(row.rate, rate)
-        if page.limits:
-            done = replace(done, ends="")
-            rest = [share_cell(row.missed), verdict(page, row)]
-        else:
-            rest = [replace(share_cell(row.estimate("failed")), ends="")]
-        rows.append((*_levels(page, row), done, replace(_time(page, row.p95), ends=""), *rest))
-    absent = tuple(at for at, row in enumerate(page.rows) if not row.trials)
-    spare = ("p95 ms", "tx/s")
-    return Table(
-        "brief", "Cells", columns, len(names), tuple(rows), spare=spare, absent=absent, brief=True
-    )
+        return replace(cells(page), brief=True)
+    levels = _levels(page, _itself, "the one cell")
 
+    def alone(cell: TableCell) -> TableCell:
+        return replace(cell, ends="")
 
-def _of_work(page: Page, work: CellsWork) -> Table:
-    """A row for each cell whose work is not transactions."""
-    names = _names(page) or ("cell",)
-    lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
-    late = ("late %", "missed %", "verdict") if page.limits else ("missed %",) if lost else ()
-    if not work.only:
-        late = (*late, "p95 ms")
-    own = (title for title, _ in work.of_cell)
-    columns = (*names, "trials", *own, *(number.name for number in work.numbers), *late)
-    rows = []
-    for row in page.rows:
-        others = [show(row) for _, show in work.of_cell]
-        values = [estimate_cell(row.estimate(number.key), number.form) for number in work.numbers]
-        last = {
-            "late %": share_cell(row.late),
-            "missed %": share_cell(row.missed),
-            "verdict": verdict(page, row),
-            "p95 ms": _time(page, row.p95),
-        }
-        rest = [last[name] for name in late]
-        rows.append((*_levels(page, row), _trials(row), *others, *values, *rest))
-    return _all_cells(page, columns, len(names), tuple(rows))
+    def done(row: Row) -> TableCell:
+        cell = estimate_cell(row.rate, rate)
+        return alone(cell) if page.limits else cell
 
-
-def _row(page: Page, row: Row, others: Sequence[str]) -> Iterator[TableCell]:
-    yield from _levels(page, row)
-    yield _trials(row)
-    yield estimate_cell(row.rate, rate)
-    yield _time(page, row.mean)
-    yield _time(page, row.stddev)
-    if page.limits:
-        yield share_cell(row.late)
-        yield share_cell(row.skipped)
-    for name in others:
-        yield share_cell(row.estimate(name))
-    yield share_cell(row.missed)
-    yield _time(page, row.p95)
-    yield _time(page, row.p99)
-    if page.limits:
-        yield verdict(page, row)
+    failed: Column[Row] = ("failed %", lambda row: alone(share_cell(row.estimate("failed"))))
+    columns: list[Column[Row]] = [
+        *levels,
+        ("tx/s", done),
+        ("p95 ms", lambda row: alone(_time(page, row.p95))),
+        *((_share("missed"), _verdict(page)) if page.limits else (failed,)),
+    ]
+    return table(
+        "brief", "Cells", columns, page.rows, len(levels),
+        spare=("p95 ms", "tx/s"), absent=_absent(page), brief=True,
+    )  # fmt: skip
 
 
 def _trials(row: Row) -> TableCell:
@@ -183,92 +171,84 @@ def verdict(page: Page, row: Row) -> TableCell:
 
 def trials(page: Page, rows: Iterable[Row]) -> Table:
     """Every trial of the cells, including those that do not count."""
-    numbers: tuple[str, ...] = ("due", "TPS", "latency ms", "missed %", "p99 ms")
-    if page.work is not None:
-        numbers = tuple(title for title, _ in page.work.of_trial)
-    columns = ("run", "trial", "started", *numbers, "state")
     shown = list(rows)
-    table_rows = tuple(
-        _trial(page, digest, digest in row.trials) for row in shown for digest in row.every
-    )
+    counted = {id(digest) for row in shown for digest in row.trials}
+    numbers: Sequence[Column[Digest]] = [
+        ("due", lambda digest: f"{digest.summary.counts.due:,}"),
+        ("TPS", lambda digest: estimate_cell(digest.summary.rate, rate)),
+        ("latency ms", lambda digest: estimate_cell(digest.summary.latency.mean, ms)),
+        ("missed %", lambda digest: share_cell(trial_share(digest, "missed"))),
+        ("p99 ms", lambda digest: _time(page, digest.summary.latency.p99)),
+    ]
+    columns: list[Column[Digest]] = [
+        ("run", lambda digest: digest.trial.id[-8:]),
+        ("trial", _block),
+        ("started", lambda digest: digest.trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+        *(numbers if page.work is None else page.work.of_trial),
+        ("state", lambda digest: _state(digest, id(digest) in counted)),
+    ]
     of = f" of {cell_name(shown[0].cell)}" if len(shown) == 1 else ""
-    return Table("trials", f"Trials{of}", columns, 2, table_rows)
+    every = (digest for row in shown for digest in row.every)
+    return table("trials", f"Trials{of}", columns, every, 2)
 
 
-def _trial(page: Page, digest: Digest, counts: bool) -> tuple[TableCell, ...]:
-    trial, summary, place = digest.trial, digest.summary, digest.trial.place
-    block = "-" if place is None else str(place.block)
-    if place and place.attempt > 1:
-        block += f", attempt {place.attempt}"
-    if place and "target" in place.levels:
-        block += f" on {place.levels['target']}"
-    valid = "valid" if summary.validity.state == "valid" else "not valid"
-    state = trial.state if trial.state != "finished" else valid
-    state = state if counts else f"{state}, not counted"
-    numbers: Iterable[TableCell] = (
-        TableCell(f"{summary.counts.due:,}"),
-        estimate_cell(summary.rate, rate),
-        estimate_cell(summary.latency.mean, ms),
-        share_cell(trial_share(digest, "missed")),
-        _time(page, summary.latency.p99),
+def _block(digest: Digest) -> str:
+    """The block of a trial, its attempt and its target."""
+    place = digest.trial.place
+    if place is None:
+        return "-"
+    attempt = f", attempt {place.attempt}" if place.attempt > 1 else ""
+    return f"{place.block}{attempt}" + (
+        f" on {place.levels['target']}" if "target" in place.levels else ""
     )
-    if page.work is not None:
-        numbers = (show(digest) for _, show in page.work.of_trial)
-    return (
-        TableCell(trial.id[-8:]),
-        TableCell(block),
-        TableCell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
-        *numbers,
-        TableCell(state, "", "" if sound(digest) else "not valid"),
-    )
+
+
+def _state(digest: Digest, counts: bool) -> TableCell:
+    valid = "valid" if digest.summary.validity.state == "valid" else "not valid"
+    state = digest.trial.state if digest.trial.state != "finished" else valid
+    text = state if counts else f"{state}, not counted"
+    return TableCell(text, "", "" if sound(digest) else "not valid")
 
 
 def statements(page: Page) -> Table:
     """The times of each statement in each cell."""
+    levels: list[Column[StatementRow]] = _levels(page, lambda each: each.row)
     shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
-    names = _names(page)
-    columns = ("statement", *names, "done", *shown, "mean ms", "p95 ms")
-    rows = tuple(
-        (
-            TableCell(each.name),
-            *_levels(page, each.row, ""),
-            TableCell(f"{each.done:,}"),
-            *(TableCell(f"{getattr(each, name):,}") for name in shown),
-            estimate_cell(each.mean, ms),
-            estimate_cell(each.p95, ms),
-        )
-        for each in page.statements
-    )
-    title = "Every statement in every cell"
-    folded = len(rows) > _OPEN_MAX
-    return Table("statements", title, columns, 1 + len(names), rows, folded=folded)
+    columns: list[Column[StatementRow]] = [
+        ("statement", lambda each: each.name),
+        *levels,
+        ("done", lambda each: f"{each.done:,}"),
+        *((name, _count(name)) for name in shown),
+        ("mean ms", lambda each: estimate_cell(each.mean, ms)),
+        ("p95 ms", lambda each: estimate_cell(each.p95, ms)),
+    ]
+    title, folded = "Every statement in every cell", len(page.statements) > _OPEN_MAX
+    return table("statements", title, columns, page.statements, 1 + len(levels), folded=folded)
+
+
+def _count(name: str) -> Callable[[StatementRow], str]:
+    return lambda each: f"{getattr(each, name):,}"
 
 
 def ratios(page: Page) -> Table:
     """The ratio of each level to another one, over pairs of trials."""
     others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
-    columns = (
-        "level",
-        "against",
-        *(factor_name(factor.name) for factor in others),
-        "pairs",
-        "TPS, times",
-        "mean latency, times",
-    )
-    rows = tuple(
-        (
-            TableCell(f"{factor_name(each.factor)} = {each.level}"),
-            TableCell(each.base),
-            *(TableCell(dict(each.at).get(factor.name, "-")) for factor in others),
-            TableCell(str(max(e.n for e in (each.rate, each.latency) if e))),
-            estimate_cell(each.rate, times),
-            estimate_cell(each.latency, times),
-        )
-        for each in page.ratios
-        if each.rate or each.latency
-    )
+
+    def at(name: str) -> Callable[[Ratio], str]:
+        return lambda each: dict(each.at).get(name, "-")
+
+    columns: list[Column[Ratio]] = [
+        ("level", lambda each: f"{factor_name(each.factor)} = {each.level}"),
+        ("against", lambda each: each.base),
+        *((factor_name(factor.name), at(factor.name)) for factor in others),
+        ("pairs", lambda each: str(max(e.n for e in (each.rate, each.latency) if e))),
+        ("TPS, times", lambda each: estimate_cell(each.rate, times)),
+        ("mean latency, times", lambda each: estimate_cell(each.latency, times)),
+    ]
     note = "The mean ratio over pairs of trials of one block, with its 95 % interval."
-    return Table("ratios", "Against each other", columns, 2 + len(others), rows, note, spare=_SPARE)
+    rows = [each for each in page.ratios if each.rate or each.latency]
+    labels = 2 + len(others)
+    return table("ratios", "Against each other", columns, rows, labels, note=note, spare=_SPARE)
 
 
 def times(value: float) -> str:
@@ -278,58 +258,60 @@ def times(value: float) -> str:
 
 def background(page: Page) -> Table:
     """The numbers of the background workloads in each cell."""
-    names = _names(page)
-    columns = ("workload", *names, "due", "TPS", "missed %", "mean ms", "p95 ms", "p99 ms")
-    rows = tuple(
-        (
-            TableCell(each.name),
-            *_levels(page, each.row, ""),
-            TableCell(f"{each.due:,}"),
-            estimate_cell(each.rate, rate),
-            share_cell(each.missed),
-            *(
-                estimate_cell(time, lambda value: milliseconds(value, "none"))
-                for time in (each.mean, each.p95, each.p99)
-            ),
-        )
-        for each in page.background
-    )
-    return Table("background", "At the same time", columns, 1 + len(names), rows, spare=_SPARE)
+    levels: list[Column[BackgroundRow]] = _levels(page, lambda each: each.row)
+
+    def time(estimate: Estimate | None) -> TableCell:
+        return estimate_cell(estimate, lambda value: milliseconds(value, "none"))
+
+    columns: list[Column[BackgroundRow]] = [
+        ("workload", lambda each: each.name),
+        *levels,
+        ("due", lambda each: f"{each.due:,}"),
+        ("TPS", lambda each: estimate_cell(each.rate, rate)),
+        ("missed %", lambda each: share_cell(each.missed)),
+        ("mean ms", lambda each: time(each.mean)),
+        ("p95 ms", lambda each: time(each.p95)),
+        ("p99 ms", lambda each: time(each.p99)),
+    ]
+    labels = 1 + len(levels)
+    return table("background", "At the same time", columns, page.background, labels, spare=_SPARE)
 
 
 def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
     """How one statement was executed: a row for the cells of each plan, then one for each cell."""
-    names = _names(page) or ("cell",)
-    columns = ("plan", "workers planned", "launched", "spilled", "trials")
-    every = tuple(
-        (*_levels(page, execution.row, "all"), *_plan_cells(plan, [execution]))
-        for execution in plan.plans
-    )
     groups: dict[tuple[object, ...], list[CellPlan]] = {}
     for execution in plan.plans:
         one = execution.plan
         how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
         groups.setdefault(how, []).append(execution)
-    grouped = tuple(
-        (TableCell(_cells_text(page, [each.row for each in group])), *_plan_cells(plan, group))
-        for group in groups.values()
-    )
+    columns: list[Column[list[CellPlan]]] = [
+        ("plan", lambda each: plan.letter(each[0].plan.shape)),
+        ("workers planned", lambda each: str(each[0].plan.workers_planned)),
+        ("launched", _launched),
+        ("spilled", _spilled),
+        ("trials", lambda each: str(sum(one.trials for one in each))),
+    ]
+    names: Column[list[CellPlan]] = (
+        "cells", lambda each: _cells_text(page, [one.row for one in each]),
+    )  # fmt: skip
+    levels: list[Column[list[CellPlan]]] = _levels(page, lambda each: each[0].row, "all")
+    every = [[execution] for execution in plan.plans]
     title = f"Plans of {plan.script}:{plan.line}"
     return (
-        Table("plans", title, ("cells", *columns), 1, grouped),
-        Table("plans-every", "Cell by cell", (*names, *columns), len(names), every, folded=True),
+        table("plans", title, [names, *columns], groups.values()),
+        table("plans-every", "Cell by cell", [*levels, *columns], every, len(levels), folded=True),
     )
 
 
-def _plan_cells(plan: StatementPlans, executions: Sequence[CellPlan]) -> Iterator[TableCell]:
+def _launched(executions: Sequence[CellPlan]) -> str:
     one = executions[0].plan
+    return str(one.workers_launched) if one.analyzed else "not executed"
+
+
+def _spilled(executions: Sequence[CellPlan]) -> str:
     sizes = [each.plan.spilled_bytes for each in executions]
-    yield TableCell(plan.letter(one.shape))
-    yield TableCell(str(one.workers_planned))
-    yield TableCell(str(one.workers_launched) if one.analyzed else "not executed")
     least, most = (memory_text(each) for each in (min(sizes), max(sizes)))
-    yield TableCell(most if least == most else f"{least} to {most}")
-    yield TableCell(str(sum(each.trials for each in executions)))
+    return most if least == most else f"{least} to {most}"
 
 
 def failures(page: Page) -> tuple[tuple[str, str], ...]:
@@ -348,20 +330,16 @@ def failures(page: Page) -> tuple[tuple[str, str], ...]:
 
 def differences(page: Page) -> Table:
     """What was not the same in all cells, other than the factors."""
-    rows = tuple(
-        (
-            TableCell(each.name),
-            TableCell(value),
-            TableCell(_cells_text(page, cells)),
-            TableCell("within cells" if each.within else "between cells"),
-        )
-        for each in page.differences
-        for value, cells in each.values
-    )
-    folded = len(rows) > _OPEN_MAX and not any(each.within for each in page.differences)
+    columns: list[Column[tuple[Difference, str, Sequence[Row]]]] = [
+        ("what", lambda each: each[0].name),
+        ("value", lambda each: each[1]),
+        ("in", lambda each: _cells_text(page, each[2])),
+        ("differs", lambda each: "within cells" if each[0].within else "between cells"),
+    ]
+    every = [(each, value, cells) for each in page.differences for value, cells in each.values]
+    folded = len(every) > _OPEN_MAX and not any(each.within for each in page.differences)
     title = f"{len(page.differences)} things that were not the same everywhere"
-    names = ("what", "value", "in", "differs")
-    return Table("differences", title, names, 3, rows, folded=folded)
+    return table("differences", title, columns, every, 3, folded=folded)
 
 
 def _cells_text(page: Page, rows: Sequence[Row]) -> str:
