@@ -13,7 +13,6 @@ from tests.conftest import PASSWORD, Postgres
 from tests.faults.conftest import until
 from tests.integration.test_run import Command
 
-from pgpaces.answers import bulk
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -255,4 +254,4 @@ def test_a_sweep_of_loads_is_compared_in_bars(pgpaces: Command, tmp_path: Path) 
     [row] = store.experiments()
     trials = [store.load(placed.id) for placed in store.placed(row.id)]
     assert len(trials) == 2
-    assert all(bulk.about_command(trial) for trial in trials)
+    assert all(trial.workload.about_command for trial in trials)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,8 +20,7 @@ from pgpaces.questions.compare.lookup import named
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import interval, percent, rate
-from pgpaces.result import Estimate
+from pgpaces.report.numbers import estimate_cell, interval, percent, rate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
 
@@ -228,10 +226,10 @@ def _row(each: LineForecast) -> tuple[TableCell, ...]:
     far = fit.curve[-1].rate if fit.curve else None
     return (
         TableCell(name_of(each) or "all"),
-        _estimate(fit.peak, lambda load: f"{load:,.3g}"),
-        _estimate(fit.peak_rate, rate),
+        estimate_cell(fit.peak, lambda load: f"{load:,.3g}"),
+        estimate_cell(fit.peak_rate, rate),
         TableCell(f"{fit.reach:,.4g}"),
-        _estimate(far, rate),
+        estimate_cell(far, rate),
         TableCell("-" if fit.holdout is None else percent(fit.holdout)),
         TableCell("-" if fit.bounds is None else rate(fit.bounds.at(fit.reach))),
     )
@@ -241,16 +239,10 @@ def _parameters(each: LineForecast) -> tuple[TableCell, ...]:
     fit = each.fit
     return (
         TableCell(name_of(each) or "all"),
-        _estimate(fit.g, rate),
-        _estimate(fit.a, lambda share: f"{share:.3g}"),
-        _estimate(fit.b, lambda share: f"{share:.3g}"),
+        estimate_cell(fit.g, rate),
+        estimate_cell(fit.a, lambda share: f"{share:.3g}"),
+        estimate_cell(fit.b, lambda share: f"{share:.3g}"),
     )
-
-
-def _estimate(number: Estimate | None, form: Any) -> TableCell:
-    if number is None:
-        return TableCell("-")
-    return TableCell(form(number.value), interval(number, form))
 
 
 # --- the chart ------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from pgpaces.answers import waits
 from pgpaces.report.numbers import milliseconds, percent
-from pgpaces.result import Executed, Grown, Observed, Trial
-from pgpaces.section import Table, TableCell
+from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, Trial
+from pgpaces.section import Column, Table, table
 from pgpaces.units import memory_text
 
 _LINES_MAX = 3
@@ -90,59 +90,59 @@ def _tables(observed: Observed) -> Iterator[Table]:
 
 
 def _waits(observed: Observed, of: str) -> Table:
-    rows = tuple(
-        (
-            TableCell(who),
-            TableCell(_event(name)),
-            TableCell(f"{mean:.3g}"),
-            TableCell(percent(share)),
-        )
+    columns: list[Column[tuple[str, str, float, float]]] = [
+        ("sessions of", lambda one: one[0]),
+        ("waited for", lambda one: _event(one[1])),
+        ("sessions, mean", lambda one: f"{one[2]:.3g}"),
+        ("share %", lambda one: percent(one[3])),
+    ]
+    every = [
+        (who, *one)
         for who in ("load", "others")
-        for name, mean, share in waits.top(observed.waits, who, _EVENTS_MAX)
-    )
-    columns = ("sessions of", "waited for", "sessions, mean", "share %")
+        for one in waits.top(observed.waits, who, _EVENTS_MAX)
+    ]
     note = (
         f"Of sessions that executed something, in {observed.waits.looks:,} samples, ten a second. A"
         " session without a wait event is on a CPU, or waits for one."
     )
-    return Table("waits", f"What sessions waited for{of}", columns, 2, rows, note)
+    return table("waits", f"What sessions waited for{of}", columns, every, 2, note=note)
 
 
 def _blocked(observed: Observed, of: str) -> Table:
-    rows = tuple(
-        (
-            TableCell(one.waiting),
-            TableCell(f"{one.event} {one.mode}".strip()),
-            TableCell(one.blocking or "-"),
-            TableCell(f"{one.state}: {one.statement}" if one.statement else one.state or "hidden"),
-            TableCell(str(one.samples)),
-            TableCell(f"{one.first_s} to {one.last_s}"),
-        )
-        for one in observed.blocked[:_ROWS_MAX]
-    )
-    columns = ("waiting", "for", "blocked by", "which did", "seen", "second")
-    return Table("blocked", f"Who blocked whom{of}", columns, 4, rows)
+    columns: list[Column[Blocked]] = [
+        ("waiting", lambda one: one.waiting),
+        ("for", lambda one: f"{one.event} {one.mode}".strip()),
+        ("blocked by", lambda one: one.blocking or "-"),
+        ("which did", _did),
+        ("seen", lambda one: str(one.samples)),
+        ("second", lambda one: f"{one.first_s} to {one.last_s}"),
+    ]
+    return table("blocked", f"Who blocked whom{of}", columns, observed.blocked[:_ROWS_MAX], 4)
+
+
+def _did(one: Blocked) -> str:
+    return f"{one.state}: {one.statement}" if one.statement else one.state or "hidden"
 
 
 def _grown(observed: Observed, of: str) -> Table:
-    rows = tuple(
-        (
-            TableCell(one.name),
-            TableCell(one.kind),
-            TableCell(memory_text(one.before_bytes)),
-            TableCell(memory_text(one.after_bytes)),
-            TableCell(_signed(_growth(one))),
-            TableCell(_dead(one)),
-        )
-        for one in observed.grown[:_ROWS_MAX]
-        if _growth(one) or one.dead_before != one.dead_after
-    )
-    columns = ("relation", "is", "before", "after", "grew by", "dead tuples")
+    columns: list[Column[Grown]] = [
+        ("relation", lambda one: one.name),
+        ("is", lambda one: one.kind),
+        ("before", lambda one: memory_text(one.before_bytes)),
+        ("after", lambda one: memory_text(one.after_bytes)),
+        ("grew by", lambda one: _signed(_growth(one))),
+        ("dead tuples", _dead),
+    ]
     note = (
         "From the start of the load, with its warm-up, to its end, without unchanged relations;"
         " TOAST counts with its table."
     )
-    return Table("grown", f"What grew{of}", columns, 2, rows, note)
+    changed = [
+        one
+        for one in observed.grown[:_ROWS_MAX]
+        if _growth(one) or one.dead_before != one.dead_after
+    ]
+    return table("grown", f"What grew{of}", columns, changed, 2, note=note)
 
 
 def _signed(growth: int) -> str:
@@ -157,39 +157,31 @@ def _dead(one: Grown) -> str:
 
 def _executed(observed: Observed, of: str) -> Table:
     total = sum(one.total_ms for one in observed.executed) or 1.0
-    rows = tuple(
-        (
-            TableCell(one.text),
-            TableCell("the load" if one.load else "others"),
-            TableCell(f"{one.calls:,}"),
-            TableCell(percent(one.total_ms / total)),
-            TableCell(milliseconds(one.total_ms / one.calls, "-")),
-            TableCell(f"{one.rows:,}"),
-            TableCell(f"{one.blocks_hit:,}"),
-            TableCell(f"{one.blocks_read:,}"),
-            TableCell("-" if one.wal_bytes is None else memory_text(one.wal_bytes)),
-        )
-        for one in observed.executed
-    )
-    columns = (
-        "statement", "role", "calls", "time %", "mean ms", "rows", "blocks hit", "blocks read",
-        "WAL",
-    )  # fmt: skip
+    columns: list[Column[Executed]] = [
+        ("statement", lambda one: one.text),
+        ("role", lambda one: "the load" if one.load else "others"),
+        ("calls", lambda one: f"{one.calls:,}"),
+        ("time %", lambda one: percent(one.total_ms / total)),
+        ("mean ms", lambda one: milliseconds(one.total_ms / one.calls, "-")),
+        ("rows", lambda one: f"{one.rows:,}"),
+        ("blocks hit", lambda one: f"{one.blocks_hit:,}"),
+        ("blocks read", lambda one: f"{one.blocks_read:,}"),
+        ("WAL", lambda one: "-" if one.wal_bytes is None else memory_text(one.wal_bytes)),
+    ]
     note = "By pg_stat_statements, from the start of the load, with its warm-up, to its end."
-    return Table("executed", f"Statements on the server{of}", columns, 2, rows, note)
+    return table(
+        "executed", f"Statements on the server{of}", columns, observed.executed, 2, note=note
+    )
 
 
 def _moved(observed: Observed, of: str) -> Table:
-    rows = tuple(
-        (
-            TableCell(f"{one.source} {one.name.replace('_', ' ')}"),
-            TableCell(_amount(one.value, one.unit)),
-        )
-        for one in observed.moved
-        if one.value
-    )
+    columns: list[Column[Moved]] = [
+        ("counter", lambda one: f"{one.source} {one.name.replace('_', ' ')}"),
+        ("went up by", lambda one: _amount(one.value, one.unit)),
+    ]
+    every = [one for one in observed.moved if one.value]
     note = "From the start of the measured part to the end of the load, without unchanged counters."
-    return Table("moved", f"Counters{of}", ("counter", "went up by"), 1, rows, note)
+    return table("moved", f"Counters{of}", columns, every, note=note)
 
 
 def _amount(value: float, unit: str) -> str:
