@@ -17,6 +17,7 @@ from pgpaces.questions.trials import cell_name
 from pgpaces.questions.work import WorkNumber
 from pgpaces.report.numbers import interval, rate, seconds
 from pgpaces.result import Estimate, Trial
+from pgpaces.section import Sentence
 from pgpaces.units import size_text
 
 
@@ -156,24 +157,27 @@ def numbers(rows: Iterable[Row]) -> tuple[WorkNumber, ...]:
     return tuple(number for number in NUMBERS if number.key in keys)
 
 
-def sentences(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
-    """Sentences about the cells, the most important first, each with whether it is a main one."""
+def sentences(rows: Sequence[Row]) -> Iterator[Sentence]:
+    """Sentences about the cells, the most important first."""
     able = [row for row in rows if row.more]
     main = _compared(able)
     if main is None:
-        yield "No execution succeeded in any trial.", True
+        yield Sentence("No execution succeeded in any trial.", "main")
     elif len(able) == 1:
-        yield f"{_did(able[0])}.", True
+        yield Sentence(f"{_did(able[0])}.", "main")
     else:
         ranked = sorted(able, key=lambda row: row.more[main.key].value)
         best, worst = ranked[0], ranked[-1]
-        yield f"Fastest: {cell_name(best.cell)}. {_did(best)}.", True
-        yield _worst(best, worst, main), True
+        yield Sentence(f"Fastest: {cell_name(best.cell)}. {_did(best)}.", "main")
+        yield Sentence(_worst(best, worst, main), "main")
         if main.key == "us_row":
-            yield "Cells are compared by the time per row, as they loaded different sizes.", False
+            yield Sentence(
+                "Cells are compared by the time per row, as they loaded different sizes."
+            )
     lost, due, why = failed(rows)
     if lost:
-        yield f"{lost} of {due} executions did not succeed. First failure: {why}", True
+        text = f"{lost} of {due} executions did not succeed. First failure: {why}"
+        yield Sentence(text, "main")
 
 
 def _compared(rows: Sequence[Row]) -> WorkNumber | None:

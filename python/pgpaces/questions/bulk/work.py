@@ -62,10 +62,9 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
         return None
     limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
     alone = all(trial.workload.command_alone for trial in trials)
-    sentences = words.sentences([row for row in rows if row.trials])
     return CellsWork(
         numbers=words.numbers(rows),
-        answer=tuple(Sentence(text, "main" if main else "plain") for text, main in sentences),
+        answer=tuple(words.sentences([row for row in rows if row.trials])),
         method=_METHOD,
         due="executions",
         only=alone and not limited,
