@@ -1,11 +1,5 @@
 """Programs of a workload: their environment, and how they are run so that none outlives pgpaces.
 
-environment.py  words, variables, folders and connection of a program
-files.py    the files that a workload reads: the user's own, or fetched once
-inputs.py   a hash of the inputs of programs that make data, so that outdated data is not reused
-runner.py   runs programs in sequence, under
-watchdog.py a process of its own, which ends them when pgpaces ends
-
 Knows no load and no ownership.
 """
 
