@@ -43,6 +43,10 @@ class Estimate(Struct, frozen=True):
         """Whether there is an interval."""
         return self.low != -math.inf
 
+    def times(self, factor: float) -> Estimate:
+        """It in another unit; the factor is more than 0."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor, self.n)
+
 
 class Finding(Struct, frozen=True):
     """A finding about a trial, with its severity.

@@ -105,7 +105,7 @@ def economy(
         watts=watts,
         users=users,
         on_time=served,
-        per_unit=_times(served, _per(HOURS_A_MONTH * 3600, cost.month)),
+        per_unit=served.times(HOURS_A_MONTH * 3600 / cost.month) if served and cost.month else None,
         users_per_unit=_per(users, cost.month),
         users_per_watt=_per(users, watts),
         written=written,
@@ -115,15 +115,6 @@ def economy(
 
 def _per(value: float | None, of: float | None) -> float | None:
     return None if value is None or not of else value / of
-
-
-def _times(estimate: Estimate | None, factor: float | None) -> Estimate | None:
-    if estimate is None or factor is None:
-        return None
-    value = estimate.value * factor
-    if not estimate.estimable:
-        return Estimate.alone(value, estimate.n)
-    return Estimate(value, estimate.low * factor, estimate.high * factor, estimate.n)
 
 
 def card_years(one: Costs, written: Written | None) -> float | None:

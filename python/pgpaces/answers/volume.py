@@ -32,12 +32,12 @@ class Volume(Struct, frozen=True):
     @property
     def per_minute(self) -> Estimate:
         """Queries per minute."""
-        return _times(self.per_s, _MINUTE_S)
+        return self.per_s.times(_MINUTE_S)
 
     @property
     def per_day(self) -> Estimate:
         """Queries per day at this rate."""
-        return _times(self.per_s, _DAY_S)
+        return self.per_s.times(_DAY_S)
 
 
 def of(trial: Trial, summary: Summary) -> Volume | None:
@@ -61,7 +61,7 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
         return None
     # Transactions that end after the trial's end are in the counts, but not in the rate.
     each, counted = queries / done, summary.rate.n
-    return Volume(summary.seconds, counted, round(counted * each), _times(summary.rate, each))
+    return Volume(summary.seconds, counted, round(counted * each), summary.rate.times(each))
 
 
 def as_json(volume: Volume) -> dict[str, object]:
@@ -70,8 +70,3 @@ def as_json(volume: Volume) -> dict[str, object]:
 
     rates = {name: plain(getattr(volume, name)) for name in ("per_s", "per_minute", "per_day")}
     return {"seconds": volume.seconds, "queries": volume.queries, **rates}
-
-
-def _times(estimate: Estimate, factor: float) -> Estimate:
-    value, low, high = (factor * each for each in (estimate.value, estimate.low, estimate.high))
-    return Estimate(value, low, high, estimate.n)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pgpaces.answers import volume
 from pgpaces.answers.cells import Row
 from pgpaces.answers.volume import Volume
-from pgpaces.report.numbers import interval, rate
+from pgpaces.report.numbers import in_words, rate
 from pgpaces.result import Estimate
 from pgpaces.units import duration_text
 
@@ -31,5 +31,4 @@ def sentences(rows: Sequence[Row]) -> Iterator[str]:
 
 def _estimate(number: Estimate) -> str:
     unit, size = (" million", _MILLION) if number.value >= _MILLION else ("", 1)
-    ends = interval(number, lambda value: rate(value / size), " to ")
-    return f"{rate(number.value / size)}{unit}" + (f" ({ends})" if number.estimable else "")
+    return in_words(number, lambda value: rate(value / size), unit)

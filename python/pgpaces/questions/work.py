@@ -37,18 +37,21 @@ class TrialWork(Struct, frozen=True):
     details: tuple[str, ...]
 
 
-class WorkNumber(Struct, frozen=True):
-    """A number of cells: its key, its name in tables and on axes, its meaning, its format.
+class Measure(Struct, frozen=True):
+    """A number of cells, in tables and in charts over the main factor.
 
-    scale: factor from the number to the unit of the axis.
+    scale: factor from the number to the unit of the axis. bound: a threshold and its label.
     """
 
     key: str
     name: str
+    axis: str
     about: str
     scale: float
     form: Callable[[float], str]
     of_trial: Callable[[Digest], Estimate | None]
+    bound: tuple[float, str] | None = None
+    log: bool = False
 
 
 class CellsWork(Struct, frozen=True):
@@ -60,7 +63,7 @@ class CellsWork(Struct, frozen=True):
     numbers that have a text chart. figures: charts, with a note on how to read them.
     """
 
-    numbers: tuple[WorkNumber, ...]
+    numbers: tuple[Measure, ...]
     answer: tuple[Sentence, ...]
     method: tuple[Sentence, ...]
     due: str
@@ -69,5 +72,5 @@ class CellsWork(Struct, frozen=True):
     of_trial: tuple[Column[Digest], ...]
     spare: tuple[str, ...]
     bars: tuple[str, ...]
-    figures: Callable[[Sequence[Row], Sequence[WorkNumber]], Iterator[Figure]]
+    figures: Callable[[Sequence[Row], Sequence[Measure]], Iterator[Figure]]
     note: str

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pgpaces.answers.cells import Row, sound
 from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.questions.trials import cell_name, factor_name
-from pgpaces.questions.work import WorkNumber
+from pgpaces.questions.work import Measure
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval
 from pgpaces.section import Figure
@@ -21,7 +21,7 @@ _BARS_MAX = 30
 _BAR_HEIGHT = 26
 
 
-def figures(every: Sequence[Row], numbers: Sequence[WorkNumber]) -> Iterator[Figure]:
+def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure]:
     """The charts of an experiment with a command, of the numbers that are not all 0."""
     rows = [row for row in every if row.more]
     columns = {number.key: number for number in numbers}
@@ -30,7 +30,7 @@ def figures(every: Sequence[Row], numbers: Sequence[WorkNumber]) -> Iterator[Fig
             yield _figure(rows, columns[key])
 
 
-def _figure(rows: Sequence[Row], column: WorkNumber) -> Figure:
+def _figure(rows: Sequence[Row], column: Measure) -> Figure:
     left = len(rows) - _BARS_MAX
     more = f"; {left} more cells are in the table" if left > 0 else ""
     table = tuple(
@@ -53,14 +53,14 @@ def _name(row: Row) -> str:
     return shown(", ".join(level for _, level in row.cell.levels) or cell_name(row.cell))
 
 
-def _texts(row: Row, column: WorkNumber) -> tuple[str, str]:
+def _texts(row: Row, column: Measure) -> tuple[str, str]:
     estimate = row.estimate(column.key)
     if estimate is None:
         return "-", "-"
     return column.form(estimate.value), interval(estimate, column.form) or "-"
 
 
-def _chart(rows: Sequence[Row], column: WorkNumber) -> Chart:
+def _chart(rows: Sequence[Row], column: Measure) -> Chart:
     cells: list[Point] = []
     ends: list[Point] = []
     dots: list[Point] = []

@@ -14,8 +14,8 @@ from pgpaces.answers.bulk import Bulk
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.questions.trials import cell_name
-from pgpaces.questions.work import WorkNumber
-from pgpaces.report.numbers import interval, rate, seconds
+from pgpaces.questions.work import Measure
+from pgpaces.report.numbers import in_words, rate, seconds
 from pgpaces.result import Estimate, Trial
 from pgpaces.section import Sentence
 from pgpaces.units import size_text
@@ -75,11 +75,8 @@ def _loaded(command: Bulk) -> str:
 
 
 def _took(command: Bulk) -> str:
-    if command.seconds is None:
-        return ""
-    ends = interval(command.seconds, span, " to ") if command.seconds.estimable else ""
     each = " each" if command.done > 1 else ""
-    return f"in {span(command.seconds.value)}{each}" + (f" ({ends})" if ends else "")
+    return f"in {in_words(command.seconds, span, each)}" if command.seconds else ""
 
 
 def _speeds(command: Bulk) -> Iterator[str]:
@@ -133,11 +130,11 @@ def _of(key: str) -> Callable[[Digest], Estimate | None]:
     return of_trial
 
 
-def _number(key: str, name: str, about: str, scale: float = 1.0) -> WorkNumber:
+def _number(key: str, name: str, about: str, scale: float = 1.0) -> Measure:
     def form(value: float) -> str:
         return f"{value * scale:.3g}"
 
-    return WorkNumber(key, name, about, scale, rate if key == "rows_s" else form, _of(key))
+    return Measure(key, name, name, about, scale, rate if key == "rows_s" else form, _of(key))
 
 
 NUMBERS = (
@@ -151,7 +148,7 @@ NUMBERS = (
 )
 
 
-def numbers(rows: Iterable[Row]) -> tuple[WorkNumber, ...]:
+def numbers(rows: Iterable[Row]) -> tuple[Measure, ...]:
     """The numbers of which any cell has one."""
     keys = {name for row in rows for name in row.more}
     return tuple(number for number in NUMBERS if number.key in keys)
@@ -180,7 +177,7 @@ def sentences(rows: Sequence[Row]) -> Iterator[Sentence]:
         yield Sentence(text, "main")
 
 
-def _compared(rows: Sequence[Row]) -> WorkNumber | None:
+def _compared(rows: Sequence[Row]) -> Measure | None:
     """The column to compare cells by: seconds, or us a row where they loaded different numbers."""
     common = {each.key: each for each in NUMBERS if rows and all(each.key in r.more for r in rows)}
     seconds, us_row = common.get("seconds"), common.get("us_row")
@@ -190,7 +187,7 @@ def _compared(rows: Sequence[Row]) -> WorkNumber | None:
     return us_row if max(loads) > 1.02 * min(loads) else seconds
 
 
-def _worst(best: Row, worst: Row, column: WorkNumber) -> str:
+def _worst(best: Row, worst: Row, column: Measure) -> str:
     """How much longer the slowest took than the fastest."""
     fast, slow = best.more[column.key], worst.more[column.key]
     times = slow.value / fast.value if fast.value else math.inf
@@ -206,14 +203,9 @@ def _worst(best: Row, worst: Row, column: WorkNumber) -> str:
 def _did(row: Row) -> str:
     """`22.1 s (21.8 to 22.4), 108,597 rows/s, 18.3 MB/s of input, WAL 41.2 MB/s`."""
 
-    def text(key: str, form: Callable[[float], str], unit: str) -> str:
-        each = row.more[key]
-        ends = interval(each, form, " to ") if each.estimable else ""
-        return f"{form(each.value)}{unit}" + (f" ({ends})" if ends else "")
-
-    parts = [text("seconds", span, "")]
+    parts = [in_words(row.more["seconds"], span, "")]
     if "rows_s" in row.more and row.more["rows_s"].value:
-        parts.append(text("rows_s", rate, " rows/s"))
+        parts.append(in_words(row.more["rows_s"], rate, " rows/s"))
     if "input_s" in row.more:
         parts.append(f"{size_text(row.more['input_s'].value)}/s of input")
     if "wal_s" in row.more:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pgpaces.answers import bulk
 from pgpaces.answers.bulk import Bulk
 from pgpaces.questions.bulk import words
-from pgpaces.questions.work import CellsWork, TrialWork, WorkNumber
+from pgpaces.questions.work import CellsWork, Measure, TrialWork
 from pgpaces.report.numbers import estimate_cell
 from pgpaces.section import Figure, Headline, Sentence, TableCell
 from pgpaces.units import size_text
@@ -109,7 +109,7 @@ def _size(value: float | None) -> str | None:
     return None if value is None else size_text(value)
 
 
-def _figures(rows: Sequence[Row], numbers: Sequence[WorkNumber]) -> Iterator[Figure]:
+def _figures(rows: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure]:
     from pgpaces.questions.bulk import bars
 
     return bars.figures(rows, numbers)

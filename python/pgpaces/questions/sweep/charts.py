@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -24,6 +24,7 @@ from pgpaces.questions.sweep.axes import (
 from pgpaces.questions.sweep.heatmap import heat_map
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import factor_name
+from pgpaces.questions.work import Measure
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import interval, milliseconds, percent, rate
 from pgpaces.result import Estimate
@@ -33,23 +34,6 @@ from pgpaces.section import Figure
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 # The measures shown in addition to those of other work, if there are queries or a limit.
 _ADDITIONAL = ("missed", "p95")
-
-
-class Measure(Struct, frozen=True):
-    """A number of cells that charts show over the main factor.
-
-    scale: factor from the number to the unit of the axis. bound: a threshold and its label.
-    """
-
-    key: str
-    name: str
-    axis: str
-    about: str
-    scale: float
-    form: Callable[[float], str]
-    of_trial: Callable[[Digest], Estimate | None]
-    bound: tuple[float, str] | None = None
-    log: bool = False
 
 
 def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Measure:
@@ -67,11 +51,7 @@ def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Mea
 
 def measures(page: Page) -> tuple[Measure, ...]:
     """The measures shown over the main factor, the most important first."""
-    own = () if page.work is None else page.work.numbers
-    return (
-        *(Measure(n.key, n.name, n.name, n.about, n.scale, n.form, n.of_trial) for n in own),
-        *_of_scripts(page),
-    )
+    return (*(page.work.numbers if page.work else ()), *_of_scripts(page))
 
 
 def _of_scripts(page: Page) -> tuple[Measure, ...]:

@@ -18,9 +18,9 @@ from pgpaces.answers.plan_text import as_text
 from pgpaces.answers.plans import StatementPlans
 from pgpaces.questions import servers
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
-from pgpaces.questions.sweep.charts import Measure
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, judgment
+from pgpaces.questions.work import Measure
 from pgpaces.report.numbers import interval
 from pgpaces.result import Estimate
 from pgpaces.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence

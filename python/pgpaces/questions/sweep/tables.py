@@ -20,7 +20,7 @@ from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.answers.statements import StatementRow
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
-from pgpaces.questions.work import CellsWork, WorkNumber
+from pgpaces.questions.work import CellsWork, Measure
 from pgpaces.report.numbers import estimate_cell, milliseconds, ms, rate, share_cell
 from pgpaces.result import Estimate
 from pgpaces.section import Column, Table, TableCell, table
@@ -121,7 +121,7 @@ def _of_work(page: Page, work: CellsWork) -> Iterator[Column[Row]]:
         yield "p95 ms", lambda row: _time(page, row.p95)
 
 
-def _of_number(number: WorkNumber) -> Column[Row]:
+def _of_number(number: Measure) -> Column[Row]:
     return number.name, lambda row: estimate_cell(row.estimate(number.key), number.form)
 
 
