@@ -28,7 +28,17 @@ from pgpaces.report.numbers import (
     rate,
 )
 from pgpaces.result import Estimate
-from pgpaces.section import Figure, Headline, Mark, Section, Sentence, Table, TableCell
+from pgpaces.section import (
+    Column,
+    Figure,
+    Headline,
+    Mark,
+    Section,
+    Sentence,
+    Table,
+    TableCell,
+    table,
+)
 
 KEY = "comparison"
 _MARKS: dict[str, Mark] = {
@@ -151,19 +161,15 @@ def _table(effects: Sequence[_Effect], names: tuple[str, str], basis: VerdictBas
         f"A is {names[0]}, B is {names[1]}. Values are means over trials, geometric ones but for"
         " shares, with 95 % intervals."
     )
-    rows = tuple(
-        (
-            TableCell(named(each.metric)),
-            _own(basis.a, each.metric),
-            _own(basis.b, each.metric),
-            TableCell(*short(each.metric, each.estimate)) if each.estimate else TableCell("-"),
-            TableCell("-" if each.p is None else f"{each.p:.2g}"),
-            TableCell(each.outcome, "", _MARKS[each.outcome]),
-        )
-        for each in effects
-    )
-    columns = ("metric", "A", "B", "B against A", "p", "B is")
-    return Table(f"{KEY}-metrics", "By metric", columns, 1, rows, note, spare=("p", "B is"))
+    columns: list[Column[_Effect]] = [
+        ("metric", lambda each: named(each.metric)),
+        ("A", lambda each: _own(basis.a, each.metric)),
+        ("B", lambda each: _own(basis.b, each.metric)),
+        ("B against A", lambda e: TableCell(*short(e.metric, e.estimate)) if e.estimate else "-"),
+        ("p", lambda each: "-" if each.p is None else f"{each.p:.2g}"),
+        ("B is", lambda each: TableCell(each.outcome, "", _MARKS[each.outcome])),
+    ]
+    return table(f"{KEY}-metrics", "By metric", columns, effects, note=note, spare=("p", "B is"))
 
 
 def named(metric: Metric) -> str:

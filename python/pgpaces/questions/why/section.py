@@ -12,9 +12,9 @@ from pgpaces.answers.attribution import Attribution, Card
 from pgpaces.answers.attribution.answer import MISSED_MIN
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import interval, percent
+from pgpaces.report.numbers import estimate_cell, interval, percent
 from pgpaces.result import Estimate
-from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
+from pgpaces.section import Column, Figure, Headline, Section, Sentence, Table, table
 
 _SECONDS_MAX = 300
 _ROWS_MAX = 60
@@ -140,19 +140,13 @@ def _number(value: float) -> str:
 def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Table]:
     if not answer.causes:
         return
-    rows = tuple(
-        (
-            TableCell(card.title),
-            TableCell("yes" if card.named else "no"),
-            TableCell(percent(card.share.value), interval(card.share, percent)),
-            TableCell(percent(card.on_time)),
-            TableCell("-")
-            if card.lift is None
-            else TableCell(_number(card.lift.value), interval(card.lift, _number)),
-        )
-        for card in answer.causes
-    )
-    columns = ("sign of", "named", "of missed %", "of on time %", "lift")
+    causes: list[Column[Card]] = [
+        ("sign of", lambda card: card.title),
+        ("named", lambda card: "yes" if card.named else "no"),
+        ("of missed %", lambda card: estimate_cell(card.share, percent)),
+        ("of on time %", lambda card: percent(card.on_time)),
+        ("lift", lambda card: estimate_cell(card.lift, _number)),
+    ]
     note = (
         "Of missed, of on time: the share of the transactions' life that shows the sign; for a sign"
         " that covers most of the life of those that missed, its time as a share of theirs. Lift:"
@@ -161,20 +155,20 @@ def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tab
     )
     cost = next((text for text in notes if text.startswith(_COST)), None)
     note = f"{note} {_capital(cost)}." if cost else note
-    yield Table(f"{key}-causes", "Possible causes", columns, 1, rows, note)
+    yield table(f"{key}-causes", "Possible causes", causes, answer.causes, note=note)
     likeliest = answer.causes[:_CAUSES_MAX]
-    evidence = tuple(
-        (
-            TableCell(c.title),
-            TableCell("; ".join(c.evidence) or "-"),
-            TableCell("; ".join(c.against) or "-"),
-        )
-        for c in likeliest
-    )
-    yield Table(f"{key}-seen", "What was seen", ("sign of", "seen", "against"), 3, evidence)
-    next_ = tuple(tuple(map(TableCell, (c.title, c.advice, c.command))) for c in likeliest)
-    names = ("cause", "advice", "command")
-    yield Table(f"{key}-next", "What would confirm it", names, 3, next_)
+    evidence: list[Column[Card]] = [
+        ("sign of", lambda card: card.title),
+        ("seen", lambda card: "; ".join(card.evidence) or "-"),
+        ("against", lambda card: "; ".join(card.against) or "-"),
+    ]
+    yield table(f"{key}-seen", "What was seen", evidence, likeliest, 3)
+    confirming: list[Column[Card]] = [
+        ("cause", lambda card: card.title),
+        ("advice", lambda card: card.advice),
+        ("command", lambda card: card.command),
+    ]
+    yield table(f"{key}-next", "What would confirm it", confirming, likeliest, 3)
 
 
 def _figure(answer: Attribution, key: str) -> Figure | None:
