@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from pgpaces.facts import Count, HostFacts, PlanFacts, ServerFacts, WorkloadFacts
 from pgpaces.record import Interval, Tally
+from pgpaces.series import Series
 
 State = Literal["running", "finished", "interrupted", "failed"]
 Severity = Literal["info", "warning", "invalid"]
@@ -113,20 +114,6 @@ class Place(Struct, frozen=True):
     levels: Mapping[str, str]
     block: int
     attempt: int = 1
-
-
-class Sample(Struct, frozen=True):
-    """A reading of a sensor in one second of a trial; a difference belongs to its last second.
-
-    source: database, checkpoints, wal, host, ...; name: within the source. second 0 begins the
-    measured part.
-    """
-
-    second: int
-    source: str
-    name: str
-    value: float
-    unit: str = ""
 
 
 class Explained(Struct, frozen=True):
@@ -265,7 +252,7 @@ class Trial(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     place: Place | None = None
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[Series, ...] = ()
     explained: tuple[Explained, ...] = ()
     observed: tuple[Observed, ...] = ()
 

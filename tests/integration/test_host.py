@@ -146,7 +146,7 @@ def test_a_run_hears_of_another_machine_by_a_command(pg15: Postgres, tmp_path: P
         "select-only", scale=1, clients=1, duration=4, warmup=1, store=tmp_path / "r.db",
         target=pg15.tcp("postgres"), observe_command=command,
     )  # fmt: skip
-    seconds = {s.second for s in run.trial.samples if s.name == "cpu_busy"}
+    [seconds] = [set(s.seconds) for s in run.trial.samples if s.name == "cpu_busy"]
     assert len(seconds & {0, 1, 2, 3}) >= 2
     assert not [note for note in run.trial.notes if "observe command" in note]
 
@@ -284,7 +284,7 @@ def test_a_quota_that_is_tightened_little_by_little_is_named(
     limits = {30 + 3 * step: 100.0 - 4.5 * step for step in range(20)}
     trial = run_with(100, Limiting(quota, limits))
     [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
-    share = {s.second: s.value for s in trial.samples if s.name == "cgroup_throttled_share"}
+    [share] = [dict(s.pairs) for s in trial.samples if s.name == "cgroup_throttled_share"]
     # When a quota is felt first, depends on what else the machine does; and what gets worse little
     # by little begins at no certain second.
     felt = min(second for second, percent in share.items() if percent >= 20)

@@ -15,9 +15,11 @@ import psycopg
 import pytest
 from tests.conftest import PG15_BIN, Certificates, Postgres, _free_port, _postgres, _server_user
 from tests.integration.conftest import access_to
+from tests.unit.sensors import collect, so_far
 
 from pgpaces.database.access import Access, connect
 from pgpaces.observe.server import Sensor, sensing
+from pgpaces.result import Finding
 
 pytestmark = pytest.mark.postgres
 DEADLINE_S = 30.0
@@ -39,7 +41,11 @@ def until(true: Callable[[], object], sensor: Sensor) -> None:
 
 
 def seen(sensor: Sensor, name: str, source: str = "") -> list[float]:
-    return [s.value for s in sensor.samples() if s.name == name and source in s.source]
+    return [s.value for s in so_far(sensor) if s.name == name and source in s.source]
+
+
+def found_by(sensor: Sensor) -> list[Finding]:
+    return sensor.findings(collect(so_far(sensor)))
 
 
 # --- locks ------------------------------------------------------------------------------------
@@ -100,7 +106,7 @@ name = "others Timeout:PgSleep"
 
 def test_a_role_without_rights_is_told_once_what_would_show_more(pg15: Postgres) -> None:
     with looking(access_to(pg15, "u_trust")) as sensor, row_that_is_locked(access_to(pg15)):
-        until(lambda: sensor.samples() and sensor.observed().waits.looks > 5, sensor)
+        until(lambda: so_far(sensor) and sensor.observed().waits.looks > 5, sensor)
     notes = sensor.notes()
     [more] = [note for note in notes if "more would be seen" in note]
     assert "pg_read_all_stats" in more
@@ -118,7 +124,7 @@ def test_what_an_insert_script_grows_is_seen(access: Access) -> None:
     with connect(access) as session:
         session.execute("CREATE TABLE grows (id int PRIMARY KEY, text text)")
     with looking(access) as sensor:
-        until(sensor.samples, sensor)
+        until(lambda: so_far(sensor), sensor)
         with connect(access) as session:
             session.execute(f"INSERT INTO grows {rows}".encode())
             session.execute("DELETE FROM grows WHERE id > 19000")
@@ -150,7 +156,7 @@ def primary(certificates: Certificates) -> Iterator[Postgres]:
 def test_statements_are_counted_where_the_extension_is(primary: Postgres) -> None:
     access = access_to(primary)
     with looking(access) as sensor, primary.connect() as session:
-        until(sensor.samples, sensor)
+        until(lambda: so_far(sensor), sensor)
         for number in range(30):
             session.execute(f"SELECT count(*) FROM generate_series(1, {number + 1000})".encode())
     found = {one.text: one for one in sensor.observed().executed}
@@ -219,12 +225,15 @@ def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(
         # The known trap: nothing is written any more, and the last transaction gets older.
         until(lambda: seen(other, "replay_delay")[-1] == seen(other, "behind")[-1] == 0, other)
         standby.program("pg_ctl", "-m", "immediate", "stop")
-        until(lambda: any("stopped" in f.text for f in sensor.findings()), sensor)
-    told, found = (f for f in sensor.findings() if f.source == "replication")
+        until(
+            lambda: any("stopped" in f.text for f in found_by(sensor)),
+            sensor,
+        )
+    told, found = (f for f in found_by(sensor) if f.source == "replication")
     assert told.severity == "info"
     assert told.text.startswith("standby1 lagged ")
     assert found.severity == "invalid"
     assert found.text.startswith("standby1 stopped streaming at")
-    assert {s.source.partition("/")[0] for s in other.samples()} == {"standby1"}
+    assert {s.source.partition("/")[0] for s in so_far(other)} == {"standby1"}
     assert other.observed().node == "standby1"
     assert [note for note in other.notes() if note.startswith("sensor of standby1: ")]

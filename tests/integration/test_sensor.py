@@ -7,6 +7,7 @@ import time
 import pytest
 from tests.conftest import Postgres
 from tests.integration.conftest import access_to
+from tests.unit.sensors import collect, so_far
 
 from pgpaces.database.access import Access, connect
 from pgpaces.observe.counters import PARTS
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.postgres
 def until_names(sensor: Sensor, names: set[str]) -> None:
     """Until a sample of each name is more than nothing."""
     deadline = time.monotonic() + 30
-    while not names <= {s.name for s in sensor.samples() if s.value > 0}:
-        assert time.monotonic() < deadline, sensor.samples()
+    while not names <= {s.name for s in so_far(sensor) if s.value > 0}:
+        assert time.monotonic() < deadline, so_far(sensor)
         time.sleep(0.05)
 
 
@@ -40,8 +41,8 @@ def test_what_a_load_does_is_seen(access: Access) -> None:
             {"temp_written", "temp_files", "cache_hit_ratio", "checkpoints", "requested", "commits",
              "inserted", "records"},
         )  # fmt: skip
-        found = sensor.samples()
-        assert sensor.findings()
+        found = so_far(sensor)
+        assert sensor.findings(collect(so_far(sensor)))
     [more, cost] = sensor.notes()
     assert "track_io_timing" in more
     assert "pg_stat_statements" in more
@@ -97,7 +98,7 @@ def test_a_server_that_is_not_there_is_a_note(pg15: Postgres) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert "no_such_database" in sensor.notes()[0]
-        assert sensor.samples() == ()
+        assert so_far(sensor) == []
 
 
 def test_a_session_that_broke_is_made_anew(pg15: Postgres) -> None:

@@ -18,10 +18,12 @@ from msgspec.structs import replace
 from sqlalchemy.exc import OperationalError
 from tests.conftest import PASSWORD, Postgres
 from tests.integration.test_stores import whole
+from tests.unit.sensors import collect, samples_of
 
 from pgpaces.errors import StoreError, StoreVersionError
 from pgpaces.record import Interval, Tally
-from pgpaces.result import Place, Sample
+from pgpaces.result import Place
+from pgpaces.series import Sample
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 
@@ -226,12 +228,12 @@ def test_what_goes_to_a_server_and_back_is_what_it_was(database: Postgres, tmp_p
     trial = replace(
         whole(1200), id=new_id(), notes=("\0 \udc80",), error="\0",
         place=Place(row.id, "cell", {"clients": "\udc80"}, 1),
-        samples=(Sample(0, "host", "heat\0", float("inf"), "°C"),),
+        samples=collect([Sample(0, "host", "heat\0", float("inf"), "°C")]),
     )  # fmt: skip
     here.begin(trial)
     for interval in trial.intervals[::100]:
         here.add(trial.id, interval)
-    here.add_samples(trial.id, trial.samples)
+    here.add(trial.id, None, samples_of(trial.samples))
     here.finish(trial, {"due": 1, "p99_ms": None})
     here.finish_experiment(row.id, "finished")
     here.tag("\0\udc80", row.id)

@@ -13,13 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.unit import trials, values
+from tests.unit.sensors import samples_of
 from tests.unit.trials import known
 
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.result import Place, Sample, Trial
+from pgpaces.result import Place, Trial
+from pgpaces.series import Sample
 from pgpaces.store import listing
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
@@ -50,7 +52,7 @@ def kept(store: Store, trial: Trial, brief: dict[str, Any] | None = None) -> Tri
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
-    store.add_samples(trial.id, trial.samples)
+    store.add(trial.id, None, samples_of(trial.samples))
     store.add_observed(trial.id, trial.observed)
     store.finish(trial, brief or {"due": 1})
     return trial
@@ -74,9 +76,8 @@ def whole(seconds: int = 20, **changes: Any) -> Trial:
 @given(trial=values.TRIAL)
 def test_whatever_is_stored_is_read_as_it_was(store: Store, trial: Trial) -> None:
     stored = kept(store, trial)
-    key = lambda s: (s.second, s.source, s.name)  # noqa: E731
     found = store.load(stored.id)
-    assert sorted(found.samples, key=key) == sorted(stored.samples, key=key)
+    assert samples_of(found.samples) == samples_of(stored.samples)
     node = lambda o: o.node  # noqa: E731
     assert sorted(found.observed, key=node) == sorted(stored.observed, key=node)
     assert replace(found, samples=(), observed=()) == replace(stored, samples=(), observed=())
@@ -88,12 +89,14 @@ def test_an_interval_that_is_stored_again_changes_nothing(store: Store) -> None:
     assert store.load(trial.id).intervals == trial.intervals
 
 
-def test_a_sample_that_is_stored_again_is_the_last(store: Store) -> None:
+def test_a_sample_that_is_stored_again_changes_nothing(store: Store) -> None:
     trial = kept(store, whole(1))
-    store.add_samples(trial.id, [Sample(0, "host", "load", 1.0), Sample(0, "host", "heat", 2.0)])
-    store.add_samples(trial.id, [Sample(0, "host", "load", float("nan"), "x")])
-    heat, load = store.samples(trial.id)
-    assert (heat.value, load.unit, load.value == load.value) == (2.0, "x", False)
+    store.add(trial.id, None, [Sample(0, "host", "load", float("nan"), "x")])
+    again = [Sample(0, "host", "load", 1.0, "x"), Sample(0, "host", "heat", 2.0)]
+    store.add(trial.id, replace(trial.intervals[0], second=7, tallies=()), again)
+    heat, load = store.series(trial.id).series()
+    assert (list(heat.values), load.unit, len(load.values)) == ([2.0], "x", 1)
+    assert load.values[0] != load.values[0], "it is not a number"
 
 
 # --- digests ----------------------------------------------------------------------------------

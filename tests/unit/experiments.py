@@ -17,7 +17,9 @@ from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import summarize
 from pgpaces.design import Cell, Design, Experiment, Factor, Slot
 from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import Explained, Finding, Place, Sample, Trial
+from pgpaces.result import Explained, Finding, Place, Trial
+from pgpaces.series import Sample
+from tests.unit.sensors import collect
 from tests.unit.trials import SECOND_NS, known, times
 
 START = datetime(2026, 11, 1, 8, 0, tzinfo=UTC)
@@ -181,7 +183,7 @@ def made(slot: Slot, seconds: int = 60, invalid: bool = False, **place: Any) -> 
         measured_ns=seconds * SECOND_NS,
         findings=(said,) if invalid else (),
         place=Place("E", slot.cell.key, levels, slot.block, **place),
-        samples=samples(seconds, seed),
+        samples=collect(samples(seconds, seed)),
         explained=(explained(int(workers)), explained(0, 1)) if workers.isdigit() else (),
     )
     accumulator = Accumulator.of(trial.intervals)

@@ -13,7 +13,9 @@ from pgpaces.answers.summary import Summary, summarize
 from pgpaces.answers.waits import PER_SECOND, Event, WaitTally
 from pgpaces.record import Interval, StatementTally
 from pgpaces.record import Tally as Outcomes
-from pgpaces.result import Blocked, Explained, Moved, Observed, Sample, Trial
+from pgpaces.result import Blocked, Explained, Moved, Observed, Trial
+from pgpaces.series import Sample
+from tests.unit.sensors import collect
 
 from .trials import SECOND_NS, times, trial
 
@@ -56,7 +58,7 @@ class Story(Struct, frozen=True):
         made = trial(
             [],
             intervals=tuple(self._interval(second) for second in range(SECONDS)),
-            samples=tuple(self._samples()),
+            samples=collect(self._samples()),
             observed=(self._observed(),),
             explained=self.explained,
             measured_ns=SECONDS * SECOND_NS,

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from pgpaces.design import Design, Experiment
 from pgpaces.experiment import document
-from pgpaces.result import Place, Sample
+from pgpaces.result import Place
+from pgpaces.series import Sample
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
+from tests.unit.sensors import collect
 from tests.unit.trials import series
 
 START = datetime(2026, 11, 1, 3, 0, tzinfo=UTC)
@@ -47,13 +49,13 @@ def keep(store: Store, run: Kept) -> None:
         server={"version": "18.6", "version_text": "18.6", "settings": {}, "target": {}}
         | run.server,
         started_at=START + timedelta(days=run.at),
-        samples=run.samples,
+        samples=collect(run.samples),
     )
     trial = replace(trial, place=run.place, state=run.state)
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
-    store.add_samples(trial.id, run.samples)
+    store.add(trial.id, None, run.samples)
     store.finish(trial, {})
 
 

@@ -15,7 +15,8 @@ from pgpaces.cli.forecast import forecast
 from pgpaces.design import Design, Factor
 from pgpaces.questions import forecast as forecasting
 from pgpaces.questions.sweep.lookup import gathered, page_of
-from pgpaces.result import Place, Sample
+from pgpaces.result import Place
+from pgpaces.series import Sample
 from pgpaces.store.store import Store
 from tests.unit.calling import refused, said
 from tests.unit.stored import Kept, begun, keep, opened

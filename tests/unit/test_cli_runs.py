@@ -16,11 +16,13 @@ from msgspec.structs import replace
 
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.result import Place, Sample, Trial
+from pgpaces.result import Place, Trial
+from pgpaces.series import Sample
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from tests.unit import trials
 from tests.unit.calling import refused
+from tests.unit.sensors import collect, samples_of
 from tests.unit.trials import known
 
 Pgpaces = Callable[..., Result]
@@ -34,7 +36,7 @@ def whole(**changes: Any) -> Trial:
         plan=found.plan.but(load_text="open, 2/s"),
         workload=found.workload.but(name="w"),
         **known(server={}),
-        samples=(Sample(0, "host", "cpu", 0.5, "share"),),
+        samples=collect([Sample(0, "host", "cpu", 0.5, "share")]),
         **changes,
     )
 
@@ -43,7 +45,7 @@ def keep(store: Store, trial: Trial) -> Trial:
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
-    store.add_samples(trial.id, trial.samples)
+    store.add(trial.id, None, samples_of(trial.samples))
     store.finish(trial, {"due": 3})
     return trial
 

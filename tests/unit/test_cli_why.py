@@ -20,6 +20,7 @@ from pgpaces.result import Place
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
 from tests.unit.late_stories import STORIES, Story
+from tests.unit.sensors import samples_of
 
 CELLS = {"1": Story(bad_seconds=frozenset()), "4": STORIES["lock"], "8": STORIES["network"]}
 PLAN = {"load_text": "open, 40/s", "warmup_ns": 0, "settings": {}, "protocol": "simple", "seed": 1}
@@ -53,7 +54,7 @@ def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
     opened.begin(trial)
     for interval in trial.intervals:
         opened.add(id_, interval)
-    opened.add_samples(id_, trial.samples)
+    opened.add(id_, None, samples_of(trial.samples))
     opened.add_observed(id_, trial.observed)
     opened.finish(trial, {})
 

@@ -33,8 +33,10 @@ from pgpaces.questions.costs import of_run
 from pgpaces.questions.sweep.page import Page, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import render
-from pgpaces.result import Counts, Estimate, Sample, Trial
+from pgpaces.result import Counts, Estimate, Trial
+from pgpaces.series import Sample
 from tests.unit.experiments import WORKERS, experiment, made, moved
+from tests.unit.sensors import collect, samples_of
 from tests.unit.test_report_forms import ABOUT
 from tests.unit.trials import trial
 
@@ -175,7 +177,7 @@ def measured(**host_: Any) -> Trial:
             ("checkpoints", "checkpoints", float(second == 5), ""),
         )
     ]
-    return trial([], host=host_, samples=tuple(samples))
+    return trial([], host=host_, samples=collect(samples))
 
 
 def written(found: Trial) -> rules.Written | None:
@@ -232,13 +234,14 @@ def test_what_a_server_counts_is_wal_and_data_files(
 ) -> None:
     every = {("wal", "written"): 4096.0, ("host", "disk_sda_written"): 1e9, **more}
     samples = [Sample(3, source, name, value) for (source, name), value in every.items()]
-    assert [(s.second, s.value) for s in by_server(samples)] == [(3, bytes_a_second)]
+    [written_] = by_server(collect(samples))
+    assert list(written_.pairs) == [(3, bytes_a_second)]
 
 
 def test_a_load_that_only_reads_writes_nothing_whatever_others_do() -> None:
     reads = Sample(0, "database", "blocks_read", 9.0, "blocks/s")
     others = Sample(0, "host", "disk_sda_written", 1e6, "KB/s")
-    found = written(trial([], host={"data_disk": "sda"}, samples=(reads, others)))
+    found = written(trial([], host={"data_disk": "sda"}, samples=collect([reads, others])))
     assert found is not None
     assert found.bytes_a_day.value == 0
 
@@ -267,7 +270,7 @@ def test_a_whole_disk_is_called_so_where_the_server_was_not_read(where: dict[str
 
 def test_without_its_disk_and_its_server_it_is_not_known() -> None:
     two = unread(measured())
-    more = (*two.samples, Sample(0, "host", "disk_sda_written", 1.0, "KB/s"))
+    more = (*two.samples, *collect([Sample(0, "host", "disk_sda_written", 1.0, "KB/s")]))
     assert written(replace(two, samples=more)) is None
     assert written(unread(measured(data_disk="nvme0n1"))) is None
     assert written(replace(two, samples=())) is None
@@ -275,7 +278,8 @@ def test_without_its_disk_and_its_server_it_is_not_known() -> None:
 
 def test_nothing_written_wears_no_card() -> None:
     found = measured(data_disk="mmcblk0")
-    still = replace(found, samples=tuple(replace(s, value=0.0) for s in found.samples))
+    zeros = [replace(s, value=0.0) for s in samples_of(found.samples)]
+    still = replace(found, samples=collect(zeros))
     assert rules.card_years(PI, written(still)) is None
 
 

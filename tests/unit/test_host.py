@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import ServerError
 from pgpaces.observe import host, procfs, remote
-from pgpaces.observe.host import HostSample, HostSensor, Local, Polled, Probe, samples
+from pgpaces.observe.host import HostSample, HostSensor, Local, Polled, Probe
 from pgpaces.observe.procfs import CgroupMount, Item, changes
-from pgpaces.result import Sample
+from pgpaces.series import Sample
+from tests.unit.sensors import collect, so_far
 from tests.unit.trials import series
 
 # A Raspberry Pi 4 with a quota on the server's group, as its files look.
@@ -241,6 +242,29 @@ def test_a_look_belongs_to_the_second_that_it_ends() -> None:
     assert {(s.source, s.name, s.unit) for s in found} == {("host", "run_queue", "threads")}
 
 
+class Known:
+    """A source of samples that are known before."""
+
+    def __init__(self, looks: list[HostSample]) -> None:
+        self.notes: dict[str, None] = {}
+        self._looks = looks
+
+    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        return iter(self._looks)
+
+    def clock_lag_s(self) -> float:
+        return 0.0
+
+    def close(self) -> None: ...
+
+
+def samples(looks: list[HostSample], start_s: float) -> list[Sample]:
+    sensor = HostSensor(Known(looks))
+    sensor.begin(start_s)
+    assert sensor.close()
+    return sensor.drain()
+
+
 @given(st.floats(-0.5, 0.5), st.lists(st.floats(-0.2, 0.2), min_size=2, max_size=50))
 def test_full_seconds_of_another_machine_make_no_gap_and_nothing_double(
     away: float, jitter: list[float]
@@ -273,14 +297,14 @@ def test_a_look_that_fails_is_a_gap_and_a_note(monkeypatch: pytest.MonkeyPatch) 
     sensor.begin(time.monotonic())
     assert faked.asked.wait(30)
     assert sensor.close()
-    assert [s.value for s in sensor.samples()][:2] == [1.0, 3.0]
+    assert [s.value for s in sensor.drain()][:2] == [1.0, 3.0]
     assert "host: the server was silent: gone" in sensor.notes()
 
 
 def test_a_sensor_that_never_began_is_closed_at_once() -> None:
     sensor = HostSensor(host.here([]))
     assert sensor.close()
-    assert sensor.samples() == ()
+    assert sensor.drain() == []
 
 
 # --- this machine ---------------------------------------------------------------------------
@@ -394,8 +418,8 @@ def printing(ahead_s: float, boot_s: float) -> str:
 
 
 def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
-    sensor = run_command(printing(3600.0, 5e6), lambda s: len(s.samples()) == 3)
-    found = sensor.samples()
+    sensor = run_command(printing(3600.0, 5e6), lambda s: len(so_far(s)) == 3)
+    found = so_far(sensor)
     assert [s.value for s in found] == [0, 1, 2]
     # The last of its lines was the quickest to arrive.
     assert [s.second - found[-1].second for s in found] == [-2, -1, 0]
@@ -406,7 +430,7 @@ def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
 
 
 def test_a_command_ends_with_us() -> None:
-    sensor = run_command(printing(0.0, 1.0), lambda s: len(s.samples()) == 3)
+    sensor = run_command(printing(0.0, 1.0), lambda s: len(so_far(s)) == 3)
     assert isinstance(sensor.source, remote.RemoteCommand)
     child = sensor.source._child
     assert child is not None
@@ -419,7 +443,7 @@ def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:
         lambda s: any("exit code 255" in note for note in s.notes()),
     )
     assert "host: the observe command printed: ssh: no route to host" in sensor.notes()
-    assert sensor.samples() == ()
+    assert sensor.drain() == []
 
 
 def test_a_clock_that_is_nearly_ours_is_not_spoken_of() -> None:
@@ -496,7 +520,7 @@ def test_of_a_machine_the_telling_tracks_come_first_and_the_others_stay_in_the_s
     names = ("run_queue", "network_in", "disk_sda_reads", "disk_sda_busy", "cpu_user", "cpu_busy")
     seen = [Sample(0, "host", name, 1 / 3, "%") for name in names]
     seen += [Sample(0, "workers", "planned", 2.0), Sample(0, "checkpoints", "checkpoints", 1.0)]
-    given = series([[1.0]], samples=tuple(seen))
+    given = series([[1.0]], samples=collect(seen))
     accumulator = Accumulator.of(given.intervals)
     tracks = digest(given, summarize(given, accumulator), accumulator).tracks
     assert [track.name for track in tracks] == [

@@ -25,8 +25,10 @@ from pgpaces.questions.sweep.page import gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.record import Interval, Tally
 from pgpaces.report import render
-from pgpaces.result import Counts, Finding, Sample, Trial
+from pgpaces.result import Counts, Finding, Trial
+from pgpaces.series import Sample
 from tests.unit.experiments import WORKERS, design, experiment, made
+from tests.unit.sensors import collect
 from tests.unit.test_report_forms import ABOUT
 from tests.unit.trials import SECOND_NS, times, trial
 
@@ -429,7 +431,7 @@ LOST = replace(interval(10, Tally(9, 0, due=600, unfinished=600)), in_flight_ns=
 def test_a_server_that_answers_nobody_is_an_outage(
     intervals: list[Interval], samples: tuple[Sample, ...], severity: str, said: str
 ) -> None:
-    run = of(*intervals, samples=samples)
+    run = of(*intervals, samples=collect(samples))
     told = found(run, "silence")
     assert [finding.severity for finding in told] == ([severity] if severity else [])
     assert all(said in finding.text for finding in told)
@@ -477,7 +479,7 @@ def test_whether_a_standby_answers_is_not_asked_of_its_primary(node: str, severi
     more = tuple(Sample(n, "standby1/sessions", "connected", 5.0) for n in range(9))
     run = of(
         *GOOD, LOST, *silent(11, 25),
-        samples=(*alive(*range(25)), *more), plan=PLAN | {"lanes": components},
+        samples=collect([*alive(*range(25)), *more]), plan=PLAN | {"lanes": components},
     )  # fmt: skip
     assert [finding.severity for finding in found(run, "silence")] == [severity]
 

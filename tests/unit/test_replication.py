@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.replication import findings
+from pgpaces.answers.replication import findings as of_series
 from pgpaces.observe.replication import named, replay_lags, rows, samples
-from pgpaces.result import Sample
+from pgpaces.result import Finding
+from pgpaces.series import Sample
+from tests.unit.sensors import collect
 
 MB = 1_000_000
+
+
+def findings(found: Iterable[Sample], seconds: Iterable[int]) -> list[Finding]:
+    return of_series(collect(found), seconds)
 
 
 def standby(name: str = "standby1", **values: Any) -> dict[str, Any]:

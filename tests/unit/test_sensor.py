@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.answers.cache import Blocks, finding, warmed
-from pgpaces.observe.counters import PARTS, Counter, CounterReading, blocks, samples
+from pgpaces.observe.counters import PARTS, Counter, CounterReading, Differences
 from pgpaces.observe.server import Sensor
+from pgpaces.series import Sample
 
 HIT, READ = PARTS[0].counters[:2]
 DEADLOCKS = Counter("database", "deadlocks", "deadlocks")
@@ -24,8 +25,20 @@ def readings(*found: tuple[float, int | None], counter: Counter = READ) -> list[
     return [CounterReading(START + at, {counter: value}) for at, value in found]
 
 
+def samples(found: list[CounterReading]) -> list[Sample]:
+    counts = Differences(START)
+    return [sample for reading in found for sample in counts.add(reading)]
+
+
+def blocks(found: list[CounterReading]) -> list[Blocks]:
+    counts = Differences(START)
+    for reading in found:
+        list(counts.add(reading))
+    return counts.blocks()
+
+
 def values(found: list[CounterReading]) -> dict[int, float]:
-    return {s.second: s.value for s in samples(found, START) if s.name != "cache_hit_ratio"}
+    return {s.second: s.value for s in samples(found) if s.name != "cache_hit_ratio"}
 
 
 def test_a_difference_belongs_to_the_second_that_it_ends() -> None:
@@ -61,7 +74,7 @@ def test_of_two_readings_in_one_second_the_first_counts() -> None:
 def test_the_hit_ratio_is_of_the_blocks_of_its_second() -> None:
     found = [CounterReading(START + n, {HIT: 90 * n, READ: 10 * n}) for n in range(3)]
     found.append(CounterReading(START + 3, {HIT: 180, READ: 20}))
-    ratios = {s.second: s.value for s in samples(found, START) if s.name == "cache_hit_ratio"}
+    ratios = {s.second: s.value for s in samples(found) if s.name == "cache_hit_ratio"}
     assert ratios == {0: 90.0, 1: 90.0}, "where no block was asked for there is no ratio"
 
 
@@ -71,7 +84,7 @@ def test_no_block_is_lost_or_counted_twice(steps: list[tuple[float, int]]) -> No
     for step, more in steps:
         at_s, total = at_s + step, total + more
         found.append(CounterReading(START + at_s, {HIT: total, READ: 0}))
-    seen = blocks(found, START)
+    seen = blocks(found)
     assert len({b.second for b in seen}) == len(seen)
     last = max((b.second for b in seen), default=0) + 1.5
     assert sum(b.hit for b in seen) == max(
@@ -134,8 +147,8 @@ def test_a_server_that_dies_is_a_note_and_no_error() -> None:
     sensor.begin(time.monotonic())
     assert faked.asked.wait(30)
     assert sensor.close()
-    assert sensor.samples() == ()
-    assert sensor.findings() == []
+    assert sensor.drain() == []
+    assert sensor.findings(()) == []
     assert sensor.notes() == [
         "sensor: no wal: hidden", "sensor: the server was silent: the server is gone",
     ]  # fmt: skip

@@ -16,8 +16,10 @@ from pgpaces.questions.sweep import closeups
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
-from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, Sample, WaitEvent, Waits
+from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, WaitEvent, Waits
+from pgpaces.series import Sample
 from tests.unit import experiments, trials
+from tests.unit.sensors import collect
 
 WAITS = Waits(
     100,
@@ -92,7 +94,7 @@ def seen(name: str, values: Sequence[float], source: str = "waits") -> list[Samp
 
 
 def digested(samples: list[Sample]) -> Digest:
-    trial = replace(trials.series([[1.0, 2.0]] * 20), samples=tuple(samples))
+    trial = replace(trials.series([[1.0, 2.0]] * 20), samples=collect(samples))
     accumulator = Accumulator.of(trial.intervals)
     return digest(trial, summarize(trial, accumulator), accumulator)
 

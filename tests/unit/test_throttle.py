@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers.throttle import Pace, change, duration, findings, pace
-from pgpaces.result import Finding, Sample
+from pgpaces.answers.throttle import Pace, change, duration, pace
+from pgpaces.answers.throttle import findings as of_series
+from pgpaces.result import Finding
+from pgpaces.series import Sample
+from tests.unit.sensors import collect
 from tests.unit.trials import series
 
 Numbers = Any
@@ -20,6 +23,10 @@ Chance = np.random.Generator
 
 def chance(seed: int) -> Chance:
     return np.random.default_rng(seed)
+
+
+def findings(found: Iterable[Sample], pace: Pace) -> list[Finding]:
+    return of_series(collect(found), pace)
 
 
 def samples(**tracks: Iterable[float]) -> list[Sample]:

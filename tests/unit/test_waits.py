@@ -87,18 +87,21 @@ def test_a_second_is_the_mean_of_its_looks_with_zeros_where_nobody_was() -> None
     for tenth in range(10):
         tally.add(tenth, {CPU: 2} if tenth % 2 else {})
     tally.add(10, {OTHER: 3})
-    found = {(s.second, s.name): s.value for s in tally.samples()}
+    drained = tally.drain()
+    assert {s.second for s in drained} == {0}, "the other second still lasts"
+    drained += tally.drain(ended=True)
+    found = {(s.second, s.name): s.value for s in drained}
     assert found == {
         (0, "CPU"): 1.0, (0, "others IO:DataFileRead"): 0.0,
         (1, "CPU"): 0.0, (1, "others IO:DataFileRead"): 3.0,
     }  # fmt: skip
-    assert {(s.source, s.unit) for s in tally.samples()} == {("waits", "sessions")}
+    assert {(s.source, s.unit) for s in drained} == {("waits", "sessions")}
 
 
 def test_of_many_events_the_rest_is_one_sample() -> None:
     tally = WaitTally()
     tally.add(0, {("load", "LWLock", f"e{n}"): n + 1 for n in range(waits.SAMPLED_MAX + 2)})
-    found = {s.name: s.value for s in tally.samples()}
+    found = {s.name: s.value for s in tally.drain(ended=True)}
     assert len(found) == waits.SAMPLED_MAX + 1
     assert found["other"] == 1 + 2
 

@@ -18,6 +18,7 @@ from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
 from pgpaces.questions.why import section as reported
 from pgpaces.record import StatementTally
+from tests.unit.sensors import collect, samples_of
 from tests.unit.trials import known, like
 
 from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
@@ -140,9 +141,9 @@ def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
     trial, summary = replace(STORIES["quota"], hung=frozenset(range(85, 95)), bad_ms=2500.0).told()
     late = [
         replace(s, second=s.second + 1) if s.name == "cgroup_throttled_share" else s
-        for s in trial.samples
+        for s in samples_of(trial.samples)
     ]
-    found = attribute([(replace(trial, samples=tuple(late)), summary)])
+    found = attribute([(replace(trial, samples=collect(late)), summary)])
     assert "freeze" not in [card.key for card in found.causes]
     assert found.cause is not None
     assert found.cause.key == "quota"
@@ -259,13 +260,13 @@ def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
         usual={("load", "IO", "WalSync"): 1},
     )  # fmt: skip
     trial, summary = story.told()
-    sample = trial.samples[0]
+    sample = samples_of(trial.samples)[0]
     more = tuple(
         replace(sample, second=second, source="checkpoints", name="written", value=value)
         for second in range(SECONDS)
         for value in [400.0 if 8 <= second <= 11 else 0.0]
     )
-    found = attribute([(replace(trial, samples=trial.samples + more), summary)])
+    found = attribute([(replace(trial, samples=(*trial.samples, *collect(more))), summary)])
     assert found.cause is not None
     assert found.cause.key == "checkpoint"
 
@@ -489,14 +490,14 @@ def test_clean_trials_are_hardly_ever_blamed_on_anything() -> None:
             usual=mix,
         )
         trial, summary = story.told()
-        kept = tuple(s for s in trial.samples if s.source != "io")
+        kept = [s for s in samples_of(trial.samples) if s.source != "io"]
         more = tuple(
             replace(kept[0], second=second, source=source, name=name, value=value)
             for (source, name), value in rare.items()
             for second in range(SECONDS)
             if draw.random() < 0.2
         )
-        found = attribute([(replace(trial, samples=kept + more), summary)])
+        found = attribute([(replace(trial, samples=collect([*kept, *more])), summary)])
         named += found.outcome == "cause"
     assert named <= 5
 

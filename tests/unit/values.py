@@ -24,12 +24,13 @@ from pgpaces.result import (
     Moved,
     Observed,
     Place,
-    Sample,
     Trial,
     WaitEvent,
     Waits,
 )
+from pgpaces.series import Sample
 from pgpaces.times import Times
+from tests.unit.sensors import collect
 from tests.unit.trials import times
 
 NAME = st.text(max_size=12)  # NUL too
@@ -138,7 +139,7 @@ TRIAL = st.builds(
         lambda found: tuple(sorted(found, key=lambda i: i.second))
     ),
     samples=st.lists(SAMPLE, max_size=3, unique_by=lambda s: (s.second, s.source, s.name)).map(
-        tuple
+        collect
     ),
     observed=st.lists(OBSERVED, max_size=2, unique_by=lambda o: o.node).map(
         lambda found: tuple(sorted(found, key=lambda o: o.node))

@@ -7,6 +7,7 @@ to be cut afterwards. Knows no statistics.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ _INTERVAL = ("ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered")
 # exact to 4 s in ten minutes, less than a step of MSER-5, and always to a hundredth of the trial.
 _BLOCK_S = 1
 _BLOCKS_MAX = 200
-# Distributions of a block that are kept apart before they are merged.
+# Distributions of a block that are kept apart before they are merged; none of earlier blocks.
 _LOOSE_MAX = 16
 
 
@@ -72,10 +73,15 @@ class _Blocks:
 
     def add(self, block: int, times: Times) -> None:
         if times.count:
+            if block not in self._parts and self._parts:
+                self._merge(next(reversed(self._parts)))
             parts = self._parts.setdefault(block, [])
             parts.append(times)
             if len(parts) >= _LOOSE_MAX:
-                parts[:] = [merge(parts)]
+                self._merge(block)
+
+    def _merge(self, block: int) -> None:
+        self._parts[block][:] = [merge(self._parts[block])]
 
     def fold(self) -> None:
         """Merges blocks by twos."""
@@ -176,7 +182,7 @@ class Accumulator:
         self._succeeded: dict[int, _Rows] = {}
         self._statements: dict[tuple[int, int], tuple[_Rows, _Blocks]] = {}
         self._dispatch = _Blocks()
-        self._cpu_ns: dict[int, array[int]] = {}
+        self._cpu_ns: list[_Rows] = []
         self._intervals = _Rows(_INTERVAL)
         self._block_s = _BLOCK_S
         self.messages: dict[str, str] = {}
@@ -217,7 +223,9 @@ class Accumulator:
         spent = (interval.in_flight_ns, answered)
         row = (interval.ended_ns, dispatch.count, dispatch.sum_ns, *spent)
         self._intervals.add(interval.second, row)
-        self._cpu_ns[interval.second] = array("q", interval.cpu_ns)
+        self._cpu_ns += [_Rows(("cpu_ns",)) for _ in interval.cpu_ns[len(self._cpu_ns) :]]
+        for rows, cpu_ns in zip(self._cpu_ns, interval.cpu_ns, strict=False):
+            rows.add(interval.second, (cpu_ns,))
         self._dispatch.add(0, dispatch)
         for statement in interval.statements:
             self._add_statement(interval.second, statement)
@@ -322,12 +330,14 @@ class Accumulator:
 
     def cpu_shares(self, seconds: float) -> list[float]:
         """Each thread's share of a CPU in the first `seconds`; after them threads mostly wait."""
-        within = {s: cpu for s, cpu in self._cpu_ns.items() if s < seconds}
-        ended, first = self._intervals.table()[:, 0], self._intervals.first
-        covered_ns = sum(int(ended[s - first]) - s * 1_000_000_000 for s in within)
-        threads = max(map(len, within.values()), default=0)
-        spent = [sum(cpu[t] for cpu in within.values() if t < len(cpu)) for t in range(threads)]
-        return [ns / covered_ns for ns in spent] if covered_ns > 0 else []
+        table, first = self._intervals.table(), self._intervals.first
+        ended_ns = table[: max(0, math.ceil(seconds) - first), _INTERVAL.index("ended_ns")]
+        at = ended_ns.nonzero()[0]
+        covered_ns = int((ended_ns[at] - (at + first) * 1_000_000_000).sum())
+        return [
+            int(rows.table()[: max(0, math.ceil(seconds) - rows.first)].sum()) / covered_ns
+            for rows in (self._cpu_ns if covered_ns > 0 else ())
+        ]
 
     def silences(self) -> list[tuple[float, float]]:
         """Start and end (s) of each time in which transactions were in flight and none ended.

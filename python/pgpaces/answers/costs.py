@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from statistics import fmean
 
@@ -14,7 +14,8 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.write_volume import NAME, SOURCE, by_server
 from pgpaces.costs import HOURS_A_MONTH, Costs, MonthlyCost, machines_of, total
 from pgpaces.design import HERE
-from pgpaces.result import Counts, Estimate, Sample, Trial
+from pgpaces.result import Counts, Estimate, Trial
+from pgpaces.series import Series
 
 _DAY_S = 86_400
 _DAYS_A_YEAR = 365
@@ -137,17 +138,16 @@ def users_of(trial: Trial, *, clients: bool = False) -> int | None:
 Means = dict[tuple[str, str], float]
 
 
-def means_of_samples(samples: Iterable[Sample], start: int, end: float) -> Means:
+def means_of_samples(series: Sequence[Series], start: int, end: float) -> Means:
     """The mean of each sensor over the seconds from start to end, by source and name.
 
     For events, which have no unit, it is their number a second.
     """
-    sensors: dict[tuple[str, str], list[float]] = {}
-    samples = list(samples)
-    for sample in (*samples, *by_server(samples)):
-        if start <= sample.second < end:
-            sensors.setdefault((sample.source, sample.name), []).append(sample.value)
-    return {key: fmean(values) for key, values in sensors.items()}
+    means: Means = {}
+    for each in (*series, *by_server(series)):
+        if values := each.between(start, end):
+            means[each.source, each.name] = fmean(values)
+    return means
 
 
 def means_of_digest(digest: Digest) -> Means:

@@ -17,7 +17,8 @@ from pgpaces.answers.accumulator import Accumulator, own_scripts, together
 from pgpaces.answers.stats import quantile_rank
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.write_volume import by_server
-from pgpaces.result import Counts, Sample, Trial
+from pgpaces.result import Counts, Trial
+from pgpaces.series import Series
 from pgpaces.times import Times, merge, values_at_ranks
 
 VERSION = 5
@@ -153,23 +154,31 @@ def _curve(times: Times, due: int) -> tuple[tuple[float, float | None], ...]:
     return tuple(zip(SHARES, _quantiles(times, SHARES, due), strict=True))
 
 
-def _tracks(samples: Iterable[Sample], series: tuple[Bucket, ...]) -> Iterable[Track]:
+def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Track]:
     """Each sensor's values, as means over the buckets of the series."""
     if not series:
         return
     length = series[0].seconds
-    tracks: dict[tuple[str, str, str], list[list[float]]] = {}
-    for sample in _few_waits(list(samples)):
-        if 0 <= sample.second < length * len(series):
-            key = (sample.source, sample.name, sample.unit)
-            values = tracks.setdefault(key, [[] for _ in series])
-            values[sample.second // length].append(sample.value)
-    for key in sorted(tracks, key=_rank):
-        if _kind(key[0]) in _WIDE and _rank(key) == len(_FIRST):
+    shown = [one for one in _few_waits(list(every)) if one.track(length * len(series))]
+    shown.sort(key=_first)
+    for one in sorted(shown, key=_rank):
+        if _kind(one.source) in _WIDE and _rank(one) == len(_FIRST):
             continue
-        parts = tracks[key]
+        parts: list[list[float]] = [[] for _ in series]
+        for second, value in one.pairs:
+            if 0 <= second < length * len(series):
+                parts[second // length].append(value)
         means = tuple(float(f"{sum(part) / len(part):.5g}") if part else None for part in parts)
-        yield Track(*key, means)
+        yield Track(one.source, one.name, one.unit, means)
+
+
+def _first(series: Series) -> tuple[bool, int]:
+    """The order in which tracks of one rank are shown: by their first second of the measured part.
+
+    Sums of other wait events follow all others.
+    """
+    is_rest = _kind(series.source) == waits.SOURCE and series.name == waits.OTHER
+    return is_rest, min(second for second in series.seconds if second >= 0)
 
 
 def _kind(source: str) -> str:
@@ -177,32 +186,32 @@ def _kind(source: str) -> str:
     return source.rpartition("/")[2]
 
 
-def _few_waits(samples: Sequence[Sample]) -> Iterator[Sample]:
-    """The samples, with the WAITS_MAX most frequent wait events of each server and their rest."""
-    sums: dict[tuple[str, str], float] = defaultdict(float)
-    for sample in samples:
-        if _kind(sample.source) == waits.SOURCE and sample.second >= 0:
-            sums[sample.source, sample.name] += sample.value
-    frequent: set[tuple[str, str]] = set()
-    for source in {source for source, _ in sums}:
-        own = [pair for pair in sums if pair[0] == source and pair[1] != waits.OTHER]
-        own.sort(key=lambda pair: -sums[pair])
-        frequent |= {pair for pair in own[:WAITS_MAX] if sums[pair]}
-    rest: dict[tuple[int, str], float] = defaultdict(float)
-    for sample in samples:
-        if _kind(sample.source) != waits.SOURCE or (sample.source, sample.name) in frequent:
-            yield sample
+def _few_waits(every: Sequence[Series]) -> Iterator[Series]:
+    """The series, with the WAITS_MAX most frequent wait events of each server and their rest."""
+    events: dict[str, list[tuple[float, Series]]] = defaultdict(list)
+    for one in every:
+        if _kind(one.source) != waits.SOURCE:
+            yield one
         else:
-            rest[sample.second, sample.source] += sample.value
-    used = {source for (_, source), value in rest.items() if value}
-    for (second, source), value in rest.items():
-        if source in used:
-            yield Sample(second, source, waits.OTHER, value, "sessions")
+            events[one.source].append((sum(one.track().values()), one))
+    for source, own in events.items():
+        ranked = sorted(own, key=lambda pair: (pair[1].name == waits.OTHER, -pair[0]))
+        frequent = [pair for pair in ranked[:WAITS_MAX] if pair[0] and pair[1].name != waits.OTHER]
+        yield from (one for _, one in frequent)
+        rest: dict[int, float] = defaultdict(float)
+        for _, one in ranked[len(frequent) :]:
+            for second, value in one.pairs:
+                rest[second] += value
+        if any(rest.values()):
+            other = Series(source, waits.OTHER, "sessions")
+            for second, value in rest.items():
+                other.add(second, value)
+            yield other
 
 
-def _rank(track: tuple[str, str, str]) -> int:
+def _rank(series: Series) -> int:
     """The place of a track among those shown; tracks that are not in _FIRST keep their order."""
-    source, name, _ = track
+    source, name = series.source, series.name
     for place, (of, start, *end) in enumerate(_FIRST):
         if _kind(source) == of and name.startswith(start) and name.endswith("".join(end)):
             return place

@@ -140,7 +140,8 @@ def _times(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
     spans = accumulator.silences()
     standbys = {component.node for component in trial.plan.own} - {*_NO_STANDBYS}
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
-    alive = {s.second for s in trial.samples if s.source in sources and s.name == _ALIVE}
+    every = (s.seconds for s in trial.samples if s.source in sources and s.name == _ALIVE)
+    alive = {second for seconds in every for second in seconds}
     usual_s = max([accumulator.service_ns_max / 1e9, *(end - start for start, end in spans[:-1])])
 
     def silence(start: float, end: float) -> Silence:

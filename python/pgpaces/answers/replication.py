@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pgpaces.answers.throttle import moment
-from pgpaces.result import Finding, Sample
+from pgpaces.result import Finding
+from pgpaces.series import Series
 from pgpaces.units import size_text
 
 SOURCE = "replication"
@@ -18,12 +19,12 @@ _PARTS = 3
 Track = Mapping[int, float]
 
 
-def findings(samples: Iterable[Sample], sampled: Iterable[int]) -> list[Finding]:
-    """Findings about standbys by samples of their primary. sampled: seconds in which it was read.
+def findings(series: Iterable[Series], sampled: Iterable[int]) -> list[Finding]:
+    """Findings about standbys by series of their primary. sampled: seconds in which it was read.
 
     The lags of all of them come first.
     """
-    tracks, written = _tracks(samples)
+    tracks, written = _tracks(series)
     seconds = sorted({second for second in sampled if second >= 0})
     every = list(_lags(tracks))
     for name, track in tracks.items():
@@ -36,18 +37,16 @@ def findings(samples: Iterable[Sample], sampled: Iterable[int]) -> list[Finding]
     return every
 
 
-def _tracks(samples: Iterable[Sample]) -> tuple[dict[str, dict[int, float]], float]:
+def _tracks(series: Iterable[Series]) -> tuple[dict[str, dict[int, float]], float]:
     """Samples of replication by name, and the bytes of WAL written in that time."""
     tracks: dict[str, dict[int, float]] = {}
     written = 0.0
-    for sample in samples:
-        source = sample.source.rpartition("/")[2]
-        if sample.second < 0:
-            continue
+    for each in series:
+        source = each.source.rpartition("/")[2]
         if source == SOURCE:
-            tracks.setdefault(sample.name, {})[sample.second] = sample.value
-        elif (source, sample.name) == ("wal", "written"):
-            written += sample.value
+            tracks[each.name] = each.track()
+        elif (source, each.name) == ("wal", "written"):
+            written += sum(each.track().values())
     return tracks, written
 
 

@@ -18,7 +18,8 @@ from msgspec import Struct, field
 from pgpaces.answers.accumulator import Accumulator, own_scripts, together
 from pgpaces.answers.stats import inefficiency
 from pgpaces.answers.validity import changes
-from pgpaces.result import Finding, Sample, Severity, Trial
+from pgpaces.result import Finding, Severity, Trial
+from pgpaces.series import Series
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -193,13 +194,14 @@ class _Host(Struct, frozen=True):
         return {n.removeprefix(prefix): t for n, t in self.tracks.items() if n.startswith(prefix)}
 
 
-def findings(samples: Iterable[Sample], pace: Pace) -> list[Finding]:
+def findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
     """Findings about the machine: causes that slowed it down, then its activity."""
-    tracks: dict[str, dict[int, float]] = {}
     seconds = len(pace.succeeded)
-    for sample in samples:
-        if sample.source == SOURCE and 0 <= sample.second < max(1, seconds):
-            tracks.setdefault(sample.name, {})[sample.second] = sample.value
+    tracks = {
+        each.name: track
+        for each in series
+        if each.source == SOURCE and (track := each.track(max(1, seconds)))
+    }
     host = _Host(seconds, tracks)
     if not tracks:
         return []

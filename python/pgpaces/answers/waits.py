@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from pgpaces.result import Sample, WaitEvent, Waits
+from pgpaces.result import WaitEvent, Waits
+from pgpaces.series import Sample, Seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 SOURCE = "waits"
 CPU = "CPU"
 PER_SECOND = 10
-# Events with samples of their own; one more sample has the sum of the rest.
-SAMPLED_MAX = 12
+# Events with samples of their own, the first ones; one more sample has the sum of the rest.
+SAMPLED_MAX = 24
 OTHER = "other"
 _LOOKED = -1
 # The limit of what is unpacked: tenths of four days, with nine events in each of them.
@@ -44,7 +45,7 @@ class Tenth(Struct, frozen=True):
 
 
 class WaitTally:
-    """Counts samples as they arrive. It stores a count for each second, and the packed tenths."""
+    """Counts samples as they arrive. It keeps the counts of one second, and packed tenths."""
 
     def __init__(self) -> None:
         self._packer = zlib.compressobj(6)
@@ -53,7 +54,12 @@ class WaitTally:
         self._totals: list[int] = []
         self._last = 0
         self._every = self._looks = 0
-        self._seconds: dict[int, tuple[int, Counter[int]]] = {}
+        self._second, self._in_second = 0, 0
+        self._counts: Counter[int] = Counter()
+        self._names: dict[int, str] = {}
+        self._seen: dict[str, None] = {}
+        self._sampled = Seconds()
+        self._ended: list[Sample] = []
 
     def add(self, tenth: int, sessions: Mapping[Event, int]) -> None:
         """Adds the sample of a tenth, counted from the start of the measured part; in order.
@@ -72,9 +78,10 @@ class WaitTally:
         self._packed.append(self._packer.compress(triples.tobytes()))
         self._last, self._every = tenth, self._every + 1
         self._looks += tenth >= 0
-        looks, counts = self._seconds.get(tenth // PER_SECOND, (0, Counter()))
-        counts.update(by_place)
-        self._seconds[tenth // PER_SECOND] = looks + 1, counts
+        if tenth // PER_SECOND != self._second:
+            self._end_second()
+        self._second, self._in_second = tenth // PER_SECOND, self._in_second + 1
+        self._counts.update(by_place)
 
     def _place(self, event: Event) -> int:
         if event not in self._places:
@@ -92,16 +99,33 @@ class WaitTally:
         )
         return Waits(self._looks, events, b"".join(self._packed) + rest)
 
-    def samples(self) -> Iterator[Sample]:
-        """Mean sessions in each event, by second; 0 where a sample found none."""
-        ranked = sorted(self._places, key=lambda event: -self._totals[self._places[event]])
-        own = {self._places[event]: name(*event) for event in ranked[:SAMPLED_MAX]}
-        for second, (looks, counts) in sorted(self._seconds.items()):
-            for place, event in own.items():
-                yield _sample(second, event, counts[place] / looks)
-            if len(ranked) > SAMPLED_MAX:
-                rest = sum(count for place, count in counts.items() if place not in own)
-                yield _sample(second, OTHER, rest / looks)
+    def drain(self, *, ended: bool = False) -> list[Sample]:
+        """Mean sessions in each event, of the seconds that ended since the last call.
+
+        0 where a sample found none: those of earlier seconds follow when an event first appears.
+        ended: no more samples follow, so the last second has ended as well.
+        """
+        if ended:
+            self._end_second()
+        samples, self._ended = self._ended, []
+        return samples
+
+    def _end_second(self) -> None:
+        if not self._in_second:
+            return
+        events = list(self._places)
+        sums = Counter({name: 0 for name in self._seen})
+        for place, count in self._counts.most_common():
+            if place not in self._names and len(self._names) < SAMPLED_MAX:
+                self._names[place] = name(*events[place])
+            sums[self._names.get(place, OTHER)] += count
+        for event, count in sums.items():
+            if event not in self._seen:
+                self._seen[event] = None
+                self._ended += [_sample(second, event, 0.0) for second in self._sampled]
+            self._ended.append(_sample(self._second, event, count / self._in_second))
+        self._sampled.add(self._second)
+        self._in_second, self._counts = 0, Counter()
 
 
 def _sample(second: int, event: str, sessions: float) -> Sample:

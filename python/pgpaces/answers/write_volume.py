@@ -6,10 +6,9 @@ programs together.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from pgpaces.result import Sample
+from pgpaces.series import Series
 
 SOURCE, NAME = "server", "written"
 # PostgreSQL's default, for data and WAL.
@@ -29,27 +28,28 @@ _BLOCKS = {
 _READ = ("wal", "database", "sessions")
 
 
-def by_server(samples: Iterable[Sample]) -> Iterator[Sample]:
+def by_server(series: Iterable[Series]) -> tuple[Series, ...]:
     """Bytes per second that the primary wrote, for each second in which it was sampled.
 
-    A counter that never changed has no samples, so a missing counter counts as 0.
+    None if it was not sampled. A counter that never changed has no samples, so a missing one counts
+    as 0.
 
     WAL + 8 KiB x writes of WAL + temporary files + blocks of data files; blocks by pg_stat_io where
     it has samples (16 and later), else by the counters of checkpointer, background writer and
     backends.
     """
-    seconds: dict[int, dict[tuple[str, str], float]] = defaultdict(dict)
-    for sample in samples:
-        seconds[sample.second][sample.source, sample.name] = sample.value
-    by_io = any(source == "io" for row in seconds.values() for source, _ in row)
+    series = tuple(series)
+    by_io = any(each.source == "io" for each in series)
     sizes = _ALWAYS if by_io else _ALWAYS | _BLOCKS
-    for second, row in sorted(seconds.items()):
-        if not any(source in _READ for source, _ in row):
-            continue
-        total = sum(value * sizes.get(key, 0) for key, value in row.items())
-        total += sum(
-            value
-            for (source, name), value in row.items()
-            if source == "io" and name.endswith("_written")
-        )
-        yield Sample(second, SOURCE, NAME, float(f"{total:.7g}"), "B/s")
+    read = {second for each in series if each.source in _READ for second in each.seconds}
+    totals = dict.fromkeys(sorted(read), 0.0)
+    for each in series:
+        of_io = each.source == "io" and each.name.endswith("_written")
+        if size := 1 if of_io else sizes.get((each.source, each.name)):
+            for second, value in each.pairs:
+                if second in totals:
+                    totals[second] += size * value
+    written = Series(SOURCE, NAME, "B/s")
+    for second, total in totals.items():
+        written.add(second, float(f"{total:.7g}"))
+    return (written,) if totals else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,7 +20,8 @@ from pgpaces.experiment.stops import Stoppable
 from pgpaces.generators import engine as generator
 from pgpaces.locality import is_local
 from pgpaces.observe import host, plans, postgres, remote, server
-from pgpaces.result import Explained, Finding, Observed, Sample
+from pgpaces.result import Explained, Finding, Observed
+from pgpaces.series import Sample, Series
 
 if TYPE_CHECKING:
     from pgpaces.experiment.bulk import Counters
@@ -31,7 +32,7 @@ _EXPLAINED_MAX = 2**20
 
 @contextlib.contextmanager
 def monitoring(cell: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
-    """The monitors, active within this context; they keep their samples."""
+    """The monitors, active within this context."""
     connection, factor = cell.primary(), cell.request.trial.kill_switch
     keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
@@ -90,22 +91,30 @@ class _Sensors(Struct, frozen=True):
         """All of them."""
         return (*self.machines.values(), *self.servers.values())
 
-    def samples(self) -> tuple[Sample, ...]:
-        """The samples of all sensors, by second."""
-        samples = [sample for sensor in self.servers.values() for sample in sensor.samples()]
+    def drain(self) -> list[Sample]:
+        """The samples of all sensors since the last call."""
+        samples = [sample for sensor in self.servers.values() for sample in sensor.drain()]
         for node, machine in self.machines.items():
             prefix = f"{node}/" if node else ""
-            samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.samples()]
-        return tuple(sorted(samples, key=lambda sample: sample.second))
+            samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.drain()]
+        return samples
 
-    def findings(self, pace: throttle.Pace) -> list[Finding]:
-        """The findings of all sensors. pace: of the load in the same seconds."""
+    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
+        """The findings of all sensors. series: their samples. pace: of the load."""
         findings = []
-        for node, machine in self.machines.items():
+        for node in self.machines:
             prefix = f"the machine of {node}: " if node else ""
-            for finding in throttle.findings(machine.samples(), pace):
+            for finding in throttle.findings(_of_node(series, node), pace):
                 findings.append(replace(finding, text=f"{prefix}{finding.text}"))
-        return [*findings, *(f for sensor in self.servers.values() for f in sensor.findings())]
+        for node, sensor in self.servers.items():
+            findings += sensor.findings(_of_node(series, node))
+        return findings
+
+
+def _of_node(series: Iterable[Series], node: str) -> list[Series]:
+    """The series of a node, with their sources as on a single one."""
+    parts = [(each.source.rpartition("/"), each) for each in series]
+    return [replace(each, source=source) for (of, _, source), each in parts if of == node]
 
 
 class _KillSwitch:
@@ -240,18 +249,18 @@ class Monitors:
             say(f"plans{where}: {error.message}")
             return []
 
-    def samples(self) -> tuple[Sample, ...]:
-        """The samples of the sensors."""
-        return self._sensors.samples() if self._sensors else ()
+    def drain(self) -> list[Sample]:
+        """The samples of the sensors since the last call."""
+        return self._sensors.drain() if self._sensors else []
 
     def observed(self) -> tuple[Observed, ...]:
         """Other observations of each server."""
         servers = self._sensors.servers.values() if self._sensors else ()
         return tuple(sensor.observed() for sensor in servers)
 
-    def findings(self, pace: throttle.Pace) -> list[Finding]:
-        """The findings of all monitors. pace: of the load in the same seconds."""
-        findings = self._sensors.findings(pace) if self._sensors else []
+    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
+        """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
+        findings = self._sensors.findings(series, pace) if self._sensors else []
         return [*findings, *self._counters.findings(), *self._silence()]
 
     def notes(self) -> list[str]:

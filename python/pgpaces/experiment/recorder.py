@@ -5,8 +5,10 @@ Knows the store and the answers, and nothing of servers and loads.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,15 +20,16 @@ from pgpaces.errors import StoreError
 from pgpaces.experiment.site import Say
 from pgpaces.record import Interval
 from pgpaces.result import Estimate, Trial
+from pgpaces.series import Collection, Sample, Series
 from pgpaces.store.store import Store
 
 
 class Recorder:
-    """Stores intervals as they come, and adds them to the accumulator; then drops them.
+    """Stores intervals and samples as they come, adds intervals to the accumulator, and drops them.
 
-    Intervals that the store refuses stay in memory and are written later. error: the first error
-    of the store. delayed: the number of seconds that it refused at first. notes: without
-    repetitions. first_error: the first error of a client.
+    What the store refuses stays in memory and is written later. error: the first error of the
+    store. delayed: the number of seconds that it refused at first. notes: without repetitions.
+    first_error: the first error of a client. unread: stored samples could not be read back.
     """
 
     def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
@@ -36,22 +39,22 @@ class Recorder:
         self.first_error = ""
         self.error: StoreError | None = None
         self.delayed = 0
-        self._waiting: deque[Interval] = deque()
-        self._failing = False
+        self._waiting: deque[tuple[Interval | None, Sequence[Sample]]] = deque()
+        self._unstored = Collection()
+        self._failing = self._sampled = self.unread = False
 
     def begin(self) -> None:
         """Stores that the trial starts. Raises StoreError: nothing is lost yet."""
         if self._store:
             self._store.begin(self.trial)
 
-    def add(self, interval: Interval) -> None:
-        """Adds a second, without the lines that were printed immediately."""
+    def add(self, interval: Interval, samples: Sequence[Sample] = ()) -> None:
+        """Adds a second, without the lines that were printed immediately, and new samples."""
         errors = (text for level, text in interval.lines if level == "error")
         self.first_error = self.first_error or next(errors, "")
         self.notes.update(dict.fromkeys(interval.notes))
         self.accumulator.add(interval)
-        if self._store:
-            self._waiting.append(replace(interval, lines=()))
+        self._keep(replace(interval, lines=()), samples)
         try:
             self._flush()
         except StoreError as error:
@@ -65,16 +68,37 @@ class Recorder:
                 self._say("the store takes results again")
             self._failing = False
 
+    def series(self, last: Sequence[Sample]) -> tuple[Series, ...]:
+        """All samples: read from the store, and those that it refused. last: the last ones."""
+        self._keep(None, last)
+        with contextlib.suppress(StoreError):
+            self._flush()
+        collection = self._unstored
+        if self._store and self._sampled:
+            try:
+                collection = self._store.series(self.trial.id)
+            except StoreError:
+                self.unread = True
+        for _, samples in self._waiting:
+            collection.add(samples)
+        return collection.series()
+
+    def _keep(self, interval: Interval | None, samples: Sequence[Sample]) -> None:
+        self._sampled = self._sampled or bool(samples)
+        if self._store:
+            self._waiting.append((interval, samples))
+        else:
+            self._unstored.add(samples)
+
     def _flush(self) -> None:
         while self._store and self._waiting:
-            self._store.add(self.trial.id, self._waiting[0])
+            self._store.add(self.trial.id, *self._waiting[0])
             self._waiting.popleft()
 
     def finish(self, trial: Trial, result: Digest) -> None:
         """Stores the end of the trial, and its digest. Raises StoreError; may be repeated."""
         self._flush()
         if self._store:
-            self._store.add_samples(trial.id, trial.samples)
             self._store.add_observed(trial.id, trial.observed)
             self._store.finish(trial, brief(result.summary), result)
 

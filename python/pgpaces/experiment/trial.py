@@ -139,7 +139,7 @@ def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
     if state == "finished" and cell.request.observe and answers:
         monitors.explain()
     measured_ns = _measured_ns(load.end_ns, accumulator.ended_ns)
-    stored = _stored(recorder, store, before)
+    series = recorder.series(monitors.drain())
     trial = replace(
         trial,
         state=state,
@@ -150,10 +150,10 @@ def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
         findings=(
             *trial.findings,
             *load.findings,
-            *monitors.findings(throttle.pace(accumulator, trial, measured_ns // 10**9)),
-            *stored,
+            *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
+            *_stored(recorder, store, before),
         ),
-        samples=monitors.samples(),
+        samples=series,
         explained=monitors.explained,
         observed=monitors.observed(),
     )
@@ -197,6 +197,9 @@ def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Fi
         written = max(0, store.size_bytes() - before) / 1024
         text = "the store lies on the disk that is measured; it grew by"
         yield Finding("store", "info", f"{text} {written:.0f} KiB in this run", written, "KiB")
+    if recorder.unread:
+        text = "the readings of monitors could not be read from it: no finding is based on them"
+        yield Finding("store", "warning", text)
     if recorder.delayed:
         text = f"for {recorder.delayed} s the store took nothing; it was kept in memory"
         yield Finding("store", "warning", text, recorder.delayed, "s")
@@ -212,7 +215,7 @@ def _follow(
     """Records every second of a load; returns the error that ended it early, if any."""
     try:
         for interval in load:
-            recorder.add(interval)
+            recorder.add(interval, monitors.drain())
             if recorder.error and on_store_error == "stop":
                 load.stop()
             listener.interval(interval)

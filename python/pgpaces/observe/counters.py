@@ -6,12 +6,14 @@ zero. Knows no connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
 from pgpaces.answers import cache
-from pgpaces.result import Moved, Sample
+from pgpaces.result import Moved
+from pgpaces.series import Sample, Seconds
 
 PERIOD_S = 1.0
 _LATEST = 1_000_000
@@ -256,24 +258,6 @@ def second_of(at_s: float, start_s: float) -> int:
     return round((at_s - start_s) / PERIOD_S) - 1
 
 
-def _pairs(
-    readings: Sequence[CounterReading], start_s: float
-) -> Iterator[tuple[int, CounterReading, CounterReading]]:
-    """Successive readings, with the second of the later one.
-
-    Of two in one second, the later is omitted.
-    """
-    before: CounterReading | None = None
-    last: int | None = None
-    for reading in readings:
-        second = second_of(reading.at_s, start_s)
-        if last is not None and second <= last:
-            continue
-        if before is not None:
-            yield second, before, reading
-        before, last = reading, second
-
-
 def _difference(counter: Counter, before: CounterReading, after: CounterReading) -> float | None:
     """None if one reading is missing or the counter was reset."""
     low, high = before.values.get(counter), after.values.get(counter)
@@ -282,57 +266,104 @@ def _difference(counter: Counter, before: CounterReading, after: CounterReading)
     return None if low is None or high is None or high < low else (high - low) * counter.scale
 
 
-def samples(readings: Sequence[CounterReading], start_s: float) -> tuple[Sample, ...]:
-    """Samples of each second. After a gap, a rate is the mean since the reading before it.
+class _Total(Struct):
+    """The increase of a counter. fell: it was reset, so the increase is unknown."""
 
-    A counter without changes has no samples: `moved` has its zero.
+    first: int | None = None
+    last: int | None = None
+    count: int = 0
+    fell: bool = False
+
+    def add(self, value: int) -> None:
+        """Adds a reading."""
+        self.first = value if self.first is None else self.first
+        self.fell = self.fell or (self.last is not None and value < self.last)
+        self.last, self.count = value, self.count + 1
+
+
+class Differences:
+    """Differences of successive readings. It keeps the last reading and sums, not the readings.
+
+    seconds: those of the readings. start_s: the beginning of second 0, by the monotonic clock.
     """
-    rows, changed = [], set()
-    for second, before, after in _pairs(readings, start_s):
-        seconds = after.at_s - before.at_s
-        for counter in after.values:
-            difference = _difference(counter, before, after)
-            if difference is None or counter.name == "blocks_hit":
-                continue
-            if difference:
-                changed.add((counter.source, counter.name))
-            value = difference / seconds if counter.unit.endswith("/s") else difference
-            rows.append(
-                Sample(second, counter.source, counter.name, float(f"{value:.7g}"), counter.unit)
-            )
-    rows = [sample for sample in rows if (sample.source, sample.name) in changed]
-    ratios = ((b.second, cache.ratio([b])) for b in blocks(readings, start_s))
-    rows += [Sample(s, "database", "cache_hit_ratio", r, "%") for s, r in ratios if r is not None]
-    return tuple(sorted(rows, key=lambda sample: sample.second))
 
+    def __init__(self, start_s: float) -> None:
+        self._start_s = start_s
+        self.seconds = Seconds()
+        self._second: int | None = None
+        self._before: CounterReading | None = None
+        self._changed: set[tuple[str, str]] = set()
+        self._zeros: dict[tuple[str, str], Seconds] = {}
+        self._blocks = array("q")
+        self._totals: dict[Counter, _Total] | None = None
 
-def moved(readings: Sequence[CounterReading], start_s: float) -> tuple[Moved, ...]:
-    """The increase of each counter since the last reading before second 0, else the first.
+    def add(self, reading: CounterReading) -> Iterator[Sample]:
+        """The samples of its second. After a gap, a rate is the mean since the reading before it.
 
-    Omits counters that were reset, whose increase is unknown.
-    """
-    if len(readings) < 2:
-        return ()
-    before = [r for r in readings if second_of(r.at_s, start_s) < 0]
-    first = before[-1] if before else readings[0]
-    since = [reading for reading in readings if reading.at_s >= first.at_s]
-    increases = []
-    for counter in first.values:
-        values = [value for r in since if (value := r.values.get(counter)) is not None]
-        if counter.gauge or len(values) < 2 or values != sorted(values):
-            continue
-        unit = counter.unit.removesuffix("/s").removesuffix("1")
-        increase = (values[-1] - values[0]) * counter.scale
-        increases.append(Moved(counter.source, counter.name, increase, unit))
-    return tuple(increases)
+        Of two readings in one second, the later only counts for `moved`. A counter without changes
+        has no samples, as `moved` has its zero; at its first change, earlier zeros are samples too.
+        """
+        second = second_of(reading.at_s, self._start_s)
+        self._sum(second, reading)
+        if self._second is not None and second <= self._second:
+            return
+        self.seconds.add(second)
+        before, self._before, self._second = self._before, reading, second
+        if before is None:
+            return
+        for counter in reading.values:
+            difference = _difference(counter, before, reading)
+            if difference is not None and counter.name != "blocks_hit":
+                seconds = reading.at_s - before.at_s if counter.unit.endswith("/s") else 1.0
+                yield from self._sample(second, counter, difference / seconds)
+        yield from self._ratio(second, before, reading)
 
+    def _sample(self, second: int, counter: Counter, value: float) -> Iterator[Sample]:
+        key = counter.source, counter.name
+        if not value and key not in self._changed:
+            self._zeros.setdefault(key, Seconds()).add(second)
+            return
+        self._changed.add(key)
+        for earlier in self._zeros.pop(key, ()):
+            yield Sample(earlier, *key, 0.0, counter.unit)
+        yield Sample(second, *key, float(f"{value:.7g}"), counter.unit)
 
-def blocks(readings: Sequence[CounterReading], start_s: float) -> list[cache.Blocks]:
-    """Blocks of each second with both counters."""
-    hit, read = PARTS[0].counters[:2]
-    rows = []
-    for second, before, after in _pairs(readings, start_s):
+    def _ratio(
+        self, second: int, before: CounterReading, after: CounterReading
+    ) -> Iterator[Sample]:
+        hit, read = PARTS[0].counters[:2]
         hits, reads = _difference(hit, before, after), _difference(read, before, after)
         if hits is not None and reads is not None:
-            rows.append(cache.Blocks(second, int(hits), int(reads)))
-    return rows
+            self._blocks.extend((second, int(hits), int(reads)))
+            ratio = cache.ratio([cache.Blocks(second, int(hits), int(reads))])
+            if ratio is not None:
+                yield Sample(second, "database", "cache_hit_ratio", ratio, "%")
+
+    def _sum(self, second: int, reading: CounterReading) -> None:
+        if second < 0 or self._totals is None:
+            self._totals = {each: _Total() for each in reading.values if not each.gauge}
+        for counter, total in self._totals.items():
+            if (value := reading.values.get(counter)) is not None:
+                total.add(value)
+
+    def moved(self) -> tuple[Moved, ...]:
+        """The increase of each counter since the last reading before second 0, else the first.
+
+        Omits counters that were reset, whose increase is unknown.
+        """
+        return tuple(
+            Moved(
+                counter.source,
+                counter.name,
+                (total.last - total.first) * counter.scale,
+                counter.unit.removesuffix("/s").removesuffix("1"),
+            )
+            for counter, total in (self._totals or {}).items()
+            if total.first is not None and total.last is not None
+            if total.count >= 2 and not total.fell
+        )
+
+    def blocks(self) -> list[cache.Blocks]:
+        """Blocks of each second with both counters."""
+        each = iter(self._blocks)
+        return [cache.Blocks(*numbers) for numbers in zip(each, each, each, strict=True)]

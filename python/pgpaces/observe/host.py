@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from pgpaces.errors import PgpacesError
 from pgpaces.observe import procfs
 from pgpaces.observe.procfs import Item
-from pgpaces.result import Sample
+from pgpaces.series import Sample
 
 PERIOD_S = 1.0
 SOURCE = "host"
@@ -257,6 +257,9 @@ class HostSensor(Struct):
     source: HostSource
     cost_s: float = 0.0
     _samples: list[HostSample] = field(default_factory=list)
+    _span_s: tuple[float, float] | None = None
+    _offset: float | None = None
+    _last: int | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
@@ -275,19 +278,38 @@ class HostSensor(Struct):
         for sample in self.source.observe(self._ended, self._start_s):
             with self._lock:
                 self._samples.append(sample)
+                first_s = self._span_s[0] if self._span_s else sample.at_s
+                self._span_s = first_s, sample.at_s
                 self.cost_s = time.thread_time()
 
-    def samples(self) -> tuple[Sample, ...]:
-        """The samples by second; those of the warm-up are below 0."""
+    def drain(self) -> list[Sample]:
+        """The samples since the last call, by second; those of the warm-up are below 0.
+
+        Each belongs to the second whose end is nearest. Samples at the full seconds of another
+        machine are all shifted by the offset of the first one, so that they do not alternate
+        between two seconds. Of two in one second, the later is omitted.
+        """
         with self._lock:
-            return samples(self._samples, self._start_s - self.source.clock_lag_s())
+            machine, self._samples = self._samples, []
+            start_s = self._start_s - self.source.clock_lag_s()
+        rows: list[Sample] = []
+        for each in machine:
+            at = (each.at_s - start_s) / PERIOD_S
+            self._offset = at - round(at) if self._offset is None else self._offset
+            second = round(at - self._offset) - 1
+            if self._last is None or second > self._last:
+                # No more digits than a sensor has.
+                pairs = ((item, float(f"{item.value:.5g}")) for item in each.items)
+                rows += [Sample(second, SOURCE, i.name, value, i.unit) for i, value in pairs]
+                self._last = second
+        return rows
 
     def notes(self) -> list[str]:
         """Notes for the trial: unreadable values, and the cost of sampling."""
         with self._lock:
             notes = list(self.source.notes)
-            if self._samples:
-                duration_s = self._samples[-1].at_s - self._samples[0].at_s + PERIOD_S
+            if self._span_s is not None:
+                duration_s = self._span_s[1] - self._span_s[0] + PERIOD_S
                 share = 100 * self.cost_s / duration_s
                 notes.append(f"host: looking at it took {share:.1f} % of one core here")
             return notes
@@ -310,27 +332,6 @@ def sensing(source: HostSource) -> Iterator[HostSensor]:
         yield sensor
     finally:
         sensor.close()
-
-
-def samples(machine: Sequence[HostSample], start_s: float) -> tuple[Sample, ...]:
-    """Samples of a machine by second: each belongs to the second whose end is nearest.
-
-    Samples at the full seconds of another machine are all shifted by the offset of the first one,
-    so that they do not alternate between two seconds. Of two in one second, the later is omitted.
-    """
-    rows: list[Sample] = []
-    offset: float | None = None
-    last: int | None = None
-    for each in machine:
-        at = (each.at_s - start_s) / PERIOD_S
-        offset = at - round(at) if offset is None else offset
-        second = round(at - offset) - 1
-        if last is None or second > last:
-            # No more digits than a sensor has.
-            pairs = ((item, float(f"{item.value:.5g}")) for item in each.items)
-            rows += [Sample(second, SOURCE, i.name, value, i.unit) for i, value in pairs]
-            last = second
-    return tuple(rows)
 
 
 class Local:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers.kill_switch import BASELINE, Before, KillSwitchSample, verdict
+from pgpaces.answers.kill_switch import BASELINE, WINDOW, Before, KillSwitchSample, verdict
 from pgpaces.errors import ServerError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Watch:
         self._take, self._factor, self._clock = take, factor, clock
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._samples: list[KillSwitchSample] = []
+        self._samples: deque[KillSwitchSample] = deque(maxlen=WINDOW)
         self._answered_at = clock()
         self._thread: threading.Thread | None = None
         self.blind = False
@@ -87,7 +88,7 @@ class Watch:
         """Why the load must stop; None if it may continue. Returns at once."""
         with self._lock:
             silent_s = self._clock() - self._answered_at - PERIOD_S
-            return verdict(self._factor, self.before, self._samples[-16:], silent_s)
+            return verdict(self._factor, self.before, tuple(self._samples), silent_s)
 
     def close(self) -> bool:
         """Stops sampling; false if the last query hangs."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pgpaces.answers import replication as rules
-from pgpaces.result import Sample
+from pgpaces.series import Sample
 
 SINCE = 100_000
 SOURCE, SLOTS = rules.SOURCE, rules.SLOTS

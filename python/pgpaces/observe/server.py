@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -31,7 +31,8 @@ from pgpaces.observe.session import MARK, SessionSnapshot
 from pgpaces.observe.snapshots import Snapshots
 from pgpaces.observe.thread import Thread, nothing
 from pgpaces.observe.waits import OfServer, Sampler
-from pgpaces.result import Finding, Observed, Sample
+from pgpaces.result import Finding, Observed
+from pgpaces.series import Sample, Series
 
 if TYPE_CHECKING:
     from pgpaces.observe.session import Session
@@ -40,6 +41,8 @@ _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', '
 _ROLES_SINCE = 100_000
 # A server is silent if two sessions have had no answer for this time.
 _SILENT_S = 1.0
+# Seconds whose position of the WAL waits for that of the other server.
+_POSITIONS_MAX = 30
 
 
 class CounterReader:
@@ -158,8 +161,12 @@ class Sensor:
         self._reader, self._others, self._node, self._primary = reader, others, node, primary
         self._waits = others.waits if others else None
         self._lock = threading.Lock()
-        self._readings: list[CounterReading] = []
         self._start_s = self._began_s = self._ended_s = time.monotonic()
+        self._counts = counters.Differences(self._start_s)
+        self._samples: list[Sample] = []
+        self._positions: dict[int, int] = {}
+        self._second: int | None = None
+        self._closed = False
         self._counting = Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)
         self._waiting = Thread("pgpaces-waits", self._sample, self._waits_period_s)
 
@@ -169,6 +176,7 @@ class Sensor:
         start_s: the beginning of the measured part, by time.monotonic().
         """
         self._start_s, self._began_s = start_s, time.monotonic()
+        self._counts = counters.Differences(start_s)
         if self._others is None:
             self._counting.begin(start_s, nothing, nothing)
         else:
@@ -180,7 +188,16 @@ class Sensor:
     def _read(self) -> None:
         reading = self._reader.read()
         with self._lock:
-            self._readings.append(reading)
+            later = second_of(reading.at_s, self._start_s) != self._second
+            self._second = second_of(reading.at_s, self._start_s)
+            self._samples += self._counts.add(reading)
+            if later:
+                self._samples += self._standbys(reading)
+            position = reading.values.get(counters.WAL_POSITION)
+            if position is not None:
+                self._positions.setdefault(self._second, position)
+                for old in list(self._positions)[:-_POSITIONS_MAX]:
+                    del self._positions[old]
 
     def _waits_period_s(self) -> float:
         return self._waits.period_s if self._waits else PERIOD_S
@@ -189,43 +206,38 @@ class Sensor:
         if self._waits is not None:
             self._waits.take(self._start_s, self._lock)
 
-    def samples(self) -> tuple[Sample, ...]:
-        """The samples by second; those of the warm-up are below 0."""
+    def drain(self) -> list[Sample]:
+        """The samples of the seconds that ended since the last call; the warm-up's are below 0."""
         with self._lock:
-            rows = [*counters.samples(self._readings, self._start_s), *self._standbys()]
-            rows += self._waits.samples() if self._waits else []
+            rows, self._samples = self._samples, []
+            rows += self._waits.drain(ended=self._closed) if self._waits else []
         if self._primary is not None:
-            rows += replication.replay_lags(self._primary.positions(), self.positions())
+            rows += self._primary.replay_lags(self)
         prefix = f"{self._node}/" if self._node else ""
-        rows = [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
-        return tuple(sorted(rows, key=lambda sample: sample.second))
+        return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
 
-    def _standbys(self) -> Iterator[Sample]:
-        seconds: set[int] = set()
-        for reading in self._readings:
-            second = second_of(reading.at_s, self._start_s)
-            if second not in seconds and len(reading.rows) == 3:
-                seconds.add(second)
-                parts = [replication.rows(text) for text in reading.rows]
-                yield from replication.samples(second, *parts)
+    def _standbys(self, reading: CounterReading) -> Iterator[Sample]:
+        if self._second is not None and len(reading.rows) == 3:
+            parts = [replication.rows(text) for text in reading.rows]
+            yield from replication.samples(self._second, *parts)
 
-    def positions(self) -> dict[int, int]:
-        """The WAL position at the end of each second: written, or replayed."""
-        positions: dict[int, int] = {}
+    def replay_lags(self, standby: Sensor) -> list[Sample]:
+        """The lags of a standby in seconds in which both were read, each second once."""
+        with self._lock, standby._lock:
+            lags = list(replication.replay_lags(self._positions, standby._positions))
+            for lag in lags:
+                del standby._positions[lag.second]
+            return lags
+
+    def findings(self, series: Iterable[Series]) -> list[Finding]:
+        """Findings about the server's cache before and during the load, and about standbys.
+
+        series: its samples.
+        """
         with self._lock:
-            for reading in self._readings:
-                value = reading.values.get(counters.WAL_POSITION)
-                if value is not None:
-                    positions.setdefault(second_of(reading.at_s, self._start_s), value)
-        return positions
-
-    def findings(self) -> list[Finding]:
-        """Findings about the server's cache before and during the load, and about standbys."""
-        with self._lock:
-            blocks = counters.blocks(self._readings, self._start_s)
-            seconds = [second_of(reading.at_s, self._start_s) for reading in self._readings]
+            blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
         findings = [each for each in (cache.warmed(blocks), cache.finding(blocks)) if each]
-        findings += replication.findings(self.samples(), seconds)
+        findings += replication.findings(series, seconds)
         if not self._node:
             return findings
         # Of a standby only warnings and errors; its figures are in the samples.
@@ -235,8 +247,7 @@ class Sensor:
     def observed(self) -> Observed:
         """All observations that are not samples."""
         with self._lock:
-            moved = counters.moved(self._readings, self._start_s)
-            observed = Observed(self._node, moved)
+            observed = Observed(self._node, self._counts.moved())
             if self._waits:
                 waits, blocked = self._waits.waits(), self._waits.blocked()
                 observed = replace(observed, waits=waits, blocked=blocked)
@@ -263,7 +274,7 @@ class Sensor:
     def cost(self) -> Cost | None:
         """The cost of sampling; None before it is closed, or without readings."""
         duration_s = self._ended_s - self._began_s
-        if not self._readings or duration_s <= 0:
+        if self._second is None or duration_s <= 0:
             return None
         sessions = self._others.sessions if self._others else ()
         times = [cpu_s for each in sessions if (cpu_s := each.cost.cpu_s) is not None]
@@ -282,6 +293,7 @@ class Sensor:
         self._waiting.stop()
         ended = self._counting.close()
         ended = self._waiting.close() and ended
+        self._closed = True
         self._ended_s = time.monotonic()
         for each in self._others.sessions if self._others else ():
             each.cost.read()

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from pgpaces.answers.waits import CPU, PER_SECOND, Event, WaitTally
 from pgpaces.observe.session import APPLICATIONS, MARK, SessionSnapshot
-from pgpaces.result import Blocked, Sample, Waits
+from pgpaces.result import Blocked, Waits
+from pgpaces.series import Sample
 
 PERIOD_S = 1 / PER_SECOND
 # A longer query would disturb the server: then sampling is half as frequent.
@@ -157,9 +158,9 @@ class Sampler:
         """The counts."""
         return self._tally.waits()
 
-    def samples(self) -> list[Sample]:
-        """The counts by second."""
-        return list(self._tally.samples())
+    def drain(self, *, ended: bool = False) -> list[Sample]:
+        """The counts of the seconds that ended since the last call."""
+        return self._tally.drain(ended=ended)
 
     def blocked(self) -> tuple[Blocked, ...]:
         """Blocking sessions, the most frequent first."""

@@ -36,8 +36,9 @@ from pgpaces.report.numbers import (
     rate,
     sparkline,
 )
-from pgpaces.result import Estimate, Observed, Sample, Trial
+from pgpaces.result import Estimate, Observed, Trial
 from pgpaces.section import Headline, Section, Sentence, Table, TableCell
+from pgpaces.series import Series
 from pgpaces.units import duration_text
 
 _SHOWN = ("p50", "p95", "p99")
@@ -308,13 +309,14 @@ def _sessions(observed: Observed) -> int:
     return sum(event.sessions for event in observed.waits.events if event.who == "load")
 
 
-def _mean(samples: Iterable[Sample], source: str, name: str, summary: Summary) -> float | None:
+def _mean(series: Iterable[Series], source: str, name: str, summary: Summary) -> float | None:
     """The mean of a sensor's samples in the measured seconds."""
     end = summary.cut_s + summary.seconds
     values = [
-        each.value
-        for each in samples
-        if each.source == source and each.name == name and summary.cut_s <= each.second < end
+        value
+        for each in series
+        if each.source == source and each.name == name
+        for value in each.between(summary.cut_s, end)
     ]
     return math.fsum(values) / len(values) if values else None
 

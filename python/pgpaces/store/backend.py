@@ -103,6 +103,13 @@ class Backend(Struct, frozen=True):
                 f"the store {self.address} cannot be used: {error.strerror or error}", _OWN
             ) from None
 
+    def insert_new(self, table: sa.Table) -> sa.Insert:
+        """An insertion of those rows whose keys are not stored yet."""
+        from sqlalchemy.dialects import postgresql, sqlite
+
+        insert = postgresql.insert if self.path is None else sqlite.insert
+        return insert(table).on_conflict_do_nothing()
+
     def size_bytes(self) -> int:
         """The size of SQLite's file and its write-ahead log; 0 on a server."""
         if self.path is None:

@@ -74,6 +74,16 @@ class Cursor(Struct, frozen=True):
         self.driver.execute(sql.replace("?", self.mark), tuple(values))
         return list(self.driver.fetchall())
 
+    def each(self, sql: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """The same, one row after the other."""
+        self.driver.execute(sql.replace("?", self.mark), tuple(values))
+        while part := self.driver.fetchmany(_ROWS):
+            yield from part
+
+
+# Rows that are read from the driver at once.
+_ROWS = 1000
+
 
 def decode_lossless(value: bytes) -> str:
     """A text_factory of sqlite3; the default one rejects all rows for one with invalid UTF-8."""

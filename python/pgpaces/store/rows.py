@@ -5,6 +5,7 @@ Damaged values raise one of encoding.UNREADABLE; the store turns it into a messa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -15,11 +16,14 @@ from msgspec.structs import asdict, replace
 
 from pgpaces import facts, record
 from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import Explained, Finding, Observed, Place, Sample, State, Trial
+from pgpaces.result import Explained, Finding, Observed, Place, State, Trial
+from pgpaces.series import Collection, Sample, Series
 from pgpaces.store import encoding
 
 Row = sa.RowMapping
-_OF_SAMPLE = Sample.__struct_fields__
+# Ordered as the key, so that no rows are sorted.
+SAMPLES = """SELECT second, source, name, value, unit FROM sample WHERE trial = ?
+ ORDER BY trial, second, source, name"""
 ExperimentState = Literal["running", "finished", "interrupted"]
 
 
@@ -116,10 +120,17 @@ def _place(row: Row) -> Place | None:
     return Place(row["experiment"], row["cell"], row["levels"], row["block"], row["attempt"])
 
 
-def samples(sample_rows: Iterable[Row]) -> tuple[Sample, ...]:
-    """The samples of sensors."""
-    values = [{name: row[name] for name in _OF_SAMPLE} for row in sample_rows]
-    return facts.read(tuple[Sample, ...], values, "a sample")
+def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:
+    """The series of rows of `SAMPLES`, as the driver returns them; they are checked."""
+    collection = Collection()
+    stored: dict[tuple[Any, ...], Series] = {}
+    for second, source, name, value, unit in sample_rows:
+        key = source, name, unit
+        if key not in stored:
+            texts = facts.read(tuple[str, str, str], list(key), "a sample")
+            stored[key] = collection.of(*(encoding.read_text(text) for text in texts))
+        stored[key].add(second, math.nan if value is None else value)
+    return collection
 
 
 def intervals(tables: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from pgpaces.errors import PlanError, StoreError, nearest
 from pgpaces.record import Interval
-from pgpaces.result import Observed, Sample, Trial
+from pgpaces.result import Observed, Trial
+from pgpaces.series import Collection, Sample
 from pgpaces.store import backend, copying, encoding, experiments, listing, names, rows, schema
 from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
@@ -87,36 +88,18 @@ class Store:
         with self._backend.writing() as connection:
             connection.execute(sa.insert(schema.trial), rows.new_trial(trial))
 
-    def add(self, trial_id: str, interval: Interval) -> None:
-        """Stores one interval; it is durable when this returns.
+    def add(self, trial_id: str, interval: Interval | None, samples: Iterable[Sample] = ()) -> None:
+        """Stores one interval, and samples; they are durable when this returns.
 
-        Does nothing if the interval is stored already, so it can be repeated after a connection was
-        lost before its answer.
+        What is stored already stays as it is, so this can be repeated after a connection was lost
+        before its answer.
         """
-        second = interval.second
-        with self._backend.writing() as connection:
-            i = schema.interval.c
-            stored = sa.select(i.second).where(i.trial == trial_id, i.second == second)
-            if connection.execute(stored).first() is not None:
-                return
-            for table, values in rows.second_rows(trial_id, interval).items():
-                if values:
-                    connection.execute(sa.insert(schema.metadata.tables[table]), values)
-            beat = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
-            connection.execute(beat.values(heartbeat=datetime.now(UTC)))
-
-    def add_samples(self, trial_id: str, samples: Iterable[Sample]) -> None:
-        """Stores samples; replaces stored ones of the same seconds."""
         values = [rows.sample_row(trial_id, sample) for sample in samples]
-        if not values:
-            return
-        s = schema.sample.c
-        same = (s.trial == trial_id) & (s.second == sa.bindparam("at"))
-        same &= (s.source == sa.bindparam("of")) & (s.name == sa.bindparam("called"))
-        keys = [{"at": r["second"], "of": r["source"], "called": r["name"]} for r in values]
         with self._backend.writing() as connection:
-            connection.execute(sa.delete(schema.sample).where(same), keys)
-            connection.execute(sa.insert(schema.sample), values)
+            if interval is not None and not _add_interval(connection, trial_id, interval):
+                return
+            if values:
+                connection.execute(self._backend.insert_new(schema.sample), values)
 
     def add_observed(self, trial_id: str, observed: Iterable[Observed]) -> None:
         """Stores the other observations of servers; replaces stored ones."""
@@ -182,7 +165,7 @@ class Store:
             trial = replace(
                 rows.trial(row.one()),
                 intervals=_intervals(connection, trial_id),
-                samples=rows.samples(_ordered(connection, schema.sample, trial_id)),
+                samples=_series(connection, trial_id).series(),
                 observed=rows.observed(_ordered(connection, schema.observed, trial_id)),
             )
             check(trial)
@@ -201,10 +184,10 @@ class Store:
         with self._reading(f"run {trial_id}") as connection:
             return _intervals(connection, trial_id, after)
 
-    def samples(self, trial_id: str) -> tuple[Sample, ...]:
-        """The samples of a trial, by second."""
+    def series(self, trial_id: str) -> Collection:
+        """The samples of a trial; each series by second. Also while it runs."""
         with self._reading(f"run {trial_id}") as connection:
-            return rows.samples(_ordered(connection, schema.sample, trial_id))
+            return _series(connection, trial_id)
 
     def digests(self, trial_ids: Sequence[str]) -> list[Digest]:
         """The digests of trials, in this order.
@@ -438,6 +421,25 @@ def _digest_row(digest: Digest) -> dict[str, Any]:
     from pgpaces.store import digests
 
     return {"digest": digests.text(digest), "digest_version": digests.VERSION}
+
+
+def _add_interval(connection: sa.Connection, trial_id: str, interval: Interval) -> bool:
+    """Inserts one interval; false if it is stored already."""
+    i = schema.interval.c
+    stored = sa.select(i.second).where(i.trial == trial_id, i.second == interval.second)
+    if connection.execute(stored).first() is not None:
+        return False
+    for table, values in rows.second_rows(trial_id, interval).items():
+        if values:
+            connection.execute(sa.insert(schema.metadata.tables[table]), values)
+    beat = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
+    connection.execute(beat.values(heartbeat=datetime.now(UTC)))
+    return True
+
+
+def _series(connection: sa.Connection, trial_id: str) -> Collection:
+    with backend.cursor(connection) as cursor:
+        return rows.series(cursor.each(rows.SAMPLES, (trial_id,)))
 
 
 def _ordered(

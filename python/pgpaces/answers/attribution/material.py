@@ -376,8 +376,9 @@ def _tracks(trial: Trial, clock: int) -> dict[tuple[str, str], Numbers]:
     import numpy as np
 
     tracks: dict[tuple[str, str], Numbers] = defaultdict(lambda: np.full(clock, np.nan))
-    for sample in trial.samples:
-        if 0 <= sample.second < clock and math.isfinite(sample.value):
-            values = tracks[sample.source.rpartition("/")[2], sample.name]
-            values[sample.second] = np.fmax(values[sample.second], sample.value)
+    for each in trial.samples:
+        for second, value in each.pairs:
+            if 0 <= second < clock and math.isfinite(value):
+                values = tracks[each.source.rpartition("/")[2], each.name]
+                values[second] = np.fmax(values[second], value)
     return dict(tracks)
