@@ -21,6 +21,8 @@ from tests.conftest import Postgres
 from tests.faults.conftest import alive, fill, postmaster, until
 from tests.integration.test_run import Command, adds_up, interval_count, started
 
+from pgpaces.store.store import Store
+
 pytestmark = pytest.mark.postgres
 SLOW = pytest.mark.slow
 
@@ -141,6 +143,26 @@ def test_kill_9_at_a_random_moment_loses_two_seconds_at_most(
     pgpaces: Command, pg15: Postgres, turn: int
 ) -> None:
     killed_at_random(pgpaces, turn, "--target", pg15.dsn("postgres"))
+
+
+def test_kill_9_leaves_the_samples_of_the_seconds_before_it(
+    pgpaces: Command, pg15: Postgres
+) -> None:
+    target = ("--target", pg15.dsn("postgres"))
+    words = ("run", "tpcb-like", *QUICK, "-c", "4", "-T", "10min", "-P", "1", *target)
+    watched = Watched(pgpaces.start(*words))
+    until(lambda: watched.told >= 5 or watched.process.poll() is not None)
+    watched.kill()
+    stored = stored_seconds(pgpaces.store)
+    store = Store.existing(pgpaces.store)
+    every = {(s.source, s.name): list(s.seconds) for s in store.load(store.find("last")).samples}
+    for name in (("host", "cpu_busy"), ("transactions", "commits"), ("waits", "CPU")):
+        # What ends with a second may be stored with the next one.
+        missing = set(range(stored - 1)) - set(every[name])
+        assert len(missing) <= 1, (name, missing)
+        assert every[name] == sorted(set(every[name]))
+    [digest] = store.digests([store.find("last")])
+    assert {("host", "cpu_busy"), ("waits", "CPU")} <= {(t.source, t.name) for t in digest.tracks}
 
 
 @SLOW
