@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli.serve import _address
 from pgpaces.errors import PlanError
+from pgpaces.series import Collection, Sample
 from pgpaces.store.store import Store
 from pgpaces.web import live
 from pgpaces.web.app import Site, app
@@ -163,6 +164,36 @@ def test_a_row_has_quantiles_of_what_succeeded_in_its_second() -> None:
     empty = dict(zip(live.COLUMNS, live.row(second(0, [])), strict=True))
     assert empty["p95"] is None
     assert empty["due"] == 0
+
+
+def test_what_the_machine_did_is_told_by_second_and_class_of_wait_event() -> None:
+    collection = Collection(
+        [
+            Sample(0, "host", "cpu_busy", 40.0, "%"),
+            Sample(0, "host", "disk_sda_busy", 10.0, "%"),
+            Sample(0, "host", "disk_sdb_busy", 30.0, "%"),
+            Sample(0, "waits", "Lock:tuple", 2.0, "sessions"),
+            Sample(0, "waits", "Lock:transactionid", 1.5, "sessions"),
+            Sample(1, "waits", "Client:ClientRead", 1.0, "sessions"),
+            Sample(1, "standby1/host", "cpu_busy", 99.0, "%"),
+        ]
+    )
+    rows = live.machine_rows(collection.series())
+    assert rows.keys() == {0, 1}
+    named = [dict(zip(live.MACHINE, row, strict=True)) for row in rows.values()]
+    assert (named[0]["cpu_busy"], named[0]["disk_busy"], named[0]["lock"]) == (40.0, 30.0, 3.5)
+    assert (named[1]["other"], named[1]["cpu_busy"]) == (1.0, None)
+
+
+def test_samples_that_come_late_reach_readers(store: Store) -> None:
+    id_ = running(store, 3)
+    trial = live.Followed(store.head(id_), 1)
+    trial.read(store)
+    store.add(id_, second(3, [5.0]), [Sample(1, "host", "cpu_busy", 50.0, "%")])
+    trial.read(store)
+    message = trial.since(3)
+    assert [row[0] for row in message.rows] == [3]
+    assert [row[:2] for row in message.machine] == [(1, 50.0)]
 
 
 def test_a_trial_that_runs_is_followed_to_its_end(store: Store) -> None:

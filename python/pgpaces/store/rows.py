@@ -22,7 +22,7 @@ from pgpaces.store import encoding
 
 Row = sa.RowMapping
 # Ordered as the key, so that no rows are sorted.
-SAMPLES = """SELECT second, source, name, value, unit FROM sample WHERE trial = ?
+SAMPLES = """SELECT second, source, name, value, unit FROM sample WHERE trial = ? AND second > ?
  ORDER BY trial, second, source, name"""
 ExperimentState = Literal["running", "finished", "interrupted"]
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _DAMAGED = "other runs may be intact: `pgpaces show` another one"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _BATCH = 100
+# Smaller than every second of a trial.
+BEFORE_ALL = -(2**31)
 
 
 def new_id() -> str:
@@ -179,15 +181,18 @@ class Store:
                 return rows.trial(row)
         raise StoreError(f"run {trial_id} is not in {self.address}", "`pgpaces runs` lists them")
 
-    def seconds(self, trial_id: str, after: int) -> tuple[Interval, ...]:
+    def seconds(self, trial_id: str, after: int = BEFORE_ALL) -> tuple[Interval, ...]:
         """The intervals of a trial whose second is larger than `after`, in order."""
         with self._reading(f"run {trial_id}") as connection:
             return _intervals(connection, trial_id, after)
 
-    def series(self, trial_id: str) -> Collection:
-        """The samples of a trial; each series by second. Also while it runs."""
+    def series(self, trial_id: str, after: int = BEFORE_ALL) -> Collection:
+        """The samples of a trial; each series by second. Also while it runs.
+
+        after: only of larger seconds.
+        """
         with self._reading(f"run {trial_id}") as connection:
-            return _series(connection, trial_id)
+            return _series(connection, trial_id, after)
 
     def digests(self, trial_ids: Sequence[str]) -> list[Digest]:
         """The digests of trials, in this order.
@@ -437,9 +442,9 @@ def _add_interval(connection: sa.Connection, trial_id: str, interval: Interval) 
     return True
 
 
-def _series(connection: sa.Connection, trial_id: str) -> Collection:
+def _series(connection: sa.Connection, trial_id: str, after: int = BEFORE_ALL) -> Collection:
     with backend.cursor(connection) as cursor:
-        return rows.series(cursor.each(rows.SAMPLES, (trial_id,)))
+        return rows.series(cursor.each(rows.SAMPLES, (trial_id, after)))
 
 
 def _ordered(

@@ -159,7 +159,8 @@ class _Pages:
 
     def _live(self, request: Request) -> dict[str, Any]:
         can_stop = self._site.stop is not None and request.scope.get("trusted", False)
-        return {"columns": " ".join(live.COLUMNS), "can_stop": can_stop}
+        columns, machine = (" ".join(names) for names in (live.COLUMNS, live.MACHINE))
+        return {"columns": columns, "machine": machine, "can_stop": can_stop}
 
     async def part(self, request: Request) -> Response:
         """The answer of an experiment so far, for its live page."""

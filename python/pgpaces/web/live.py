@@ -17,7 +17,8 @@ from pgpaces.answers.accumulator import own_scripts
 from pgpaces.errors import PgpacesError
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial, counts
-from pgpaces.store.store import Store
+from pgpaces.series import Series
+from pgpaces.store.store import BEFORE_ALL, Store
 from pgpaces.times import Times, merge, values_at_ranks
 
 # The numbers of a row, in order. Times in ms; outcomes are those that became known in the second.
@@ -25,6 +26,13 @@ COLUMNS = (
     *("second", "due", "on_time", "late", "skipped", "failed", "unfinished", "achieved"),
     *("p50", "p95", "p99", "lag", "in_flight", "backlog", "generator_cpu"),
 )
+# Of the machine and the server; the last ones are active sessions by the class of their wait event.
+MACHINE = ("second", "cpu_busy", "cpu_iowait", "cpu_steal", "disk_busy",
+           "cpu", "io", "lwlock", "lock", "other")  # fmt: skip
+_CLASSES = {"CPU": "cpu", "IO": "io", "LWLock": "lwlock", "Lock": "lock"}
+_HOST = ("cpu_busy", "cpu_iowait", "cpu_steal")
+# A sample may be stored some seconds after its second.
+_DELAY_S = 5
 Row = tuple[float | None, ...]
 
 _POLL_S = 0.5
@@ -69,17 +77,39 @@ def errors(tallies: Iterable[Tally]) -> dict[str, int]:
     return sums
 
 
+def machine_rows(series: Iterable[Series]) -> dict[int, Row]:
+    """The numbers of the machine and the server by second, as MACHINE has them."""
+    numbers: dict[int, dict[str, float]] = {}
+    for each in series:
+        name = each.name
+        if each.source == "host" and name.startswith("disk_") and name.endswith("_busy"):
+            for second, value in each.pairs:
+                seconds = numbers.setdefault(second, {})
+                seconds["disk_busy"] = max(value, seconds.get("disk_busy", 0.0))
+        elif each.source == "host" and name in _HOST:
+            for second, value in each.pairs:
+                numbers.setdefault(second, {})[name] = value
+        elif each.source == "waits":
+            kind = _CLASSES.get(name.partition(":")[0], "other")
+            for second, value in each.pairs:
+                seconds = numbers.setdefault(second, {})
+                seconds[kind] = seconds.get(kind, 0.0) + value
+    return {second: (second, *(values.get(name) for name in MACHINE[1:]))
+            for second, values in sorted(numbers.items())}  # fmt: skip
+
+
 class Message(Struct, frozen=True):
     """A part of a trial for a reader. at: the number of rows with it, from which to go on.
 
-    limits_ms: different latency limits. failed: by SQLSTATE, since the start. first_errors: the
-    first text of each.
+    limits_ms: the latency limits. machine: rows by MACHINE; a later one of a second replaces it.
+    failed: by SQLSTATE, since the start. first_errors: the first text of each.
     """
 
     at: int
     state: str
     limits_ms: list[float]
     rows: list[Row]
+    machine: list[Row]
     failed: dict[str, int]
     first_errors: dict[str, str]
 
@@ -90,6 +120,7 @@ class Followed(Struct):
     head: Trial
     scripts: int
     rows: list[Row] = field(default_factory=list)
+    machine: dict[int, Row] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
     first_errors: dict[str, str] = field(default_factory=dict)
     latest: Interval | None = None
@@ -104,10 +135,11 @@ class Followed(Struct):
     def read(self, store: Store) -> None:
         """Reads what is new, first the state: an ended trial has all its seconds."""
         head = store.head(self.head.id)
-        last = -math.inf if self.latest is None else self.latest.second
-        after = -(2**31) if self.latest is None else int(last)
+        after = BEFORE_ALL if self.latest is None else self.latest.second
         for interval in store.seconds(self.head.id, after):
             self._add(interval)
+        newest = max(self.machine, default=BEFORE_ALL + _DELAY_S)
+        self.machine |= machine_rows(store.series(self.head.id, newest - _DELAY_S).series())
         self.head = head
 
     def _add(self, interval: Interval) -> None:
@@ -125,13 +157,11 @@ class Followed(Struct):
 
     def since(self, at: int) -> Message:
         """What a reader does not have. at: the number of rows that it has."""
-        rows = self.rows[at:]
-        # Copies, because another thread reads the store.
-        return Message(
-            *(at + len(rows), self.state, self._limits_ms(), rows),
-            dict(self.failed),
-            dict(self.first_errors),
-        )
+        rows, failed = self.rows[at:], dict(self.failed)  # copies: another thread reads the store
+        since = -math.inf if at == 0 else (self.rows[at - 1][0] or 0) - 2 * _DELAY_S
+        machine = [each for second, each in list(self.machine.items()) if second >= since]
+        texts, place = dict(self.first_errors), at + len(rows)
+        return Message(place, self.state, self._limits_ms(), rows, machine, failed, texts)
 
 
 class Follower:

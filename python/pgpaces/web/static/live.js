@@ -22,6 +22,14 @@ const CHARTS = [
   ["Generator", "ms, %", [["p99 lag, ms", "line3", (row) => row[at.lag]], ["busiest thread, % CPU", "line4", (row) => 100 * row[at.generator_cpu], [6, 4]]]],
   ["In flight", "transactions", [["in flight", "line0", (row) => row[at.in_flight]], ["due and not done", "line1", (row) => row[at.backlog], [6, 4]]]],
 ];
+// Of the machine: by second, what is known at this moment.
+const on = Object.fromEntries(root.dataset.machine.split(" ").map((name, index) => [name, index]));
+let machine = new Map();
+const of = (name) => (row) => machine.get(row[at.second])?.[on[name]] ?? null;
+CHARTS.push(
+  ["Server's machine", "%", [["CPU", "line0", of("cpu_busy")], ["I/O wait", "line1", of("cpu_iowait")], ["steal", "line2", of("cpu_steal")], ["busiest disk", "line3", of("disk_busy"), [6, 4]]]],
+  ["Active sessions by what they wait for", "sessions", [["CPU or run queue", "line0", of("cpu")], ["IO", "line1", of("io")], ["LWLock", "line2", of("lwlock")], ["Lock", "line3", of("lock")], ["other", "line4", of("other"), [6, 4]]]],
+);
 let rows = [];
 let paused = false;
 let limits = [];
@@ -155,10 +163,12 @@ let source = null;
 const follow = (id) => {
   source?.close();
   rows = [];
+  machine = new Map();
   source = new EventSource(`/events/runs/${encodeURIComponent(id)}`);
   source.addEventListener("message", (event) => {
     const message = JSON.parse(event.data);
     rows = rows.slice(0, message.at - message.rows.length).concat(message.rows);
+    for (const row of message.machine) machine.set(row[0], row);
     limits = message.limits_ms;
     if (!root.dataset.experiment) tellState(message.state);
     tellErrors(message.failed, message.first_errors);
