@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint, excused, of_role, own
-from pgpaces.answers.capacity.rule import TAIL, Drawn, Fit, drawn, fit
+from pgpaces.answers.capacity.rule import TAIL, Drawn, Fit, crossing, drawn, fit
 
 # Trials between moves of the center to the crossing. Moving it after each trial makes the line too
 # steep (Kaernbach, Perception & Psychophysics 63, 2001).
@@ -67,11 +67,11 @@ def indicative_range(
         return meets, misses
     middle = math.log(meets * misses) / 2
     near = [p for p in of_role(points, "coarse") if abs(math.log(p.load) - middle) <= _QUICK_NEAR]
-    crossing, half, at = fit(near, goal, _QUICK_TAIL), _QUICK_HALF, middle
-    if crossing is not None:
-        at = min(max(crossing.x, middle - half), middle + half)
+    line_near, half, at = fit(near, goal, _QUICK_TAIL), _QUICK_HALF, middle
+    if line_near is not None:
+        at = min(max(line_near.x, middle - half), middle + half)
         if goal.missed_max * sum(p.due for p in near) < _QUICK_FEW * len(near):
-            half = min(max(crossing.high - at, at - crossing.low, half), _QUICK_HALF_MOST)
+            half = min(max(line_near.high - at, at - line_near.low, half), _QUICK_HALF_MOST)
     low, high = math.exp(at - half), math.exp(at + half)
     if goal.whole:
         low = float(math.floor(low))
@@ -93,13 +93,13 @@ def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, flo
     fine = of_role(points, "fine")
     at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
     for n in range(_BLOCK, len(fine) + 1, _BLOCK):
-        crossing = fit(_near(fine[:n], at, spread), goal, TAIL[goal.mode])
-        if crossing is None:
+        crosses = crossing(_near(fine[:n], at, spread), goal)
+        if crosses is None:
             continue
-        to = min(max(crossing.x, at - move), at + move)
+        to = min(max(crosses.x, at - move), at + move)
         # Larger steps as long as the crossing is out of reach.
         move = 2 * move if abs(to - at) >= move else _MOVE
-        wide = (_SPREAD_BENT if crossing.bent else _SPREAD_ODDS) / crossing.slope
+        wide = (_SPREAD_BENT if crosses.bent else _SPREAD_ODDS) / crosses.slope
         at, spread = to, min(max(wide, _SPREAD_MIN), _SPREAD_MAX)
     return at, spread
 

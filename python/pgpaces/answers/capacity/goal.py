@@ -93,9 +93,8 @@ class TrialPoint(Struct, frozen=True):
     @property
     def possible(self) -> bool:
         """Whether its numbers can be those of a trial."""
-        sizes = math.isfinite(self.load) and math.isfinite(self.seconds)
-        counts = 0 <= self.excused <= self.missed <= self.due
-        return sizes and self.load > 0 and self.seconds > 0 and counts
+        sizes = 0 < self.load < math.inf and 0 < self.seconds < math.inf
+        return sizes and 0 <= self.excused <= self.missed <= self.due
 
     @property
     def share(self) -> float:

@@ -94,6 +94,14 @@ class Fit(Struct, frozen=True):
     bent: bool
 
 
+class Crossing(Struct, frozen=True):
+    """The middle of a `Fit`: where the share crosses theta, how steeply, and whether bent."""
+
+    x: float
+    slope: float
+    bent: bool
+
+
 class _Curve(Struct, frozen=True):
     """Least squares in orthogonal polynomials: y = mean + slope z + bend (z^2 - skew z - spread/n).
 
@@ -155,13 +163,25 @@ def fit(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float) -> Fit | 
     if curves is None:
         return None
     line, curve = curves
-    at, low, high = _where(curve, target, tail)
+    middle = _middle(curve, target)
+    at, (low, high) = middle.x, _ends(curve, target, tail)
     if low == -math.inf and curve.bend:
         # The falling side of a parabola is no bound; a line crosses below a convex curve.
-        low = min(_where(line, target, tail)[1], at)
-    slope = max(curve.steepness(at), _SLOPE_MIN)
+        low = min(_ends(line, target, tail)[0], at)
     within = _within(points, target)
-    return Fit(at, low, high, slope, curve.variance, within, curve.n, curve.bend > 0)
+    return Fit(at, low, high, middle.slope, curve.variance, within, curve.n, middle.bent)
+
+
+def crossing(points: Sequence[TrialPoint], goal: CapacityGoal) -> Crossing | None:
+    """Of the same curve the crossing alone, without the search for the ends of its interval."""
+    target = _logit(goal.missed_max)
+    curves = _through(points, target)
+    return None if curves is None else _middle(curves[1], target)
+
+
+def _middle(curve: _Curve, target: float) -> Crossing:
+    at = _crossing(curve, target - curve.variance / 2)
+    return Crossing(at, max(curve.steepness(at), _SLOPE_MIN), curve.bend > 0)
 
 
 class Drawn(Struct, frozen=True):
@@ -206,8 +226,8 @@ def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curv
     return _curves(x, [_odds(point.missed, point.due, target) for point in points])
 
 
-def _where(curve: _Curve, target: float, tail: float) -> tuple[float, float, float]:
-    """The load at which its mean share is the target, and its interval, as logs."""
+def _ends(curve: _Curve, target: float, tail: float) -> tuple[float, float]:
+    """The interval of the load at which its mean share is the target, as logs."""
     gap = target - curve.variance / 2
     at = _crossing(curve, gap)
     t2 = student_quantile(curve.freedom, 1 - tail) ** 2
@@ -215,7 +235,7 @@ def _where(curve: _Curve, target: float, tail: float) -> tuple[float, float, flo
     def differs(x: float) -> bool:
         return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)
 
-    return at, _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
+    return _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
 
 
 def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
