@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DISK, MEMORY = Path("/tmp"), Path("/dev/shm")
 IN_MEMORY = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
-FAKE_SERVER = ROOT / "target/release/pgpaces-fakeserver"
+FAKE_SERVER = ROOT / "target/debug/pgpaces-fakeserver"
 DEADLINE_S = 30.0
 # Hard for every quoting rule on its way: conninfo, URI, password file, and beyond ASCII.
 PASSWORD = "s3:cr\\t@/%27' ü"
@@ -387,9 +387,9 @@ class FakeServer:
 
 @pytest.fixture(scope="session")
 def fake_server_program() -> Path:
-    """The fake server's program, built where it is absent."""
+    """The fake server's program as the Rust tests build it; built where it is absent."""
     if not FAKE_SERVER.exists():
-        command = ["cargo", "build", "--release", "-p", "pgpaces-fakeserver", "--locked"]
+        command = ["cargo", "build", "--workspace", "--bins", "--locked"]
         subprocess.run(command, cwd=ROOT, check=True)
     return FAKE_SERVER
 

@@ -131,11 +131,11 @@ def test_without_fio_it_says_where_to_get_it(disk: Path) -> None:
 def test_what_cannot_be_is_said_before_anything_is_written(
     disk: Path, words: list[str], sentence: str
 ) -> None:
-    given = [word.format(disk=disk) for word in words]
+    asked = [word.format(disk=disk) for word in words]
     Store.open(disk.parent / "store.db")
-    done = run(*given, "--store", disk.parent / "store.db")
-    assert done.returncode == PlanError.exit_code
-    assert sentence in done.stderr
+    done = CliRunner().invoke(cli, ["disk", *asked, "--store", str(disk.parent / "store.db")])
+    assert isinstance(done.exception, PlanError)
+    assert sentence in f"{done.exception} {done.exception.hint}"
     assert list(disk.iterdir()) == []
 
 

@@ -35,13 +35,12 @@ class Ran(Struct, frozen=True):
 
     def windows(self, start: float, end: float, size: float = 10.0) -> list[tuple[int, int]]:
         """Missed and due of what was due from start to end, by windows."""
-        found = [[0, 0] for _ in range(max(1, int((end - start) // size)))]
-        for at, missed in zip(self.due, self.missed, strict=True):
-            if start <= at < end:
-                window = found[min(len(found) - 1, int((at - start) // size))]
-                window[0] += missed
-                window[1] += 1
-        return [(missed, due) for missed, due in found]
+        count, due = max(1, int((end - start) // size)), np.array(self.due)
+        inside = (start <= due) & (due < end)
+        at = np.minimum(count - 1, (due[inside] - start) // size).astype(np.int64)
+        missed = np.bincount(at[np.array(self.missed)[inside]], minlength=count)
+        every = np.bincount(at, minlength=count)
+        return list(zip(missed.tolist(), every.tolist(), strict=True))
 
 
 def run(clients: int, workers: int, seconds: float, seed: tuple[int, ...]) -> Ran:

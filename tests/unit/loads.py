@@ -22,6 +22,7 @@ from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
 from pgpaces.times import Times
 
+from .queues import sorted_servers
 from .trials import SECOND_NS, trial
 
 Numbers = NDArray[np.float64]
@@ -29,7 +30,7 @@ RATE = 100.0
 MISSED = 0.05
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # How long a truth is simulated, where no formula has it: beside each other, and how many seconds.
-_BESIDE, _LONG_S = 100, 2000
+_BESIDE, _LONG_S = 1000, 200
 
 
 class Load(Struct, frozen=True):
@@ -122,12 +123,7 @@ def _first_come(due: Numbers, service: Numbers, servers: int) -> Numbers:
         walk = np.cumsum(step, axis=0)
         waits: Numbers = walk - np.minimum.accumulate(np.minimum(walk, 0), axis=0)
         return waits + service
-    free, base = np.zeros((due.shape[1], servers)), np.arange(due.shape[1]) * servers
-    flat, ends = free.reshape(-1), np.empty_like(due)
-    for n in range(len(due)):
-        first = free.argmin(axis=1) + base
-        flat[first] = ends[n] = np.maximum(flat[first], due[n]) + service[n]
-    return ends - due
+    return sorted_servers(due, service, servers) - due
 
 
 class Truth(Struct, frozen=True):
@@ -193,8 +189,9 @@ def _even(load: Load) -> Truth:
 
 def _seen(due: Numbers, latency: Numbers, seconds: float) -> Truth:
     inside = (due >= 0) & (due < seconds)
-    found = np.sort(latency[inside]) * 1000
+    found = latency[inside] * 1000
     ranks = [math.ceil(q * len(found)) - 1 for q in QUANTILES.values()]
+    found.partition(ranks)
     ended = int(((due + latency >= 0) & (due + latency < seconds)).sum())
     rate = ended / seconds / due.shape[1]
     return Truth(float(found.mean()), *(float(found[rank]) for rank in ranks), rate)

@@ -40,42 +40,52 @@ class Queue(Struct, frozen=True):
         warm = np.minimum(30, 0.1 * seconds)
         most = float((rate * (seconds + warm)).max())
         shape = (int(most + 6 * most**0.5 + 10), len(rate))
-        gaps = np.ones(shape) if self.even else rng.standard_exponential(shape)
-        due = np.cumsum(gaps / rate, axis=0)
-        latency = self._latencies(due, self.service(rng, shape) / speed) + self.later
+        due = np.ones(shape) if self.even else rng.standard_exponential(shape)
+        due /= rate
+        np.cumsum(due, axis=0, out=due)
+        latency = self._latencies(due, self.service(rng, shape) / speed)
+        latency += self.later
         inside = (due >= warm) & (due < seconds + warm)
         windows, searches = int(np.ceil(seconds.max() / 10)), len(rate)
-        place = (((due - warm) // 10).astype(np.int64) * searches + np.arange(searches))[inside]
-        late = (latency > self.limit)[inside]
-        excused = late & (latency[inside] <= self.limit + self.forgiven)
-        if self.always:
-            late |= rng.random(len(late)) < self.always
         size, shaped = windows * searches, (windows, searches)
+        due -= warm
+        due /= 10
+        place = due.astype(np.int64) * searches + np.arange(searches)
+        place[~inside] = size  # where nobody looks
+        late = latency > self.limit
+        excused = place[late & (latency <= self.limit + self.forgiven)]
+        if self.always:
+            late[inside] |= rng.random(int(inside.sum())) < self.always
         missed, every, spared = (
-            np.bincount(found, minlength=size).reshape(shaped)
-            for found in (place[late], place, place[excused])
+            np.bincount(places, minlength=size + 1)[:size].reshape(shaped)
+            for places in (place[late], place.reshape(-1), excused)
         )
         return missed, every, spared
 
     def _latencies(self, due: Numbers, service: Numbers) -> Numbers:
-        count, searches = due.shape
         if self.servers == 1:
             step = np.zeros_like(due)
             step[1:] = service[:-1] - np.diff(due, axis=0)
             walk = np.cumsum(step, axis=0)
             waits: Numbers = walk - np.minimum.accumulate(np.minimum(walk, 0), axis=0)
             return waits + service
-        free = np.zeros((searches, self.servers))
-        flat, base = free.reshape(-1), np.arange(searches) * self.servers
-        ends = np.empty_like(due)
-        for n in range(count):
-            first = free.argmin(axis=1)
-            first += base
-            end = np.maximum(flat[first], due[n])
-            end += service[n]
-            flat[first] = end
-            ends[n] = end
-        return ends - due
+        return sorted_servers(due, service, self.servers) - due
+
+
+def sorted_servers(due: Numbers, service: Numbers, servers: int) -> Numbers:
+    """When each is served, first come, first served: a column each (Kiefer and Wolfowitz 1955).
+
+    free: when servers are free again, in ascending order; who is served takes its new place.
+    """
+    free, ends = np.zeros((servers, due.shape[1])), np.empty_like(due)
+    moved = np.empty_like(free)
+    for at, works, end in zip(due, service, ends, strict=True):
+        np.maximum(free[0], at, out=end)
+        np.add(end, works, out=end)
+        np.maximum(free, end, out=moved)
+        np.minimum(free[1:], moved[:-1], out=free[:-1])
+        free[-1] = moved[-1]
+    return ends
 
 
 def exponential(rate: float) -> Service:

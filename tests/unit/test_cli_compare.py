@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,15 @@ SERVER = {"version": "18.6", "settings": {"work_mem": "4MB"}, "target": {}}
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(blocks: Path, tmp_path: Path) -> Path:
+    """The store of a test's own."""
+    return Path(shutil.copy(blocks, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight blocks of two variants, `log` twice as fast; and runs with another setting."""
-    path = tmp_path / "results.db"
+    path = tmp_path_factory.mktemp("compare") / "results.db"
     store = Store.open(path)
     row, _ = experiment(store, "sensors")
     for block in range(1, 9):
@@ -31,6 +38,7 @@ def place(tmp_path: Path) -> Path:
             _put(store, f"01{variant[0].upper()}{block}", ms, found)
         _put(store, f"02{block}", 12.0, None, work_mem="64MB")
         store.tag("large", f"02{block}")
+    store.close()
     return path
 
 
