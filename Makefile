@@ -85,7 +85,7 @@ lint: build ## Every check that is not a test
 	ruff format --check python tests docs bench packaging
 	mypy
 	lint-imports
-	cd python && stubtest pgpaces._engine
+	cd python && stubtest --mypy-config-file ../.ci/stubs.ini pgpaces._engine
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo deny check licenses bans sources
