@@ -159,7 +159,7 @@ def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Tra
     if not series:
         return
     length = series[0].seconds
-    shown = [one for one in _few_waits(list(every)) if one.track(length * len(series))]
+    shown = [one for one in _few_waits(list(every)) if one.between(0, length * len(series))]
     shown.sort(key=_first)
     for one in sorted(shown, key=_rank):
         if _kind(one.source) in _WIDE and _rank(one) == len(_FIRST):

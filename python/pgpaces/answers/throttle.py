@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pgpaces.answers.accumulator import Accumulator, own_scripts, together
 from pgpaces.answers.stats import inefficiency
@@ -180,30 +180,26 @@ class _Culprit(Struct, frozen=True):
 
 
 class _Host(Struct, frozen=True):
-    """Samples of a machine by name and second, of the measured part."""
+    """Series of a machine by name."""
 
     seconds: int
-    tracks: Mapping[str, Track] = field(default_factory=dict)
+    series: Mapping[str, Series]
 
     def get(self, name: str) -> Track:
-        """The samples of a name, empty where it was not read."""
-        return self.tracks.get(name, {})
+        """The values of a name in the measured part, empty where it was not read."""
+        return self.series[name].track(self.seconds or 1) if name in self.series else {}
 
     def starting(self, prefix: str) -> dict[str, Track]:
         """Samples whose names start with a prefix, by the rest of the name."""
-        return {n.removeprefix(prefix): t for n, t in self.tracks.items() if n.startswith(prefix)}
+        return {n.removeprefix(prefix): self.get(n) for n in self.series if n.startswith(prefix)}
 
 
 def findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
     """Findings about the machine: causes that slowed it down, then its activity."""
     seconds = len(pace.succeeded)
-    tracks = {
-        each.name: track
-        for each in series
-        if each.source == SOURCE and (track := each.track(max(1, seconds)))
-    }
-    host = _Host(seconds, tracks)
-    if not tracks:
+    measured = (each for each in series if each.source == SOURCE and each.between(0, seconds or 1))
+    host = _Host(seconds, {each.name: each for each in measured})
+    if not host.series:
         return []
     return [
         *_slower(host, pace),

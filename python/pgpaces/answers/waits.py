@@ -114,7 +114,7 @@ class WaitTally:
         if not self._in_second:
             return
         events = list(self._places)
-        sums = Counter({name: 0 for name in self._seen})
+        sums = Counter(dict.fromkeys(self._seen, 0))
         for place, count in self._counts.most_common():
             if place not in self._names and len(self._names) < SAMPLED_MAX:
                 self._names[place] = name(*events[place])

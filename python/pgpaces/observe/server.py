@@ -188,16 +188,11 @@ class Sensor:
     def _read(self) -> None:
         reading = self._reader.read()
         with self._lock:
-            later = second_of(reading.at_s, self._start_s) != self._second
-            self._second = second_of(reading.at_s, self._start_s)
             self._samples += self._counts.add(reading)
-            if later:
-                self._samples += self._standbys(reading)
-            position = reading.values.get(counters.WAL_POSITION)
-            if position is not None:
-                self._positions.setdefault(self._second, position)
-                for old in list(self._positions)[:-_POSITIONS_MAX]:
-                    del self._positions[old]
+            second = second_of(reading.at_s, self._start_s)
+            if second != self._second:
+                self._second = second
+                self._samples += self._standbys(second, reading)
 
     def _waits_period_s(self) -> float:
         return self._waits.period_s if self._waits else PERIOD_S
@@ -216,10 +211,14 @@ class Sensor:
         prefix = f"{self._node}/" if self._node else ""
         return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
 
-    def _standbys(self, reading: CounterReading) -> Iterator[Sample]:
-        if self._second is not None and len(reading.rows) == 3:
+    def _standbys(self, second: int, reading: CounterReading) -> Iterator[Sample]:
+        position = reading.values.get(counters.WAL_POSITION)
+        if position is not None:
+            self._positions[second] = position
+            self._positions.pop(second - _POSITIONS_MAX, None)
+        if len(reading.rows) == 3:
             parts = [replication.rows(text) for text in reading.rows]
-            yield from replication.samples(self._second, *parts)
+            yield from replication.samples(second, *parts)
 
     def replay_lags(self, standby: Sensor) -> list[Sample]:
         """The lags of a standby in seconds in which both were read, each second once."""
