@@ -28,12 +28,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-FENCE = re.compile(
-    r"(?:<!-- (?P<kind>output|file)(?: of `(?P<command>[^`]+)`)?(?:: (?P<parts>[^>]+))? -->\n)?"
-    r"^```(?P<language>[a-z]*)\n(?P<text>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
+from blocks import FENCE, ROOT, name_of, pages, shell_lines, write_files
+
 WIDTH = 80
 # What a command may take; no page asks for one that takes longer.
 TIMEOUT_S = 900
@@ -62,12 +58,6 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
-def pages(names: list[str]) -> list[Path]:
-    """The pages named, those of a folder, or all."""
-    found = [ROOT / name for name in names] or [ROOT / "README.md", ROOT / "docs"]
-    return [page for path in found for page in (sorted(path.rglob("*.md")) or [path])]
-
-
 def outputs(page: str) -> list[Shown]:
     """The outputs that a page shows, in their order."""
     found, shell = [], ""
@@ -80,16 +70,9 @@ def outputs(page: str) -> list[Shown]:
     return found
 
 
-def files(page: str) -> dict[str, str]:
-    """The files that a page writes for its commands, by name."""
-    blocks = (block for block in FENCE.finditer(page) if block["kind"] == "file")
-    return {block["parts"].strip(): block["text"] for block in blocks}
-
-
 def commands(shell: str) -> list[str]:
     """The lines of a shell block that call pgpaces."""
-    lines = re.sub(r"\\\n\s*", "", shell).splitlines()
-    return [line for line in lines if re.search(r"\bpgpaces ", line)]
+    return [line for line in shell_lines(shell) if re.search(r"\bpgpaces ", line)]
 
 
 def part(printed: str, wanted: str) -> str:
@@ -176,16 +159,15 @@ def shown(found: Shown, home: Home, store: str) -> str:
 
 def renewed(page: str, home: Home, store: str) -> str:
     """A page with the outputs of today."""
-    for name, text in files(page).items():
-        (home.folder / name).write_text(text, encoding="utf-8")
+    written = write_files(page, home.folder)
     new, at = [], 0
     try:
         for found in outputs(page):
             new += [page[at : found.start], shown(found, home, store)]
             at = found.end
     finally:
-        for name in files(page):
-            (home.folder / name).unlink()
+        for path in written:
+            path.unlink()
     return "".join([*new, page[at:]])
 
 
@@ -198,13 +180,13 @@ def main(names: list[str]) -> int:
             text = page.read_text(encoding="utf-8")
             if not outputs(text):
                 continue
-            say(str(page.relative_to(ROOT)))
+            say(name_of(page))
             try:
                 new = renewed(text, home, f"{page.stem}.db")
                 if page.read_text(encoding="utf-8") != text:
                     raise OutputError("it was changed meanwhile, and is left as it is")
             except (OutputError, subprocess.TimeoutExpired) as error:
-                say(f"{page.relative_to(ROOT)}: {error}")
+                say(f"{name_of(page)}: {error}")
                 failed += 1
                 continue
             page.write_text(new, encoding="utf-8")

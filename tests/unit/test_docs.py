@@ -2,11 +2,9 @@
 
 import ast
 import importlib
-import importlib.util
 import re
 import shlex
 import sqlite3
-import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -25,10 +23,11 @@ from pgpaces.experiment import single
 from pgpaces.generators.engine import commands as script_commands
 from pgpaces.servers import profiles
 from pgpaces.store.store import Store
+from tests.docs_tools import tool
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = tool("blocks")
+ROOT = BLOCKS.ROOT
+PAGES = [*BLOCKS.pages(["docs"]), ROOT / "README.md"]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SHELL_WORDS = {"|", "||", "&&", "&", ";", ">", ">>", "<", "(", ")"}
 
@@ -38,7 +37,7 @@ def text_of(page: str) -> str:
 
 
 def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
+    return str(BLOCKS.name_of(page))
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -46,15 +45,14 @@ def blocks(language: str) -> list[tuple[str, str]]:
     return [
         (name_of(page), code)
         for page in PAGES
-        for kind, code in FENCE.findall(page.read_text(encoding="utf-8"))
-        if kind == language
+        for code in BLOCKS.texts(page.read_text(encoding="utf-8"), language)
     ]
 
 
 def command_lines(shell: str) -> list[list[str]]:
     """The words behind each `pgpaces` that a shell block runs, without what the shell eats."""
     found: list[list[str]] = []
-    for line in shell.replace("\\\n", " ").splitlines():
+    for line in BLOCKS.shell_lines(shell):
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split, lexer.commenters = True, "#"
         current: list[str] | None = None
@@ -96,14 +94,7 @@ def all_commands() -> list[tuple[str, click.Command]]:
 
 
 def generator() -> ModuleType:
-    if "docs_generate" not in sys.modules:
-        path = ROOT / "docs" / "generate.py"
-        spec = importlib.util.spec_from_file_location("docs_generate", path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["docs_generate"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["docs_generate"]
+    return tool("generate")
 
 
 INLINE = re.compile(r"(?<!`)`(pgpaces [^`]+)`(?!`)")
@@ -115,7 +106,7 @@ def inline_commands() -> list[tuple[str, list[str]]]:
     """The words behind `pgpaces` within a sentence, with the page that each is on."""
     found = []
     for page in PAGES:
-        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        text = BLOCKS.prose(page.read_text(encoding="utf-8"))
         words = [shlex.split(code)[1:] for code in INLINE.findall(text)]
         found += [(name_of(page), each) for each in words if each[0] not in SESSIONS]
     return found
@@ -288,8 +279,8 @@ def test_a_command_named_in_a_sentence_exists_with_its_options(page: str, words:
 
 def test_every_block_of_commands_says_that_it_is_one() -> None:
     for page in PAGES:
-        for kind, code in FENCE.findall(page.read_text(encoding="utf-8")):
-            assert kind or "pgpaces " not in code, name_of(page)
+        for code in BLOCKS.texts(page.read_text(encoding="utf-8"), ""):
+            assert "pgpaces " not in code, name_of(page)
 
 
 def test_printed_command_lines_are_found_wherever_the_shell_finds_them() -> None:

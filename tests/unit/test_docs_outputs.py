@@ -5,14 +5,13 @@ docs/outputs.py runs them and puts in what they print; here no server is started
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.docs_tools import tool
 from tests.unit import test_docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,13 +32,7 @@ OLD = re.compile(
 
 
 def outputs() -> ModuleType:
-    if "docs_outputs" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("docs_outputs", ROOT / "docs" / "outputs.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["docs_outputs"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["docs_outputs"]
+    return tool("outputs")
 
 
 def shown() -> list[tuple[str, object]]:
