@@ -181,8 +181,8 @@ class Page:
                 raise RuntimeError(f"{self.name}: {line}: exit code {ended.code}\n{ended.printed}")
 
     def ended(self, command: str, seconds: float) -> Ended:
-        """Runs a command; its load has started if the store has a new second of it."""
-        count = "SELECT count(*) FROM interval"
+        """Runs a command; its load has started if the store has new transactions that succeeded."""
+        count = "SELECT coalesce(sum(on_time + late), 0) FROM tally"
         before = self.read(count) or [0]
         load = self.table.get("load")
 
