@@ -61,11 +61,11 @@ def commands(page: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def verdict(ended: Ended, answered: tuple[int, ...] = ANSWERED) -> str:
+def verdict(ended: Ended) -> str:
     """Whether a command ran, was cut in its load, or failed."""
     if ended.cut and ended.code == INTERRUPTED and ended.loaded:
         return "cut"
-    return "ran" if ended.code in answered else "failed"
+    return "ran" if ended.code in ANSWERED else "failed"
 
 
 def not_tried(command: str, which: Callable[[str], str | None] = shutil.which) -> str | None:
@@ -206,7 +206,7 @@ class Page:
             self.prepare(self.table.get("before", {}).get(printed, []))
             command = filled(printed, runs)
             ended = self.ended(command, seconds)
-            found = verdict(ended, (*ANSWERED, *self.table.get("answers", {}).get(printed, [])))
+            found = verdict(ended)
             say(f"  {found:9} {ended.seconds:5.1f} s {ended.code!s:>3} {command}")
             if found == "failed":
                 say("".join(f"      | {line}\n" for line in ended.printed.splitlines()[-20:]))

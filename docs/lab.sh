@@ -22,6 +22,11 @@ if [ "$(id -u)" = 0 ]; then
 fi
 
 # Hosts are this machine, folders of disks are folders, ssh runs the command here.
+cat >&2 <<'END'
+In this lab pi4, lab, db1 and production are one PostgreSQL 15 of this machine, db2 is its standby, pi4:5433 a copy;
+ssh runs its command here; folders in /mnt are on the disk of temporary files, none of them encrypted;
+RUN and ids that pages show are runs made here.
+END
 printf '127.0.0.1 localhost pi4 lab db1 production\n127.0.0.2 db2\n' >"$lab/hosts"
 mount --bind "$lab/hosts" /etc/hosts
 mount --bind "$lab/mnt" /mnt

@@ -50,12 +50,6 @@ def test_a_command_ran_was_cut_in_its_load_or_failed(ended: dict, verdict: str) 
     assert TOOL.verdict(TOOL.Ended(seconds=1, printed="", **ended)) == verdict
 
 
-def test_an_exit_code_that_a_page_announces_is_an_answer() -> None:
-    ended = TOOL.Ended(code=6, seconds=1, printed="")
-    assert TOOL.verdict(ended) == "failed"
-    assert TOOL.verdict(ended, (0, 6)) == "ran"
-
-
 def test_what_installs_is_not_tried_and_what_lacks_a_program_only_where_it_lacks() -> None:
     assert TOOL.not_tried("apt install pipx") == "installs on this machine, from a registry"
     assert TOOL.not_tried("pgpaces run reporting") is None
@@ -75,8 +69,8 @@ def test_the_tables_name_what_pages_print() -> None:
     for each in TABLES["not_tried"]:
         assert any(re.search(each["command"], command) for command in printed), each
     for page, table in TABLES["pages"].items():
-        assert table.keys() <= {"prepare", "before", "seconds", "answers", "load"}, page
-        for key in ("before", "seconds", "answers"):
+        assert table.keys() <= {"prepare", "before", "seconds", "load"}, page
+        for key in ("before", "seconds"):
             assert set(table.get(key, ())) <= set(COMMANDS[page]), page
     names = re.findall(TABLES["runs"], "".join(printed))
     assert {"RUN", "4F8Z2K1Q", "9M0A7T3C"} <= set(names)
