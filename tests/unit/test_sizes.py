@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.observe.counters import PARTS, Counter, CounterGroup, CounterReading, moved, samples
+from pgpaces.observe.counters import PARTS, Counter, CounterGroup, CounterReading, Differences
 from pgpaces.observe.session import Backends, cpu_s
 from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, grown, statement_changes
 from pgpaces.result import Moved
+from pgpaces.series import Sample
 
 SIZES = st.dictionaries(
     st.text("abc", min_size=1, max_size=3),
@@ -76,6 +77,18 @@ def readings(counter: Counter, *values: int | None, first_s: float = 0.0) -> lis
     return [CounterReading(first_s + n, {counter: value}) for n, value in enumerate(values)]
 
 
+def samples(found: list[CounterReading], start_s: float) -> tuple[Sample, ...]:
+    counts = Differences(start_s)
+    return tuple(sample for reading in found for sample in counts.add(reading))
+
+
+def moved(found: list[CounterReading], start_s: float) -> tuple[Moved, ...]:
+    counts = Differences(start_s)
+    for reading in found:
+        list(counts.add(reading))
+    return counts.moved()
+
+
 def test_a_trial_s_difference_begins_with_the_measured_part() -> None:
     found = moved(readings(COMMITS, 10, 20, 40, 90, first_s=-2.0), 0.0)
     assert found == (Moved("transactions", "commits", 50, ""),)
@@ -99,6 +112,11 @@ def test_what_never_moved_has_no_samples_but_its_zero() -> None:
     still = readings(COMMITS, 7, 7, 7)
     assert samples(still, 0.0) == ()
     assert moved(still, 0.0) == (Moved("transactions", "commits", 0, ""),)
+
+
+def test_a_counter_that_changes_late_has_its_earlier_zeros() -> None:
+    found = samples(readings(COMMITS, 7, 7, 7, None, 7, 9), 0.0)
+    assert [(s.second, s.value) for s in found] == [(0, 0.0), (1, 0.0), (4, 2.0)]
 
 
 def test_a_gauge_is_as_it_is() -> None:
