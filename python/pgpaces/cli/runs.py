@@ -14,7 +14,6 @@ from click.core import ParameterSource
 from pgpaces.cli import manage, options
 from pgpaces.cli.main import output as writing
 from pgpaces.cli.main import put
-from pgpaces.cli.report import save
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
 from pgpaces.section import Records
@@ -310,13 +309,17 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
     A name is a tag, the name of an experiment, an id, or the end of one.
     """
     from pgpaces.answers.summary import summarize
-    from pgpaces.cli import report, run
+    from pgpaces.cli import run
 
     store = manage.open_store(store_path)
     id_ = manage.find(store, name)
     if output:
+        from pgpaces.cli import report
+
         report.write_of(store_path, id_, output)
     if store.is_experiment(id_):
+        from pgpaces.cli import report
+
         report.show(store, id_, as_json=as_json)
         return
     trial = store.load(id_)
@@ -335,6 +338,8 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
 @options.options(options.of("output", "store", output="The file, instead of stdout."))
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
     """Write RUN: one row for each second, due second and script; times in ms."""
+    from pgpaces.cli.report import save
+
     store = manage.open_store(store_path)
     trial = store.load(store.find(name))
     ending = Path(output or "").suffix[1:]
