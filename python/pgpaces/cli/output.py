@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.cli.main import put
-from pgpaces.cli.report import write_page
 
 if TYPE_CHECKING:
     from pgpaces.answer import Answer
@@ -27,6 +26,8 @@ def tell(
     else:
         put(text((answer.section,), verbose=params["verbose"]))
     if params["output"]:
+        from pgpaces.cli.report import write_page
+
         write_page(answer.page, params["output"])
 
 
