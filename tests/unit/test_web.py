@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -25,6 +27,7 @@ from tests.unit.trials import second, series
 client_of = pytest.importorskip("starlette.testclient").TestClient
 RUN, OTHER = "01A000000000000000000000RN", "01B000000000000000000000RN"
 TOKEN = "the-token"
+Result = TypeVar("Result")
 
 
 @pytest.fixture
@@ -196,9 +199,13 @@ def test_samples_that_come_late_reach_readers(store: Store) -> None:
     assert [row[:2] for row in message.machine] == [(1, 50.0)]
 
 
-def test_a_trial_that_runs_is_followed_to_its_end(store: Store) -> None:
-    import asyncio
+def run_alone(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """In a thread of its own: a browser test of the same process leaves a loop in the main one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
+
+def test_a_trial_that_runs_is_followed_to_its_end(store: Store) -> None:
     async def follow() -> list[live.Message]:
         id_ = running(store, 2)
         messages = []
@@ -212,15 +219,13 @@ def test_a_trial_that_runs_is_followed_to_its_end(store: Store) -> None:
                 store.finish(replace(trial, state="finished"), {})
         return messages
 
-    messages = asyncio.run(follow())
+    messages = run_alone(follow())
     assert [row[0] for message in messages for row in message.rows] == [0, 1, 2]
     assert [message.state for message in messages][-1] == "finished"
     assert messages[0].limits_ms == [20.0]
 
 
 def test_a_lost_store_ends_the_stream_and_no_reader_waits(store: Store) -> None:
-    import asyncio
-
     async def follow() -> live.Message | None:
         last = None
         async for message in live.Follower(store).messages(running(store, 1), 0):
@@ -230,7 +235,7 @@ def test_a_lost_store_ends_the_stream_and_no_reader_waits(store: Store) -> None:
             store.path.write_bytes(b"no store")
         return last
 
-    last = asyncio.run(follow())
+    last = run_alone(follow())
     assert last is not None
     assert last.state == "lost"
 
