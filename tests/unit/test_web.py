@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.cli.serve import _address
+from pgpaces.cli.followed import address as read_address
 from pgpaces.errors import PlanError
 from pgpaces.series import Collection, Sample
 from pgpaces.store.store import Store
@@ -338,11 +338,11 @@ def test_the_link_of_a_load_waits_for_it_and_opens_it(store: Store, tmp_path: Pa
      ("[::1]:80", ("::1", 80)), ("pi4:80", ("pi4", 80))],
 )  # fmt: skip
 def test_where_to_listen(text: str, address: tuple[str, int]) -> None:
-    assert _address(text) == address
+    assert read_address(text, "--listen") == address
 
 
 @pytest.mark.parametrize("text", ["", "pi4", "pi4:", "1:99999", "-1", "x:y"])
 def test_no_port_is_said_with_what_to_write(text: str) -> None:
     with pytest.raises(PlanError, match="not a port") as error:
-        _address(text)
+        read_address(text, "--listen")
     assert "PORT" in str(error.value.hint)

@@ -132,13 +132,17 @@ def carry_out(
     judge: gives the exit code if all trials were run.
     """
     from pgpaces.answers import outcome
+    from pgpaces.cli.followed import followed
     from pgpaces.cli.main import fail
-    from pgpaces.cli.progress import SweepProgress
-    from pgpaces.cli.serve import live
+    from pgpaces.cli.progress import WARNING, SweepProgress
     from pgpaces.experiment import sweep as pipeline
 
     progress = SweepProgress(params["progress"])
-    with live(params), contextlib.ExitStack() as stack:
+
+    def warn(text: str) -> None:
+        progress.teller.tell(f"{WARNING}{text}", whole=True)
+
+    with followed(params, warn), contextlib.ExitStack() as stack:
         try:
             swept = pipeline.run(planned, progress, stack)
         finally:

@@ -218,7 +218,7 @@ def _helped(each: table.Option, helps: Mapping[str, str]) -> table.Option:
 # The options of every command that answers.
 ANSWER = ("output", "json", "verbose", "store")
 # The options of every command that runs trials.
-RUNNING = ("dry_run", "progress", "live", "on_store_error", "host_file", "trust")
+RUNNING = ("dry_run", "progress", "live", "metrics", "on_store_error", "host_file", "trust")
 
 
 def options(*groups: Sequence[Decorator]) -> Decorator:

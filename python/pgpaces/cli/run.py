@@ -68,14 +68,15 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     from pgpaces import levels
     from pgpaces.answers import condition
     from pgpaces.cli import execute
+    from pgpaces.cli.followed import followed, outputs_of
     from pgpaces.cli.main import put
-    from pgpaces.cli.progress import TrialProgress
-    from pgpaces.cli.serve import live
+    from pgpaces.cli.progress import WARNING, TrialProgress
     from pgpaces.draft import share
     from pgpaces.experiment import single
     from pgpaces.experiment import trial as pipeline
 
     execute.check_output(params)
+    outputs_of(params["live"], params["metrics"])
     # A run copies the database as it is now; an experiment uses one copy for all its trials.
     params["fresh"] = params["fresh"] or params["from_database"] is not None
     fails = condition.parse(params["fail_if"]) if params["fail_if"] else None
@@ -97,7 +98,10 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
         return 0
     progress = TrialProgress(params["progress"])
     # The imports for the answer take a while: a signal during them does not lose the answer.
-    with live(params), contextlib.ExitStack() as stack:
+    with (
+        followed(params, lambda text: progress.say(f"{WARNING}{text}")),
+        contextlib.ExitStack() as stack,
+    ):
         try:
             outcome = pipeline.run(request, progress, stack)
         finally:

@@ -1,7 +1,8 @@
-"""The live page of a load, in a process of its own that ends with the load.
+"""The process that follows a load and ends with it: its live page, and its metrics.
 
 The process reads its configuration from standard input, so that no token is in its arguments, and
-ends when that is closed: also when pgpaces is killed. It runs with a low priority.
+ends when that is closed: also when pgpaces is killed. It runs with a low priority, and only reads
+the store. Its standard output is its start as JSON, then a warning in each line.
 """
 
 from __future__ import annotations
@@ -12,38 +13,71 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from pgpaces.errors import RunError
+from pgpaces.errors import PgpacesError, RunError
 from pgpaces.web.guard import new_token
 
+if TYPE_CHECKING:
+    from pgpaces.web.feed import Feed
+    from pgpaces.web.otlp import Sender
+    from pgpaces.web.prometheus import Port
+
 _NICE = 10
-# Readers get the last seconds and the end before the port closes.
+# Readers get the last seconds and the end before the port of the live page closes.
 _LAST_S = 3.0
 _START_S = 20.0
+_POLL_S = 0.5
+_PORT_HINT = "name another with --metrics prometheus=PORT; prometheus=0 takes any free port"
+
+
+class Outputs(Struct, frozen=True):
+    """What a load is followed by. prometheus: where to listen. otlp: the URL of a receiver."""
+
+    live: bool = False
+    prometheus: tuple[str, int] | None = None
+    otlp: str | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return self.live or self.prometheus is not None or self.otlp is not None
 
 
 class _Configuration(Struct, frozen=True):
     place: str | None
     pid: int
     token: str
+    outputs: Outputs
+
+
+class _Started(Struct, frozen=True):
+    """Addresses without tokens, or an error."""
+
+    live: str = ""
+    prometheus: str = ""
+    error: str = ""
+    hint: str | None = None
 
 
 class Companion:
-    """The process with the live page. url: its address, with the token."""
+    """The process. live: the address of its page, with the token. prometheus: that of /metrics."""
 
-    def __init__(self, place: str | None) -> None:
-        """Starts it. place: of the store. Raises RunError."""
-        configuration = _Configuration(place, os.getpid(), new_token())
+    def __init__(self, place: str | None, outputs: Outputs, warn: Callable[[str], None]) -> None:
+        """Starts it. place: of the store. warn: prints a warning. Raises RunError."""
+        configuration = _Configuration(place, os.getpid(), new_token(), outputs)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pgpaces.web.companion"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,  # no lock that a thread would hold while pgpaces ends
             start_new_session=True,
         )
+        self._closed = False
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(_START_S, self._process.kill)
@@ -51,15 +85,35 @@ class Companion:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(msgspec.json.encode(configuration) + b"\n")
             self._process.stdin.flush()
-        address = self._process.stdout.readline().decode().strip()
+        line = self._process.stdout.readline()
         timer.cancel()
-        if not address:
+        if not line:
             self.close()
-            raise RunError("the live page could not be started", "leave out --live")
-        self.url = f"{address}live?token={configuration.token}"
+            raise RunError(
+                "the live page or the metrics could not be started",
+                "leave out --live and --metrics",
+            )
+        started = msgspec.json.decode(line, type=_Started)
+        if started.error:
+            self.close()
+            raise RunError(started.error, started.hint)
+        self.live = f"{started.live}live?token={configuration.token}" if started.live else ""
+        self.prometheus = started.prometheus
+        reader = threading.Thread(
+            target=self._listen, args=(self._process.stdout, warn), daemon=True
+        )
+        reader.start()
+
+    def _listen(self, lines: IO[bytes], warn: Callable[[str], None]) -> None:
+        for line in lines:
+            if not self._closed:
+                warn(line.decode("utf-8", "replace").rstrip())
+        if not self._closed:
+            warn("the process of --live and --metrics has ended; the load goes on")
 
     def close(self) -> None:
         """Lets it end, without waiting for readers."""
+        self._closed = True
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -67,30 +121,121 @@ class Companion:
 
 
 def main() -> None:
-    """The process: prints its address, and serves until standard input ends."""
-    from pgpaces.web import serve
-    from pgpaces.web.app import Site
+    """The process: prints its addresses, and serves until standard input ends."""
+    from pgpaces.web.feed import Feed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICE)
     configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Configuration)
+    ended = threading.Event()
+    try:
+        port, sender = _exporters(configuration.outputs)
+        page = _page(configuration, ended) if configuration.outputs.live else None
+    except PgpacesError as error:
+        _print(_Started(error=error.message, hint=error.hint))
+        return
+    # From here on: imports were made while there was no load yet.
+    os.nice(_NICE)
+    _print(_Started(page.address if page else "", port.url if port else ""))
+    if port is not None or sender is not None:
+        feed = Feed(configuration.place)
+        threading.Thread(target=_export, args=(feed, port, sender, ended)).start()
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    if page is not None:
+        page.run()
+
+
+def _print(started: _Started) -> None:
+    sys.stdout.write(f"{msgspec.json.encode(started).decode()}\n")
+    sys.stdout.flush()
+
+
+def _warn(text: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+
+class _Page(Struct, frozen=True):
+    """The live page. run: serves it until the load has ended."""
+
+    address: str
+    run: Callable[[], None]
+
+
+def _page(configuration: _Configuration, ended: threading.Event) -> _Page:
+    from pgpaces.web import listening, serve
+    from pgpaces.web.app import Site
 
     def stop() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(configuration.pid, signal.SIGINT)
 
-    listening = serve.listen("127.0.0.1", 0, configuration.token)
-    server = serve.server(Site(configuration.place, stop), listening)
+    opened = listening.listen("127.0.0.1", 0, configuration.token)
+    server = serve.server(Site(configuration.place, stop), opened)
 
     def end() -> None:
-        sys.stdin.buffer.read()
+        ended.wait()
         threading.Event().wait(_LAST_S)
         server.should_exit = True
 
-    threading.Thread(target=end, daemon=True).start()
-    sys.stdout.write(f"{listening.url}\n")
-    sys.stdout.flush()
-    server.run(sockets=[listening.socket])
+    def run() -> None:
+        threading.Thread(target=end, daemon=True).start()
+        server.run(sockets=[opened.socket])
+
+    return _Page(opened.url, run)
+
+
+def _exporters(outputs: Outputs) -> tuple[Port | None, Sender | None]:
+    """Those that are asked for, started. Raises RunError."""
+    port = sender = None
+    if outputs.prometheus is not None:
+        from pgpaces.web import listening
+        from pgpaces.web.prometheus import Port
+
+        port = Port(listening.listen(*outputs.prometheus, hint=_PORT_HINT))
+        port.start()
+    if outputs.otlp is not None:
+        from pgpaces.web.otlp import Sender
+
+        sender = Sender(outputs.otlp, _warn)
+    return port, sender
+
+
+def _export(feed: Feed, port: Port | None, sender: Sender | None, ended: threading.Event) -> None:
+    """Exports until the load has ended; the reason to stop earlier is a warning."""
+    try:
+        _export_all(feed, port, sender, ended)
+    except Exception as error:
+        _warn(f"metrics are not exported any more: {error!r}; the load goes on")
+
+
+def _export_all(
+    feed: Feed, port: Port | None, sender: Sender | None, ended: threading.Event
+) -> None:
+    """Exports each new second, and in the end what is left."""
+    while True:
+        last = ended.wait(_POLL_S)
+        trials, changed = feed.read()
+        if last:
+            trials += feed.running()
+        if changed or last:
+            families = feed.families()
+            if port is not None:
+                port.put(families)
+            if sender is not None:
+                sender.put(families, trials)
+        if last:
+            break
+    feed.close()
+    if port is not None:  # first, as the next load may want it
+        port.close()
+    if sender is not None:
+        sender.close()
 
 
 if __name__ == "__main__":

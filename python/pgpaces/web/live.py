@@ -114,6 +114,17 @@ class Message(Struct, frozen=True):
     first_errors: dict[str, str]
 
 
+def news(
+    store: Store, trial_id: str, latest: Interval | None
+) -> tuple[Trial, tuple[Interval, ...]]:
+    """A trial, and its seconds after the latest one. Raises StoreError.
+
+    The state is read first: an ended trial has all its seconds.
+    """
+    head = store.head(trial_id)
+    return head, store.seconds(trial_id, BEFORE_ALL if latest is None else latest.second)
+
+
 class Followed(Struct):
     """A trial that readers follow. scripts: of its own workload."""
 
@@ -133,10 +144,9 @@ class Followed(Struct):
         return "lost" if self.error else self.head.state
 
     def read(self, store: Store) -> None:
-        """Reads what is new, first the state: an ended trial has all its seconds."""
-        head = store.head(self.head.id)
-        after = BEFORE_ALL if self.latest is None else self.latest.second
-        for interval in store.seconds(self.head.id, after):
+        """Reads what is new."""
+        head, intervals = news(store, self.head.id, self.latest)
+        for interval in intervals:
             self._add(interval)
         newest = max(self.machine, default=BEFORE_ALL + _DELAY_S)
         self.machine |= machine_rows(store.series(self.head.id, newest - _DELAY_S).series())

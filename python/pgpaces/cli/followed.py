@@ -1,0 +1,150 @@
+"""What follows a load: the live page of `--live`, the metrics of `--metrics`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from pgpaces.errors import PlanError, RunError, nearest
+from pgpaces.units import digits
+
+if TYPE_CHECKING:
+    from pgpaces.web.companion import Outputs
+
+_LOOPBACK = "127.0.0.1"
+_PORT_MAX = 65535
+# Next to that of `pgpaces serve`; no exporter of the list of Prometheus has it.
+PORT = 8433
+_KINDS = ("prometheus", "otlp")
+# Of each output its extra, what it is, and the libraries that it needs.
+_LIBRARIES = {
+    "live": ("web", "pages", ("starlette", "uvicorn")),
+    "prometheus": ("metrics", "metrics for Prometheus", ("prometheus_client",)),
+    "otlp": (
+        *("metrics", "metrics by OTLP"),
+        ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    ),
+}
+
+
+@contextlib.contextmanager
+def followed(params: Mapping[str, Any], warn: Callable[[str], None]) -> Iterator[None]:
+    """With --live and --metrics: what follows the load runs, and its links were printed.
+
+    warn: prints a warning. Raises PlanError, RunError.
+    """
+    outputs = outputs_of(params["live"], params["metrics"])
+    if not outputs or params["dry_run"]:
+        yield
+        return
+    _check(outputs)
+    from pgpaces.web.companion import Companion
+
+    store = params["store_path"]
+    place = str(Path(store).resolve()) if _is_file(store) else store
+    companion = Companion(place, outputs, warn)
+    if companion.live:
+        click.echo(f"live: {companion.live}", err=True)
+    if companion.prometheus:
+        click.echo(f"metrics: {companion.prometheus}", err=True)
+        _warn_of_readers(outputs, companion.prometheus)
+    try:
+        yield
+    finally:
+        companion.close()
+
+
+def outputs_of(live: bool, metrics: tuple[str, ...]) -> Outputs:
+    """The values of --live and --metrics. Raises PlanError."""
+    from pgpaces.web.companion import Outputs
+
+    values: dict[str, Any] = {}
+    for text in metrics:
+        kind, equals, value = text.partition("=")
+        if kind not in _KINDS:
+            raise PlanError(
+                f"--metrics '{text}' is neither prometheus nor otlp=URL",
+                nearest(kind, _KINDS) or "write --metrics prometheus, or otlp=http://HOST:4318",
+            )
+        if kind in values:
+            raise PlanError(f"--metrics {kind} is written twice", "leave one of them out")
+        where = value if equals else str(PORT)
+        values[kind] = (
+            address(where, "--metrics prometheus") if kind == "prometheus" else _url(value)
+        )
+    return Outputs(live, **values)
+
+
+def address(text: str, option: str) -> tuple[str, int]:
+    """ADDRESS:PORT, [ADDRESS]:PORT or PORT. Raises PlanError."""
+    host, colon, port = text.rpartition(":")
+    number = digits(port)
+    if number is None or number > _PORT_MAX:
+        raise PlanError(
+            f"{option} '{text}': '{port}' is not a port from 0 to {_PORT_MAX}",
+            "write PORT, or ADDRESS:PORT",
+        )
+    return host.strip("[]") if colon else _LOOPBACK, number
+
+
+def _url(text: str) -> str:
+    """The URL of a receiver of OTLP. Raises PlanError."""
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise PlanError(
+            f"--metrics otlp: '{text}' is not the URL of a receiver of OTLP over HTTP",
+            "write --metrics otlp=http://HOST:4318",
+        )
+    if parts.username is not None or parts.password is not None:
+        raise PlanError(
+            "--metrics otlp: arguments of a process must not have a password",
+            "set OTEL_EXPORTER_OTLP_HEADERS='Authorization=...' instead",
+        )
+    return text
+
+
+def _check(outputs: Outputs) -> None:
+    """Raises RunError where libraries are not installed. Imports none: the load does not pay."""
+    from importlib.util import find_spec
+
+    for name, (extra_name, what, libraries) in _LIBRARIES.items():
+        for library in libraries if getattr(outputs, name) else ():
+            with extra(extra_name, what):
+                if find_spec(library) is None:
+                    raise ModuleNotFoundError(name=library)
+
+
+def _warn_of_readers(outputs: Outputs, url: str) -> None:
+    from pgpaces.web.guard import is_loopback
+
+    if outputs.prometheus is not None and not is_loopback(outputs.prometheus[0]):
+        click.echo(f"warning: {url} can be read by all who reach this machine", err=True)
+
+
+def _is_file(store: str | None) -> bool:
+    from pgpaces.store import address as addresses
+
+    return store is not None and isinstance(addresses.located(store), Path)
+
+
+@contextlib.contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Raises RunError where the libraries of an extra, which something needs, are not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("pgpaces"):
+            raise
+        raise RunError(
+            f"{what} need {error.name}, which is not installed",
+            f"install the extra: pip install 'pgpaces[{name}]'",
+        ) from None

@@ -1,0 +1,100 @@
+"""The trials of one load, found in the store, with their metrics so far."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import time
+
+from msgspec import Struct
+
+from pgpaces.errors import PgpacesError, StoreError
+from pgpaces.record import Interval
+from pgpaces.store.store import Store, new_id
+from pgpaces.web.live import news
+from pgpaces.web.metrics import Family, Totals, families
+
+# Several machines may run trials at a time.
+_NEWEST = 50
+# The counters of an ended trial stay until every monitoring system has the last values.
+_KEPT_S = 65.0
+# An id begins with its time.
+_TIME = 10
+
+
+class _Read(Struct):
+    totals: Totals
+    latest: Interval | None = None
+    ended_s: float = 0.0
+
+
+class Feed:
+    """Trials that began on this machine after the feed did. place: of the store."""
+
+    def __init__(self, place: str | None) -> None:
+        self._place = place
+        self._store: Store | None = None
+        self._since = new_id()[:_TIME]
+        self._host = platform.node() or None
+        self._reads: dict[str, _Read] = {}
+        self._others: set[str] = set()
+
+    def read(self) -> tuple[list[Totals], bool]:
+        """Reads what is new: the trials that ended, and whether there are new seconds.
+
+        Nothing while the store cannot be read.
+        """
+        ended: list[Totals] = []
+        before = {id_: each.latest for id_, each in self._reads.items()}
+        with contextlib.suppress(PgpacesError):
+            store = self._opened()
+            self._find(store)
+            for trial_id, read in self._reads.items():
+                if read.ended_s:
+                    continue
+                head, intervals = news(store, trial_id, read.latest)
+                for interval in intervals:
+                    read.totals.add(interval)
+                    read.latest = interval
+                read.totals.head = head
+                if head.state != "running":
+                    read.ended_s = time.monotonic()
+                    ended.append(read.totals)
+        changed = before != {id_: each.latest for id_, each in self._reads.items()}
+        return ended, changed or bool(ended)
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = Store.existing(self._place)
+        return self._store
+
+    def _find(self, store: Store) -> None:
+        for row in store.trials(_NEWEST):
+            new = row.id[:_TIME] >= self._since and row.damage is None
+            if not new or row.id in self._reads or row.id in self._others:
+                continue
+            head = store.head(row.id)
+            if head.host.hostname != self._host or head.plan.imported is not None:
+                self._others.add(row.id)
+                continue
+            name = ""
+            if head.place is not None:
+                with contextlib.suppress(PgpacesError):
+                    name = store.experiment(head.place.experiment).name
+            self._reads[row.id] = _Read(Totals(head, name))
+
+    def families(self) -> tuple[Family, ...]:
+        """The metrics of the trials that run, and of those that ended a short time ago."""
+        oldest = time.monotonic() - _KEPT_S
+        shown = [r.totals for r in self._reads.values() if not r.ended_s or r.ended_s > oldest]
+        return families(shown)
+
+    def running(self) -> list[Totals]:
+        """The trials whose end was not read."""
+        return [each.totals for each in self._reads.values() if not each.ended_s]
+
+    def close(self) -> None:
+        """Closes the store."""
+        if self._store is not None:
+            with contextlib.suppress(StoreError):
+                self._store.close()

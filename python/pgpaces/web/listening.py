@@ -1,0 +1,45 @@
+"""Open ports: the only module that opens one."""
+
+from __future__ import annotations
+
+import socket
+
+from msgspec import Struct
+
+from pgpaces.errors import RunError
+from pgpaces.web.guard import is_loopback
+
+_BACKLOG = 128
+_HINT = "name another with --listen; --listen 0 takes any free port"
+
+
+class Listening(Struct, frozen=True):
+    """An open port. host: as asked for. token: None where reading needs none."""
+
+    socket: socket.socket
+    host: str
+    token: str | None
+    required: bool
+
+    @property
+    def url(self) -> str:
+        """The address for a browser, with the token if there is one."""
+        port = self.socket.getsockname()[1]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::", "") else host
+        return f"http://{host}:{port}/"
+
+
+def listen(host: str, port: int, token: str | None = None, *, hint: str = _HINT) -> Listening:
+    """Opens a port; 0: any. Beyond loopback, pages require the token. Raises RunError."""
+    try:
+        info = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM,
+                                  flags=socket.AI_PASSIVE)[0]  # fmt: skip
+        opened = socket.socket(info[0], socket.SOCK_STREAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(info[4])
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        text = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise RunError(text, hint) from None
+    return Listening(opened, host, token, required=not is_loopback(host))

@@ -1,0 +1,239 @@
+"""Metrics of real loads: as Prometheus and a receiver of OTLP get them, and when these fail."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.test_run import Command, adds_up
+
+from pgpaces.result import CLASSES, Trial
+from pgpaces.store.store import Store
+from pgpaces.times import merge, value_at_rank
+
+pytest.importorskip("prometheus_client")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+
+from tests.unit.test_metrics import Receiver
+
+pytestmark = pytest.mark.postgres
+PROMETHEUS = shutil.which("prometheus")
+LOAD = ("select-only", "--scale", "1", "--rate", "200", "-L", "7ms", "--warmup", "1s")
+START_S, SCRAPE_S = 30.0, 2.0
+
+
+@pytest.fixture
+def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+    return Command(pgpaces_home, tmp_path / "results.db")
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        port: int = opened.getsockname()[1]
+        return port
+
+
+def newest(pgpaces: Command) -> Trial:
+    store = Store.open(pgpaces.store)
+    trial = store.load(store.find("last"))
+    store.close()
+    return trial
+
+
+def outcomes(trial: Trial, *, measured: bool) -> dict[str, int]:
+    """What the store has, by outcome; measured, or in the warm-up."""
+    sums: Counter[str] = Counter()
+    for interval in trial.intervals:
+        for tally in interval.tallies:
+            if (tally.due_second >= 0) == measured:
+                ended = (tally.on_time, tally.late, tally.skipped, sum(tally.failed.values()))
+                sums.update(dict(zip(CLASSES, (*ended, tally.unfinished), strict=True)))
+    return {name: sums[name] for name in CLASSES}
+
+
+class Prometheus:
+    """A real Prometheus that scrapes a port."""
+
+    def __init__(self, folder: Path, target: int) -> None:
+        assert PROMETHEUS is not None
+        config = folder / "prometheus.yml"
+        config.write_text(
+            f"global: {{scrape_interval: {SCRAPE_S:g}s}}\n"
+            "scrape_configs:\n  - job_name: pgpaces\n"
+            f"    static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
+        )
+        self.url = f"http://127.0.0.1:{free_port()}"
+        listen = self.url.removeprefix("http://")
+        options = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}")
+        self.process = subprocess.Popen(
+            [PROMETHEUS, *options, f"--web.listen-address={listen}"], stderr=subprocess.DEVNULL
+        )
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            try:
+                with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.2)
+        raise AssertionError("Prometheus did not start")
+
+    def query(self, text: str) -> list[tuple[dict[str, str], float]]:
+        """The labels and values of an instant query."""
+        query = urllib.parse.urlencode({"query": text})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{query}", timeout=10) as answer:
+            result = json.load(answer)["data"]["result"]
+        return [(each["metric"], float(each["value"][1])) for each in result]
+
+    def number(self, text: str) -> float:
+        [(_, value)] = self.query(text)
+        return value
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[tuple[int, Prometheus]]:
+    """A port to export to, and the Prometheus that scrapes it."""
+    if PROMETHEUS is None:
+        pytest.skip("Prometheus is not installed")
+    port = free_port()
+    started = Prometheus(tmp_path, port)
+    yield port, started
+    started.process.kill()
+    started.process.wait()
+
+
+def test_prometheus_has_the_sums_of_the_store_and_our_p95_within_its_bucket(
+    pgpaces: Command, prometheus: tuple[int, Prometheus]
+) -> None:
+    port, scraping = prometheus
+    ended = pgpaces("run", *LOAD, "-T", "6s", "--metrics", f"prometheus={port}")
+    assert ended.code == 0, ended.err
+    assert f"metrics: http://127.0.0.1:{port}/metrics" in ended.err
+    pgpaces_again = pgpaces("run", *LOAD, "-T", "1s", "--metrics", f"prometheus={port}")
+    assert pgpaces_again.code == 0, pgpaces_again.err  # the port is free at once
+    store = Store.open(pgpaces.store)
+    [_, row] = store.trials()
+    trial = store.load(row.id)
+    time.sleep(SCRAPE_S)
+
+    def last(name: str, labels: str = "") -> str:
+        return f'last_over_time({name}{{run="{trial.id}",{labels}}}[5m])'
+
+    for measured, phase in ((True, "measured"), (False, "warmup")):
+        got = scraping.query(last("pgpaces_transactions_total", f'phase="{phase}"'))
+        by_outcome = {labels["outcome"]: value for labels, value in got}
+        assert by_outcome == outcomes(trial, measured=measured)
+    due = scraping.number(last("pgpaces_transactions_due_total", 'phase="measured"'))
+    assert due == sum(outcomes(trial, measured=True).values()) > 1000
+    buckets = last("pgpaces_latency_seconds_bucket", 'phase="measured"')
+    p95_s = scraping.number(f"histogram_quantile(0.95, sum by (le) ({buckets}))")
+    bounds = sorted(float(labels["le"]) for labels, _ in scraping.query(buckets))
+    assert 0.007 in bounds
+    times = merge(
+        tally.latency
+        for interval in trial.intervals
+        for tally in interval.tallies
+        if tally.due_second >= 0
+    )
+    exact_ns = value_at_rank(times, math.ceil(0.95 * times.count))
+    assert exact_ns is not None
+    above = next(bound for bound in bounds if bound >= exact_ns / 1e9)
+    below = max((bound for bound in bounds if bound < above), default=0.0)
+    assert below <= p95_s <= above
+    answered = pgpaces("show", trial.id, "--json").json()["latency"]["p95"]["value"]
+    assert below * 1e3 * 0.99 <= answered <= above * 1e3 * 1.01
+    late = outcomes(trial, measured=True)["late"]
+    at_limit = scraping.number(
+        last("pgpaces_latency_seconds_bucket", 'phase="measured",le="0.007"')
+    )
+    assert times.count - at_limit == late
+
+
+def test_a_receiver_gets_each_second_of_a_sweep_and_a_span_for_each_trial(
+    pgpaces: Command,
+) -> None:
+    receiver = Receiver()
+    words = ("sweep", "select-only", "--scale", "1", "--rate", "50/s,100/s", "-L", "7ms")
+    ended = pgpaces(*words, "-T", "3s", "--warmup", "1s", "--name", "two",
+                    "--metrics", f"otlp={receiver.url}")  # fmt: skip
+    assert ended.code == 0, ended.err
+    until = time.monotonic() + 10
+    while len(receiver.spans) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    spans = [
+        span
+        for request in receiver.spans
+        for span in request.resource_spans[0].scope_spans[0].spans
+    ]
+    labels = [{a.key: a.value.string_value for a in span.attributes} for span in spans]
+    store = Store.open(pgpaces.store)
+    trials = {row.id: store.load(row.id) for row in store.trials()}
+    assert {each["pgpaces.run"] for each in labels} == set(trials)
+    assert {each["pgpaces.experiment"] for each in labels} == {"two"}
+    assert {each["pgpaces.state"] for each in labels} == {"finished"}
+    assert all(span.end_time_unix_nano > span.start_time_unix_nano for span in spans)
+    assert len(receiver.metrics) >= 6
+    got: dict[str, Counter[str]] = {id_: Counter() for id_ in trials}
+    for point_labels, point in receiver.points("pgpaces.transactions"):
+        if point_labels["phase"] == "measured":
+            got[point_labels["run"]][point_labels["outcome"]] += point.as_int
+    for id_, trial in trials.items():
+        assert dict(got[id_]) == outcomes(trial, measured=True)
+    receiver.server.shutdown()
+
+
+def companion_of(pid: int) -> int | None:
+    """The process that follows a load."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            if parent == pid and b"pgpaces.web.companion" in (path.parent / "cmdline").read_bytes():
+                return int(path.parent.name)
+        except OSError:
+            continue
+    return None
+
+
+def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces: Command) -> None:
+    process = pgpaces.start("run", *LOAD, "-T", "5s", "--json", "--metrics", "prometheus=0")
+    assert process.stderr is not None
+    lines = iter(process.stderr.readline, "")
+    next(line for line in lines if line.startswith("running "))
+    time.sleep(2)
+    pid = companion_of(process.pid)
+    assert pid is not None
+    subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(pid)], check=True)
+    out, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert rest.count("warning: ") == 1
+    assert "the process of --live and --metrics has ended; the load goes on" in rest
+    answer: dict[str, Any] = json.loads(out)
+    assert answer["state"] == "finished"
+    assert adds_up(answer)
+    trial = newest(pgpaces)
+    assert [each.second for each in trial.intervals][:6] == [-1, 0, 1, 2, 3, 4]
+
+
+def test_a_receiver_that_does_not_answer_is_one_warning(pgpaces: Command) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    ended = pgpaces("run", *LOAD, "-T", "13s", "--metrics", f"otlp={url}", "--json")
+    silent.close()
+    assert ended.code == 0, ended.err
+    assert adds_up(ended.json())
+    assert "warning" in ended.err, ended.err
+    warnings = re.findall(r"^warning: .*$", ended.err, re.MULTILINE)
+    assert warnings == [f"warning: {url} does not take metrics; the load goes on"]

@@ -1,0 +1,452 @@
+"""Metrics of a load: what is exported of a trial, in which form, and what a wrong option says."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from pgpaces.cli import followed
+from pgpaces.cli.main import cli
+from pgpaces.errors import PlanError, RunError
+from pgpaces.result import Place, Trial
+from pgpaces.store.store import Store
+from pgpaces.web.companion import Companion, Outputs
+from pgpaces.web.feed import Feed
+from pgpaces.web.listening import listen
+from pgpaces.web.metrics import FAMILIES, LADDER_NS, Distribution, Family, Totals, families
+from tests.unit.calling import refused
+from tests.unit.stored import SCRIPTS, opened
+from tests.unit.test_report_forms import NASTY
+from tests.unit.trials import second, series, trial
+
+pytest.importorskip("prometheus_client")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pgpaces.web.otlp import Sender
+from pgpaces.web.prometheus import Port
+
+ROOT = Path(__file__).parents[2]
+LIMIT_NS = 15_000_000
+MS = 1_000_000
+
+
+def head(state: str = "running", **changes: Any) -> Trial:
+    """A trial of a script with a limit of 15 ms, which is between two steps of the ladder."""
+    plan = {"limit_ns": LIMIT_NS, "policy": "run", "model": "open", "load_text": "open, 10/s"}
+    return trial([], **{"plan": plan, "intervals": (), "state": state, **changes})
+
+
+def totals(state: str = "running", **changes: Any) -> Totals:
+    """Two seconds of 10 transactions, of which 3 are late, 1 failed and 1 is skipped."""
+    sums = Totals(head(state, **changes), "nightly")
+    late = {"on_time": 5, "late": 3, "due": 10, "skipped": 1, "failed": {"40001": 1}}
+    for number in (-1, 0, 1):
+        interval = second(number, [1.0] * 4 + [14.999] + [15.2, 16.0, 400.0], **late)
+        sums.add(replace(interval, cpu_ns=(250 * MS, 500 * MS), pending_ns=2_000 * MS))
+    return sums
+
+
+def family(name: str, *trials: Totals) -> Family:
+    (found,) = [each for each in families(trials or (totals(),)) if each.name == f"pgpaces_{name}"]
+    return found
+
+
+def point(name: str, *trials: Totals, **labels: str) -> Any:
+    """The value of the only point with these labels."""
+    (found,) = [p for p in family(name, *trials).points if labels.items() <= dict(p.labels).items()]
+    return found.value
+
+
+# --- what is exported -----------------------------------------------------------------------------
+
+
+def test_outcomes_add_up_to_what_was_due() -> None:
+    assert point("transactions_due", phase="measured") == 20
+    assert point("transactions_due", phase="warmup") == 10
+    outcomes = {
+        name: point("transactions", phase="measured", outcome=name)
+        for name in ("on_time", "late", "skipped", "failed", "unfinished")
+    }
+    assert outcomes == {"on_time": 10, "late": 6, "skipped": 2, "failed": 2, "unfinished": 0}
+    assert point("errors", phase="measured", sqlstate="40001") == 2
+    assert point("generator_cpu_seconds", thread="1") == pytest.approx(1.5)
+    assert point("latency_limit_seconds") == 0.015
+    assert point("backlog") == 2.0
+
+
+def test_late_is_what_lies_above_the_bucket_of_the_limit_exactly() -> None:
+    latency: Distribution = point("latency_seconds", phase="measured")
+    assert LIMIT_NS in latency.bounds_ns
+    at_limit = latency.counts[latency.bounds_ns.index(LIMIT_NS)]
+    assert latency.count - at_limit == 6
+    assert list(latency.counts) == sorted(latency.counts)
+    assert latency.counts[-1] == latency.count == 16
+    assert latency.sum_ns == 2 * round((4 * 1.0 + 14.999 + 15.2 + 16.0 + 400.0) * MS)
+
+
+def test_without_a_limit_buckets_are_the_ladder_of_19() -> None:
+    plan = {"limit_ns": None, "policy": "run", "model": "open"}
+    unlimited = totals(plan=plan)
+    assert point("latency_seconds", unlimited, phase="measured").bounds_ns == LADDER_NS
+    assert len(LADDER_NS) == 19
+    assert "latency_limit_seconds" not in {
+        each.name.removeprefix("pgpaces_") for each in families((unlimited,))
+    }
+
+
+def test_a_trial_has_labels_of_its_experiment_and_none_that_is_empty() -> None:
+    labels = family("trial_info").points[0].labels
+    assert labels["experiment"] == "nightly"
+    assert "cell" not in labels
+    placed = totals(place=Place("01E", "clients=4", {"clients": "4"}, 2))
+    labels = family("trial_info", placed).points[0].labels
+    assert (labels["cell"], labels["block"], labels["experiment_id"]) == ("clients=4", "2", "01E")
+
+
+def test_gauges_of_an_ended_trial_are_gone_and_its_counters_stay() -> None:
+    ended = totals("finished")
+    names = {each.name for each in families((ended,))}
+    assert "pgpaces_transactions_due" in names
+    assert not names & {"pgpaces_trial_info", "pgpaces_in_flight", "pgpaces_backlog"}
+
+
+def test_a_background_workload_is_told_apart_and_has_its_own_limit() -> None:
+    component = {"clients": 1, "scripts": ("report",), "workload": "reporting", "of": "night"}
+    plan = {"limit_ns": LIMIT_NS, "policy": "run", "model": "open", "limits": [["a", 5 * MS]]}
+    plan["lanes"] = [{"clients": 1, "scripts": ["a"]}, {**component, "limit_ns": 9 * MS}]
+    scripts = [{"name": n, "weight": 1, "commands": []} for n in ("a", "report")]
+    both = Totals(head(plan=plan, workload={"name": "w", "scripts": scripts}))
+    both.add(second(0, [1.0], 0))
+    both.add(second(1, [1.0], 1))
+    assert point("transactions_due", both, workload="w", script="a") == 1
+    night = point("transactions_due", both, workload="reporting", background="night")
+    assert night == 1
+    assert point("latency_limit_seconds", both, script="a") == 0.005
+    assert point("latency_limit_seconds", both, script="report") == 0.009
+
+
+def test_every_family_is_exported_and_named_as_prometheus_wants() -> None:
+    assert {each.name for each in families((totals(),))} == {e.name for e in FAMILIES.values()}
+    for each in FAMILIES.values():
+        assert re.fullmatch(r"pgpaces_[a-z_]+[a-z]", each.name)
+        assert each.name.endswith("_seconds") == (each.unit == "s")
+        assert each.help.endswith(".")
+
+
+# --- Prometheus -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    opened_port = Port(listen("127.0.0.1", 0))
+    opened_port.start()
+    opened_port.put(families((totals(),)))
+    yield opened_port
+    opened_port.close()
+
+
+def got(port: Port, path: str = "/metrics", **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(*port.socket.getsockname()[:2], timeout=10)
+    connection.request("GET", path, headers={"Host": "localhost", **headers})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_prometheus_reads_what_is_exported(port: Port) -> None:
+    status, text = got(port)
+    samples = {
+        (s.name, s.labels.get("le"), s.labels.get("outcome")): s.value
+        for each in text_string_to_metric_families(text)
+        for s in each.samples
+        if s.labels.get("phase") == "measured"
+    }
+    assert status == 200
+    assert samples["pgpaces_transactions_due_total", None, None] == 20
+    assert samples["pgpaces_transactions_total", None, "late"] == 6
+    assert samples["pgpaces_latency_seconds_bucket", "0.015", None] == 10
+    assert samples["pgpaces_latency_seconds_bucket", "+Inf", None] == 16
+    assert samples["pgpaces_latency_seconds_count", None, None] == 16
+    open_metrics = got(port, Accept="application/openmetrics-text; version=1.0.0")[1]
+    assert open_metrics.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [("/", {}, 404), ("/metrics", {"Host": "evil.com"}, 421), ("/metrics?x=1", {}, 200)],
+)
+def test_only_metrics_are_answered_and_only_to_this_machine(
+    port: Port, path: str, headers: dict[str, str], status: int
+) -> None:
+    assert got(port, path, **headers)[0] == status
+
+
+def test_texts_of_others_do_not_forge_a_metric(port: Port) -> None:
+    named = totals(workload={"name": f'x"}} 1\nforged 1 {NASTY}\ud800', "scripts": SCRIPTS})
+    port.put(families((named,)))
+    status, text = got(port)
+    assert status == 200
+    assert "\nforged" not in text
+    assert "\x1b" not in text
+
+
+def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again() -> None:
+    port = Port(listen("127.0.0.1", 0))
+    port.start()
+    address = port.socket.getsockname()[:2]
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection.request("GET", "/metrics")
+    assert connection.getresponse().read() == b""
+    port.put(families((totals(),)))
+    closing = threading.Thread(target=port.close)
+    closing.start()
+    while not port.final:
+        closing.join(0.01)
+    listen(*address).socket.close()  # the next load has the port
+    assert closing.is_alive()
+    connection.request("GET", "/metrics")
+    assert b"pgpaces_transactions_due_total" in connection.getresponse().read()
+    closing.join(10)
+    assert not closing.is_alive()
+
+
+# --- OpenTelemetry --------------------------------------------------------------------------------
+
+
+class Receiver:
+    """A receiver of OTLP over HTTP. status: what it answers."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.metrics: list[Any] = []
+        self.spans: list[Any] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.path == "/v1/metrics":
+                    outer.metrics.append(ExportMetricsServiceRequest.FromString(body))
+                else:
+                    assert self.path == "/v1/traces"
+                    outer.spans.append(ExportTraceServiceRequest.FromString(body))
+                self.send_response(status)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def points(self, name: str) -> list[tuple[dict[str, str], Any]]:
+        """The points of a metric in the last request that has it, with their attributes."""
+        for request in reversed(self.metrics):
+            for metric in request.resource_metrics[0].scope_metrics[0].metrics:
+                if metric.name == name:
+                    data = getattr(metric, metric.WhichOneof("data"))
+                    return [
+                        ({a.key: a.value.string_value for a in p.attributes}, p)
+                        for p in data.data_points
+                    ]
+        return []
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.server.shutdown()
+
+
+def test_a_receiver_of_otlp_gets_the_same_numbers_and_a_span(receiver: Receiver) -> None:
+    warnings: list[str] = []
+    sender = Sender(f"{receiver.url}/v1/metrics/", warnings.append)
+    failed = totals("failed", error="the server went away")
+    sender.put(families((failed,)), (failed,))
+    sender.close()
+    assert warnings == []
+    late = [
+        p.as_double or p.as_int
+        for labels, p in receiver.points("pgpaces.transactions")
+        if (labels["outcome"], labels["phase"]) == ("late", "measured")
+    ]
+    assert late == [6]
+    [latency] = [p for a, p in receiver.points("pgpaces.latency") if a["phase"] == "measured"]
+    expected: Distribution = point("latency_seconds", failed, phase="measured")
+    assert sum(latency.bucket_counts) == latency.count == expected.count
+    at = list(latency.explicit_bounds).index(0.015)
+    assert sum(latency.bucket_counts[: at + 1]) == 10
+    [request] = receiver.spans
+    [span] = request.resource_spans[0].scope_spans[0].spans
+    assert span.status.code == 2
+    assert span.status.message == "the server went away"
+    assert span.start_time_unix_nano == failed.started_ns
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_receiver_that_refuses_is_one_warning(status: int) -> None:
+    receiver, warnings = Receiver(status), list[str]()
+    sender = Sender(receiver.url, warnings.append)
+    for _ in range(3):
+        sender.put(families((totals(),)), ())
+        while not sender._queue.empty():
+            threading.Event().wait(0.01)
+    sender.close()
+    assert warnings == [f"{receiver.url} does not take metrics (status {status}); the load goes on"]
+    receiver.server.shutdown()
+
+
+# --- from a store ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = opened(tmp_path)
+    yield store
+    store.close()
+
+
+def stored(store: Store, id_: str, host: str | None = None) -> Trial:
+    """A trial of this machine, or of another host, that runs and has a second of 10."""
+    import platform
+
+    begun = series([[5.0] * 10], id=id_, host={"hostname": host or platform.node()})
+    begun = replace(begun, state="running")
+    store.begin(begun)
+    store.add(id_, begun.intervals[0])
+    return begun
+
+
+def test_the_feed_has_new_trials_of_this_machine_to_their_end(store: Store) -> None:
+    stored(store, "01A000000000000000000000RN")  # long ago
+    feed = Feed(str(store.path))
+    running = stored(store, "7ZZZZZZZZZ0000000000000000")
+    stored(store, "7ZZZZZZZZZ0000000000000001", host="elsewhere")
+    assert feed.read() == ([], True)
+    assert feed.read() == ([], False)
+    store.add(running.id, second(1, [5.0]))
+    store.finish(replace(running, state="finished"), {})
+    ended, changed = feed.read()
+    assert [each.head.id for each in ended] == [running.id]
+    assert changed
+    [due] = [each for each in feed.families() if each.name == "pgpaces_transactions_due"]
+    assert [(p.labels["run"], p.value) for p in due.points] == [(running.id, 11)]
+    assert feed.running() == []
+    feed.close()
+
+
+def test_a_feed_without_a_store_waits_for_it(tmp_path: Path) -> None:
+    feed = Feed(str(tmp_path / "none.db"))
+    assert feed.read() == ([], False)
+    assert feed.families() == ()
+
+
+def test_a_companion_exports_and_ends(store: Store) -> None:
+    warnings: list[str] = []
+    companion = Companion(str(store.path), Outputs(prometheus=("127.0.0.1", 0)), warnings.append)
+    stored(store, "7ZZZZZZZZZ0000000000000000")
+    address = companion.prometheus.split("/")[2]
+    text = ""
+    for _ in range(100):
+        connection = http.client.HTTPConnection(address, timeout=10)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        if "pgpaces_transactions_due_total{" in text:
+            break
+        threading.Event().wait(0.1)
+    assert "pgpaces_transactions_due_total{" in text
+    companion.close()
+    assert companion._process.wait(10) == 0
+    assert warnings == []
+
+
+# --- what is asked for ----------------------------------------------------------------------------
+
+
+def test_what_to_export_and_where() -> None:
+    assert followed.outputs_of(False, ()) == Outputs()
+    assert followed.outputs_of(False, ("prometheus",)).prometheus == ("127.0.0.1", 8433)
+    both = followed.outputs_of(True, ("prometheus=0.0.0.0:9000", "otlp=https://otel:4318"))
+    assert both == Outputs(True, ("0.0.0.0", 9000), "https://otel:4318")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [(("prometeus",), "neither prometheus nor otlp"), (("prometheus=x",), "not a port"),
+     (("prometheus=",), "not a port"), (("prometheus=1:99999",), "not a port"),
+     (("otlp",), "not the URL"), (("otlp=localhost:4318",), "not the URL"),
+     (("otlp=http://h:x",), "not the URL"), (("otlp=http://u:p@h",), "must not have a password"),
+     (("prometheus", "prometheus=0"), "written twice")],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence_with_a_way_out(
+    values: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(PlanError, match=message) as error:
+        followed.outputs_of(False, values)
+    assert error.value.hint
+    assert ":p@" not in f"{error.value.message} {error.value.hint}"
+
+
+def test_a_port_in_use_is_said_before_the_load_begins(tmp_path: Path) -> None:
+    taken = listen("127.0.0.1", 0)
+    port = taken.socket.getsockname()[1]
+    line = ["run", "--store", str(tmp_path / "s.db"), "--metrics", f"prometheus={port}"]
+    error = refused(CliRunner().invoke(cli, [*line, "tpcb-like", "-T", "1s"]))
+    taken.socket.close()
+    assert isinstance(error, RunError)
+    assert error.message == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert "prometheus=0" in str(error.hint)
+    assert not (tmp_path / "s.db").exists()
+
+
+def test_a_missing_extra_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(followed._LIBRARIES, "otlp", ("metrics", "metrics by OTLP", ("absent_x",)))
+    with pytest.raises(RunError, match="absent_x, which is not installed") as error:
+        followed._check(Outputs(otlp="http://h"))
+    assert error.value.hint == "install the extra: pip install 'pgpaces[metrics]'"
+
+
+def test_an_open_port_beyond_this_machine_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    followed._warn_of_readers(Outputs(prometheus=("0.0.0.0", 1)), "http://h:1/metrics")
+    followed._warn_of_readers(Outputs(prometheus=("127.0.0.1", 1)), "http://h:2/metrics")
+    assert capsys.readouterr().err == (
+        "warning: http://h:1/metrics can be read by all who reach this machine\n"
+    )
+
+
+# --- Grafana --------------------------------------------------------------------------------------
+
+
+def test_the_dashboard_queries_metrics_and_labels_that_are_exported() -> None:
+    path = ROOT / "packaging/grafana/pgpaces.json"
+    dashboard = json.loads(path.read_text(encoding="utf-8"))
+    queries = [t["expr"] for panel in dashboard["panels"] for t in panel.get("targets", ())]
+    queries += [each["query"] for each in dashboard["templating"]["list"] if each["name"] != "data"]
+    with_unit: set[str] = set()
+    for each in FAMILIES.values():
+        endings = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket",)}[each.kind]
+        with_unit |= {f"{each.name}{ending}" for ending in endings}
+    named = {name for query in queries for name in re.findall(r"\bpgpaces_\w+", query)}
+    assert len(queries) > 10
+    assert named <= with_unit
+    assert len(named) >= 8
+    exported = {label for each in families((totals(),)) for p in each.points for label in p.labels}
+    labels = set(re.findall(r"(\w+)(?:=~?|!~?)\"", " ".join(queries)))
+    assert labels <= exported | {"background"}
