@@ -90,14 +90,14 @@ class Cell:
         return (
             self.load.name,
             f"{self.load.utilization:g}",
-            f"{self.seconds} s",
+            f"{self.seconds}s",
             f"{self.relaxations:,.0f}",
             str(self.trials),
             f"{100 * self.cut / self.trials:.1f}",
             f"{100 * withheld:.1f}",
             *(f"{100 * self.held[n] / max(1, self.told[n]):.1f}" for n in NAMES),
             f"{100 * self.open['p99'] / self.trials:.0f}",
-            f"{100 * bias:+.1f} ± {100 * error:.1f}",
+            f"{100 * bias:+.1f}±{100 * error:.1f}",
         )
 
 
@@ -145,7 +145,7 @@ def measured(load: Load, seconds: int, trials: int) -> Cell:
 
 Key = tuple[str, ...]
 CELLS: dict[Key, tuple[Load, int]] = {
-    (load.name, f"{load.utilization:g}", f"{seconds} s"): (load, seconds)
+    (load.name, f"{load.utilization:g}", f"{seconds}s"): (load, seconds)
     for seconds in LENGTHS_S
     for load in (*QUEUES, *OTHERS, *COLD)
     if load not in COLD or seconds == 60

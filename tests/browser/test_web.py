@@ -19,6 +19,7 @@ from pgpaces.store.store import Store
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.trials import second, series
 
+listening = pytest.importorskip("pgpaces.web.listening")
 serving = pytest.importorskip("pgpaces.web.serve")
 pytestmark = pytest.mark.browser
 
@@ -32,7 +33,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.store: Store = opened(folder)
         self.stopped = threading.Event()
-        self._port = serving.listen("127.0.0.1", 0, TOKEN)
+        self._port = listening.listen("127.0.0.1", 0, TOKEN)
         site = serving.Site(str(self.store.path), self.stopped.set)
         self._server = serving.server(site, self._port)
         self._thread = threading.Thread(target=self._server.run, args=([self._port.socket],))
