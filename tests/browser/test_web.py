@@ -16,11 +16,11 @@ from playwright.sync_api import Browser, Page, expect
 from pgpaces.design import Design, Factor
 from pgpaces.result import Place, Trial
 from pgpaces.store.store import Store
+from pgpaces.web import listening
+from pgpaces.web import serve as serving
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.trials import second, series
 
-listening = pytest.importorskip("pgpaces.web.listening")
-serving = pytest.importorskip("pgpaces.web.serve")
 pytestmark = pytest.mark.browser
 
 TOKEN = "secret"
