@@ -21,6 +21,7 @@ import coverage
 import cpu
 import instructions
 import latency
+import live
 import report
 import schedule
 import sensors
@@ -52,6 +53,7 @@ SECTIONS: dict[str, Section] = {
     "coverage": coverage.section,
     "characteristics": characteristics.section,
     "tools": tools.section,
+    "live": live.section,
 }
 # For hours, and without a server.
 SIMULATED = ("coverage", "characteristics")

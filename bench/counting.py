@@ -18,6 +18,7 @@ from programs import ProgramError
 # Callgrind names a function once and goes on with its number.
 _CALLED = re.compile(r"^cfn=\((\d+)\)(?: (.*))?$")
 _CALLS = re.compile(r"^calls=(\d+)")
+_COST = re.compile(r"^[0-9+*-]\S* \d+$")
 _NAMED = re.compile(r"^c?fn=\((\d+)\) (.*)$")
 
 
@@ -63,6 +64,34 @@ def executed(command: Sequence[str], environment: Mapping[str, str]) -> Executed
             raise ProgramError(f"callgrind collected nothing: {said[-1000:]}")
         text = profile.read_text(errors="replace")
         return Executed(int(found[1]), calls(text, "clock_gettime"))
+
+
+def inside(profile: str, library: str) -> int:
+    """Instructions of a library's own code, without those that it calls, of callgrind's file."""
+    total, within, called = 0, False, False
+    for text in profile.splitlines():
+        if text.startswith("ob="):
+            within = library in text
+        elif text.startswith("calls="):
+            called = True
+        elif _COST.match(text):
+            total += int(text.split()[1]) if within and not called else 0
+            called = False
+    return total
+
+
+def engine_instructions(run: Callable[[Sequence[str]], object]) -> int:
+    """What a thread of the engine executes in user mode, by callgrind.
+
+    run: runs pgpaces with one such thread behind these words. Its main thread, 1, is left out: what
+    it does grows with the seconds, not with the transactions.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        callgrind = ["valgrind", "--tool=callgrind", "--compress-strings=no"]
+        run([*callgrind, "--separate-threads=yes", f"--callgrind-out-file={folder}/thread"])
+        threads = (path for path in Path(folder).iterdir() if path.name != "thread-01")
+        texts = [path.read_text(errors="replace") for path in threads]
+        return max(inside(text, "_engine.") for text in texts)
 
 
 def by_perf(text: str) -> int:

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
 from pgpaces.design import Design, Factor
-from pgpaces.result import Place, Trial
+from pgpaces.result import Blocked, Observed, Place, Trial
+from pgpaces.series import Sample
 from pgpaces.store.store import Store
 from pgpaces.web import listening
 from pgpaces.web import serve as serving
@@ -112,6 +113,28 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
         expect(page.locator("h1")).to_contain_text("FAIL")
         expect(page.locator(".facts")).to_contain_text("300")
         assert wrong == []
+
+
+def test_who_waits_for_whom_and_marks_appear_while_it_runs(
+    browser: Browser, served: Served
+) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(3))
+    with opened_page(browser, f"{served.url}live") as (page, wrong):
+        expect(tile(page, "due")).to_have_text("30")
+        expect(page.locator("#blocked")).to_be_hidden()
+        expect(page.locator("#marks")).to_be_hidden()
+        pair = Blocked("load", "Lock:tuple", "X", "<b>psql</b>", "active", "UPDATE a", 2, 0, 1)
+        mark = Sample(1, "checkpoints", "checkpoints", 1.0)
+        served.store.add(trial.id, None, [mark], [Observed(blocked=(pair,))])
+        served.seconds(trial, range(3, 4))
+        expect(page.locator("#marks")).to_have_text("Marks on the charts: 1 s checkpoint")
+        row = page.locator("#blocked tbody tr")
+        expect(row).to_have_count(1)
+        expect(row).to_contain_text("<b>psql</b> (active)")
+        expect(row.locator("td").last).to_have_text("0–1")
+        assert wrong == []
+    served.end(trial)
 
 
 def test_a_second_browser_and_a_reload_have_the_whole(browser: Browser, served: Served) -> None:

@@ -165,6 +165,21 @@ def test_kill_9_leaves_the_samples_of_the_seconds_before_it(
     assert {("host", "cpu_busy"), ("waits", "CPU")} <= {(t.source, t.name) for t in digest.tracks}
 
 
+def test_kill_9_leaves_who_waited_for_whom_and_for_what(pgpaces: Command, pg15: Postgres) -> None:
+    dsn = pg15.dsn("postgres")
+    words = ("run", "tpcb-like", *QUICK, "-c", "4", "-T", "10min", "-P", "1", "--target", dsn)
+    watched = Watched(pgpaces.start(*words))
+    # The whole is stored first after ten seconds.
+    until(lambda: watched.told >= 14 or watched.process.poll() is not None)
+    watched.kill()
+    store = Store.existing(pgpaces.store)
+    [observed] = store.load(store.find("last")).observed
+    assert observed.blocked, "four clients update the only branch"
+    assert {one.blocking for one in observed.blocked} == {"load"}
+    assert observed.waits.looks >= 50
+    assert observed.waits.tenths
+
+
 @SLOW
 def test_after_kill_9_the_next_run_finds_everything_in_order(
     pgpaces: Command, pg15: Postgres

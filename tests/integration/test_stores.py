@@ -53,7 +53,7 @@ def kept(store: Store, trial: Trial, brief: dict[str, Any] | None = None) -> Tri
     for interval in trial.intervals:
         store.add(trial.id, interval)
     store.add(trial.id, None, samples_of(trial.samples))
-    store.add_observed(trial.id, trial.observed)
+    store.add(trial.id, None, observed=trial.observed)
     store.finish(trial, brief or {"due": 1})
     return trial
 

@@ -126,6 +126,27 @@ def test_calls_of_a_function_are_added_up_over_callers_and_by_number() -> None:
     assert counting.calls(PROFILE, "absent") == 0
 
 
+def test_instructions_of_a_library_are_its_own_and_not_those_that_it_calls() -> None:
+    profile = """\
+ob=/lib/libc.so
+fn=poll
+7 100
+ob=/x/_engine.abi3.so
+fn=run
+7 10
++3 4
+cob=/lib/libc.so
+cfn=poll
+calls=2 7
+-2 100
+* 1
+ob=/lib/libc.so
+9 50
+totals: 265
+"""
+    assert counting.inside(profile, "_engine.") == 15
+
+
 def test_counts_are_read_as_perf_and_strace_write_them() -> None:
     perf = "# started on Sun\n\n215,,raw_syscalls:sys_enter,215021,100.00,,\n"
     assert counting.by_perf(perf) == 215

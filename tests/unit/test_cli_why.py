@@ -55,7 +55,7 @@ def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
     for interval in trial.intervals:
         opened.add(id_, interval)
     opened.add(id_, None, samples_of(trial.samples))
-    opened.add_observed(id_, trial.observed)
+    opened.add(id_, None, observed=trial.observed)
     opened.finish(trial, {})
 
 

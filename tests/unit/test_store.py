@@ -19,7 +19,7 @@ import pgpaces
 from pgpaces import _engine
 from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import Finding, Trial
+from pgpaces.result import Blocked, Finding, Observed, Trial, WaitEvent, Waits
 from pgpaces.store.store import Store, new_id
 from pgpaces.times import Times
 from tests.unit.trials import known
@@ -161,6 +161,17 @@ def test_many_may_make_one_store_at_the_same_time(tmp_path: Path) -> None:
     started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     assert [process.communicate()[1] for process in started] == [""] * 6
     assert Store.open(path).trials() == []
+
+
+def test_observations_of_a_running_trial_replace_those_of_their_kind(store: Store) -> None:
+    store.begin(trial())
+    id_ = trial().id
+    waits = Waits(10, (WaitEvent("load", "CPU", "", 3),), b"\0")
+    first, second = (Blocked("load", "Lock:tuple", "X", "a", "active", "", n, 0, n) for n in (1, 2))
+    store.add(id_, None, observed=[Observed(blocked=(first,)), Observed("standby1")])
+    store.add(id_, None, observed=[Observed(waits=waits)])
+    store.add(id_, None, observed=[Observed(blocked=(second,))])
+    assert store.observed(id_) == (Observed(blocked=(second,), waits=waits), Observed("standby1"))
 
 
 def test_every_interval_is_synced_to_the_disk(store: Store) -> None:

@@ -10,13 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from pgpaces.cli.followed import address as read_address
 from pgpaces.errors import PlanError
+from pgpaces.result import Blocked, Observed
 from pgpaces.series import Collection, Sample
 from pgpaces.store.store import Store
+from pgpaces.times import Times, times_of
 from pgpaces.web import live
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, is_loopback
@@ -137,6 +140,15 @@ def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
 
 
+def events_so_far(store: Store, trial_id: str) -> list[dict[str, Any]]:
+    async def first() -> live.Message | None:
+        async for message in live.Follower(store).messages(trial_id, 0):
+            return message
+        return None
+
+    return [msgspec.to_builtins(run_alone(first()))]
+
+
 def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_rest(
     store: Store,
 ) -> None:
@@ -197,6 +209,45 @@ def test_samples_that_come_late_reach_readers(store: Store) -> None:
     message = trial.since(3)
     assert [row[0] for row in message.rows] == [3]
     assert [row[:2] for row in message.machine] == [(1, 50.0)]
+
+
+def test_checkpoints_are_marks_when_the_server_counted_them() -> None:
+    samples = [Sample(3, "checkpoints", "checkpoints", 0.0),
+               Sample(4, "checkpoints", "checkpoints", 1.0),
+               Sample(4, "checkpoints", "written", 80.0),
+               Sample(5, "standby1/checkpoints", "checkpoints", 1.0)]  # fmt: skip
+    assert live.checkpoints(Collection(samples).series()) == [live.Mark(4, "checkpoint")]
+
+
+def test_a_new_level_of_latency_is_a_mark_as_in_the_report() -> None:
+    levels = live.Levels()
+    levels.add(-1, [times_of([90_000_000])])
+    for at in range(60):
+        levels.add(at, [times_of([(10 + at % 2 + 20 * (at >= 40)) * 1_000_000]), Times()])
+        levels.look()
+    assert levels.marks == [live.Mark(40, "mean latency 10.5 to 30.5")]
+
+
+def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store: Store) -> None:
+    trial = series([[5.0]] * 30 + [[50.0]] * 30, id="01D000000000000000000000RN")
+    for id_, plan in (("01D000000000000000000000RN", trial.plan),
+                      ("01E000000000000000000000RN", trial.plan.but(shape="ramp"))):  # fmt: skip
+        store.begin(replace(trial, id=id_, state="running", plan=plan))
+        for interval in trial.intervals:
+            store.add(id_, interval)
+    marks = [message["marks"] for id_ in ("01D", "01E")
+             for message in events_so_far(store, f"{id_}000000000000000000000RN")]  # fmt: skip
+    assert [[mark["second"] for mark in each] for each in marks] == [[30], []]
+
+
+def test_who_waits_for_whom_reaches_readers_while_the_trial_runs(store: Store) -> None:
+    id_ = running(store, 2)
+    pair = Blocked("load", "Lock:tuple", "X", "psql", "idle in transaction", "UPDATE a", 2, 0, 1)
+    rare = replace(pair, blocking="cron", samples=1)
+    store.add(id_, second(2, [5.0]), observed=[Observed(blocked=(rare, pair))])
+    [message] = events_so_far(store, id_)
+    assert [one["blocking"] for one in message["blocked"]] == ["psql", "cron"]
+    assert message["blocked"][0]["seen"] == 2
 
 
 def run_alone(coroutine: Coroutine[Any, Any, Result]) -> Result:

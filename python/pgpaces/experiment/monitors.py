@@ -20,7 +20,7 @@ from pgpaces.experiment.stops import Stoppable
 from pgpaces.generators import engine as generator
 from pgpaces.locality import is_local
 from pgpaces.observe import host, plans, postgres, remote, server
-from pgpaces.result import Explained, Finding, Observed
+from pgpaces.result import Blocked, Explained, Finding, Observed
 from pgpaces.series import Sample, Series
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Characters of a script up to which its statements are explained: that executes each once more.
 _EXPLAINED_MAX = 2**20
+# Seconds between observations that are stored as a whole, at least.
+_WHOLE_S = 10
 
 
 @contextlib.contextmanager
@@ -164,6 +166,8 @@ class Monitors:
         self.explained: tuple[Explained, ...] = ()
         self._notes: list[str] = []
         self._silent_s = 0.0
+        self._whole_at = _WHOLE_S
+        self._blocked: dict[str, tuple[Blocked, ...]] = {}
 
     @property
     def reason(self) -> str | None:
@@ -252,6 +256,23 @@ class Monitors:
     def drain(self) -> list[Sample]:
         """The samples of the sensors since the last call."""
         return self._sensors.drain() if self._sensors else []
+
+    def news(self, second: int) -> list[Observed]:
+        """Other observations that are new; to be called once a second.
+
+        Blocked sessions when they change. All others whenever the load is a tenth longer, as what
+        is stored of them grows with its length.
+        """
+        servers = self._sensors.servers.values() if self._sensors else ()
+        whole = second >= self._whole_at
+        if whole:
+            self._whole_at = second + max(_WHOLE_S, second // 10)
+        readings = [sensor.observed() if whole else sensor.blocked() for sensor in servers]
+        new = [
+            each for each in readings if whole or each.blocked != self._blocked.get(each.node, ())
+        ]
+        self._blocked.update((each.node, each.blocked) for each in new)
+        return new
 
     def observed(self) -> tuple[Observed, ...]:
         """Other observations of each server."""

@@ -19,7 +19,7 @@ from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import StoreError
 from pgpaces.experiment.site import Say
 from pgpaces.record import Interval
-from pgpaces.result import Estimate, Trial
+from pgpaces.result import Estimate, Observed, Trial
 from pgpaces.series import Collection, Sample, Series
 from pgpaces.store.store import Store
 
@@ -39,7 +39,7 @@ class Recorder:
         self.first_error = ""
         self.error: StoreError | None = None
         self.delayed = 0
-        self._waiting: deque[tuple[Interval | None, Sequence[Sample]]] = deque()
+        self._waiting: deque[tuple[Interval | None, Sequence[Sample], Sequence[Observed]]] = deque()
         self._unstored = Collection()
         self._failing = self._sampled = self.unread = False
 
@@ -48,13 +48,21 @@ class Recorder:
         if self._store:
             self._store.begin(self.trial)
 
-    def add(self, interval: Interval, samples: Sequence[Sample] = ()) -> None:
-        """Adds a second, without the lines that were printed immediately, and new samples."""
+    def add(
+        self,
+        interval: Interval,
+        samples: Sequence[Sample] = (),
+        observed: Sequence[Observed] = (),
+    ) -> None:
+        """Adds a second, without the lines that were printed immediately, and what is new since.
+
+        observed: observations that replace those of their kind, see Store.add.
+        """
         errors = (text for level, text in interval.lines if level == "error")
         self.first_error = self.first_error or next(errors, "")
         self.notes.update(dict.fromkeys(interval.notes))
         self.accumulator.add(interval)
-        self._keep(replace(interval, lines=()), samples)
+        self._keep(replace(interval, lines=()), samples, observed)
         try:
             self._flush()
         except StoreError as error:
@@ -70,7 +78,7 @@ class Recorder:
 
     def series(self, last: Sequence[Sample]) -> tuple[Series, ...]:
         """All samples: read from the store, and those that it refused. last: the last ones."""
-        self._keep(None, last)
+        self._keep(None, last, ())
         with contextlib.suppress(StoreError):
             self._flush()
         collection = self._unstored
@@ -79,14 +87,16 @@ class Recorder:
                 collection = self._store.series(self.trial.id)
             except StoreError:
                 self.unread = True
-        for _, samples in self._waiting:
+        for _, samples, _ in self._waiting:
             collection.add(samples)
         return collection.series()
 
-    def _keep(self, interval: Interval | None, samples: Sequence[Sample]) -> None:
+    def _keep(
+        self, interval: Interval | None, samples: Sequence[Sample], observed: Sequence[Observed]
+    ) -> None:
         self._sampled = self._sampled or bool(samples)
         if self._store:
-            self._waiting.append((interval, samples))
+            self._waiting.append((interval, samples, observed))
         else:
             self._unstored.add(samples)
 
@@ -99,7 +109,7 @@ class Recorder:
         """Stores the end of the trial, and its digest. Raises StoreError; may be repeated."""
         self._flush()
         if self._store:
-            self._store.add_observed(trial.id, trial.observed)
+            self._store.add(trial.id, None, observed=trial.observed)
             self._store.finish(trial, brief(result.summary), result)
 
 

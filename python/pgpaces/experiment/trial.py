@@ -215,7 +215,7 @@ def _follow(
     """Records every second of a load; returns the error that ended it early, if any."""
     try:
         for interval in load:
-            recorder.add(interval, monitors.drain())
+            recorder.add(interval, monitors.drain(), monitors.news(interval.second))
             if recorder.error and on_store_error == "stop":
                 load.stop()
             listener.interval(interval)

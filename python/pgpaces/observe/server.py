@@ -243,6 +243,11 @@ class Sensor:
         severe = (each for each in findings if each.severity != "info")
         return [replace(each, text=f"{self._node}: {each.text}") for each in severe]
 
+    def blocked(self) -> Observed:
+        """Only the blocked sessions."""
+        with self._lock:
+            return Observed(self._node, blocked=self._waits.blocked() if self._waits else ())
+
     def observed(self) -> Observed:
         """All observations that are not samples."""
         with self._lock:

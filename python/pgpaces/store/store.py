@@ -90,11 +90,18 @@ class Store:
         with self._backend.writing() as connection:
             connection.execute(sa.insert(schema.trial), rows.new_trial(trial))
 
-    def add(self, trial_id: str, interval: Interval | None, samples: Iterable[Sample] = ()) -> None:
-        """Stores one interval, and samples; they are durable when this returns.
+    def add(
+        self,
+        trial_id: str,
+        interval: Interval | None,
+        samples: Iterable[Sample] = (),
+        observed: Iterable[Observed] = (),
+    ) -> None:
+        """Stores an interval, samples, and other observations; they are durable when this returns.
 
-        What is stored already stays as it is, so this can be repeated after a connection was lost
-        before its answer.
+        An interval and samples that are stored already stay as they are, so this can be repeated
+        after a connection was lost before its answer. Observations replace the stored ones of
+        their kind.
         """
         values = [rows.sample_row(trial_id, sample) for sample in samples]
         with self._backend.writing() as connection:
@@ -102,17 +109,8 @@ class Store:
                 return
             if values:
                 connection.execute(self._backend.insert_new(schema.sample), values)
-
-    def add_observed(self, trial_id: str, observed: Iterable[Observed]) -> None:
-        """Stores the other observations of servers; replaces stored ones."""
-        values = [rows.observed_row(trial_id, each) for each in observed]
-        if not values:
-            return
-        with self._backend.writing() as connection:
-            connection.execute(
-                sa.delete(schema.observed).where(schema.observed.c.trial == trial_id)
-            )
-            connection.execute(sa.insert(schema.observed), values)
+            for each in observed:
+                _put_observed(connection, rows.observed_row(trial_id, each))
 
     def observed(self, trial_id: str) -> tuple[Observed, ...]:
         """The observations of each server of a trial other than samples."""
@@ -440,6 +438,16 @@ def _add_interval(connection: sa.Connection, trial_id: str, interval: Interval) 
     beat = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
     connection.execute(beat.values(heartbeat=datetime.now(UTC)))
     return True
+
+
+def _put_observed(connection: sa.Connection, row: Mapping[str, Any]) -> None:
+    """Inserts the observations of a server, or replaces those of the row's kinds."""
+    o = schema.observed.c
+    own = sa.and_(o.trial == row["trial"], o.node == row["node"])
+    if connection.execute(sa.select(o.node).where(own)).first() is None:
+        connection.execute(sa.insert(schema.observed), row)
+    elif values := {name: value for name, value in row.items() if value}:
+        connection.execute(sa.update(schema.observed).where(own), values)
 
 
 def _series(connection: sa.Connection, trial_id: str, after: int = BEFORE_ALL) -> Collection:

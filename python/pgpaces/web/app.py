@@ -14,6 +14,7 @@ from importlib import resources
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -238,7 +239,7 @@ async def _events(messages: AsyncIterator[live.Message | None]) -> AsyncIterator
         if message is None:
             yield ": \n\n"
         else:
-            yield f"id: {message.at}\ndata: {_json(live.values(message))}\n\n"
+            yield f"id: {message.at}\ndata: {msgspec.json.encode(message).decode()}\n\n"
 
 
 async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:

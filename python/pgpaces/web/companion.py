@@ -125,6 +125,7 @@ def main() -> None:
     from pgpaces.web.feed import Feed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _give_way()
     configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Configuration)
     ended = threading.Event()
     try:
@@ -133,8 +134,6 @@ def main() -> None:
     except PgpacesError as error:
         _print(_Started(error=error.message, hint=error.hint))
         return
-    # From here on: imports were made while there was no load yet.
-    os.nice(_NICE)
     _print(_Started(page.address if page else "", port.url if port else ""))
     if port is not None or sender is not None:
         feed = Feed(configuration.place)
@@ -147,6 +146,13 @@ def main() -> None:
     threading.Thread(target=wait, daemon=True).start()
     if page is not None:
         page.run()
+
+
+def _give_way() -> None:
+    """Lowers the priority of this thread, and so of all that it starts."""
+    os.nice(_NICE)
+    # A thread that was woken does not take the CPU of one that runs.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _print(started: _Started) -> None:
@@ -168,8 +174,10 @@ class _Page(Struct, frozen=True):
 
 
 def _page(configuration: _Configuration, ended: threading.Event) -> _Page:
-    from pgpaces.web import listening, serve
+    from pgpaces.web import listening, live, serve
     from pgpaces.web.app import Site
+
+    live.prepare()
 
     def stop() -> None:
         with contextlib.suppress(ProcessLookupError):

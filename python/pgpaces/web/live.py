@@ -7,16 +7,19 @@ a slow one costs nothing, and one that joins late, or comes back, has the whole 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
 
 from msgspec import Struct, field
 
 from pgpaces.answers.accumulator import own_scripts
+from pgpaces.answers.steady import FLATNESS_POINTS_MIN, flatness
+from pgpaces.answers.validity import changes
 from pgpaces.errors import PgpacesError
 from pgpaces.record import Interval, Tally
-from pgpaces.result import Trial, counts
+from pgpaces.report.numbers import ms
+from pgpaces.result import Blocked, Trial, counts
 from pgpaces.series import Series
 from pgpaces.store.store import BEFORE_ALL, Store
 from pgpaces.times import Times, merge, values_at_ranks
@@ -34,6 +37,9 @@ _HOST = ("cpu_busy", "cpu_iowait", "cpu_steal")
 # A sample may be stored some seconds after its second.
 _DELAY_S = 5
 Row = tuple[float | None, ...]
+
+# Of those who waited for whom, the most frequent are shown.
+_BLOCKED_MAX = 20
 
 _POLL_S = 0.5
 # A proxy between closes a connection without traffic.
@@ -98,11 +104,70 @@ def machine_rows(series: Iterable[Series]) -> dict[int, Row]:
             for second, values in sorted(numbers.items())}  # fmt: skip
 
 
+class Mark(Struct, frozen=True):
+    """An event of a second, on all charts."""
+
+    second: int
+    text: str
+
+
+def checkpoints(series: Iterable[Series]) -> list[Mark]:
+    """The checkpoints of the only server, or of the primary, when it counted them."""
+    return [
+        Mark(second, "checkpoint")
+        for each in series
+        if (each.source, each.name) == ("checkpoints", "checkpoints")
+        for second, value in each.pairs
+        if value > 0
+    ]
+
+
+class Levels:
+    """New levels of the mean latency, looked for when there are a tenth more seconds."""
+
+    def __init__(self) -> None:
+        self._seconds: list[int] = []
+        self._means_ms: list[float] = []
+        self._next = FLATNESS_POINTS_MIN
+        self.marks: list[Mark] = []
+
+    def add(self, second: int, times: Iterable[Times]) -> None:
+        """Adds a second of the measured part."""
+        parts = list(times)
+        if second >= 0 and (count := sum(part.count for part in parts)):
+            self._seconds.append(second)
+            self._means_ms.append(sum(part.sum_ns for part in parts) / count / 1e6)
+
+    def look(self) -> None:
+        """Looks for levels, if there are enough new seconds. It loads numpy, scipy and ruptures."""
+        if len(self._seconds) < self._next:
+            return
+        import numpy as np
+
+        self._next = math.ceil(1.1 * len(self._seconds))
+        shape = flatness(np.asarray(self._seconds), np.asarray(self._means_ms))
+        if shape is not None:
+            steps = zip(shape.changes, itertools.pairwise(shape.levels_ms), strict=True)
+            self.marks = [
+                Mark(second, f"mean latency {ms(before)} to {ms(after)}")
+                for second, (before, after) in steps
+            ]
+
+
+def prepare() -> None:
+    """Loads the libraries of Levels, which takes a second of CPU: before the load begins."""
+    levels = Levels()
+    for second in range(FLATNESS_POINTS_MIN):
+        levels.add(second, [Times(1, 1)])
+    levels.look()
+
+
 class Message(Struct, frozen=True):
     """A part of a trial for a reader. at: the number of rows with it, from which to go on.
 
     limits_ms: the latency limits. machine: rows by MACHINE; a later one of a second replaces it.
-    failed: by SQLSTATE, since the start. first_errors: the first text of each.
+    failed: by SQLSTATE, since the start. first_errors: the first text of each. blocked: who waited
+    for whom, by server, the most frequent first. marks: all of the trial so far, by second.
     """
 
     at: int
@@ -112,6 +177,8 @@ class Message(Struct, frozen=True):
     machine: list[Row]
     failed: dict[str, int]
     first_errors: dict[str, str]
+    blocked: list[Blocked]
+    marks: list[Mark]
 
 
 def news(
@@ -134,6 +201,9 @@ class Followed(Struct):
     machine: dict[int, Row] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
     first_errors: dict[str, str] = field(default_factory=dict)
+    blocked: list[Blocked] = field(default_factory=list)
+    checkpoints: dict[int, Mark] = field(default_factory=dict)
+    levels: Levels = field(default_factory=Levels)
     latest: Interval | None = None
     error: str = ""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -149,11 +219,20 @@ class Followed(Struct):
         for interval in intervals:
             self._add(interval)
         newest = max(self.machine, default=BEFORE_ALL + _DELAY_S)
-        self.machine |= machine_rows(store.series(self.head.id, newest - _DELAY_S).series())
+        series = store.series(self.head.id, newest - _DELAY_S).series()
+        self.machine |= machine_rows(series)
+        self.checkpoints |= {mark.second: mark for mark in checkpoints(series)}
+        if intervals or head.state != "running":
+            blocked = [one for each in store.observed(head.id) for one in each.blocked]
+            self.blocked = sorted(blocked, key=lambda one: -one.samples)[:_BLOCKED_MAX]
+        if not changes(head):
+            self.levels.look()
         self.head = head
 
     def _add(self, interval: Interval) -> None:
         self.rows.append(row(interval, self.scripts))
+        own = (tally.latency for tally in interval.tallies if tally.script < self.scripts)
+        self.levels.add(interval.second, own)
         for state, count in errors(interval.tallies).items():
             self.failed[state] = self.failed.get(state, 0) + count
         for state, text in interval.messages:
@@ -170,8 +249,16 @@ class Followed(Struct):
         rows, failed = self.rows[at:], dict(self.failed)  # copies: another thread reads the store
         since = -math.inf if at == 0 else (self.rows[at - 1][0] or 0) - 2 * _DELAY_S
         machine = [each for second, each in list(self.machine.items()) if second >= since]
-        texts, place = dict(self.first_errors), at + len(rows)
-        return Message(place, self.state, self._limits_ms(), rows, machine, failed, texts)
+        marks = sorted((*self.checkpoints.copy().values(), *self.levels.marks), key=_second)
+        return Message(
+            at + len(rows),
+            *(self.state, self._limits_ms(), rows, machine, failed, dict(self.first_errors)),
+            *(self.blocked, marks),
+        )
+
+
+def _second(mark: Mark) -> int:
+    return mark.second
 
 
 class Follower:
@@ -239,8 +326,3 @@ class Follower:
 def title(trial: Trial) -> str:
     """The trial in one line."""
     return f"{trial.workload.name}, {trial.plan.load_text}"
-
-
-def values(message: Message) -> dict[str, Any]:
-    """The message for JSON."""
-    return {name: getattr(message, name) for name in Message.__struct_fields__}

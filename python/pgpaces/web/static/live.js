@@ -33,6 +33,7 @@ CHARTS.push(
 let rows = [];
 let paused = false;
 let limits = [];
+let events = [];
 let plots = [];
 
 const columnsOf = (series) => [rows.map((row) => row[at.second]), ...series.map(([, , value]) => rows.map(value))];
@@ -51,6 +52,11 @@ const marks = (title) => ({
       ctx.strokeStyle = color("muted");
       const x = plot.valToPos(0, "x", true);
       if (rows.length && rows[0][at.second] < 0 && x > bbox.left) line(x, bbox.top, x, bbox.top + bbox.height);
+      ctx.setLineDash([1, 3]);
+      for (const { second } of events) {
+        const x = plot.valToPos(second, "x", true);
+        if (x >= bbox.left && x <= bbox.left + bbox.width) line(x, bbox.top, x, bbox.top + bbox.height);
+      }
       ctx.restore();
     }],
   },
@@ -135,14 +141,22 @@ const tell = () => {
     return line;
   }));
 };
-const tellErrors = (failed, texts) => {
-  const states = Object.keys(failed);
-  byId("errors").hidden = !states.length;
-  byId("errors").querySelector("tbody").replaceChildren(...states.map((state) => {
+const table = (id, lines) => {
+  byId(id).hidden = !lines.length;
+  byId(id).querySelector("tbody").replaceChildren(...lines.map(([head, ...others]) => {
     const line = document.createElement("tr");
-    line.append(cell("th", state, "row"), cell("td", texts[state] ?? "–"), cell("td", failed[state].toLocaleString("en")));
+    line.append(cell("th", head, "row"), ...others.map((text) => cell("td", text)));
     return line;
   }));
+};
+const tellErrors = (failed, texts) => table("errors", Object.keys(failed).map(
+  (state) => [state, texts[state] ?? "–", failed[state].toLocaleString("en")]));
+const tellBlocked = (blocked) => table("blocked", blocked.map((one) => [
+  one.waiting, `${one.event} ${one.mode}`, `${one.blocking} (${one.state})`, one.statement, `${one.seen}`,
+  one.first_s === one.last_s ? `${one.first_s}` : `${one.first_s}–${one.last_s}`]));
+const tellMarks = () => {
+  byId("marks").hidden = !events.length;
+  byId("marks").querySelector("span").textContent = events.slice(-10).map(({ second, text }) => `${second} s ${text}`).join("; ");
 };
 const tellState = (state) => {
   byId("state").textContent = state;
@@ -171,7 +185,10 @@ const follow = (id) => {
     for (const row of message.machine) machine.set(row[0], row);
     limits = message.limits_ms;
     if (!root.dataset.experiment) tellState(message.state);
+    events = message.marks;
     tellErrors(message.failed, message.first_errors);
+    tellBlocked(message.blocked);
+    tellMarks();
     draw();
     if (message.state === "running") return;
     source.close();
