@@ -39,7 +39,7 @@ _DELAY_S = 5
 Row = tuple[float | None, ...]
 
 # Of those who waited for whom, the most frequent are shown.
-_BLOCKED_MAX = 20
+_BLOCKED_MAX = 8
 
 _POLL_S = 0.5
 # A proxy between closes a connection without traffic.
