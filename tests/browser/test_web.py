@@ -105,8 +105,8 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
         served.seconds(trial, range(3, 30))
         expect(tile(page, "due")).to_have_text("300")
         after = [canvas.evaluate(DRAWN) for canvas in page.locator("canvas").all()]
-        assert len(after) == 7
-        # The last two are of the machine, which this trial did not monitor.
+        assert len(after) == 8
+        # The last three are of machines and the server, which this trial did not monitor.
         assert not set(before[:5]) & set(after[:5])
         served.end(trial)
         page.get_by_text("Open the report").click()
@@ -125,9 +125,13 @@ def test_who_waits_for_whom_and_marks_appear_while_it_runs(
         expect(page.locator("#blocked")).to_be_hidden()
         expect(page.locator("#marks")).to_be_hidden()
         pair = Blocked("load", "Lock:tuple", "X", "<b>psql</b>", "active", "UPDATE a", 2, 0, 1)
-        mark = Sample(1, "checkpoints", "checkpoints", 1.0)
-        served.store.add(trial.id, None, [mark], [Observed(blocked=(pair,))])
+        elsewhere = page.locator("figure").filter(has_text="Generator's machine")
+        expect(elsewhere).to_be_hidden()
+        samples = [Sample(1, "checkpoints", "checkpoints", 1.0),
+                   Sample(1, "generator", "cpu_busy", 50.0)]  # fmt: skip
+        served.store.add(trial.id, None, samples, [Observed(blocked=(pair,))])
         served.seconds(trial, range(3, 4))
+        expect(elsewhere).to_be_visible()
         expect(page.locator("#marks")).to_have_text("Marks on the charts: 1 s checkpoint")
         row = page.locator("#blocked tbody tr")
         expect(row).to_have_count(1)

@@ -151,6 +151,27 @@ def test_a_run_hears_of_another_machine_by_a_command(pg15: Postgres, tmp_path: P
     assert not [note for note in run.trial.notes if "observe command" in note]
 
 
+def test_the_generators_machine_is_sampled_where_no_server_is_on_it(
+    pg15: Postgres, tmp_path: Path
+) -> None:
+    def sources(target: str) -> set[tuple[str, str]]:
+        run = pgpaces.run(
+            "select-only", scale=1, clients=1, duration=4, warmup=0, store=tmp_path / "r.db",
+            target=target,
+        )  # fmt: skip
+        return {(s.source, s.name) for s in run.trial.samples}
+
+    here = pg15.tcp("postgres")
+    assert "generator" not in {source for source, _ in sources(here)}
+    # An address of this machine that does not look like one.
+    elsewhere = sources(here.replace("127.0.0.1", "0.0.0.0"))
+    assert {name for source, name in elsewhere if source == "generator"} == {
+        "cpu_busy",
+        "cpu_iowait",
+        "cpu_steal",
+    }
+
+
 # --- a quota --------------------------------------------------------------------------------
 
 

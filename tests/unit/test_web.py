@@ -191,6 +191,7 @@ def test_what_the_machine_did_is_told_by_second_and_class_of_wait_event() -> Non
             Sample(0, "waits", "Lock:transactionid", 1.5, "sessions"),
             Sample(1, "waits", "Client:ClientRead", 1.0, "sessions"),
             Sample(1, "standby1/host", "cpu_busy", 99.0, "%"),
+            Sample(1, "generator", "cpu_steal", 7.0, "%"),
         ]
     )
     rows = live.machine_rows(collection.series())
@@ -198,6 +199,7 @@ def test_what_the_machine_did_is_told_by_second_and_class_of_wait_event() -> Non
     named = [dict(zip(live.MACHINE, row, strict=True)) for row in rows.values()]
     assert (named[0]["cpu_busy"], named[0]["disk_busy"], named[0]["lock"]) == (40.0, 30.0, 3.5)
     assert (named[1]["other"], named[1]["cpu_busy"]) == (1.0, None)
+    assert [each["generator_steal"] for each in named] == [None, 7.0]
 
 
 def test_samples_that_come_late_reach_readers(store: Store) -> None:

@@ -44,16 +44,14 @@ def monitoring(cell: ReadyTrial, listener: Listener, counters: Counters) -> Iter
             listener.say("kill switch: looking at the server as it is without the load")
             watch = stack.enter_context(postgres.watch(keywords, name, factor))
         if cell.request.observe:
-            sensors = _Sensors(*_sensing(cell, stack))
+            sensors = _sensing(cell, stack)
         yield Monitors(cell, keywords, _KillSwitch(watch), counters, sensors)
 
 
-def _sensing(
-    cell: ReadyTrial, stack: contextlib.ExitStack
-) -> tuple[dict[str, host.HostSensor], dict[str, server.Sensor]]:
-    """Sensors of the primary and of every standby, and of their machines, by node.
+def _sensing(cell: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
+    """Sensors of the primary and of every standby, and of their machines.
 
-    The key of the primary is "". A standby on the same machine adds no machine.
+    A standby on the same machine adds no machine. The generator's machine, if no server is on it.
     """
     machines: dict[str, host.HostSensor] = {}
     servers: dict[str, server.Sensor] = {}
@@ -79,19 +77,30 @@ def _sensing(
         primary = servers.get("")
         sensor = server.sensing(keywords, dbname, name, application, primary)
         servers[name] = stack.enter_context(sensor)
-    return machines, servers
+    generator = None if "" in places else stack.enter_context(host.sensing(host.here(())))
+    return _Sensors(machines, servers, generator)
 
 
 class _Sensors(Struct, frozen=True):
-    """Sensors of the machines, and of the servers, by node; the key of the primary is ""."""
+    """Sensors of the machines, and of the servers, by node; the key of the primary is "".
+
+    generator: of its machine, if that has no server.
+    """
 
     machines: Mapping[str, host.HostSensor]
     servers: Mapping[str, server.Sensor]
+    generator: host.HostSensor | None
 
-    @property
-    def every(self) -> tuple[host.HostSensor | server.Sensor, ...]:
-        """All of them."""
-        return (*self.machines.values(), *self.servers.values())
+    def begin(self, start_s: float) -> None:
+        """Begins to read. start_s: start of second 0 by the monotonic clock."""
+        own = () if self.generator is None else (self.generator,)
+        for sensor in (*self.machines.values(), *self.servers.values(), *own):
+            sensor.begin(start_s)
+
+    def notes(self) -> list[str]:
+        """What the sensors of servers and their machines could not read."""
+        machines = [note for sensor in self.machines.values() for note in sensor.notes()]
+        return machines + [note for sensor in self.servers.values() for note in sensor.notes()]
 
     def drain(self) -> list[Sample]:
         """The samples of all sensors since the last call."""
@@ -99,6 +108,9 @@ class _Sensors(Struct, frozen=True):
         for node, machine in self.machines.items():
             prefix = f"{node}/" if node else ""
             samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.drain()]
+        if self.generator is not None:
+            own = (s for s in self.generator.drain() if s.name in host.OF_GENERATOR)
+            samples += [replace(s, source=host.GENERATOR) for s in own]
         return samples
 
     def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
@@ -182,8 +194,7 @@ class Monitors:
         """To be called when the load runs. start_s: start of second 0 by the monotonic clock."""
         self._kill_switch.begin()
         if self._sensors:
-            for sensor in self._sensors.every:
-                sensor.begin(start_s)
+            self._sensors.begin(start_s)
 
     def sample(self, load: Stoppable) -> None:
         """To be called once a second."""
@@ -286,6 +297,5 @@ class Monitors:
 
     def notes(self) -> list[str]:
         """Their sentences in the answer."""
-        sensors = self._sensors.every if self._sensors else ()
-        read = [note for sensor in sensors for note in sensor.notes()]
+        read = self._sensors.notes() if self._sensors else []
         return [*self._kill_switch.notes(), *read, *self._notes]

@@ -27,6 +27,9 @@ from pgpaces.series import Sample
 
 PERIOD_S = 1.0
 SOURCE = "host"
+# The source of samples of the generator's machine, if it is not the server's, and their names.
+GENERATOR = "generator"
+OF_GENERATOR = ("cpu_busy", "cpu_iowait", "cpu_steal")
 Read = Callable[[str], str | None]
 T = TypeVar("T")
 

@@ -17,6 +17,7 @@ from pgpaces.answers.accumulator import own_scripts
 from pgpaces.answers.steady import FLATNESS_POINTS_MIN, flatness
 from pgpaces.answers.validity import changes
 from pgpaces.errors import PgpacesError
+from pgpaces.observe.host import GENERATOR, OF_GENERATOR, SOURCE
 from pgpaces.record import Interval, Tally
 from pgpaces.report.numbers import ms
 from pgpaces.result import Blocked, Trial, counts
@@ -29,11 +30,11 @@ COLUMNS = (
     *("second", "due", "on_time", "late", "skipped", "failed", "unfinished", "achieved"),
     *("p50", "p95", "p99", "lag", "in_flight", "backlog", "generator_cpu"),
 )
-# Of the machine and the server; the last ones are active sessions by the class of their wait event.
+# Of the server's machine, the generator's, and the server: active sessions by their wait event.
 MACHINE = ("second", "cpu_busy", "cpu_iowait", "cpu_steal", "disk_busy",
+           "generator_busy", "generator_iowait", "generator_steal",
            "cpu", "io", "lwlock", "lock", "other")  # fmt: skip
 _CLASSES = {"CPU": "cpu", "IO": "io", "LWLock": "lwlock", "Lock": "lock"}
-_HOST = ("cpu_busy", "cpu_iowait", "cpu_steal")
 # A sample may be stored some seconds after its second.
 _DELAY_S = 5
 Row = tuple[float | None, ...]
@@ -84,17 +85,18 @@ def errors(tallies: Iterable[Tally]) -> dict[str, int]:
 
 
 def machine_rows(series: Iterable[Series]) -> dict[int, Row]:
-    """The numbers of the machine and the server by second, as MACHINE has them."""
+    """The numbers of machines and the server by second, as MACHINE has them."""
     numbers: dict[int, dict[str, float]] = {}
     for each in series:
         name = each.name
-        if each.source == "host" and name.startswith("disk_") and name.endswith("_busy"):
+        if each.source == SOURCE and name.startswith("disk_") and name.endswith("_busy"):
             for second, value in each.pairs:
                 seconds = numbers.setdefault(second, {})
                 seconds["disk_busy"] = max(value, seconds.get("disk_busy", 0.0))
-        elif each.source == "host" and name in _HOST:
+        elif each.source in (SOURCE, GENERATOR) and name in OF_GENERATOR:
+            column = name if each.source == SOURCE else name.replace("cpu", GENERATOR)
             for second, value in each.pairs:
-                numbers.setdefault(second, {})[name] = value
+                numbers.setdefault(second, {})[column] = value
         elif each.source == "waits":
             kind = _CLASSES.get(name.partition(":")[0], "other")
             for second, value in each.pairs:

@@ -26,7 +26,10 @@ const CHARTS = [
 const on = Object.fromEntries(root.dataset.machine.split(" ").map((name, index) => [name, index]));
 let machine = new Map();
 const of = (name) => (row) => machine.get(row[at.second])?.[on[name]] ?? null;
+// Empty, and so hidden, if the server is on the same machine.
+const ELSEWHERE = "Generator's machine";
 CHARTS.push(
+  [ELSEWHERE, "%", [["CPU", "line0", of("generator_busy")], ["I/O wait", "line1", of("generator_iowait")], ["steal", "line2", of("generator_steal")]]],
   ["Server's machine", "%", [["CPU", "line0", of("cpu_busy")], ["I/O wait", "line1", of("cpu_iowait")], ["steal", "line2", of("cpu_steal")], ["busiest disk", "line3", of("disk_busy"), [6, 4]]]],
   ["Active sessions by what they wait for", "sessions", [["CPU or run queue", "line0", of("cpu")], ["IO", "line1", of("io")], ["LWLock", "line2", of("lwlock")], ["Lock", "line3", of("lock")], ["other", "line4", of("other"), [6, 4]]]],
 );
@@ -96,7 +99,7 @@ const build = () => {
       const index = Math.min(rows.length - 1, Math.max(0, (plot.cursor.idx ?? rows.length) + step));
       plot.setCursor({ left: plot.valToPos(rows[index][at.second], "x"), top: 10 });
     });
-    return { plot, series, place };
+    return { plot, series, place, hides: title === ELSEWHERE && figure };
   });
 };
 const resize = () => plots.forEach(({ plot, place }) => plot.setSize({ width: place.clientWidth, height: 220 }));
@@ -164,7 +167,8 @@ const tellState = (state) => {
 };
 const draw = () => {
   if (paused) return;
-  for (const { plot, series } of plots) {
+  for (const { plot, series, hides } of plots) {
+    if (hides) hides.hidden = !rows.some((row) => series[0][2](row) !== null);
     const zoomed = plot.scales.x.min > plot.data[0][0] || plot.scales.x.max < plot.data[0].at(-1);
     plot.setData(columnsOf(series), !zoomed);
     if (zoomed) plot.redraw();
