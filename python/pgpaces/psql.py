@@ -27,6 +27,11 @@ from pgpaces.workload import InitStep
 
 Say = Callable[[str], None]
 _TAIL_LINES = 12
+_WRONG_FILE = "fix the file and run again; the incomplete data is dropped"
+_DISK_FULL = (
+    "the server's disk is full: free some space there (`pgpaces server clean` drops prepared data),"
+    " or choose a smaller --scale; the incomplete data is dropped"
+)
 _RESTRICT = "\\restrict"
 # Names of files, which libpq resolves in a program's working directory.
 _FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
@@ -78,7 +83,7 @@ def run(
             )
         raise PrepareError(
             f"making the data failed in {step.name}:\n{tail}",
-            "fix the file and run again; the incomplete data is dropped",
+            _DISK_FULL if "No space left on device" in tail else _WRONG_FILE,
         )
 
 

@@ -116,6 +116,20 @@ def test_a_program_that_makes_no_data_leaves_no_database(
     assert not [each for (each,) in left if each and "preparing" in each]
 
 
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [("No space left on device", "the server's disk is full"), ("nope", "fix the file")],
+)
+def test_sql_that_fails_has_a_hint_of_its_reason(
+    tmp_path: Path, pg15: Postgres, error: str, hint: str
+) -> None:
+    folder_ = folder(tmp_path, 'run = "true"')
+    (folder_ / "table.sql").write_text(f"DO $$ BEGIN RAISE '{error}'; END $$;")
+    with pytest.raises(PgpacesError, match=error) as raised:
+        prepare(folder_, pg15)
+    assert hint in str(raised.value.hint)
+
+
 def test_a_program_ends_with_us(pgpaces_home: Path, tmp_path: Path, pg15: Postgres) -> None:
     pid = tmp_path / "pid"
     made = folder(tmp_path, f'run = "echo $$ > {pid}; sleep 60"')
