@@ -14,12 +14,14 @@ READY := $(VENV)/.ready
 # What builds and checks wheels is large, and in an environment of its own.
 PACKERS := target/packaging
 MACHINES := x86_64 aarch64
+# So is what builds the site.
+SITE := target/mkdocs
 MANUAL := packaging/data/data/share/man/man1
 BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help map build run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs outputs commands lock man wheel wheels clean
+.PHONY: help map build run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs site outputs commands lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +111,11 @@ docs: build ## Write the generated parts of docs/
 	-cargo nextest run --locked --no-fail-fast --package pgpaces-engine --test figures
 	python docs/generate.py
 
+# With VERSION=0.1.0 mike adds it as that version, and as `latest`, to the branch gh-pages.
+site: $(SITE)/.ready ## Build docs/ as a site into target/site, links checked; VERSION=0.1.0 commits it to gh-pages
+	export PATH="$(CURDIR)/$(SITE)/bin:$$PATH" NO_MKDOCS_2_WARNING=1; $(if $(VERSION),export SITE_VERSIONS=mike; \
+		mike deploy --update-aliases $(VERSION) latest && mike set-default latest,mkdocs build)
+
 # Some of them: PAGES=docs/tutorial. All take about 40 minutes; what they show depends on the machine.
 outputs: build ## Run the commands whose output docs/ shows, and put it there
 	python docs/outputs.py $(PAGES)
@@ -123,6 +130,8 @@ lock: $(READY) ## Choose all Python dependencies anew
 		--generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 	uv pip compile --group wheels --universal --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate --quiet --output-file packaging/requirements.lock
+	uv pip compile --group site --universal --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --quiet --output-file docs/requirements.lock
 
 man: build ## Write the manual pages that the wheels have
 	python packaging/man.py $$(pgpaces --version | sed 's/.* //')
@@ -131,8 +140,10 @@ wheel: $(READY) ## Build the wheel of this machine into dist/
 	maturin build --release --locked --out dist
 
 $(PACKERS)/.ready: packaging/requirements.lock
-	$(PYTHON) -m venv $(PACKERS)
-	$(PACKERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+$(SITE)/.ready: docs/requirements.lock
+$(PACKERS)/.ready $(SITE)/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	touch $@
 
 # Any Linux with the GNU C library from 2.17 on: zig has those of all versions and machines.

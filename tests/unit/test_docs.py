@@ -226,6 +226,12 @@ def test_the_map_names_every_page() -> None:
     assert set(PAGES[:-1]) - {ROOT / "docs" / "README.md"} <= linked
 
 
+def test_the_navigation_of_the_site_names_every_page_once() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"[- ](\S+\.md)$", navigation, re.MULTILINE)
+    assert sorted(named) == sorted(str(p.relative_to(ROOT / "docs")) for p in PAGES[:-1])
+
+
 @pytest.mark.parametrize("name", workload.shipped())
 def test_every_shipped_workload_is_listed_with_its_variants(name: str) -> None:
     [row] = [

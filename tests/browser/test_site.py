@@ -1,0 +1,162 @@
+"""The site of docs/ in a browser: every page on a phone, search, dark, and several versions."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from playwright.sync_api import Browser, expect
+
+from tests.browser.test_web import opened_page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+PAGES = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+ADDRESSES = {str(page.with_suffix(".html")).replace("README", "index") for page in PAGES}
+WIDTH = "document.documentElement.scrollWidth"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def make(folder: Path, *words: str, **environment: str) -> None:
+    variables = {**os.environ, "SITE_DIR": str(folder), **environment}
+    subprocess.run(["make", "site", *words], cwd=ROOT, env=variables, check=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    make(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(folder: Path) -> Iterator[str]:
+    with served(folder) as address:
+        yield address
+
+
+def test_every_page_fits_a_phone_and_asks_no_other_server(browser: Browser, site: str) -> None:
+    phone = {"width": 390, "height": 844}
+    with opened_page(browser, site, viewport=phone) as (page, wrong):
+        for address in sorted(ADDRESSES):
+            page.goto(site + address)
+            expect(page.locator("h1")).to_be_visible()
+            assert page.evaluate(WIDTH) == 390, address
+            assert wrong == [], address
+
+
+def test_the_navigation_and_llms_txt_have_every_page_once(browser: Browser, site: str) -> None:
+    with opened_page(browser, site) as (page, _):
+        links = page.locator(".md-nav--primary a.md-nav__link[href]")
+        hrefs = links.evaluate_all("links => links.map(link => link.href.split('#')[0])")
+        assert {href.removeprefix(site) or "index.html" for href in hrefs} == ADDRESSES
+        text = page.request.get(f"{site}llms.txt").text()
+    assert text.startswith("# pgpaces\n\n> Puts PostgreSQL through its paces")
+    items = re.findall(r"^- \[.+\]\((\S+)\): \S.*[.?!]$", text, re.MULTILINE)
+    assert sorted(items) == sorted(ADDRESSES)
+    assert len(items) == text.count("\n- ")
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_dark_follows_the_system_until_it_is_chosen(
+    browser: Browser, site: str, system: str
+) -> None:
+    schemes = {"light": "default", "dark": "slate"}
+    with opened_page(browser, site, color_scheme=system) as (page, wrong):
+        body, button = page.locator("body"), page.locator("[data-md-component=palette] label")
+        for chosen in (system, "light", "dark", system):
+            expect(body).to_have_attribute("data-md-color-scheme", schemes[chosen])
+            button.filter(visible=True).click()
+        assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("query", "address", "marked"),
+    [
+        ("warm-up", "explanation/validity-and-intervals.html", "warm"),
+        ("--dry-run", "reference/cli.html", "dry"),
+        ("host.toml", "reference/experiment-toml.html", "host.toml"),
+    ],
+)
+def test_the_search_finds_words_with_hyphens_and_shows_where_they_are(
+    browser: Browser, site: str, query: str, address: str, marked: str
+) -> None:
+    with opened_page(browser, site) as (page, wrong):
+        page.get_by_placeholder("Search").click()
+        page.keyboard.type(query)
+        first = page.locator(".md-search-result__item").first.get_by_role("link")
+        # The results follow the typing: those of its beginning are of other pages.
+        expect(first.first).to_have_attribute("href", re.compile(re.escape(site + address)))
+        first.filter(has=page.locator("mark")).first.click()
+        page.wait_for_url(f"{site}{address}*")
+        expect(page.locator("article mark", has_text=marked).first).to_be_attached()
+        assert wrong == []
+
+
+def test_code_can_be_copied_and_a_file_from_outside_docs_be_opened(
+    browser: Browser, site: str
+) -> None:
+    with opened_page(browser, f"{site}how-to/from-python.html") as (page, wrong):
+        expect(page.locator("button[data-md-type=copy]").first).to_be_attached()
+        link = page.get_by_role("link", name="notebook").first
+        assert link.evaluate("link => link.href") == f"{site}examples/notebook.ipynb"
+        assert page.request.get(f"{site}examples/notebook.ipynb").ok
+        assert wrong == []
+
+
+def test_versions_are_next_to_each_other(browser: Browser, tmp_path: Path) -> None:
+    """`make site VERSION=...` twice, in a repository of the test."""
+    pages = tmp_path / "pages"
+    git = partial(subprocess.run, check=True, cwd=pages)
+    pages.mkdir()
+    git(["git", "init", "--quiet"])
+    git(["git", "config", "user.name", "test"])
+    git(["git", "config", "user.email", "test@localhost"])
+    git(["git", "commit", "--quiet", "--allow-empty", "--message=first"])
+    for version in ("0.1.0", "0.2.0"):
+        make(tmp_path / "built", f"VERSION={version}", GIT_DIR=str(pages / ".git"))
+    git(["git", "checkout", "--quiet", "gh-pages"])
+    with served(pages) as address, opened_page(browser, address) as (page, wrong):
+        page.wait_for_url(f"{address}latest/")
+        versions = page.locator(".md-version__link")
+        expect(versions).to_have_text(["0.2.0", "0.1.0"])
+        assert versions.last.evaluate("link => link.href").startswith(f"{address}0.1.0/")
+        assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_the_site_shows_what_forges_show(folder: Path, page: Path) -> None:
+    """Its Markdown is another: lists and code must be of a form that both read in one way."""
+    kinds = re.compile(r"<(li|pre|t[dh]|h\d|img|ol|ul|em|strong|su[bp])\b")
+    markdown = MarkdownIt("commonmark").enable("table")
+    there = markdown.render((ROOT / "docs" / page).read_text(encoding="utf-8"))
+    address = str(page.with_suffix(".html")).replace("README", "index")
+    article = (folder / address).read_text(encoding="utf-8").partition("<article")[2]
+    here = article.partition("</article>")[0]
+    assert Counter(kinds.findall(here)) == Counter(kinds.findall(there))
