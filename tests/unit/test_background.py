@@ -384,7 +384,7 @@ def test_where_the_clients_are_is_said() -> None:
     assert "PostgreSQL 18 with 2 standbys" in shown.note
     text = " ".join(value for part in shown.parts for _, value in part.facts)
     beside_it = "3 in the background (1 at standby1, 1 at standby2, 1 at primary)"
-    assert f"open; 1 clients and {beside_it}, simple" in text
+    assert f"open; 1 client and {beside_it}, simple" in text
 
 
 def test_earlier_names_of_keys_and_keywords_are_read_with_a_warning(tmp_path: Path) -> None:

@@ -170,6 +170,8 @@ class TrialProgress(Listener):
 
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Prints the load."""
+        from pgpaces.report.numbers import plural
+
         self._by_command = trial.workload.command_alone
         plan = trial.plan
         whole_ns = plan.duration_ns and plan.warmup_ns + plan.duration_ns
@@ -183,7 +185,7 @@ class TrialProgress(Listener):
         count = f"{plan.transactions} transactions each"
         self._teller.tell(
             f"running {trial.workload.name}: {plan.load_text},"
-            f" {plan.own_clients} clients, {end if plan.duration_ns else count}",
+            f" {plural(plan.own_clients, 'client')}, {end if plan.duration_ns else count}",
         )
 
     def interval(self, interval: Interval) -> None:

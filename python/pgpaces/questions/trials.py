@@ -11,7 +11,7 @@ from pgpaces.answers.summary import Summary
 from pgpaces.answers.validity import Validity
 from pgpaces.design import Cell
 from pgpaces.facts import ComponentFacts, PlanFacts, Prepared, ServerFacts
-from pgpaces.report.numbers import seconds
+from pgpaces.report.numbers import plural, seconds
 from pgpaces.units import duration_text
 
 
@@ -62,7 +62,7 @@ def at_nodes(plan: PlanFacts) -> str:
 def clients(plan: PlanFacts) -> str:
     """The clients of a trial and of its background workloads, with nodes other than the primary."""
     background = [component for component in plan.components if component.of]
-    text = f"{plan.own_clients} clients{_where(plan.own)}"
+    text = f"{plural(plan.own_clients, 'client')}{_where(plan.own)}"
     if every_ns := plan.start_every_ns:
         text += f", one every {duration_text(every_ns)}"
     count = sum(component.clients for component in background)
