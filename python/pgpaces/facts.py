@@ -6,6 +6,7 @@ that an earlier version, or a file of another program, lacks has its default.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -314,12 +315,15 @@ class HostFacts(Facts, frozen=True, kw_only=True):
 
 
 F = TypeVar("F")
+# msgspec prepares a type when it is first used, and crashes if another thread uses it meanwhile.
+_CONVERTING = threading.Lock()
 
 
 def read(kind: type[F], document: object, what: str) -> F:
     """Values of a kind from a stored document. Raises ValueError that describes the defect."""
     try:
-        return msgspec.convert(document, kind)
+        with _CONVERTING:
+            return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         text = str(error)
         raise ValueError(f"{what}: {text[:1].lower()}{text[1:]}") from None

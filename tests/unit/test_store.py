@@ -20,6 +20,7 @@ from pgpaces import _engine
 from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import Blocked, Finding, Observed, Trial, WaitEvent, Waits
+from pgpaces.store import digests
 from pgpaces.store.store import Store, new_id
 from pgpaces.times import Times
 from tests.unit.trials import known
@@ -161,6 +162,35 @@ def test_many_may_make_one_store_at_the_same_time(tmp_path: Path) -> None:
     started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     assert [process.communicate()[1] for process in started] == [""] * 6
     assert Store.open(path).trials() == []
+
+
+READERS = """
+import sys, threading
+from pathlib import Path
+from pgpaces.store.store import Store
+
+sys.setswitchinterval(1e-6)
+stores = [Store.open(Path(sys.argv[1])) for _ in range(4)]
+together = threading.Barrier(4)
+
+def read(store):
+    together.wait()
+    store.head(sys.argv[2])
+    store.digests([sys.argv[2]])
+
+threads = [threading.Thread(target=read, args=[store]) for store in stores]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_the_first_readers_of_a_process_may_come_at_once(store: Store) -> None:
+    begun = trial()
+    store.begin(begun)
+    store.finish(replace(begun, state="finished"), {}, digests.compute(begun))
+    for _ in range(3):
+        command = [sys.executable, "-c", READERS, str(store.path), begun.id]
+        assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_observations_of_a_running_trial_replace_those_of_their_kind(store: Store) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from pgpaces import facts
 from pgpaces.answers import digest as rules
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Bucket, Digest, Track
@@ -41,7 +42,7 @@ def text(digest: Digest) -> str:
 
 def read(trial: Trial, text: str) -> Digest:
     """The digest of a trial from its text. Raises ValueError for other texts."""
-    return Digest(trial, **asdict(msgspec.convert(json.loads(text), _Stored)))
+    return Digest(trial, **asdict(facts.read(_Stored, json.loads(text), "its digest")))
 
 
 def compute(trial: Trial) -> Digest:

@@ -42,7 +42,7 @@ Row = tuple[float | None, ...]
 # Of those who waited for whom, the most frequent are shown.
 _BLOCKED_MAX = 8
 
-_POLL_S = 0.5
+_POLL_S = 1.0
 # A proxy between closes a connection without traffic.
 SILENCE_S = 15.0
 # A trial that nothing reads is dropped.
