@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 
 import click
@@ -10,11 +11,21 @@ import click
 from pgpaces.errors import PlanError, nearest
 
 _UNITS = frozenset(("us", "ms", "s", "sec", "min", "h", "d", "%"))
+# What pgbench, psql and other load generators call an option.
+_ELSEWHERE = {
+    "-R": "--rate", "-U": "--target", "-p": "--target", "--time": "--duration",
+    "--jobs": "--threads", "--connections": "--clients", "--concurrency": "--clients",
+    **dict.fromkeys(("--host", "--port", "--username", "--dbname", "--dsn", "--url"), "--target"),
+}  # fmt: skip
 _CHOICE = re.compile(r"'(.*)' is not one of .*", re.DOTALL)
 
 
 def no_command(name: str, commands: Iterable[str], path: str) -> PlanError:
     """The error for a command that does not exist; path: of the command before it."""
+    from pgpaces.workload import shipped
+
+    if path == "pgpaces" and name in shipped():
+        return PlanError(f"no such command '{name}'", f"write: pgpaces run {name}")
     return PlanError(f"no such command '{name}'", nearest(name, commands, most=2) or _help(path))
 
 
@@ -52,12 +63,22 @@ def _usage(error: click.UsageError) -> str:
 
 def _no_option(error: click.NoSuchOption) -> PlanError:
     name, params = error.option_name, error.ctx.command.get_params(error.ctx) if error.ctx else []
-    words = [word for each in params if not getattr(each, "old", False) for word in each.opts]
-    begun = [word for word in words if word.startswith(name) and name.startswith("--")]
-    guess = f"did you mean {' or '.join(begun[:2])}?" if begun else nearest(name, words)
+    message, own = f"no such option '{name}'", name.removeprefix("--")
+    if own in (each.name for each in params if isinstance(each, click.Argument)):
+        return PlanError(message, _usage(error))
+    options = (each for each in params if isinstance(each, click.Option))
+    words = [word for each in options if not getattr(each, "old", False) for word in each.opts]
+    long = [word.removeprefix("--") for word in words if word.startswith("--")]
+    begun = [each for each in long if each.startswith(own) and name.startswith("--")]
+    near = begun or [each for each in long if own in each.split("-")]
+    if (elsewhere := _ELSEWHERE.get(name)) in words:
+        guess = f"did you mean {elsewhere}?"
+    elif near:
+        guess = f"did you mean {' or '.join(f'--{each}' for each in near[:2])}?"
+    else:
+        guess = nearest(own, long).replace("mean ", "mean --")
     whole = "--help-all" if "--help-all" in words else "--help"
-    more = f"`{_path(error)} {whole}` says what there is"
-    return PlanError(f"no such option '{name}'", guess or more)
+    return PlanError(message, guess or f"`{_path(error)} {whole}` says what there is")
 
 
 def _missing(error: click.MissingParameter) -> PlanError:
@@ -100,5 +121,7 @@ def _of_option(error: click.BadOptionUsage) -> str | None:
 def _extra(error: click.UsageError, words: Sequence[str]) -> PlanError:
     message = f"'{words[0] if words else ''}' is one word too many"
     if words and words[0] in _UNITS:
-        return PlanError(message, f"a number and its unit are one word: 500{words[0]}")
+        before = sys.argv[sys.argv.index(words[0]) - 1] if words[0] in sys.argv else ""
+        number = before if before.isdecimal() else "500"
+        return PlanError(message, f"a number and its unit are one word: {number}{words[0]}")
     return PlanError(message, _usage(error))
