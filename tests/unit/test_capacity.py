@@ -274,6 +274,14 @@ def test_quick_takes_three_minutes_and_claims_nothing() -> None:
     assert sentences(found)[0].startswith("Quick estimate")
 
 
+def test_a_trial_of_a_quick_search_is_not_said_to_be_between_a_load_and_a_lower_one() -> None:
+    ask, goal = NextLoad(100, 10, "coarse", 1, ""), replace(BASE, mode="quick")
+    points = [point(replace(ask, load=n), s) for n, s in ((100, 0.0), (110, 0.3), (120, 0.0))]
+    found = step(points, goal)
+    assert isinstance(found, NextLoad)
+    assert found.why == "around the crossing, to see how trials scatter"
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_a_quick_estimate_has_the_capacity_in_it_and_is_no_wider_than_a_factor_of_1_3(
     noise: float,

@@ -220,6 +220,14 @@ def test_quick_is_indicative_and_proves_nothing() -> None:
     assert "roved" not in section([found]).tables[0].title
 
 
+def test_a_load_of_a_quick_search_misses_only_where_chance_does_not_explain_it() -> None:
+    allowed = GOAL.missed_max
+    shares = {5.0: allowed / 2, 10.0: 1.2 * allowed, 20.0: 0.9}
+    found = searched(lambda load: shares[load], replace(GOAL, mode="quick", start=5.0), most=3)
+    [shown] = [each for each in section([found]).tables if each.key == "capacity-tried"]
+    assert [row[-1].text for row in shown.rows] == ["meets", "too close", "misses"]
+
+
 @pytest.mark.parametrize(
     ("found", "words"),
     [

@@ -43,6 +43,7 @@ def test_each_fits_its_width_and_at_80_columns_a_screen(
     for name, section in every.items():
         lines = faces.shown(section, width).splitlines()
         assert max(map(len, lines)) <= width, name
+        assert [line for line in lines if line.endswith(" ")] == [], name
         cells = sum(len(table.rows) for table in section.tables if table.brief)
         if width >= 80:
             assert len(lines) <= faces.LINES_MAX + cells, name
@@ -78,6 +79,13 @@ def test_a_command_that_is_copied_is_one_command(every: dict[str, Section], widt
     text = faces.shown(section, width).partition("  next ")[2]
     # A shell goes on with the next line after a backslash.
     assert shlex.split(text.replace("\\\n", "")) == shlex.split(section.next[0])
+
+
+def test_a_quick_answer_ends_with_the_command_that_makes_it_sure(every: dict[str, Section]) -> None:
+    first, _ = every["experiment capacity"].next
+    assert first.startswith("pgpaces capacity ")
+    assert "--quick" not in first
+    assert "-L 80ms" in first
 
 
 def test_all_of_an_answer_says_a_footnote_once(every: dict[str, Section]) -> None:

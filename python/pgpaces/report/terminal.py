@@ -108,7 +108,8 @@ def brief(answer: Section, width: int) -> Iterator[RenderableType]:
     for shown in answer.tables:
         if shown.brief:
             yield from (
-                Padding(part, (0, 0, 0, 2)) for part in _table(shown, width - 2, inline=True)
+                Padding(part, (0, 0, 0, 2), expand=False)
+                for part in _table(shown, width - 2, inline=True)
             )
     if answer.aside:
         ran = f"run {answer.trials[0][-8:]}   {answer.aside}"

@@ -41,15 +41,17 @@ def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
     if point.role != "coarse" or not (point.valid and point.excused):
         return point
     (without,) = excused([point])
-    doubtful = _misses(point, goal.missed_max) and not _misses(without, goal.missed_max)
+    doubtful = clearly_misses(point, goal.missed_max) and not clearly_misses(
+        without, goal.missed_max
+    )
     return replace(point, invalid=_DOUBT) if doubtful else point
 
 
 def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:
     """The highest load that met the goal in a short trial, and the lowest that clearly missed."""
     coarse = of_role(points, "coarse")
-    misses = [p.load for p in coarse if _misses(p, goal.missed_max)]
-    meets = [p.load for p in coarse if not _misses(p, goal.missed_max)]
+    misses = [p.load for p in coarse if clearly_misses(p, goal.missed_max)]
+    meets = [p.load for p in coarse if not clearly_misses(p, goal.missed_max)]
     return max(meets, default=None), min(misses, default=None)
 
 
@@ -79,7 +81,7 @@ def indicative_range(
     return max(low, goal.lowest), min(high, goal.highest)
 
 
-def _misses(point: TrialPoint, share: float) -> bool:
+def clearly_misses(point: TrialPoint, share: float) -> bool:
     """Whether more missed than the threshold plus two standard deviations.
 
     Otherwise a server that always misses a little would seem to fail at a low load.

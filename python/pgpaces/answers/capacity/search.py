@@ -158,10 +158,14 @@ def _quick_over(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
 def _coarse_load(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> NextLoad:
     meets, misses = bracket(points, goal)
     low, high = (None if end is None else words.load(end, goal) for end in (meets, misses))
-    if low and high:
-        why = f"between {low}, which met it in a short trial, and {high}, which missed it"
+    if meets and misses and _between(meets, misses, goal) is None:
+        why = "around the crossing, to see how trials scatter"
+    elif low and high:
+        why = (
+            f"between {low}, which did not clearly miss it in a short trial, and {high}, which did"
+        )
     elif low:
-        why = f"{low} met it in a short trial: higher"
+        why = f"{low} did not clearly miss it in a short trial: higher"
     else:
         why = f"{high} missed it in a short trial: lower" if high else "where the search begins"
     return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)

@@ -13,6 +13,8 @@ from pgpaces.answers.across import share
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity import worth as units
 from pgpaces.answers.capacity.answer import Load
+from pgpaces.answers.capacity.center import clearly_misses
+from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.capacity.trials import ROLES, CellSearch, objections, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
@@ -51,7 +53,6 @@ def section(searches: Sequence[CellSearch], limits: Mapping[str, Limit | None]) 
         headline=_headline(searches, answer, factors),
         note=_rule(searches),
         facts=tuple(_facts(answer)) if len(searches) == 1 else (),
-        next=tuple(_next(searches)),
         tables=tuple(_tables(searches, answer, factors)),
         figures=tuple(capacity_charts.figures(searches, answer, factors)),
         value=answer,
@@ -79,12 +80,6 @@ def _facts(answer: Capacities) -> Iterator[tuple[str, str]]:
     [holds] = answer.cells
     yield from (("worth", text) for text in _worth(holds))
     yield from (("bottleneck", text) for text in _limit(holds))
-
-
-def _next(searches: Sequence[CellSearch]) -> Iterator[str]:
-    """The search that confirms a quick one."""
-    if searches[0].goal.mode == "quick":
-        yield "the same without --quick, for 95% confidence"
 
 
 def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
@@ -301,22 +296,30 @@ def _tables(
 
 def _quick_loads(search: CellSearch, unit: str) -> Table:
     """Each load of a quick search, with the range of missed shares of its trials."""
-    shares: dict[float, list[float]] = {}
+    points: dict[float, list[TrialPoint]] = {}
     for _, each in search.trials:
         if each.valid:
-            shares.setdefault(each.load, []).append(each.share)
+            points.setdefault(each.load, []).append(each)
     rows = []
-    for load, own in sorted(shares.items()):
-        least, most = percent(min(own)), percent(max(own))
-        sides = {share <= search.goal.missed_max for share in own}
-        mark: Mark = "unknown" if len(sides) > 1 else "meets" if sides.pop() else "misses"
-        text = "trials disagree" if mark == "unknown" else mark
+    for load, own in sorted(points.items()):
+        shares = [each.share for each in own]
+        least, most = percent(min(shares)), percent(max(shares))
+        sides = {_side(each, search.goal.missed_max) for each in own}
+        mark: Mark = "unknown" if len(sides) > 1 else min(sides)
+        text = "trials disagree" if len(sides) > 1 else "too close" if mark == "unknown" else mark
         rows.append((
             TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
             TableCell(str(len(own))), TableCell(text, "", mark),
         ))  # fmt: skip
     columns = (f"load, {unit}", "missed %", "trials", "verdict")
     return Table(f"{KEY}-tried", "Loads that were tried", columns, 1, tuple(rows), brief=True)
+
+
+def _side(point: TrialPoint, missed_max: float) -> Mark:
+    """What a short trial says of its load; unknown within what chance does to so few."""
+    if point.share <= missed_max:
+        return "meets"
+    return "misses" if clearly_misses(point, missed_max) else "unknown"
 
 
 def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:

@@ -6,6 +6,7 @@ Values in, values out; every form of output shows any section.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -62,6 +63,7 @@ def _lead(sections: Iterable[Section]) -> Figure | None:
 def top(page: Page) -> Section:
     """The answer in one screen: that of a search or of pairs, else that of the cells."""
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
+    steps = (*_in_full(page.about.rerun), command)
     first = page.sections[0] if page.sections else None
     if (
         first is not None
@@ -71,7 +73,7 @@ def top(page: Page) -> Section:
     ):
         if page.answer and page.answer[0].text.startswith(_FAILED):
             first = replace(first, headline=_headline_of(page))
-        return replace(first, sentences=page.answer, next=(*first.next, command))
+        return replace(first, sentences=page.answer, next=(*first.next, *steps))
     mains = [each for each in page.answer if each.weight == "main"]
     return Section(
         "answer",
@@ -84,10 +86,17 @@ def top(page: Page) -> Section:
             *((each.key, text.text) for each in page.additions for text in each.sentences),
         ),
         tables=(tables.brief(page),),
-        next=(command,),
+        next=steps,
         value=page.rows,
         trials=tuple(digest.trial.id for digest in page.digests),
     )
+
+
+def _in_full(rerun: str) -> tuple[str, ...]:
+    """The command of a quick experiment without --quick."""
+    words = shlex.split(rerun)
+    whole = [word for word in words if word != "--quick"]
+    return (shlex.join(whole),) if len(whole) < len(words) else ()
 
 
 def _headline_of(page: Page) -> Headline:

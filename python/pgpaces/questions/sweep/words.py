@@ -344,7 +344,8 @@ def _undecided(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Senten
             _capital(
                 f"{short}about {span} of trials of {which} would decide, if shares stay as they"
                 f" are (so far {median})."
-            )
+            ),
+            "note",
         )
     if close := len(undecided) - len(needs):
         which = "It" if len(rows) == 1 else plural(close, "cell")
