@@ -430,6 +430,34 @@ def three_factors() -> Page:
     return gather(found, ABOUT, experiment(design=plan))
 
 
+def grid(*clients: str) -> Page:
+    plan = Design((Factor("clients", clients), Factor(WORKERS, ("0", "2"))))
+    return gather([made(slot, 12) for slot in plan.slots()], ABOUT, experiment(design=plan))
+
+
+def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown() -> None:
+    [figure] = [each for each in report_of(grid("1", "6", "8")).figures() if each.key == "heat-map"]
+    shades = [point.shade for point in figure.charts[0].layers[0].points]
+    pale = {"meets": {0, 1}, "unknown": {2, 3}, "misses": {4, 5}}
+    assert {row[-1] for row in figure.rows} >= {"unknown", "misses"}
+    for row, shade in zip(figure.rows, shades, strict=True):
+        assert shade in pale[row[-1]]
+
+
+def test_a_grid_of_zeros_is_left_out() -> None:
+    page = grid("1", "2")
+    assert not any(row.missed and row.missed.value for row in page.rows)
+    assert "heat-map" not in [each.key for each in report_of(page).figures()]
+
+
+def test_charts_of_statements_have_the_same_axes() -> None:
+    page = report_of(grid("1", "8"))
+    figures = [each for each in page.figures() if each.key.startswith("statements")]
+    assert len(figures) == 2
+    assert len({each.charts[0].y for each in figures}) == 1
+    assert None not in figures[0].charts[0].y.ends
+
+
 def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> None:
     page = three_factors()
     assert [panel.name for panel in panels(page)[0]] == ["server = 15", "server = 18"]

@@ -132,7 +132,8 @@ def overview(page: Page) -> Iterator[Figure]:
             yield from _over(page, axis, every, measure)
     if page.work is not None:
         return
-    if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None:
+    zeros = page.limits and not any(row.missed and row.missed.value for row in page.rows)
+    if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None and not zeros:
         yield heat_map(page, page.main)
 
 

@@ -355,14 +355,17 @@ def statements(page: Page) -> Iterator[Figure]:
     if len(page.rows) < 2 or not page.statements:
         return
     axis = axis_of(page)
-    lines = [line for panel in panels(page)[0] for line in panel.lines]
-    for number, line in enumerate(lines[:_STATEMENT_PANELS_MAX]):
+    lines = [line for panel in panels(page)[0] for line in panel.lines][:_STATEMENT_PANELS_MAX]
+    every = []
+    for line in lines:
         keys = {row.cell.key for row in line.rows}
         able = [each for each in page.statements if each.row.cell.key in keys and each.mean]
         busiest = _busiest(able)
-        used = [each for each in able if each.name in busiest]
+        every.append([each for each in able if each.name in busiest])
+    vertical = _statement_axis([each.mean for used in every for each in used if each.mean])
+    for number, (line, used) in enumerate(zip(lines, every, strict=True)):
         if used:
-            yield _statement_figure(axis, used, words.line_name(line), number)
+            yield _statement_figure((axis, vertical), used, words.line_name(line), number)
 
 
 def _busiest(rows: Sequence[StatementRow]) -> list[str]:
@@ -373,9 +376,24 @@ def _busiest(rows: Sequence[StatementRow]) -> list[str]:
     return sorted(spent, key=lambda name: -spent[name])[:SERIES_MAX]
 
 
+def _statement_axis(means: Sequence[Estimate]) -> Axis:
+    """The vertical axis, the same for all charts side by side."""
+    values = [each.value for each in means if each.value > 0]
+    log = bool(values) and max(values) / min(values) > LOG_FROM
+    top = max((each.high if each.estimable else each.value for each in means), default=0.0) or 1.0
+    return Axis(
+        "mean, ms",
+        scale="log" if log else "linear",
+        ends=(min(values) * 0.5 if log else 0.0, top),
+        zero=True,
+        nice=not log,
+    )
+
+
 def _statement_figure(
-    axis: MainAxis, used: Sequence[StatementRow], name: str, number: int
+    axes: tuple[MainAxis, Axis], used: Sequence[StatementRow], name: str, number: int
 ) -> Figure:
+    axis, _ = axes
     suffix = f"-{number + 1}" if number else ""
     where = f", {shown(name)}" if name else ""
     table = tuple(
@@ -393,15 +411,13 @@ def _statement_figure(
         "by script and line; bars are 95 % intervals",
         (shown(axis.title), "statement", "mean, ms", "95 % interval"),
         table,
-        (_statement_chart(axis, used),),
+        (_statement_chart(*axes, used),),
     )
 
 
-def _statement_chart(axis: MainAxis, used: Sequence[StatementRow]) -> Chart:
+def _statement_chart(axis: MainAxis, vertical: Axis, used: Sequence[StatementRow]) -> Chart:
     names = list(dict.fromkeys(shown(each.name) for each in used))
-    means = [each.mean.value for each in used if each.mean and each.mean.value > 0]
-    log = bool(means) and max(means) / min(means) > LOG_FROM
-    floor = min(means) * 0.5 if log else 0.0
+    floor = vertical.ends[0] or 0.0
 
     def point(each: StatementRow, mean: Estimate) -> Point:
         low, high = (mean.low, mean.high) if mean.estimable else (mean.value, mean.value)
@@ -417,13 +433,7 @@ def _statement_chart(axis: MainAxis, used: Sequence[StatementRow]) -> Chart:
     points = tuple(point(each, each.mean) for each in used if each.mean)
     return Chart(
         axis.axis(each.row for each in used),
-        Axis(
-            "mean, ms",
-            scale="log" if log else "linear",
-            ends=(floor or None, None),
-            zero=True,
-            nice=not log,
-        ),
+        vertical,
         (
             Layer("rule", points, opacity=0.75),
             *((Layer("line", points),) if axis.step else ()),

@@ -44,7 +44,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
         Point(
             shown(crossing.level_of(row, main.name)),
             _label(line),
-            shade=None if value is None else sum(value > step for step in steps),
+            shade=_shade(row, value, steps, page.missed_max if by_limit else None),
             text=text,
             filled=row.sound,
         )
@@ -52,7 +52,8 @@ def heat_map(page: Page, main: Factor) -> Figure:
     )
     more = len(page.lines) - len(lines)
     left = f"; {more} more combinations are in the table" if more else ""
-    rule = f", blue up to {100 * page.missed_max:g} %, red above" if by_limit else ""
+    rule = f", blue up to {100 * page.missed_max:g} %, red above, pale where the verdict is unknown"
+    rule = rule if by_limit else ""
     about = f"{name} of every cell{rule}; outlined cells have no valid trial{left}"
     return Figure(
         "heat-map",
@@ -79,6 +80,24 @@ def _heat_text(row: Row, by_limit: bool) -> str:
     if value is None:
         return "-"
     return percent(value) if by_limit else milliseconds(value, ">")
+
+
+def _shade(
+    row: Row, value: float | None, steps: Sequence[float], missed_max: float | None
+) -> int | None:
+    """The class of a value; of a share the two in the middle, which are pale, are unknown."""
+    if value is None:
+        return None
+    shade = sum(value > step for step in steps)
+    if missed_max is None:
+        return shade
+    match crossing.verdict(row, missed_max):
+        case "meets":
+            return min(shade, 1)
+        case "misses":
+            return max(shade, 4)
+        case "unknown":
+            return min(max(shade, 2), 3)
 
 
 def _steps_of(values: Sequence[float | None], middle: float | None) -> list[float]:
