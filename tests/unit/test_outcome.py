@@ -20,7 +20,7 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.design import Cell, Factor
-from pgpaces.questions.run import headline
+from pgpaces.questions.run import headline, section
 from pgpaces.questions.sweep.page import gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.record import Interval, Tally
@@ -223,8 +223,8 @@ def summary(counts: Counts) -> Summary:
     ("counts", "said"),
     [
         (
-            Counts(302, failed=302),
-            "no transaction succeeded: 302 failed of 302 due; the first error: 42P01: relation"
+            Counts(1302, failed=1302),
+            "no transaction succeeded: 1,302 failed of 1,302 due; the first error: 42P01: relation"
             ' "nosuch" does not exist',
         ),
         (
@@ -252,6 +252,8 @@ def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts: Counts, said
     assert (checked.validity.state == "invalid") == bool(said)
     shown = headline(of(plan=PLAN), checked)
     assert (shown.word == "FAIL" and shown.text == said) == bool(said)
+    facts = [name for name, _ in section(of(plan=PLAN), checked).facts]
+    assert ("latency" in facts) != bool(said)
     if said:
         assert checked.validity.reasons == (said,)
         assert checked.validity.warnings == ()

@@ -17,6 +17,8 @@ from pgpaces.cli.runs import distinct_titles
 from pgpaces.store.listing import TrialRow
 from tests.unit.answered import STORED
 
+_ID = re.compile(r" [0-9A-Z]{8} ")
+
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -25,8 +27,10 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def listed(frozen: Path, *words: str) -> list[str]:
-    done = CliRunner(env={"COLUMNS": "120"}).invoke(cli, ["runs", "--store", str(frozen), *words])
+def listed(frozen: Path, *words: str, width: int = 120) -> list[str]:
+    done = CliRunner(env={"COLUMNS": str(width)}).invoke(
+        cli, ["runs", "--store", str(frozen), *words]
+    )
     assert done.exit_code == 0, done.output
     return done.stdout.splitlines()[2:]
 
@@ -35,10 +39,18 @@ def test_the_trials_of_an_experiment_are_one_line_among_the_runs(frozen: Path) -
     lines = listed(frozen, "-n", "100")
     folded = [line.split(" trials")[0] for line in lines if " trials" in line]
     assert folded == ["pairs: 16", "capacity: 13", "scaling: 18", "swept: 12"]
-    single = [line for line in lines if " trials" not in line]
-    assert len(single) == 20
-    assert len(listed(frozen, "-n", "5")) == 5, "an experiment counts as one"
-    assert len(listed(frozen, "--experiment", "pairs")) == 16
+    assert len(_ID.findall("\n".join(lines))) == 4 + 20
+    assert len(_ID.findall("\n".join(listed(frozen, "-n", "5")))) == 5, "an experiment is one"
+    assert len(_ID.findall("\n".join(listed(frozen, "--experiment", "pairs")))) == 16
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_has_names_in_whole_words(frozen: Path, width: int) -> None:
+    lines = listed(frozen, "-n", "100", width=width)
+    assert max(map(len, lines)) <= width
+    assert not [line for line in lines if "…" in line]
+    wide = {word for line in listed(frozen, "-n", "100") for word in line.split()}
+    assert {word for line in lines for word in line.split()} <= wide
 
 
 def row(id_: str, **plan: object) -> TrialRow:
@@ -78,4 +90,4 @@ def test_an_experiment_that_cannot_be_read_hides_no_run(frozen: Path, tmp_path: 
     done = CliRunner().invoke(cli, ["runs", "--store", str(damaged), "-n", "100"])
     assert done.exit_code == 0
     assert "warning: " in done.stderr
-    assert len(done.stdout.splitlines()) == 2 + 20 + 16 + 13 + 18 + 12
+    assert len(_ID.findall(done.stdout)) == 20 + 16 + 13 + 18 + 12

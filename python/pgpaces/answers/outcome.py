@@ -69,14 +69,14 @@ def nothing(counts: Counts, error: str = "") -> str:
     if not due:
         return "nothing was due"
     outcomes = {name: getattr(counts, name) for name in ("failed", "skipped", "unfinished")}
-    listed = ", ".join(f"{count} {name}" for name, count in outcomes.items() if count)
+    listed = ", ".join(f"{count:,} {name}" for name, count in outcomes.items() if count)
     if counts.failed:
         reason = f"; the first error: {error}" if error else ""
     elif counts.unfinished:
         reason = "; no answer arrived to any of them"
     else:
         reason = "; no client was free within the limit"
-    return f"{_NOTHING}: {listed} of {due} due{reason}"
+    return f"{_NOTHING}: {listed} of {due:,} due{reason}"
 
 
 def advice(counts: Counts) -> str:

@@ -16,6 +16,7 @@ from pgpaces.cli.main import output as writing
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
+from pgpaces.report.numbers import plural
 from pgpaces.section import Records
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _print_runs(
 def _experiment_line(row: ExperimentLine) -> _Line:
     name, cells = _experiment_cells(row)
     blank = dict.fromkeys(("due", "missed %", "p99 ms"), "")
-    return f"{name}: {row.runs} trials", {**blank, **cells, "run": cells["experiment"]}
+    return f"{name}: {plural(row.runs, 'trial')}", {**blank, **cells, "run": cells["experiment"]}
 
 
 def _check_nothing_before(context: click.Context) -> None:
@@ -146,8 +147,9 @@ def _print_table(
     rows: Sequence[_Line],
 ) -> None:
     from rich.console import Console
+    from rich.text import Text
 
-    from pgpaces.report.grid import cell, table
+    from pgpaces.report.grid import table
 
     console = Console(highlight=False)
     names = narrow if console.width < _WIDE_FROM else wide
@@ -156,10 +158,10 @@ def _print_table(
     grid = table(title, names)
     for first, cells in rows:
         brief = {name: cells[name].partition(" ")[0] for name in _ENDED if short and name in cells}
-        grid.add_row(cell(first), *((cells | brief)[name] for name in names))
+        grid.add_row(Text(escape.line(first)), *((cells | brief)[name] for name in names))
     with console.capture() as text:
         console.print(grid)
-    put(text.get())
+    put("".join(f"{each.rstrip()}\n" for each in text.get().splitlines()))
 
 
 def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:

@@ -202,7 +202,8 @@ def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
     if goal.limited(trial) or trial.plan.model != "closed":
         yield "throughput", _throughput(trial, summary)
     yield "outcomes", _outcomes(trial, summary)
-    yield "latency", _latency(trial, summary)
+    if no_measurement(summary) is None:
+        yield "latency", _latency(trial, summary)
     if slowest := _slowest(trial, summary):
         yield "slowest", slowest
 
