@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pgpaces.answers import compare, unpaired
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, judge
 from pgpaces.chart import Point
-from pgpaces.questions.compare.section import VerdictBasis, section, short
+from pgpaces.questions.compare.section import VerdictBasis, planned, section, short
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import draw, render
 from pgpaces.report.style import DARK, LIGHT, PAGE
@@ -50,6 +50,16 @@ def test_each_metric_has_a_row_with_its_effect_and_what_both_say_alone() -> None
     assert rows[0][1] == "104"
     assert rows[0][3].startswith("+1")
     assert table.note.startswith("A is old, B is new.")
+
+
+def test_throughput_that_was_planned_is_said_to_decide_nothing() -> None:
+    digests = PAGE_OF.digests
+    assert {digest.trial.plan.model for digest in digests} == {"open"}
+    [warning] = planned("rate", digests)
+    assert "--metric p95" in warning.text
+    assert planned("p95", digests) == ()
+    free = replace(digests[0].trial, plan=replace(digests[0].trial.plan, model="closed"))
+    assert planned("rate", [replace(digests[0], trial=free)]) == ()
 
 
 def test_a_noise_floor_is_a_row_of_the_chart_and_none_without() -> None:

@@ -95,7 +95,7 @@ def section(comparison: Compared) -> Section:
         trials=() if comparison.verdict.basis == "blocks" else _in_order(*valid),
         ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
         left_out=sum(not sound(d) for d in every),
-        notes=shown.differing(listed),
+        notes=(*shown.planned(comparison.verdict.metric.name, every), *shown.differing(listed)),
     )
     return shown.section(comparison.verdict, comparison.a.name, comparison.b.name, basis)
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers import compare
 from pgpaces.answers.compare import METRICS, Metric, Pair, Side, Verdict
+from pgpaces.answers.digest import Digest
 from pgpaces.chart import Axis, Chart, Layer, Place, Point, number_at, series
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.questions.sweep.axes import log_ticks
@@ -417,6 +418,17 @@ def _trial_chart(
         series(names),
         height=_HEIGHT,
     )
+
+
+def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
+    """A warning where throughput is compared, and it is what was planned."""
+    if metric != "rate" or not all(each.trial.plan.model == "open" for each in digests):
+        return ()
+    text = (
+        "The load has a planned rate, so up to the capacity throughput says nothing of the server:"
+        " compare with --metric p95 or --metric missed."
+    )
+    return (Sentence(text, "warning"),)
 
 
 def differing(sentences: Sequence[Sentence]) -> tuple[Sentence, ...]:

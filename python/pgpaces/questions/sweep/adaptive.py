@@ -56,13 +56,14 @@ def _comparison(goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest])
     of = {key: [t.digest for t in tells if t.digest and t.cell.key == key] for key in (a, b)}
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
     differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
+    verdict = pairing.standing(goal, tells)
     basis = comparing.VerdictBasis(
         pairs,
         ids=tuple(digest.trial.id for digest in digests),
         left_out=len(digests) - 2 * len(pairs),
-        notes=comparing.differing(differing),
+        notes=(*comparing.planned(verdict.metric.name, digests), *comparing.differing(differing)),
     )
-    return comparing.section(pairing.standing(goal, tells), *pairing.names(goal), basis)
+    return comparing.section(verdict, *pairing.names(goal), basis)
 
 
 def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:
