@@ -205,7 +205,10 @@ def read_script(path: str, weight: int = 1) -> WorkloadScript:
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
-        raise WorkloadError(f'could not open file "{path}": {error.strerror}') from None
+        raise WorkloadError(
+            f'could not open file "{path}": {error.strerror}',
+            "name a file of SQL commands, as pgbench's scripts; -: the standard input",
+        ) from None
     text = data.decode("utf-8", "surrogateescape")
     return WorkloadScript(path, weight, text, source=path)
 

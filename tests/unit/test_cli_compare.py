@@ -168,7 +168,7 @@ def test_a_page_of_the_runs_begins_with_the_comparison(
 
 def test_a_form_that_nobody_knows_is_refused_with_those_there_are(place: Path) -> None:
     error = refused(called(place, *LEVELS, "-o", "c.doc"))
-    assert "by its ending" in error.message
+    assert "names no form" in error.message
 
 
 def test_what_is_not_valid_is_left_out_and_counted(place: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_line_is_chosen_by_its_levels(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("few", "No forecast from 3 loads: 6 are"), ("once", "a load has only 1 of 3 trials")],
+    [("few", "No forecast from 3 loads: 6 are"), ("once", "only 1 of 3 trials. Run the sweep")],
 )
 def test_a_refusal_is_an_answer_beside_the_bounds(place: Path, name: str, expected: str) -> None:
     text = said(called(place, name))

@@ -356,7 +356,9 @@ def _curve(fit: Forecast, unit: str) -> Iterable[Sentence]:
             )
         case "few trials":
             yield Sentence(
-                f"No forecast: a load has only {fit.trials} of {TRIALS_MIN} trials.", "main"
+                f"No forecast: a load has only {fit.trials} of {TRIALS_MIN} trials. Run the sweep"
+                f" again with --trials {TRIALS_MIN}.",
+                "main",
             )
         case "nothing done":
             yield Sentence("No forecast: at one load no transaction completed.", "main")

@@ -23,7 +23,7 @@ def form_of(path: str) -> Form:
         if form == name:
             return form
     raise PlanError(
-        f"what form '{path}' shall have is not known by its ending",
+        f"the ending of '{path}' names no form of a report",
         f"end it with .html, or another of {', '.join(FORMS)}; `pgpaces report` has --format",
     )
 
