@@ -450,6 +450,14 @@ def test_a_grid_of_zeros_is_left_out() -> None:
     assert "heat-map" not in [each.key for each in report_of(page).figures()]
 
 
+def test_the_page_of_a_run_has_its_next_step() -> None:
+    [late] = [digest for digest in DIGESTS if digest.trial.plan.clients == 8][-1:]
+    command = f"pgpaces why {late.trial.id[-8:]}"
+    assert report_of(gather([late], ABOUT)).top.next[0] == command
+    page = gather([late], ABOUT)
+    assert command not in report_of(replace(page, title="Why late")).top.next
+
+
 def test_charts_of_statements_have_the_same_axes() -> None:
     page = report_of(grid("1", "8"))
     figures = [each for each in page.figures() if each.key.startswith("statements")]

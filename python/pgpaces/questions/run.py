@@ -66,7 +66,7 @@ def section(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Se
         headline=headline(trial, summary),
         note=_context(trial, summary),
         facts=tuple(_facts(trial, summary, series)),
-        next=tuple(_next(trial, summary)),
+        next=tuple(next_steps(trial, summary)),
         tables=tuple(_tables(trial, summary)),
         parts=(Section("details", "Details", facts=tuple(_details(trial, summary))),),
         value=summary,
@@ -373,7 +373,8 @@ def _round(count: float) -> str:
     return f"{math.ceil(count / size) * size:,}"
 
 
-def _next(trial: Trial, summary: Summary) -> Iterator[str]:
+def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
+    """What to do next: a command where one can say it."""
     if summary.generator.limited:
         yield "the same with a CPU for the generator alone, or with more --threads"
     elif (

@@ -17,7 +17,7 @@ from pgpaces.answers.crossing import Line
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plan_text import as_text
 from pgpaces.answers.plans import StatementPlans
-from pgpaces.questions import servers
+from pgpaces.questions import run, servers
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, judgment
@@ -63,7 +63,9 @@ def _lead(sections: Iterable[Section]) -> Figure | None:
 def top(page: Page) -> Section:
     """The answer in one screen: that of a search or of pairs, else that of the cells."""
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
-    steps = (*_in_full(page.about.rerun), command)
+    alone = page.digests if len(page.digests) == 1 and not _of_why(page) else ()
+    own = (step for digest in alone for step in run.next_steps(digest.trial, digest.summary))
+    steps = (*own, *_in_full(page.about.rerun), command)
     first = page.sections[0] if page.sections else None
     if (
         first is not None
@@ -92,6 +94,11 @@ def top(page: Page) -> Section:
     )
 
 
+def _of_why(page: Page) -> bool:
+    """Whether it is the page of `pgpaces why`, which begins with the attribution."""
+    return page.title.startswith("Why late")
+
+
 def _in_full(rerun: str) -> tuple[str, ...]:
     """The command of a quick experiment without --quick."""
     words = shlex.split(rerun)
@@ -114,15 +121,13 @@ def _headline_of(page: Page) -> Headline:
 def _sections(page: Page) -> Iterator[Section]:
     late = [each for each in page.sections if each.key.startswith(_LATE)]
     yield from (each for each in page.sections if each not in late)
-    # The page of `pgpaces why` begins with the attribution.
-    of_why = page.title.startswith("Why late")
-    if of_why:
+    if _of_why(page):
         yield from late
     if not page.searched:
         yield from _charts(page)
         yield _cells(page)
     yield from _comparisons(page)
-    if not of_why:
+    if not _of_why(page):
         yield from (replace(each, folded=True) for each in late)
     if not page.searched:
         yield from _statements(page)
