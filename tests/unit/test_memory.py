@@ -15,6 +15,7 @@ from pgpaces.observe.procfs import Item
 from pgpaces.observe.server import Others, Sensor
 from pgpaces.observe.waits import Sampler
 from pgpaces.record import Interval, Tally
+from pgpaces.result import Observed
 from pgpaces.series import Sample
 from pgpaces.times import Times
 
@@ -33,7 +34,13 @@ class Stored:
     def __init__(self) -> None:
         self.seconds = self.samples = 0
 
-    def add(self, trial_id: str, interval: Interval | None, samples: Iterable[Sample]) -> None:
+    def add(
+        self,
+        trial_id: str,
+        interval: Interval | None,
+        samples: Iterable[Sample],
+        observed: Iterable[Observed],
+    ) -> None:
         self.seconds += interval is not None
         self.samples += len(list(samples))
 
