@@ -195,6 +195,8 @@ def _sum(every: Iterable[Counts]) -> Counts:
 
 def trial_share(digest: Digest, name: str) -> Estimate | None:
     """A share of one trial, with its own interval."""
+    if name == "missed":
+        return digest.summary.missed
     counts = digest.summary.counts
     return across.share([[(getattr(counts, name), counts.due)]], _within(digest, name))
 
@@ -205,6 +207,8 @@ def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
         for trials in machines
     ]
     every = [digest for trials in machines for digest in trials]
+    if len(every) == 1:
+        return trial_share(every[0], name)
     due = sum(digest.summary.counts.due for digest in every)
     weighted = sum(_within(digest, name) * digest.summary.counts.due for digest in every)
     return across.share(hits, weighted / due if due else 1.0)
