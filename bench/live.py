@@ -39,7 +39,7 @@ class Watched:
         follow = ("--live", "--metrics", "prometheus=0") if self.watched else ()
         run = ("-m", "pgpaces", "run", "select-only", "--scale", "1", "-M", "prepared", "-j", "1")
         target = ("--target", session.place.server.dsn("postgres"))
-        command = [*self.by, sys.executable, *run, *target, "-c", str(CLIENTS), "--warmup", "0"]
+        command = [*self.by, sys.executable, *run, *target, "-c", str(CLIENTS)]
         command += [*self.load, *follow, "--json"]
         process = subprocess.Popen(
             command,
@@ -95,7 +95,8 @@ def section(session: Session) -> Iterator[Finding]:
     """p99 of the dispatch lag, and the engine's instructions, watched and not."""
     yield Note(SECTION, f"{READERS} readers of events and a scrape each second, on the same CPUs")
     seconds = 5 if session.quick else 10
-    load = ("--rate", str(RATE), "-T", f"{seconds}s")
+    # Pages are opened during the warm-up.
+    load = ("--rate", str(RATE), "-T", f"{seconds}s", "--warmup", "3s")
     watched, one, other = programs.columns(
         programs.alternately(
             session.pairs,
@@ -127,7 +128,9 @@ def _lag_ms(session: Session, run: Watched) -> float:
 def _instructions(session: Session, *, watched: bool) -> float:
     few, many = (
         engine_instructions(
-            lambda by, n=count: Watched(("-t", str(n // CLIENTS)), watched, tuple(by)).run(session)  # type: ignore[misc]
+            lambda by, n=count: Watched(
+                ("-t", str(n // CLIENTS), "--warmup", "0"), watched, tuple(by)
+            ).run(session)  # type: ignore[misc]
         )
         for count in LENGTHS
     )

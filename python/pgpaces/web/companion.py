@@ -1,7 +1,7 @@
 """The process that follows a load and ends with it: its live page, and its metrics.
 
 The process reads its configuration from standard input, so that no token is in its arguments, and
-ends when that is closed: also when pgpaces is killed. It runs with a low priority, and only reads
+ends when that is closed: also when pgpaces is killed. It has the lowest priority, and only reads
 the store. Its standard output is its start as JSON, then a warning in each line.
 """
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pgpaces.web.otlp import Sender
     from pgpaces.web.prometheus import Port
 
-_NICE = 10
 # Readers get the last seconds and the end before the port of the live page closes.
 _LAST_S = 3.0
 _START_S = 20.0
@@ -149,10 +148,11 @@ def main() -> None:
 
 
 def _give_way() -> None:
-    """Lowers the priority of this thread, and so of all that it starts."""
-    os.nice(_NICE)
-    # A thread that was woken does not take the CPU of one that runs.
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    """Makes this thread, and all that it starts, run where no other thread wants a CPU.
+
+    The kernel gives them a little even if all CPUs are busy.
+    """
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _print(started: _Started) -> None:
