@@ -350,12 +350,33 @@ def test_beyond_loopback_nothing_is_shown_without_the_token(store: Store) -> Non
     assert outside.get(f"/runs/{RUN}").status_code == 200
 
 
-def test_a_token_is_not_guessed(store: Store) -> None:
-    guessing = client(store, secrets.token_urlsafe(32), required=True)
-    for n in range(10_000):
-        guess = secrets.token_urlsafe(32)
-        how = {"headers": {"Cookie": f"pgpaces-8432={guess}"}} if n % 2 else {}
-        assert guessing.get("/" if n % 2 else f"/?token={guess}", **how).status_code == 401
+def test_a_token_is_not_guessed() -> None:
+    token, reached, statuses = secrets.token_urlsafe(32), [], []
+
+    async def site(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(scope["path"])
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status", 0))
+
+    guard = Guard(site, frozenset(), token, required=True)
+
+    async def request(cookie: str = "", query: str = "") -> None:
+        headers = [(b"host", b"127.0.0.1:8432"), (b"cookie", f"pgpaces-8432={cookie}".encode())]
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": headers,
+                 "query_string": query.encode()}  # fmt: skip
+        await guard(scope, None, send)  # type: ignore[arg-type]
+
+    async def guess() -> None:
+        for n in range(10_000):
+            text = secrets.token_urlsafe(32)
+            await (request(cookie=text) if n % 2 else request(query=f"token={text}"))
+        assert statuses[::2] == [401] * 10_000
+        assert reached == []
+        await request(cookie=token)
+        assert reached == ["/"]
+
+    run_alone(guess())
 
 
 def test_only_who_started_a_load_stops_it(store: Store) -> None:

@@ -1,7 +1,7 @@
 """The process that follows a load and ends with it: its live page, and its metrics.
 
 The process reads its configuration from standard input, so that no token is in its arguments, and
-ends when that is closed: also when pgpaces is killed. It has the lowest priority, and only reads
+ends when that is closed: also when pgpaces is killed. It runs with a low priority, and only reads
 the store. Its standard output is its start as JSON, then a warning in each line.
 """
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pgpaces.web.otlp import Sender
     from pgpaces.web.prometheus import Port
 
+_NICE = 10
 # Readers get the last seconds and the end before the port of the live page closes.
 _LAST_S = 3.0
 _START_S = 20.0
@@ -124,7 +125,6 @@ def main() -> None:
     from pgpaces.web.feed import Feed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _give_way()
     configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Configuration)
     ended = threading.Event()
     try:
@@ -133,6 +133,10 @@ def main() -> None:
     except PgpacesError as error:
         _print(_Started(error=error.message, hint=error.hint))
         return
+    # What it takes to start was done while there was no load yet.
+    _give_way()
+    if port is not None:
+        port.start()
     _print(_Started(page.address if page else "", port.url if port else ""))
     if port is not None or sender is not None:
         feed = Feed(configuration.place)
@@ -148,11 +152,14 @@ def main() -> None:
 
 
 def _give_way() -> None:
-    """Makes this thread, and all that it starts, run where no other thread wants a CPU.
+    """Lowers the priority of this thread, and so of all that it starts.
 
-    The kernel gives them a little even if all CPUs are busy.
+    Not to that of the idle class: it disturbed no less (bench/live.py), and a page whose server's
+    machine is busy would come late.
     """
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    os.nice(_NICE)
+    # A thread that was woken does not take the CPU of one that runs.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _print(started: _Started) -> None:
@@ -199,14 +206,13 @@ def _page(configuration: _Configuration, ended: threading.Event) -> _Page:
 
 
 def _exporters(outputs: Outputs) -> tuple[Port | None, Sender | None]:
-    """Those that are asked for, started. Raises RunError."""
+    """Those that are asked for; the port is not started. Raises RunError."""
     port = sender = None
     if outputs.prometheus is not None:
         from pgpaces.web import listening
         from pgpaces.web.prometheus import Port
 
         port = Port(listening.listen(*outputs.prometheus, hint=_PORT_HINT))
-        port.start()
     if outputs.otlp is not None:
         from pgpaces.web.otlp import Sender
 
