@@ -21,6 +21,7 @@ from tests.conftest import Postgres
 from tests.faults.conftest import alive, fill, postmaster, until
 from tests.integration.test_run import Command, adds_up, interval_count, started
 
+from pgpaces.answers import waits
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -176,8 +177,10 @@ def test_kill_9_leaves_who_waited_for_whom_and_for_what(pgpaces: Command, pg15: 
     [observed] = store.load(store.find("last")).observed
     assert observed.blocked, "four clients update the only branch"
     assert {one.blocking for one in observed.blocked} == {"load"}
-    assert observed.waits.looks >= 50
-    assert observed.waits.tenths
+    tenths = [each.tenth for each in waits.read(observed.waits)]
+    # A slow machine is sampled less often, up to every 1.6 s.
+    assert min(tenths) < 20
+    assert max(tenths) >= 80
 
 
 @SLOW

@@ -154,8 +154,8 @@ def main() -> None:
 def _give_way() -> None:
     """Lowers the priority of this thread, and so of all that it starts.
 
-    Not to that of the idle class: it disturbed no less (bench/live.py), and a page whose server's
-    machine is busy would come late.
+    Not to the idle class: the load's lag was no smaller with it (bench/live.py), and where all CPUs
+    are busy the page may have to wait.
     """
     os.nice(_NICE)
     # A thread that was woken does not take the CPU of one that runs.

@@ -251,16 +251,13 @@ class Followed(Struct):
         rows, failed = self.rows[at:], dict(self.failed)  # copies: another thread reads the store
         since = -math.inf if at == 0 else (self.rows[at - 1][0] or 0) - 2 * _DELAY_S
         machine = [each for second, each in list(self.machine.items()) if second >= since]
-        marks = sorted((*self.checkpoints.copy().values(), *self.levels.marks), key=_second)
+        every = (*self.checkpoints.copy().values(), *self.levels.marks)
+        marks = sorted(every, key=lambda mark: mark.second)
         return Message(
             at + len(rows),
             *(self.state, self._limits_ms(), rows, machine, failed, dict(self.first_errors)),
             *(self.blocked, marks),
         )
-
-
-def _second(mark: Mark) -> int:
-    return mark.second
 
 
 class Follower:
