@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pgpaces.answers.replicates import Apart
 from pgpaces.answers.stats import proportion
 from pgpaces.design import Cell, Factor, Slot
 from pgpaces.questions.sweep import words
+from pgpaces.questions.sweep.page import About, Page
 from pgpaces.result import Counts, Estimate
 from tests.unit.experiments import made
 
@@ -41,9 +43,9 @@ def answer(rows: list[Row], **changes: Any) -> list[str]:
     factors = tuple(Factor(name, tuple(found)) for name, found in levels.items() if len(found) > 1)
     main = crossing.main_factor(factors)
     lines = crossing.lines(rows, main.name) if main else (Line((), tuple(rows)),)
-    values = {"apart": (), "missing": 0, **changes}
-    material = words.ReportMaterial(factors, main, tuple(rows), lines, 0.05, **values)
-    return [each.text for each in words.answer(material)]
+    about = About(datetime(2026, 11, 1, tzinfo=UTC), "1")
+    page = Page("", "", about, factors, main, tuple(rows), lines, 0.05, (), None, (), **changes)
+    return [each.text for each in words.answer(page)]
 
 
 def line(said: str, **others: str) -> list[Row]:

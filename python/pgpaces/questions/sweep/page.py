@@ -68,7 +68,6 @@ class Page(Struct, frozen=True):
     title: str
     question: str
     about: About
-    answer: tuple[Sentence, ...]
     factors: tuple[Factor, ...]
     main: Factor | None
     rows: tuple[Row, ...]
@@ -77,6 +76,7 @@ class Page(Struct, frozen=True):
     limits: tuple[str, ...]
     limit: str | None
     options: tuple[tuple[str, str], ...]
+    answer: tuple[Sentence, ...] = ()
     statements: tuple[StatementRow, ...] = ()
     plans: tuple[StatementPlans, ...] = ()
     differences: tuple[Difference, ...] = ()
@@ -115,23 +115,12 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     main = crossing.main_factor(shown)
     rows = tuple(_trimmed(row, shown) for row in untrimmed)
     lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
-    apart = replicates.compare(digests, kinds)
-    failures = _failures(about, {cell.key: cell for cell in design})
-    work = parts.work_of_cells(rows)
-    material = words.ReportMaterial(
-        shown, main, rows, lines, missed_max, apart, missing, failures, work
-    )
     limits = facts.limits(rows)
     additions = (costs.addition(rows, experiment, shown, missed_max, limited=bool(limits)),)
-    return Page(
+    page = Page(
         title=title,
         question=experiment.question if experiment else "",
         about=about,
-        answer=(
-            *words.answer(material),
-            *(Sentence(text) for text in volume.sentences(rows)),
-            *(text for each in additions for text in each.sentences),
-        ),
         factors=shown,
         main=main,
         rows=rows,
@@ -144,14 +133,20 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         plans=plans_of(rows),
         differences=differences.of_cells(rows, shown),
         places=facts.places(digests, about.disks),
-        apart=apart,
+        apart=replicates.compare(digests, kinds),
         missing=missing,
-        failures=failures,
+        failures=_failures(about, {cell.key: cell for cell in design}),
         background=background_rows(rows),
         ratios=contrasts.compared(rows, shown, kinds),
         additions=additions,
-        work=work,
+        work=parts.work_of_cells(rows),
     )
+    answer = (
+        *words.answer(page),
+        *(Sentence(text) for text in volume.sentences(rows)),
+        *(text for each in additions for text in each.sentences),
+    )
+    return replace(page, answer=answer)
 
 
 def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:

@@ -7,8 +7,7 @@ side of the threshold; everything else is "unknown".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from pgpaces.answers import cells, crossing, outcome
 from pgpaces.answers.cells import Row
@@ -17,7 +16,6 @@ from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor
 from pgpaces.questions.sweep import facts
 from pgpaces.questions.trials import cell_name, factor_name
-from pgpaces.questions.work import CellsWork
 from pgpaces.report.numbers import (
     clock,
     in_words,
@@ -30,25 +28,14 @@ from pgpaces.report.numbers import (
 from pgpaces.result import Estimate
 from pgpaces.section import Sentence
 
+if TYPE_CHECKING:
+    from pgpaces.questions.sweep.page import Page
+
 _NAMES_MAX = 3
 _REASONS_MAX = 2
 _LINES_MAX = 12
 # Trials below the first are called too short; times above the second are not recommended.
 _SHORT_S, _LONG_S = 60, 24 * 3600
-
-
-class ReportMaterial(Struct, frozen=True):
-    """The values that the sentences are about. work: if it is not transactions."""
-
-    factors: tuple[Factor, ...]
-    main: Factor | None
-    rows: tuple[Row, ...]
-    lines: tuple[Line, ...]
-    missed_max: float
-    apart: tuple[Apart, ...]
-    missing: int
-    failures: tuple[tuple[str, str], ...] = ()
-    work: CellsWork | None = None
 
 
 def amount(factor: str, level: str) -> str:
@@ -79,29 +66,29 @@ def share(estimate: Estimate) -> str:
     return f"{percent(estimate.value)} % ({ends})"
 
 
-def answer(material: ReportMaterial) -> tuple[Sentence, ...]:
-    """The answer, the most important sentence first."""
-    ran = [row for row in material.rows if row.trials]
+def answer(page: Page) -> tuple[Sentence, ...]:
+    """The answer from the other values of a page, the most important sentence first."""
+    ran = [row for row in page.rows if row.trials]
     if not ran:
         return (
             Sentence("Nothing was run yet, so nothing is known.", "main"),
-            *_not_started(material),
+            *_not_started(page),
         )
     summaries = [digest.summary for row in ran for digest in row.every]
     if (failure := outcome.no_trial(summaries)) is not None:
-        return (Sentence(f"FAIL: {failure[0]}.", "main"), *_not_started(material))
-    work = material.work
+        return (Sentence(f"FAIL: {failure[0]}.", "main"), *_not_started(page))
+    work = page.work
     sentences = [] if work is None else [*work.answer]
     if not facts.limits(ran):
         sentences += () if work else _without_limit(ran)
-    elif material.main is not None and material.main.name in crossing.LOADS:
-        sentences += _by_load(material, material.main)
+    elif page.main is not None and page.main.name in crossing.LOADS:
+        sentences += _by_load(page, page.main)
     elif len(ran) == 1:
-        sentences += _single_cell(material, ran[0])
+        sentences += _single_cell(page, ran[0])
     else:
-        sentences += _by_cell(material, ran)
+        sentences += _by_cell(page, ran)
     sentences += () if work else _extremes(ran)
-    return (*sentences, *_caveats(material, ran))
+    return (*sentences, *_caveats(page, ran))
 
 
 def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
@@ -127,16 +114,16 @@ def _within(rows: Sequence[Row]) -> str:
     return f" within {limit}" if limit else " within its latency limit"
 
 
-def _rule(material: ReportMaterial, rows: Sequence[Row]) -> Sentence:
+def _rule(page: Page, rows: Sequence[Row]) -> Sentence:
     policies = {d.trial.plan.policy for row in rows for d in row.trials}
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     return Sentence(
-        f"A cell meets the limit if at most {100 * material.missed_max:g} % of what was due was not"
+        f"A cell meets the limit if at most {100 * page.missed_max:g} % of what was due was not"
         f" answered{_within(rows)}{policy}; that is claimed where the whole 95 % interval says so."
     )
 
 
-def _single_cell(material: ReportMaterial, row: Row) -> Iterable[Sentence]:
+def _single_cell(page: Page, row: Row) -> Iterable[Sentence]:
     missed = row.missed
     if missed is None:
         yield Sentence("Nothing was due: the trial was too short for its rate.", "main")
@@ -145,26 +132,26 @@ def _single_cell(material: ReportMaterial, row: Row) -> Iterable[Sentence]:
         "meets": "It meets the limit",
         "misses": "It misses the limit",
         "unknown": "Whether it meets the limit is unknown",
-    }[crossing.verdict(row, material.missed_max)]
+    }[crossing.verdict(row, page.missed_max)]
     yield Sentence(
         f"{verdict}: missed {share(missed)} of {row.counts.due:,} due{_within([row])}.", "main"
     )
-    yield from _warmup_dependence(material, [row])
-    yield from _undecided(material, [row])
-    yield _rule(material, [row])
+    yield from _warmup_dependence(page, [row])
+    yield from _undecided(page, [row])
+    yield _rule(page, [row])
 
 
-def _by_load(material: ReportMaterial, main: Factor) -> Iterable[Sentence]:
-    thresholds = [crossing.find_crossing(line, material.missed_max) for line in material.lines]
+def _by_load(page: Page, main: Factor) -> Iterable[Sentence]:
+    thresholds = [crossing.find_crossing(line, page.missed_max) for line in page.lines]
     several = len(thresholds) > 1
     texts = [
-        _failure(each.line) or _threshold(each, main) + _likely(each, main, material.missed_max)
+        _failure(each.line) or _threshold(each, main) + _likely(each, main, page.missed_max)
         for each in thresholds
     ]
     if several and len(set(texts)) == 1:
-        yield Sentence(f"{_all_combinations(material, main)} {texts[0]}.", "main")
+        yield Sentence(f"{_all_combinations(page, main)} {texts[0]}.", "main")
     else:
-        groups = _grouped(material.lines, texts)
+        groups = _grouped(page.lines, texts)
         for name, text in groups[:_LINES_MAX]:
             yield Sentence(f"With {name} {text}." if several else f"{_capital(text)}.", "main")
         if len(groups) > _LINES_MAX:
@@ -172,9 +159,9 @@ def _by_load(material: ReportMaterial, main: Factor) -> Iterable[Sentence]:
     for each in thresholds:
         yield from _irregular(each, main, several)
     if several:
-        yield from _shifts(thresholds, material, main)
-    yield from _undecided(material, material.rows)
-    yield _rule(material, material.rows)
+        yield from _shifts(thresholds, page, main)
+    yield from _undecided(page, page.rows)
+    yield _rule(page, page.rows)
 
 
 def _failure(line: Line) -> str:
@@ -207,15 +194,15 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _all_combinations(material: ReportMaterial, main: Factor) -> str:
+def _all_combinations(page: Page, main: Factor) -> str:
     """`With each protocol (simple, prepared)`, `In all 6 combinations`."""
-    others = [factor for factor in material.factors if factor.name != main.name]
+    others = [factor for factor in page.factors if factor.name != main.name]
     if len(others) == 1:
         levels = others[0].levels
         if len(levels) == 2:
             return f"With either {factor_name(others[0].name)} ({' or '.join(levels)})"
         return f"With each {factor_name(others[0].name)} ({_listed(levels)})"
-    count = len(material.lines)
+    count = len(page.lines)
     return "In both combinations" if count == 2 else f"In all {count} combinations"
 
 
@@ -281,15 +268,15 @@ def _irregular(threshold: ThresholdCrossing, main: Factor, several: bool) -> Ite
 
 
 def _shifts(
-    thresholds: Sequence[ThresholdCrossing], material: ReportMaterial, main: Factor
+    thresholds: Sequence[ThresholdCrossing], page: Page, main: Factor
 ) -> Iterable[Sentence]:
     """Which factors move the threshold, one by one; then those without a visible effect."""
     unmoved: list[str] = []
     undecided: list[str] = []
-    for factor in material.factors:
+    for factor in page.factors:
         if factor.name == main.name:
             continue
-        shift = crossing.shift(thresholds, factor.name, main.name, material.missed_max)
+        shift = crossing.shift(thresholds, factor.name, main.name, page.missed_max)
         if shift.pairs:
             yield _shift(factor, shift, main)
         else:
@@ -322,9 +309,9 @@ def _shift(factor: Factor, shift: Shift, main: Factor) -> Sentence:
     )
 
 
-def _undecided(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     """How much longer trials would decide the cells whose verdict is unknown."""
-    every = [(row, crossing.needed_s(row, material.missed_max)) for row in rows]
+    every = [(row, crossing.needed_s(row, page.missed_max)) for row in rows]
     undecided = [(row, need) for row, need in every if need is not None]
     if not undecided:
         return
@@ -351,7 +338,7 @@ def _undecided(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Senten
         which = "It" if len(rows) == 1 else plural(close, "cell")
         verb = "lies" if close == 1 else "lie"
         yield Sentence(
-            f"{which} {verb} so close to {100 * material.missed_max:g} % that no reasonable time"
+            f"{which} {verb} so close to {100 * page.missed_max:g} % that no reasonable time"
             " would decide; another load, or another limit, would."
         )
 
@@ -369,22 +356,22 @@ def _missed(row: Row) -> str:
     return share(row.missed) if row.missed else "-"
 
 
-def _by_cell(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _by_cell(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(crossing.verdict(row, material.missed_max), []).append(row)
+        groups.setdefault(crossing.verdict(row, page.missed_max), []).append(row)
     for verdict in ("meets", "misses", "unknown"):
         if group := groups.get(verdict):
             yield Sentence(_group(verdict, group, len(rows)), "main")
-    yield from _warmup_dependence(material, rows)
-    yield from _undecided(material, rows)
-    yield _rule(material, rows)
+    yield from _warmup_dependence(page, rows)
+    yield from _undecided(page, rows)
+    yield _rule(page, rows)
 
 
-def _warmup_dependence(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _warmup_dependence(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     """The cells whose verdict would be another one without the warm-up cut."""
     for row in rows:
-        if (uncut := crossing.depends_on_cut(row, material.missed_max)) is not None:
+        if (uncut := crossing.depends_on_cut(row, page.missed_max)) is not None:
             missed = f"with the warm-up that was cut {100 * uncut:.2g} % missed"
             text = f"{cell_name(row.cell)}: {missed}, so the verdict hangs on the cut."
             yield Sentence(text, "warning")
@@ -475,9 +462,9 @@ def _time(estimate: Estimate | None) -> str:
     return f"{value} ms" if value[0].isdigit() else value
 
 
-def _caveats(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     """What limits the trust in the numbers."""
-    yield from (_outlier(each) for each in _outliers(material.apart))
+    yield from (_outlier(each) for each in _outliers(page.apart))
     if mixed := facts.builds(rows):
         listed = "; ".join(f"{build}: {', '.join(versions)}" for build, versions in mixed)
         yield Sentence(
@@ -501,12 +488,12 @@ def _caveats(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence
             " left out of the numbers of cells that have valid ones.",
             "warning",
         )
-    if material.missing:
+    if page.missing:
         yield Sentence(
-            f"Asked for and not run: {plural(material.missing, 'trial')}. This is what there is.",
+            f"Asked for and not run: {plural(page.missing, 'trial')}. This is what there is.",
             "warning",
         )
-    yield from _not_started(material)
+    yield from _not_started(page)
     alone = [row for row in rows if len(row.trials) == 1]
     if alone and facts.limits(rows):
         every = "Every cell" if len(rows) > 1 else "It"
@@ -520,10 +507,10 @@ def _caveats(material: ReportMaterial, rows: Sequence[Row]) -> Iterable[Sentence
         )
 
 
-def _not_started(material: ReportMaterial) -> Iterable[Sentence]:
-    if material.failures:
-        where, why = material.failures[0]
-        times = f"{plural(len(material.failures), 'time')}, first for {where}"
+def _not_started(page: Page) -> Iterable[Sentence]:
+    if page.failures:
+        where, why = page.failures[0]
+        times = f"{plural(len(page.failures), 'time')}, first for {where}"
         yield Sentence(f"A trial could not begin ({times}): {why}", "warning")
 
 
