@@ -101,5 +101,5 @@ def test_a_trial_of_a_cell_that_nobody_asked_for_is_in_no_row() -> None:
 def test_a_cell_of_one_trial_has_the_intervals_of_its_trial() -> None:
     trial = made(Slot(1, CELL), 60)
     row = cells.row(CELL, [trial])
-    assert row.missed == trial.summary.missed == cells.trial_share(trial, "missed")
+    assert row.missed == trial.summary.missed == cells.trial_estimate(trial, "missed")
     assert (row.rate, row.p95) == (trial.summary.rate, trial.summary.latency.p95)

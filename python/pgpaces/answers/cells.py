@@ -6,6 +6,7 @@ Pure: digests in, rows out.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct, field
@@ -165,27 +166,21 @@ def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]
 
 def _row(base: Row, machines: Sequence[Sequence[Digest]], numbers: Numbers) -> Row:
     def combined(
-        read: Callable[[Digest], Estimate | None], *, bounded: bool = True
+        read: Callable[[Digest], Estimate | None] | str, *, bounded: bool = True
     ) -> Estimate | None:
-        parts = [[read(digest) for digest in trials] for trials in machines]
+        of_trial = partial(trial_estimate, name=read) if isinstance(read, str) else read
+        parts = [[of_trial(digest) for digest in trials] for trials in machines]
         estimates = [[e for e in part if e is not None] for part in parts]
         return across.together(estimates, bounded=bounded)
 
-    def stddev(digest: Digest) -> Estimate | None:
-        latency = digest.summary.latency
-        return None if latency.stddev is None else Estimate.alone(latency.stddev, latency.count)
-
     more = {name: combined(read, bounded=False) for name, read in numbers.items()}
-    times = {name: combined(lambda d, n=name: d.summary.latency.estimate(n)) for name in TIMES}  # type: ignore[misc]
     return replace(
         base,
         counts=_sum(digest.summary.counts for digest in base.trials),
         **{name: _share(name, machines) for name in SHARES},
-        rate=combined(lambda digest: digest.summary.rate),
-        stddev=combined(stddev, bounded=False),
-        lag_p99=combined(lambda digest: digest.summary.lag.p99),
+        **{name.replace(".", ""): combined(name) for name in (*TIMES, "rate", "lag_p99")},
+        stddev=combined("stddev", bounded=False),
         more={name: estimate for name, estimate in more.items() if estimate is not None},
-        **{name.replace(".", ""): estimate for name, estimate in times.items()},
     )
 
 
@@ -193,12 +188,21 @@ def _sum(every: Iterable[Counts]) -> Counts:
     return Counts(*map(sum, zip(*(astuple(counts) for counts in every), strict=True)))
 
 
-def trial_share(digest: Digest, name: str) -> Estimate | None:
-    """A share of one trial, with its own interval."""
-    if name == "missed":
-        return digest.summary.missed
-    counts = digest.summary.counts
-    return across.share([[(getattr(counts, name), counts.due)]], _within(digest, name))
+def trial_estimate(digest: Digest, name: str) -> Estimate | None:
+    """An estimate of one trial, by the name that it has in a row. A share has its own interval."""
+    summary, latency = digest.summary, digest.summary.latency
+    match name:
+        case "missed" | "rate":
+            estimate: Estimate | None = getattr(summary, name)
+            return estimate
+        case "lag_p99":
+            return summary.lag.p99
+        case "stddev":
+            return None if latency.stddev is None else Estimate.alone(latency.stddev, latency.count)
+    if name not in SHARES:
+        return latency.estimate(name)
+    hits = getattr(summary.counts, name)
+    return across.share([[(hits, summary.counts.due)]], _within(digest, name))
 
 
 def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
@@ -208,7 +212,7 @@ def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
     ]
     every = [digest for trials in machines for digest in trials]
     if len(every) == 1:
-        return trial_share(every[0], name)
+        return trial_estimate(every[0], name)
     due = sum(digest.summary.counts.due for digest in every)
     weighted = sum(_within(digest, name) * digest.summary.counts.due for digest in every)
     return across.share(hits, weighted / due if due else 1.0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
 
 from pgpaces.answers import crossing
-from pgpaces.answers.cells import Row, sound, trial_share
-from pgpaces.answers.digest import Digest
+from pgpaces.answers.cells import Row, sound, trial_estimate
 from pgpaces.chart import Axis, Chart, Layer, Point, bound, number_at, series
 from pgpaces.questions.sweep.axes import (
     LOG_FROM,
@@ -44,7 +44,7 @@ def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Mea
         about,
         100,
         percent,
-        lambda digest: trial_share(digest, name),
+        partial(trial_estimate, name=name),
         bound,
     )
 
@@ -68,20 +68,8 @@ def _of_transactions(page: Page) -> tuple[Measure, ...]:
     missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g} %")
 
     def times(key: str, name: str, about: str) -> Measure:
-        def of_trial(digest: Digest) -> Estimate | None:
-            return digest.summary.latency.estimate(key)
-
-        return Measure(
-            key,
-            name,
-            f"{name}, ms",
-            about,
-            1,
-            lambda ms: milliseconds(ms, ">"),
-            of_trial,
-            limit,
-            True,
-        )
+        of_trial, form = partial(trial_estimate, name=key), lambda ms: milliseconds(ms, ">")
+        return Measure(key, name, f"{name}, ms", about, 1, form, of_trial, limit, True)
 
     shares = (
         _share("missed", "late, skipped, failed or unfinished, of all that was due", missed),
@@ -100,7 +88,7 @@ def _of_transactions(page: Page) -> tuple[Measure, ...]:
             "transactions that succeeded, a second",
             1,
             rate,
-            lambda digest: digest.summary.rate,
+            partial(trial_estimate, name="rate"),
         ),
     )
 

@@ -5,12 +5,15 @@ The column `row` tells cells from trials, so that no sum counts a trial twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from pgpaces.answers import crossing
 from pgpaces.answers.background import BackgroundRow
-from pgpaces.answers.cells import SHARES, Row, sound, trial_share
+from pgpaces.answers.cells import SHARES, TIMES, Row, sound, trial_estimate
 from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import CellPlan, StatementPlans
@@ -21,7 +24,6 @@ from pgpaces.result import Counts, Estimate, plain
 from pgpaces.section import Records
 
 _COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
-_TIMES = ("mean", "p50", "p95", "p99", "p99.9")
 _TEXTS = ("row", "experiment", "cell", "run", "state", "verdict", "started_at", "currency")
 _WHOLE = ("trials", "block", "attempt", "users", *_COUNTS)
 
@@ -67,7 +69,7 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         "trials": len(row.trials),
         "verdict": verdict,
         **_counts(row.counts),
-        **_spread(row),
+        **_numbers(row.estimate),
         **_ends_of({name: row.estimate(name) for name in keys}),
         **_added(page, row.cell.key),
     }
@@ -81,7 +83,6 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
 
 def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
     trial, place = digest.trial, digest.trial.place
-    summary = digest.summary
     return {
         "row": "trial",
         **base,
@@ -94,12 +95,8 @@ def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
         "counted": digest in row.trials,
         "trials": 1,
         "verdict": None,
-        **_counts(summary.counts),
-        **_ends_of({f"{name}_share": trial_share(digest, name) for name in SHARES}),
-        **_ends_of({"rate": summary.rate}),
-        **_ends_of({_ms(name): summary.latency.estimate(name) for name in _TIMES}),
-        "stddev_ms": summary.latency.stddev,
-        **_ends_of({"lag_p99_ms": summary.lag.p99}),
+        **_counts(digest.summary.counts),
+        **_numbers(partial(trial_estimate, digest)),
     }
 
 
@@ -109,21 +106,19 @@ def _work(digest: Digest) -> dict[str, Any]:
     return {} if work is None else {work.key: work.plain}
 
 
-def _ms(name: str) -> str:
-    return f"{name.replace('.', '')}_ms"
-
-
 def _counts(counts: Counts) -> dict[str, int]:
     return {name: getattr(counts, name) for name in _COUNTS}
 
 
-def _spread(row: Row) -> dict[str, float | None]:
+def _numbers(estimate: Callable[[str], Estimate | None]) -> dict[str, float | None]:
+    """The numbers of a cell or a trial. estimate: by name."""
+    stddev = estimate("stddev")
     return {
-        **_ends_of({f"{name}_share": row.estimate(name) for name in SHARES}),
-        **_ends_of({"rate": row.rate}),
-        **_ends_of({_ms(name): row.estimate(name) for name in _TIMES}),
-        "stddev_ms": row.stddev.value if row.stddev else None,
-        **_ends_of({"lag_p99_ms": row.lag_p99}),
+        **_ends_of({f"{name}_share": estimate(name) for name in SHARES}),
+        **_ends_of({"rate": estimate("rate")}),
+        **_ends_of({f"{name.replace('.', '')}_ms": estimate(name) for name in TIMES}),
+        "stddev_ms": stddev.value if stddev else None,
+        **_ends_of({"lag_p99_ms": estimate("lag_p99")}),
     }
 
 
@@ -136,10 +131,13 @@ def _ends_of(estimates: Mapping[str, Estimate | None]) -> dict[str, float | None
     return values
 
 
+def _fields(item: Struct, *names: str) -> dict[str, Any]:
+    return {name: plain(getattr(item, name)) for name in names}
+
+
 def _ratio(ratio: Ratio) -> dict[str, Any]:
     return {
-        "factor": ratio.factor,
-        "level": ratio.level,
+        **_fields(ratio, "factor", "level"),
         "against": ratio.base,
         "at": dict(ratio.at),
         "rate": plain(ratio.rate),
@@ -151,12 +149,8 @@ def _background(load: BackgroundRow) -> dict[str, Any]:
     return {
         "cell": load.row.cell.key,
         "workload": load.name,
-        "due": load.due,
-        "missed": plain(load.missed),
-        "rate": plain(load.rate),
-        "mean_ms": plain(load.mean),
-        "p95_ms": plain(load.p95),
-        "p99_ms": plain(load.p99),
+        **_fields(load, "due", "missed", "rate"),
+        **{f"{name}_ms": plain(getattr(load, name)) for name in ("mean", "p95", "p99")},
     }
 
 
@@ -174,12 +168,7 @@ def document(page: Page) -> dict[str, Any]:
         "statements": [
             {
                 "cell": each.row.cell.key,
-                "script": each.script,
-                "line": each.line,
-                "text": each.text,
-                "done": each.done,
-                "failed": each.failed,
-                "retries": each.retries,
+                **_fields(each, "script", "line", "text", "done", "failed", "retries"),
                 "mean_ms": plain(each.mean),
                 "p95_ms": plain(each.p95),
             }
@@ -199,22 +188,11 @@ def document(page: Page) -> dict[str, Any]:
             }
             for each in page.differences
         ],
-        "machines_apart": [
-            {
-                "name": each.name,
-                "kind": each.kind,
-                "apart": each.apart,
-                "ratio": plain(each.ratio),
-            }
-            for each in page.apart
-        ],
+        "machines_apart": [_fields(each, "name", "kind", "apart", "ratio") for each in page.apart],
         "places": [
             {
-                "name": place.name,
-                "trials": place.trials,
-                "server": dict(place.server),
-                "settings": dict(place.settings),
-                "generator": dict(place.generator),
+                **_fields(place, "name", "trials"),
+                **{of: dict(getattr(place, of)) for of in ("server", "settings", "generator")},
             }
             for place in page.places
         ],
@@ -222,24 +200,18 @@ def document(page: Page) -> dict[str, Any]:
 
 
 def _plan(plan: StatementPlans, execution: CellPlan) -> dict[str, Any]:
-    one = execution.plan
     return {
         "cell": execution.row.cell.key,
-        "script": plan.script,
-        "line": plan.line,
-        "shape": one.shape,
-        "summary": one.summary,
-        "workers_planned": one.workers_planned,
-        "workers_launched": one.workers_launched,
-        "spilled_bytes": one.spilled_bytes,
-        "analyzed": one.analyzed,
+        **_fields(plan, "script", "line"),
+        **_fields(execution.plan, "shape", "summary", "workers_planned", "workers_launched"),
+        **_fields(execution.plan, "spilled_bytes", "analyzed"),
         "trials": execution.trials,
-        "plan": one.plan,
+        "plan": execution.plan.plan,
     }
 
 
 def _cell(page: Page, row: Row) -> dict[str, Any]:
-    numbers = (*SHARES, "rate", *_TIMES, "stddev", "lag_p99")
+    numbers = (*SHARES, "rate", *TIMES, "stddev", "lag_p99")
     return {
         "cell": row.cell.key,
         "levels": dict(row.cell.levels),

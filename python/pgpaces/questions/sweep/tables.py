@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers import crossing, outcome
 from pgpaces.answers.background import BackgroundRow
-from pgpaces.answers.cells import Row, sound, trial_share
+from pgpaces.answers.cells import Row, sound
 from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
@@ -177,7 +177,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
         ("due", lambda digest: f"{digest.summary.counts.due:,}"),
         ("TPS", lambda digest: estimate_cell(digest.summary.rate, rate)),
         ("latency ms", lambda digest: estimate_cell(digest.summary.latency.mean, ms)),
-        ("missed %", lambda digest: share_cell(trial_share(digest, "missed"))),
+        ("missed %", lambda digest: share_cell(digest.summary.missed)),
         ("p99 ms", lambda digest: _time(page, digest.summary.latency.p99)),
     ]
     columns: list[Column[Digest]] = [
