@@ -120,7 +120,7 @@ class Chart(Struct, frozen=True):
 
 def number_at(place: Place) -> float:
     """A place on a numeric axis; 0 if the place is no number."""
-    return place if isinstance(place, float) else 0.0
+    return place if isinstance(place, int | float) else 0.0
 
 
 def series(names: Sequence[str]) -> tuple[Series, ...]:

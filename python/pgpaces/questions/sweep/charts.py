@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row, sound, trial_estimate
@@ -183,22 +184,13 @@ def _texts(estimate: Estimate | None, measure: Measure) -> tuple[str, str]:
     return measure.form(estimate.value), interval(estimate, measure.form) or "-"
 
 
-class _Ends(Struct, frozen=True):
-    """An estimate in units of the axis. value, high: infinite if above every measured time."""
-
-    x: float | str
-    at: str
-    series: str
-    value: float
-    low: float
-    high: float
-    sound: bool
-
-
 class _Content(Struct, frozen=True):
-    """The points of a chart: estimates with their ends, and single trials."""
+    """The points of a chart, in units of the axis: estimates with their ends, and single trials.
 
-    cells: tuple[_Ends, ...]
+    y, high of an estimate: infinite if above every measured time.
+    """
+
+    cells: tuple[Point, ...]
     trials: tuple[Point, ...]
 
 
@@ -216,36 +208,38 @@ def _content(axis: MainAxis, panel: Panel, measure: Measure) -> _Content:
         part = ((number + 0.5) / count - 0.5) * 0.36 if count > 1 else 0.0
         name = line_label(line, panel)
         for row in line.rows:
-            x, at = axis.aside(row, part), _label(axis, row)
+            place = Point(axis.aside(row, part), at=_label(axis, row), series=name)
             if (estimate := row.estimate(measure.key)) is not None:
-                cells.append(_ends((x, at, name), estimate, measure, sound=row.sound))
+                cells.append(_estimated(replace(place, filled=row.sound), estimate, measure))
             for digest in row.every:
                 own = measure.of_trial(digest)
                 if own is not None and math.isfinite(own.value):
                     filled = digest in row.trials and sound(digest)
-                    y = own.value * measure.scale
-                    trials.append(Point(x, y, at=at, series=name, filled=filled))
+                    trials.append(replace(place, y=own.value * measure.scale, filled=filled))
     return _Content(tuple(cells), tuple(trials))
 
 
-def _ends(
-    place: tuple[float | str, str, str], estimate: Estimate, measure: Measure, *, sound: bool
-) -> _Ends:
+def _estimated(place: Point, estimate: Estimate, measure: Measure) -> Point:
     value, scale = estimate.value, measure.scale
     # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
     below = value if estimate.low == 0 and measure.log else estimate.low
     low, high = (below, estimate.high) if estimate.estimable else (value, value)
-    return _Ends(*place, value * scale, low * scale, high * scale, sound)
+    return replace(place, y=value * scale, low=low * scale, high=high * scale)
+
+
+def _is_above(cell: Point) -> bool:
+    """Whether an estimate is above every measured time."""
+    return math.isinf(number_at(cell.y))
 
 
 def _vertical(every: Sequence[_Content], measure: Measure) -> _Vertical:
     """The vertical axis, the same for all charts side by side."""
     cells = [cell for each in every for cell in each.cells]
-    values = [end for cell in cells for end in (cell.value, cell.low, cell.high)]
-    finite = [value for value in values if math.isfinite(value)]
-    finite += [y for each in every for point in each.trials if isinstance(y := point.y, float)]
+    ends = [number_at(end) for cell in cells for end in (cell.y, cell.low, cell.high)]
+    finite = [end for end in ends if math.isfinite(end)]
+    finite += [number_at(point.y) for each in every for point in each.trials]
     finite += [measure.bound[0]] if measure.bound else []
-    beyond = any(math.isinf(cell.value) or math.isinf(cell.high) for cell in cells)
+    beyond = any(_is_above(cell) or cell.high == math.inf for cell in cells)
     top = 1.1 * max([*finite, 1e-9]) if beyond else None
     values = [*finite, *([top] if top else [])]
     above_zero = [value for value in values if value > 0]
@@ -263,7 +257,7 @@ def _chart(
     panel: Panel, x: Axis, vertical: _Vertical, content: _Content, measure: Measure
 ) -> Chart:
     names = [line_label(line, panel) for line in panel.lines]
-    points = tuple(_point(cell, vertical) for cell in content.cells)
+    points = tuple(_within(cell, vertical) for cell in content.cells)
     layers = [Layer("rule", tuple(p for p in points if p.low is not None), opacity=0.75)]
     if not x.names:
         layers += [
@@ -278,29 +272,24 @@ def _chart(
     if measure.bound is not None:
         side = _free_side(content, points, vertical.axis, measure.bound[0])
         layers += bound(*measure.bound, side)
-    if any(math.isinf(cell.value) for cell in content.cells):
-        above = {
-            cell.x if isinstance(cell.x, str) else round(cell.x): Point(
-                cell.x, vertical.top, text="above"
-            )
-            for cell in content.cells
-            if math.isinf(cell.value)
-        }
+    if above := {
+        round(cell.x) if isinstance(cell.x, float) else cell.x: Point(
+            cell.x, vertical.top, text="above"
+        )
+        for cell in content.cells
+        if _is_above(cell)
+    }:
         layers.append(Layer("text", tuple(above.values()), "muted", dy=-9))
     legend = shown(factor_name(panel.legend)) if panel.legend else ""
     return Chart(x, vertical.axis, tuple(layers), series(names), legend)
 
 
-def _point(cell: _Ends, vertical: _Vertical) -> Point:
-    """The point of a cell; an infinite value stands at the top, without an interval."""
-    if math.isinf(cell.value):
-        return Point(cell.x, vertical.top, at=cell.at, series=cell.series, filled=cell.sound)
-    floor = vertical.axis.ends[0] or 0.0
-    high = vertical.top if math.isinf(cell.high) else cell.high
-    low = max(cell.low, floor)
-    return Point(
-        cell.x, cell.value, at=cell.at, low=low, high=high, series=cell.series, filled=cell.sound
-    )
+def _within(cell: Point, vertical: _Vertical) -> Point:
+    """The cell within the axis; an infinite value stands at the top, without an interval."""
+    if _is_above(cell):
+        return replace(cell, y=vertical.top, low=None, high=None)
+    low = max(number_at(cell.low), vertical.axis.ends[0] or 0.0)
+    return replace(cell, low=low, high=vertical.top if cell.high == math.inf else cell.high)
 
 
 def _free_side(
