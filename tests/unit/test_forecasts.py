@@ -124,8 +124,8 @@ def test_of_several_lines_the_most_important_is_said_by_name() -> None:
 def followed(found: Trend, count: int) -> Figure:
     every = runs([0.0] * count if not found.changes else LOGS)
     timed = (trending.Timed(f"R{n}", START + timedelta(days=n), run) for n, run in enumerate(every))
-    series = trending.RunSeries(NASTY, tuple(timed))
-    return trending.of_series(found, METRICS["p95"], series).figures[0]
+    series = trending.RunSeries(NASTY, METRICS["p95"], tuple(timed), found)
+    return trending.section(series).figures[0]
 
 
 LOGS = [*np.random.default_rng(1).normal(0, 0.01, 10), *np.random.default_rng(2).normal(1, 0.01, 9)]

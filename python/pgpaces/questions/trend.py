@@ -35,18 +35,28 @@ from pgpaces.store.store import Store
 _WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ratio")
 
 
-class StoredTrend(Struct, frozen=True):
-    """A series of stored runs and its trend. unlike: what differs in it other than time.
+class Timed(Struct, frozen=True):
+    """A run of the series: its id, when it began, and its number under its name."""
 
+    id: str
+    at: datetime
+    run: Run
+
+
+class RunSeries(Struct, frozen=True):
+    """Runs in the order of time, and their trend. unlike: what differs in it other than time.
+
+    confounders: what else differs between the levels around a change, by the change's first run.
     left_out: the number of runs that did not complete or are not valid.
     """
 
     name: str
     metric: Metric
-    digests: tuple[Digest, ...]
-    unlike: tuple[Varied, ...]
-    left_out: int
+    runs: tuple[Timed, ...]
     trend: Trend
+    unlike: tuple[Varied, ...] = ()
+    confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
+    left_out: int = 0
 
 
 def trend(
@@ -63,16 +73,14 @@ def trend(
     PlanError where they differ in more than time and `factors`.
     """
     opened = Store.existing(store)
-    stored = stored_trend(opened, names, metric, factors)
-    if stored.unlike and not anyway:
-        raise refusal(stored)
-    return answer_for(opened, section(stored))
+    series = series_of(opened, names, metric, factors)
+    if series.unlike and not anyway:
+        raise refusal(series.unlike)
+    return answer_for(opened, section(series))
 
 
-def stored_trend(
-    store: Store, names: Sequence[str], metric: str, factors: Sequence[str]
-) -> StoredTrend:
-    """The trend of stored runs in the order of time. Raises PlanError.
+def series_of(store: Store, names: Sequence[str], metric: str, factors: Sequence[str]) -> RunSeries:
+    """The series of stored runs, and its trend. Raises PlanError.
 
     names: tags, workloads, experiments and runs; of one run, by default the newest, all those that
     differ from it in nothing but time. factors: what may differ as well.
@@ -87,13 +95,16 @@ def stored_trend(
     digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
     digests.sort(key=lambda digest: digest.trial.started_at)
     valid = tuple(digest for digest in digests if sound(digest))
-    return StoredTrend(
+    runs = tuple(Timed(d.trial.id, d.trial.started_at, _run(d, metric)) for d in valid)
+    trend = rules.trend([each.run for each in runs])
+    return RunSeries(
         ", ".join(names) or (valid or digests)[-1].trial.workload.name,
         METRICS[metric],
-        valid,
+        runs,
+        trend,
         differences.among(valid, factors),
+        tuple(_confounders(trend, valid, [each.run.name for each in runs])),
         len(digests) - len(valid),
-        rules.trend([_run(digest, metric) for digest in valid]),
     )
 
 
@@ -122,33 +133,20 @@ def _run(digest: Digest, metric: str) -> Run:
     return Run(name, Estimate.alone(float("inf"), 0) if estimate is None else estimate)
 
 
-def section(stored: StoredTrend) -> Section:
-    """The trend as a section."""
-    metric = stored.metric.name
-    runs = tuple(Timed(d.trial.id, d.trial.started_at, _run(d, metric)) for d in stored.digests)
-    notes = differing(unlike(stored.unlike))
-    if stored.left_out:
-        text = f"Left out: {stored.left_out} unfinished or not valid."
-        notes = (Sentence(text, "warning"), *notes)
-    series = RunSeries(stored.name, runs, tuple(_confounders(stored, runs)), notes)
-    return of_series(stored.trend, stored.metric, series)
-
-
 def _confounders(
-    stored: StoredTrend, runs: Sequence[Timed]
+    trend: Trend, digests: Sequence[Digest], names: Sequence[str]
 ) -> Iterator[tuple[str, tuple[Between, ...]]]:
     """The first run of each change, with what else differs between the levels around it."""
-    places = {each.run.name: place for place, each in enumerate(runs)}
-    starts = [0, *(places[change.first] for change in stored.trend.changes), len(runs)]
-    parts = [stored.digests[low:high] for low, high in pairwise(starts)]
-    for change, (old, new) in zip(stored.trend.changes, pairwise(parts), strict=True):
+    starts = [0, *(names.index(change.first) for change in trend.changes), len(names)]
+    parts = [digests[low:high] for low, high in pairwise(starts)]
+    for change, (old, new) in zip(trend.changes, pairwise(parts), strict=True):
         if confounders := differences.between(old, new):
             yield change.first, confounders
 
 
-def refusal(stored: StoredTrend) -> PlanError:
+def refusal(factors: Sequence[Varied]) -> PlanError:
     """The error for runs that differ in more than time."""
-    main, *listed = unlike(stored.unlike)
+    main, *listed = unlike(factors)
     lines = "".join(f"\n  {line(each.text)}" for each in listed)
     return PlanError(
         f"{main.text}{lines}",
@@ -164,41 +162,26 @@ _HEIGHT = 230
 _CHANGED_SHOWN = 4
 
 
-class Timed(Struct, frozen=True):
-    """A run of the series: its id, when it began, and its number under its name."""
-
-    id: str
-    at: datetime
-    run: Run
-
-
-class RunSeries(Struct, frozen=True):
-    """Runs in the order of time. confounders: what else differs between the levels around a
-
-    change, by the change's first run. notes: more sentences.
-    """
-
-    name: str
-    runs: tuple[Timed, ...]
-    confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
-    notes: tuple[Sentence, ...] = ()
-
-
 def called(id_: str, at: datetime) -> str:
     """A run in a sentence: the end of its id, and its start in local time."""
     return f"{id_[-8:]} of {at.astimezone():%Y-%m-%d %H:%M}"
 
 
-def of_series(trend: Trend, metric: Metric, series: RunSeries) -> Section:
+def section(series: RunSeries) -> Section:
     """The section of a series of runs."""
+    trend, metric = series.trend, series.metric
+    notes = differing(unlike(series.unlike))
+    if series.left_out:
+        text = f"Left out: {series.left_out} unfinished or not valid."
+        notes = (Sentence(text, "warning"), *notes)
     return Section(
         key=KEY,
         title=f"{verdicts.title(metric).capitalize()} over time: {series.name}",
-        sentences=(*sentences(trend, metric), *_changed(series), *series.notes),
+        sentences=(*sentences(trend, metric), *_changed(series), *notes),
         headline=_headline(trend, metric),
-        facts=tuple(_facts(trend, metric, series)),
-        tables=(_table(trend, metric, series),) if trend.levels else (),
-        figures=(_figure(trend, metric, series),) if _measured(series) else (),
+        facts=tuple(_facts(series)),
+        tables=(_table(series),) if trend.levels else (),
+        figures=(_figure(series),) if _measured(series) else (),
         value=trend,
         trials=tuple(each.id for each in series.runs),
     )
@@ -215,12 +198,13 @@ def _headline(trend: Trend, metric: Metric) -> Headline:
     return Headline("WORSE" if worse else "BETTER", "misses" if worse else "meets", first)
 
 
-def _facts(trend: Trend, metric: Metric, series: RunSeries) -> Iterator[tuple[str, str]]:
+def _facts(series: RunSeries) -> Iterator[tuple[str, str]]:
+    metric = series.metric
     values = [each.run.estimate.value for each in _measured(series)]
     if len(values) > 1:
         ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
         yield "runs", f"{sparkline(values)}  {named(metric)}, {ends}"
-    for level in trend.levels[-_CHANGED_SHOWN:]:
+    for level in series.trend.levels[-_CHANGED_SHOWN:]:
         value, ends = _texts(metric, level.value)
         yield "levels", f"{value} ({ends}) in {level.runs} runs from {level.first}"
 
@@ -237,7 +221,8 @@ def _changed(series: RunSeries) -> Iterator[Sentence]:
         yield Sentence(f"Since {first} this differs as well: {', '.join(parts)}.")
 
 
-def _table(trend: Trend, metric: Metric, series: RunSeries) -> Table:
+def _table(series: RunSeries) -> Table:
+    trend, metric = series.trend, series.metric
     changes: dict[str, Change] = {change.first: change for change in trend.changes}
     runs = {each.run.name: each for each in series.runs}
 
@@ -271,7 +256,8 @@ def _measured(series: RunSeries) -> list[Timed]:
     return [each for each in series.runs if 0 < each.run.estimate.value < math.inf]
 
 
-def _figure(trend: Trend, metric: Metric, series: RunSeries) -> Figure:
+def _figure(series: RunSeries) -> Figure:
+    metric = series.metric
     rows = tuple(
         (
             f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}",
@@ -281,17 +267,19 @@ def _figure(trend: Trend, metric: Metric, series: RunSeries) -> Figure:
         for each in series.runs
     )
     lines = "; broken lines are changes, bands are levels with their intervals"
+    more = lines if series.trend.levels else ""
     return Figure(
         f"{KEY}-runs",
         f"{verdicts.title(metric).capitalize()} of each run",
-        f"runs with their own 95 % intervals where they have one{lines if trend.levels else ''}",
+        f"runs with their own 95 % intervals where they have one{more}",
         ("begun", "run", named(metric), "95 % interval"),
         rows,
-        (_chart(trend, metric, series),),
+        (_chart(series),),
     )
 
 
-def _chart(trend: Trend, metric: Metric, series: RunSeries) -> Chart:
+def _chart(series: RunSeries) -> Chart:
+    trend, metric = series.trend, series.metric
     places = {each.run.name: _moment(each.at) for each in series.runs}
     points = tuple(_point(each) for each in _measured(series))
     levels = tuple(
@@ -303,7 +291,8 @@ def _chart(trend: Trend, metric: Metric, series: RunSeries) -> Chart:
     changes = tuple(
         Point(places[each.first], text=short(metric, each.ratio)[0]) for each in trend.changes
     )
-    form = "%m-%d %H:%M" if _span(series) < timedelta(days=3) else "%Y-%m-%d"
+    span = series.runs[-1].at - series.runs[0].at
+    form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
     return Chart(
         Axis(scale="time", format=form),
         Axis(named(metric), room=8, nice=True),
@@ -317,10 +306,6 @@ def _chart(trend: Trend, metric: Metric, series: RunSeries) -> Chart:
         ),
         height=_HEIGHT,
     )
-
-
-def _span(series: RunSeries) -> timedelta:
-    return series.runs[-1].at - series.runs[0].at
 
 
 def _point(each: Timed) -> Point:
