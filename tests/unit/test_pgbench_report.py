@@ -5,21 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.questions.pgbench import (
-    ReportOptions,
-    ReportScript,
-    Totals,
-    banner,
-    report,
-    unfinished,
-)
+from pgpaces.cli.pgbench.options import Options, ScriptOption
+from pgpaces.cli.pgbench.report import Facts, Totals, banner, report, unfinished
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.times import Times
 
 SECOND_NS = 1_000_000_000
-ASKED = ReportOptions(
-    scripts=[ReportScript("<builtin: select only>", 1)], clients=4, transactions=5
+ASKED = Options(
+    seed=1, scripts=(ScriptOption("select-only", builtin=True),), clients=4, jobs=1, transactions=5
 )
+FACTS = Facts()
 
 
 def times(*values_ms: float) -> Times:
@@ -43,8 +38,8 @@ def interval(second: int, *tallies: Tally, **more: object) -> Interval:
     return replace(whole, **more)  # type: ignore[arg-type]
 
 
-def lines(asked: ReportOptions, counted: Totals, connect_ns: int = 2_500_000) -> list[str]:
-    return report(asked, counted, connect_ns).splitlines()
+def lines(asked: Options, counted: Totals, facts: Facts = FACTS) -> list[str]:
+    return report(asked, facts, counted, 2_500_000).splitlines()
 
 
 PROCESSED = interval(0, tally(on_time=15, late=5, latency=times(1, 3)), ended_ns=SECOND_NS // 2)
@@ -75,14 +70,14 @@ def test_nothing_processed_ends_the_report_where_pgbench_ends_it() -> None:
 
 def test_a_rate_and_a_limit_have_lines_of_their_own() -> None:
     asked = replace(
-        ASKED, throttled=True, limit_us=10_500, transactions=None, duration_s=2, max_tries=3,
-        detailed=True, partition_method="hash", partitions=3, scale=7,
+        ASKED, rate=10.0, limit_us=10_500, transactions=None, duration_s=2, max_tries=3,
+        failures_detailed=True,
     )  # fmt: skip
     counted = totals(
         interval(0, tally(on_time=5, late=1, skipped=2, latency=times(1, 3), lag=times(0.5, 1.5))),
         interval(1, tally(failed={"40001": 1, "40P01": 2, "23505": 1}, retried=3, retries=5)),
     )
-    assert lines(asked, counted) == [
+    assert lines(asked, counted, Facts(7, "hash", 3)) == [
         "transaction type: <builtin: select only>",
         "scaling factor: 7",
         "partition method: hash",
@@ -121,7 +116,7 @@ def test_a_latency_from_the_duration_says_that_failures_are_in_it() -> None:
 
 
 def test_telling_progress_measures_the_latency() -> None:
-    shown = lines(replace(ASKED, measured=True), totals(PROCESSED))
+    shown = lines(replace(ASKED, progress_s=1), totals(PROCESSED))
     assert "latency average = 2.000 ms" in shown
 
 
@@ -137,7 +132,7 @@ def test_reconnecting_has_a_mean_over_what_ended() -> None:
 
 
 SEVERAL = replace(
-    ASKED, scripts=[ReportScript("a.sql", 3), ReportScript("b.sql", 1), ReportScript("c.sql", 0)]
+    ASKED, scripts=(ScriptOption("a.sql", 3), ScriptOption("b.sql"), ScriptOption("c.sql", 0))
 )
 
 
@@ -167,9 +162,7 @@ def test_every_one_of_several_scripts_is_reported() -> None:
 
 
 LONG = "select '" + "ä" * 100
-COMMANDS = ReportScript(
-    "a.sql", 1, [("\\set x 1", False), (LONG, True), ("\\sleep 1 ms" * 20, False)]
-)
+COMMANDS = [("\\set x 1", False), (LONG, True), ("\\sleep 1 ms" * 20, False)]
 STATEMENTS = (
     StatementTally(0, 0, times=times(0.001)),
     StatementTally(0, 1, failed=2, times=times(1, 2), retries=7),
@@ -181,9 +174,9 @@ STATEMENTS = (
     [(1, " and failures", "         2"), (5, ", failures and retries", "         2          7")],
 )
 def test_every_command_has_a_line(tries: int, title: str, columns: str) -> None:
-    asked = replace(ASKED, scripts=[COMMANDS], per_command=True, max_tries=tries)
+    asked = replace(ASKED, per_command=True, max_tries=tries)
     counted = totals(PROCESSED, interval(1, statements=STATEMENTS))
-    shown = lines(asked, counted)
+    shown = lines(asked, counted, Facts(commands=[COMMANDS]))
     at = shown.index(f"statement latencies in milliseconds{title}:")
     assert shown[at + 2].startswith(f"         1.500  {columns} select 'ä")
     text = shown[at + 2][shown[at + 2].index("select") :]
@@ -206,7 +199,7 @@ def test_progress_tells_what_came_since_the_last_line() -> None:
 
 
 def test_progress_has_columns_for_a_rate_a_limit_and_tries() -> None:
-    asked = replace(ASKED, throttled=True, limit_us=1000, max_tries=2)
+    asked = replace(ASKED, rate=10.0, limit_us=1000, max_tries=2)
     counted = totals(interval(0, tally(skipped=3, retried=1, retries=2, lag=times(0.5))))
     assert counted.progress(asked, 1700000000.5) == (
         "progress: 1700000000.500 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed,"

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from pgpaces.cli.pgbench import Voice, run
 from pgpaces.cli.pgbench.options import Options, ScriptOption
+from pgpaces.cli.pgbench.report import Facts
 from pgpaces.errors import RunError, StoreError
 from pgpaces.experiment.trial import Outcome
-from pgpaces.questions import pgbench as report
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
 from tests.unit.trials import LEAST, known
@@ -25,7 +25,6 @@ TRIAL = Trial(
     "1",
 )
 OPTIONS = Options(seed=1, scripts=(ScriptOption("a.sql"),), transactions=10)
-ASKED = report.ReportOptions(scripts=[report.ReportScript("a.sql", 1)], transactions=10)
 SECOND = Interval(
     0, tallies=(Tally(0, 0, on_time=3),), ended_ns=10**9, lines=(("error", "client 0 aborted"),)
 )
@@ -37,10 +36,10 @@ IN_THREAD = "p: error: Run was aborted due to an error in thread 1"
 def ended(
     options: Options, state: Any = "finished", aborted: tuple[int, ...] = (), **more: Any
 ) -> int:
-    watch = run._Watch(options, ASKED, Voice("p"))
+    watch = run._Watch(options, Voice("p"))
     watch.interval(replace(SECOND, aborted=aborted))
     outcome = Outcome(replace(TRIAL, state=state), summary=None, **more)  # type: ignore[arg-type]
-    return run._end(options, outcome, watch, Voice("p"))
+    return run._end(options, Facts(), outcome, watch)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_a_result_that_is_kept_is_told_with_its_place_where_steps_are_told(
 
 
 def test_progress_is_told_at_whole_seconds_only(capsys: pytest.CaptureFixture[str]) -> None:
-    watch = run._Watch(replace(OPTIONS, progress_s=2), ASKED, Voice("p"))
+    watch = run._Watch(replace(OPTIONS, progress_s=2), Voice("p"))
     for second, ended_ns in ((0, 1), (1, 2), (2, 3), (3, 3.5)):
         watch.interval(Interval(second, ended_ns=int(ended_ns * 10**9)))
     assert [line[:15] for line in capsys.readouterr().err.splitlines()] == ["progress: 2.0 s"]
@@ -104,7 +103,7 @@ def test_every_option_of_the_load_reaches_the_plan() -> None:
         log=True, failures_detailed=True,
         aggregate_s=2, defines=(("scale", "9"),),
     )  # fmt: skip
-    plan = run._trial(options, run._Facts(4))
+    plan = run._trial(options, Facts(4))
     assert (plan.load.model, plan.load.rate, plan.load.arrivals) == ("open", 5.0, "poisson")
     assert (plan.policy, plan.limit_ns, plan.backlog) == ("skip", 1_500_000, "drop")
     assert (plan.clients, plan.threads, plan.protocol) == (3, 2, "prepared")
@@ -118,7 +117,7 @@ def test_every_option_of_the_load_reaches_the_plan() -> None:
 
 
 def test_a_plain_run_is_a_closed_load_of_so_many_transactions() -> None:
-    plan = run._trial(OPTIONS, run._Facts(4))
+    plan = run._trial(OPTIONS, Facts(4))
     assert (plan.load.model, plan.transactions, plan.duration_ns) == ("closed", 10, None)
     assert (plan.policy, plan.limit_ns, plan.log) == ("run", None, None)
     assert dict(plan.variables) == {"scale": "4"}

@@ -10,11 +10,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import psycopg
-from msgspec import Struct
 
 from pgpaces import pgbench_tables, workload
 from pgpaces.cli.main import put
+from pgpaces.cli.pgbench import report
 from pgpaces.cli.pgbench.options import VERSION
+from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import Session, Setup, connect
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
@@ -22,7 +23,6 @@ from pgpaces.experiment.request import Request
 from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
 from pgpaces.plan import Load, LogPlan, TargetPlan, TrialPlan
-from pgpaces.questions import pgbench as report
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
@@ -52,14 +52,6 @@ SELECT pg_catalog.pg_backend_pid(),
 # --- a run ----------------------------------------------------------------------------------
 
 
-class _Facts(Struct, frozen=True):
-    """Facts of pgbench's tables."""
-
-    scale: int
-    partition_method: str = "none"
-    partitions: int = 0
-
-
 def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
     """Runs the scripts with these texts and prints the report; the exit code.
 
@@ -74,15 +66,15 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
         sys.stdout.flush()
         if options.debug:
             voice.tell(("info", _debug(options, session)))
-        facts = _facts(options, session, voice)
+        facts = _facts(options, session, texts, voice)
         if not options.no_vacuum:
             pgbench_tables.vacuum_before_run(session, options.vacuum_all, voice.say, voice.failed)
         # If it can be spared, the session stays open for the lock, which ends with it.
         if not _locked(session, options.clients, voice):
             session.close()
-        watch = _Watch(options, _report_options(options, facts, texts), voice)
+        watch = _Watch(options, voice)
         outcome = pipeline.run(_request(options, facts, texts, setup), watch)
-    return _end(options, outcome, watch, voice)
+    return _end(options, facts, outcome, watch)
 
 
 def _debug(options: Options, session: Session) -> str:
@@ -96,15 +88,20 @@ def _debug(options: Options, session: Session) -> str:
     )
 
 
-def _facts(options: Options, session: Session, voice: Voice) -> _Facts:
-    """The facts to report: those of the tables where a builtin script runs. Raises ServerError."""
+def _facts(options: Options, session: Session, texts: Sequence[str], voice: Voice) -> Facts:
+    """The facts to report: of the tables only where a builtin script runs. Raises ServerError."""
+    commands = [
+        [(command.text, command.is_sql) for command in engine.commands(script.description, text)]
+        for script, text in zip(options.scripts, texts, strict=True)
+        if options.per_command
+    ]
     if not options.builtin_used:
-        return _Facts(1 if options.scale is None else options.scale)
+        return Facts(1 if options.scale is None else options.scale, commands=commands)
     scale = pgbench_tables.scale_of(session)
     if options.scale is not None:
         text = f"scale option ignored, using count from pgbench_branches table ({scale})"
         voice.tell(("warning", text))
-    return _Facts(scale, *pgbench_tables.partitions_of(session))
+    return Facts(scale, *pgbench_tables.partitions_of(session), commands)
 
 
 def _locked(session: Session, clients: int, voice: Voice) -> bool:
@@ -123,33 +120,7 @@ def _locked(session: Session, clients: int, voice: Voice) -> bool:
     return locked == (True,)
 
 
-def _report_options(options: Options, facts: _Facts, texts: Sequence[str]) -> report.ReportOptions:
-    scripts = []
-    for script, text in zip(options.scripts, texts, strict=True):
-        commands = engine.commands(script.description, text) if options.per_command else ()
-        lines = [(command.text, command.is_sql) for command in commands]
-        scripts.append(report.ReportScript(script.description, script.weight, lines))
-    return report.ReportOptions(
-        scripts=scripts,
-        scale=facts.scale,
-        partition_method=facts.partition_method,
-        partitions=facts.partitions,
-        protocol=options.protocol,
-        clients=options.clients,
-        threads=options.jobs,
-        max_tries=options.max_tries,
-        transactions=options.transactions,
-        duration_s=options.duration_s,
-        throttled=options.rate is not None,
-        limit_us=options.limit_us,
-        measured=options.progress_s > 0,
-        detailed=options.failures_detailed,
-        per_command=options.per_command,
-        connect_each=options.connect_each,
-    )
-
-
-def _request(options: Options, facts: _Facts, texts: Sequence[str], setup: Setup) -> Request:
+def _request(options: Options, facts: Facts, texts: Sequence[str], setup: Setup) -> Request:
     """The request for the pipeline: the database as it is, nothing created or copied."""
     scripts = [
         workload.WorkloadScript(script.description, script.weight, text, source=script.description)
@@ -166,7 +137,7 @@ def _request(options: Options, facts: _Facts, texts: Sequence[str], setup: Setup
     )
 
 
-def _trial(options: Options, facts: _Facts) -> TrialPlan:
+def _trial(options: Options, facts: Facts) -> TrialPlan:
     load, duration_s = Load("closed"), options.duration_s
     if options.rate is not None:
         load = Load("open", options.rate, "poisson")
@@ -209,11 +180,11 @@ def _trial(options: Options, facts: _Facts) -> TrialPlan:
 class _Watch(Listener):
     """Sums intervals, and prints progress."""
 
-    def __init__(self, options: Options, printed: report.ReportOptions, voice: Voice) -> None:
-        self.printed = printed
+    def __init__(self, options: Options, voice: Voice) -> None:
         self.totals = report.Totals()
         self.connect_ns = 0
-        self._options, self._voice = options, voice
+        self.voice = voice
+        self._options = options
 
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Stores how long connecting all clients took."""
@@ -222,22 +193,22 @@ class _Watch(Listener):
     def interval(self, interval: Interval) -> None:
         """Adds a second, and prints progress where it is due."""
         self.totals.add(interval)
-        self._voice.tell(*interval.lines)
+        self.voice.tell(*interval.lines)
         passed_s = interval.second + 1
         whole = interval.ended_ns >= passed_s * _SECOND_NS
         if self._options.progress_s and whole and passed_s % self._options.progress_s == 0:
             epoch_s = time.time() if self._options.progress_timestamp else None
-            self._voice.say(self.totals.progress(self.printed, epoch_s) + "\n")
+            self.voice.say(self.totals.progress(self._options, epoch_s) + "\n")
 
     def stopping(self, count: int) -> None:
         """Prints the effect of Ctrl-C."""
         if count == 1:
-            self._voice.tell(("info", "stopping, waiting for what runs (again to end at once)"))
+            self.voice.tell(("info", "stopping, waiting for what runs (again to end at once)"))
 
 
-def _end(options: Options, outcome: Outcome, watch: _Watch, voice: Voice) -> int:
+def _end(options: Options, facts: Facts, outcome: Outcome, watch: _Watch) -> int:
     """Prints the report and warnings; the exit code."""
-    totals = watch.totals
+    totals, voice = watch.totals, watch.voice
     aborted = totals.aborted_thread is not None or outcome.error is not None
     if outcome.error is not None and totals.aborted_thread is None:
         voice.failed(outcome.error)  # a client that gave up has printed its own error
@@ -245,7 +216,7 @@ def _end(options: Options, outcome: Outcome, watch: _Watch, voice: Voice) -> int
         thread = totals.aborted_thread or 0
         voice.tell(("error", f"Run was aborted due to an error in thread {thread}"))
     else:
-        put(escape.stream(report.report(watch.printed, totals, watch.connect_ns)))
+        put(escape.stream(report.report(options, facts, totals, watch.connect_ns)))
         sys.stdout.flush()
         if aborted:
             voice.tell(("error", "Run was aborted; the above results are incomplete."))

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct, field
 
+from pgpaces.cli.pgbench.options import Options
 from pgpaces.record import Interval, Tally
 from pgpaces.times import Times
 
@@ -21,42 +22,13 @@ _SERIALIZATION, _DEADLOCK = "40001", "40P01"
 _LINE_BYTES = 127  # the bytes of an SQL command's first line that pgbench prints
 
 
-class ReportScript(Struct, frozen=True):
-    """A script in the report: its description, its weight, and its commands."""
+class Facts(Struct, frozen=True):
+    """Facts of pgbench's tables. commands: those of each script, with whether it is SQL."""
 
-    description: str
-    weight: int
-    commands: Sequence[tuple[str, bool]] = ()  # text, whether it is SQL
-
-
-class ReportOptions(Struct, frozen=True):
-    """The options that the report prints or depends on. limit_us: 0 for none.
-
-    transactions or duration_s ends the run. throttled: transactions fall due by a rate.
-    measured: latency is measured although neither rate nor limit needs it (progress is printed).
-    """
-
-    scripts: Sequence[ReportScript]
     scale: int = 1
     partition_method: str = "none"
     partitions: int = 0
-    protocol: str = "simple"
-    clients: int = 1
-    threads: int = 1
-    max_tries: int = 1
-    transactions: int | None = None
-    duration_s: int | None = None
-    throttled: bool = False
-    limit_us: int = 0
-    measured: bool = False
-    detailed: bool = False
-    per_command: bool = False
-    connect_each: bool = False
-
-    @property
-    def several(self) -> bool:
-        """Whether every script has a report of its own."""
-        return len(self.scripts) > 1
+    commands: Sequence[Sequence[tuple[str, bool]]] = ()
 
 
 class Moments(Struct):
@@ -172,7 +144,7 @@ class Totals(Struct):
             self.aborted_thread = interval.aborted[0]
         self.ended_ns = max(self.ended_ns, interval.ended_ns)
 
-    def progress(self, options: ReportOptions, epoch_s: float | None = None) -> str:
+    def progress(self, options: Options, epoch_s: float | None = None) -> str:
         """The progress line since the last one. epoch_s: the Unix time to print, if any."""
         sums, self.recent = self.recent, Sums()
         passed_ns, self.progress_ns = self.ended_ns - self.progress_ns, self.ended_ns
@@ -182,7 +154,7 @@ class Totals(Struct):
             f" lat {sums.latency.mean_ms:.3f} ms stddev {sums.latency.stddev_ms:.3f},"
             f" {sums.failed} failed"
         )
-        if options.throttled:
+        if options.rate is not None:
             text += f", lag {sums.lag.mean_ms:.3f} ms"
             if options.limit_us:
                 text += f", {sums.skipped} skipped"
@@ -206,15 +178,15 @@ def banner(pgbench: str, pgpaces: str, server: str) -> str:
     return f"pgbench ({pgbench}, pgpaces {pgpaces}, server {server})"
 
 
-def report(options: ReportOptions, totals: Totals, connect_ns: int) -> str:
+def report(options: Options, facts: Facts, totals: Totals, connect_ns: int) -> str:
     """The final report. connect_ns: the time to connect all clients before the run."""
-    lines = [*_facts(options), *_processed(options, totals.all)]
+    lines = [*_head(options, facts), *_processed(options, totals.all)]
     if totals.all.total:
         lines += _counts(options, totals.all)
         lines += _times(options, totals, connect_ns)
-        if options.several or options.per_command:
+        if len(options.scripts) > 1 or options.per_command:
             for number in range(len(options.scripts)):
-                lines += _script(options, totals, number)
+                lines += _script(options, facts, totals, number)
     return "\n".join(lines) + "\n"
 
 
@@ -238,21 +210,21 @@ def _share(count: int, whole: int) -> str:
     return f"{count} ({_ratio(100.0 * count, whole):.3f}%)"
 
 
-def _facts(options: ReportOptions) -> Iterator[str]:
-    several = "multiple scripts" if options.several else options.scripts[0].description
+def _head(options: Options, facts: Facts) -> Iterator[str]:
+    several = "multiple scripts" if len(options.scripts) > 1 else options.scripts[0].description
     yield f"transaction type: {several}"
-    yield f"scaling factor: {options.scale}"
-    if options.partition_method != "none":
-        yield f"partition method: {options.partition_method}"
-        yield f"partitions: {options.partitions}"
+    yield f"scaling factor: {facts.scale}"
+    if facts.partition_method != "none":
+        yield f"partition method: {facts.partition_method}"
+        yield f"partitions: {facts.partitions}"
     yield f"query mode: {options.protocol}"
     yield f"number of clients: {options.clients}"
-    yield f"number of threads: {options.threads}"
+    yield f"number of threads: {options.jobs}"
     if options.max_tries:
         yield f"maximum number of tries: {options.max_tries}"
 
 
-def _processed(options: ReportOptions, sums: Sums) -> Iterator[str]:
+def _processed(options: Options, sums: Sums) -> Iterator[str]:
     of = ""
     if options.duration_s is None:
         yield f"number of transactions per client: {options.transactions}"
@@ -262,7 +234,7 @@ def _processed(options: ReportOptions, sums: Sums) -> Iterator[str]:
     yield f"number of transactions actually processed: {sums.processed}{of}"
 
 
-def _counts(options: ReportOptions, sums: Sums) -> Iterator[str]:
+def _counts(options: Options, sums: Sums) -> Iterator[str]:
     """Failures, retries, skipped and late ones, of all transactions."""
     yield from _failures(options, sums)
     if options.limit_us:
@@ -273,30 +245,30 @@ def _counts(options: ReportOptions, sums: Sums) -> Iterator[str]:
         )
 
 
-def _failures(options: ReportOptions, sums: Sums) -> Iterator[str]:
+def _failures(options: Options, sums: Sums) -> Iterator[str]:
     """The lines that are the same for all transactions and for each script."""
     yield f"number of failed transactions: {_share(sums.failed, sums.total)}"
-    if options.detailed:
+    if options.failures_detailed:
         yield f"number of serialization failures: {_share(sums.serialization, sums.total)}"
         yield f"number of deadlock failures: {_share(sums.deadlock, sums.total)}"
         yield f"number of other failures: {_share(sums.other, sums.total)}"
     if options.max_tries != 1:
         yield f"number of transactions retried: {_share(sums.retried, sums.total)}"
         yield f"total number of retries: {sums.retries}"
-    if options.throttled and options.limit_us:
+    if options.rate is not None and options.limit_us:
         yield f"number of transactions skipped: {_share(sums.skipped, sums.total)}"
 
 
-def _times(options: ReportOptions, totals: Totals, connect_ns: int) -> Iterator[str]:
+def _times(options: Options, totals: Totals, connect_ns: int) -> Iterator[str]:
     sums = totals.all
-    if options.throttled or options.limit_us or options.measured:
+    if options.rate is not None or options.limit_us or options.progress_s:
         yield from _latency(sums)
     else:
         # Latency was not measured: the time of a client for each transaction.
         mean_ms = totals.ended_ns / 1e6 * options.clients / sums.total
         failures = " (including failures)" if sums.failed else ""
         yield f"latency average = {mean_ms:.3f} ms{failures}"
-    if options.throttled:
+    if options.rate is not None:
         mean_ms = _ratio(sums.lag.sum_ns / 1e6, sums.processed)
         yield f"rate limit schedule lag: avg {mean_ms:.3f} (max {sums.lag.max_ns / 1e6:.3f}) ms"
     tps = _ratio(sums.processed * 1e9, totals.ended_ns)
@@ -315,10 +287,11 @@ def _latency(sums: Sums) -> Iterator[str]:
         yield f"latency stddev = {sums.latency.stddev_ms:.3f} ms"
 
 
-def _script(options: ReportOptions, totals: Totals, number: int) -> Iterator[str]:
+def _script(options: Options, facts: Facts, totals: Totals, number: int) -> Iterator[str]:
     """A script's own part of the report."""
     script, sums = options.scripts[number], totals.scripts.get(number, Sums())
-    if options.several:
+    several = len(options.scripts) > 1
+    if several:
         weights = sum(each.weight for each in options.scripts)
         tps = _ratio(sums.processed * 1e9, totals.ended_ns)
         yield f"SQL script {number + 1}: {script.description}"
@@ -332,13 +305,13 @@ def _script(options: ReportOptions, totals: Totals, number: int) -> Iterator[str
             yield from (f" - {line}" for line in (*_failures(options, sums), *_latency(sums)))
     if options.per_command:
         more = " and failures" if options.max_tries == 1 else ", failures and retries"
-        yield f"{' - ' if options.several else ''}statement latencies in milliseconds{more}:"
-        for at, (text, is_sql) in enumerate(script.commands):
+        yield f"{' - ' if several else ''}statement latencies in milliseconds{more}:"
+        for at, (text, is_sql) in enumerate(facts.commands[number]):
             command = totals.commands.get((number, at), CommandTimes())
             yield _command(options, command, _first_line(text) if is_sql else text)
 
 
-def _command(options: ReportOptions, command: CommandTimes, text: str) -> str:
+def _command(options: Options, command: CommandTimes, text: str) -> str:
     retries = "" if options.max_tries == 1 else f" {command.retries:10}"
     return f"   {command.times.mean_ms:11.3f}  {command.failed:10}{retries} {text}"
 
