@@ -315,7 +315,7 @@ def _search() -> ModuleType:
 def _result(outcome: Outcome | PgpacesError) -> str:
     """The result of a trial in a few words."""
     from pgpaces.errors import PgpacesError
-    from pgpaces.report.numbers import milliseconds, percent
+    from pgpaces.report.numbers import milliseconds, share_in_words
 
     error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
     if error is not None:
@@ -332,7 +332,7 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     loaded = f"{work.sentence}; " if work is not None else ""
     if missed is None:
         return "nothing was due"
-    share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
+    share = f"missed {share_in_words(missed)}"
     p99 = summary.latency.p99
     shown = f"{milliseconds(p99.value, '-')} ms" if p99 else "-"
     if p99 and math.isinf(p99.value):

@@ -13,7 +13,7 @@ from pgpaces.answers import disks
 from pgpaces.answers.disks import Disk, JobRun
 from pgpaces.facts import stored
 from pgpaces.report.escape import line
-from pgpaces.report.numbers import interval, milliseconds, rate
+from pgpaces.report.numbers import estimate_cell, interval, milliseconds, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.units import memory_text
@@ -159,18 +159,13 @@ def _postgres_table(disk: Disk) -> Table:
 
 def _postgres(job: str, each: JobRun) -> tuple[TableCell, ...]:
     times = each.flushes or each.times
-    share = each.slowing
     return (
         TableCell(job),
-        _cell(each.rate, rate),
+        estimate_cell(each.rate, rate),
         TableCell(rate(each.bytes_per_s / 1e6)),
         *(TableCell(_ms(times.get(name))) for name in ("p50", "p99", "p99.9")),
-        TableCell("-") if share is None else _cell(share, _plain),
+        estimate_cell(each.slowing, _plain),
     )
-
-
-def _cell(estimate: Estimate, form: Callable[[float], str]) -> TableCell:
-    return TableCell(form(estimate.value), interval(estimate, form))
 
 
 def _ms(ns: float | None) -> str:
@@ -222,7 +217,7 @@ def comparison(measured_disks: Sequence[DiskRow]) -> Section:
     for label, values, ratios in _compared(measurements):
         cells = [values[0]]
         for value, ratio in zip(values[1:], ratios, strict=True):
-            cells += [value, TableCell("-") if ratio is None else _cell(ratio, _plain)]
+            cells += [value, estimate_cell(ratio, _plain)]
         rows.append((TableCell(label), *cells))
     encryptions = [disk.device.encryption or "none detected" for disk in measurements]
     rows.append(_row("encryption", *_spread(encryptions)))
@@ -266,7 +261,7 @@ def _compared(measurements: Sequence[Disk]) -> Iterator[_Compared]:
         measured = [each.of(job)[:1] for each in measurements]
         if all(measured):
             rates = [each[0].rate for each in measured]
-            shown = [_cell(each, rate) for each in rates]
+            shown = [estimate_cell(each, rate) for each in rates]
             ratios = [disks.ratio(each, rates[0]) for each in rates[1:]]
             yield f"{job}, IOPS", shown, ratios
 

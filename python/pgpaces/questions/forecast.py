@@ -20,7 +20,7 @@ from pgpaces.questions.compare.lookup import named
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import estimate_cell, interval, percent, rate
+from pgpaces.report.numbers import estimate_cell, estimate_texts, in_words, percent, rate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
 
@@ -282,8 +282,7 @@ def _readings(each: LineForecast, to: float | None) -> Iterator[tuple[str, ...]]
         yield (
             f"{load:,.4g}",
             "-" if rates is None else rate(math.fsum(rates) / len(rates)),
-            "-" if fitted is None else rate(fitted.rate.value),
-            "-" if fitted is None else interval(fitted.rate, rate),
+            *estimate_texts(None if fitted is None else fitted.rate, rate),
             "-" if fit.bounds is None else rate(fit.bounds.at(load)),
         )
 
@@ -378,19 +377,17 @@ def _at_peak(fit: Forecast, unit: str) -> Iterable[Sentence]:
     reach = f"{fit.reach:,.4g} {unit}"
     last: Reading = fit.curve[-1]
     if fit.peak is not None and fit.peak_rate is not None:
-        ends = interval(fit.peak, lambda n: f"{n:,.3g}", " to ")
-        at = f"{fit.peak.value:,.3g} {unit} ({ends})"
-        most = f"{rate(fit.peak_rate.value)}/s ({interval(fit.peak_rate, rate, ' to ')})"
+        at = in_words(fit.peak, lambda load: f"{load:,.3g}", f" {unit}")
+        most = in_words(fit.peak_rate, rate, "/s")
         text = f"Throughput peaks at {at} with {most}; more {unit} complete less."
     elif fit.peak_beyond:
         text = f"No peak up to {reach}: it lies beyond the range of the forecast."
     else:
         text = f"No peak identifiable up to {reach}."
     yield Sentence(text, "main")
-    ends = interval(last.rate, rate, " to ")
     yield Sentence(
-        f"At {reach}, {REACH:g} times the highest measured load: {rate(last.rate.value)}/s"
-        f" ({ends}); there is no forecast beyond."
+        f"At {reach}, {REACH:g} times the highest measured load: {in_words(last.rate, rate, '/s')};"
+        " there is no forecast beyond."
     )
 
 
@@ -398,12 +395,9 @@ def reading(fit: Forecast, load: float, unit: str) -> tuple[Sentence, ...]:
     """The throughput that a forecast gives at one load; nothing without a curve."""
     for each in fit.curve:
         if each.load == load:
-            ends = interval(each.rate, rate, " to ")
             how = "within" if each.within else "beyond"
-            text = (
-                f"At {load:,.4g} {unit}, {how} the measured loads:"
-                f" {rate(each.rate.value)}/s ({ends})."
-            )
+            measured = in_words(each.rate, rate, "/s")
+            text = f"At {load:,.4g} {unit}, {how} the measured loads: {measured}."
             return (Sentence(text, "main"),)
     return ()
 
@@ -411,10 +405,10 @@ def reading(fit: Forecast, load: float, unit: str) -> tuple[Sentence, ...]:
 def _params(fit: Forecast) -> Iterable[Sentence]:
     if fit.a is None or fit.b is None:
         return
-    a, b = (interval(each, lambda x: f"{x:.3g}", " to ") for each in (fit.a, fit.b))
+    a, b = (in_words(each, lambda x: f"{x:.3g}", "") for each in (fit.a, fit.b))
     yield Sentence(
-        f"Contention {fit.a.value:.3g} ({a}), coherency {fit.b.value:.3g} ({b}); a fit without"
-        f" the last two loads is wrong by {percent(fit.holdout or 0)} % there."
+        f"Contention {a}, coherency {b}; a fit without the last two loads is wrong by"
+        f" {percent(fit.holdout or 0)} % there."
     )
 
 

@@ -28,8 +28,8 @@ from pgpaces.report.numbers import (
     NOT_KNOWN,
     ci,
     clock,
+    estimate_cell,
     in_words,
-    interval,
     milliseconds,
     ms,
     percent,
@@ -453,7 +453,7 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
             (
                 TableCell(each.name),
                 TableCell(str(each.counts.due)),
-                _share(each.missed),
+                estimate_cell(each.missed, percent, NOT_KNOWN),
                 *_times(each.latency, above(plan, each.name)),
             )
             for each in summary.scripts
@@ -499,16 +499,7 @@ def _table(
 def _times(spread: Spread, beyond: str) -> Iterator[TableCell]:
     """Values with their intervals; the maximum is an observed value and has none."""
     for name in _TIMES[:-1]:
-        estimate = spread.estimate(name)
-        if estimate is None:
-            yield TableCell(NOT_KNOWN)
-        else:
-            ends = interval(estimate, lambda value: milliseconds(value, beyond))
-            yield TableCell(milliseconds(estimate.value, beyond), ends)
+        yield estimate_cell(
+            spread.estimate(name), lambda value: milliseconds(value, beyond), NOT_KNOWN
+        )
     yield TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN))
-
-
-def _share(missed: Estimate | None) -> TableCell:
-    if missed is None:
-        return TableCell(NOT_KNOWN)
-    return TableCell(percent(missed.value), interval(missed, percent))

@@ -27,7 +27,7 @@ from pgpaces.questions.compare.section import differing, named, number, short
 from pgpaces.questions.compare.words import changed_by, size, title
 from pgpaces.questions.sweep.lookup import answer_for
 from pgpaces.report.escape import line
-from pgpaces.report.numbers import interval, sparkline
+from pgpaces.report.numbers import estimate_cell, sparkline
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
@@ -247,8 +247,8 @@ def _table(series: RunSeries) -> Table:
 
 
 def _texts(metric: Metric, estimate: Estimate) -> tuple[str, str]:
-    form = partial(number, metric)
-    return form(estimate.value), interval(estimate, form)
+    cell = estimate_cell(estimate, partial(number, metric))
+    return cell.text, cell.ends
 
 
 def _measured(series: RunSeries) -> list[Timed]:

@@ -54,11 +54,24 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def estimate_cell(estimate: Estimate | None, form: Callable[[float], str]) -> TableCell:
-    """An estimate and its interval as a cell of a table; `-` for None."""
+def capital(text: str) -> str:
+    """The text with a capital letter at its start."""
+    return text[:1].upper() + text[1:]
+
+
+def estimate_cell(
+    estimate: Estimate | None, form: Callable[[float], str], absent: str = "-"
+) -> TableCell:
+    """An estimate and its interval as a cell of a table. absent: stands for None."""
     if estimate is None:
-        return TableCell("-")
+        return TableCell(absent)
     return TableCell(form(estimate.value), interval(estimate, form))
+
+
+def estimate_texts(estimate: Estimate | None, form: Callable[[float], str]) -> tuple[str, str]:
+    """An estimate and its interval as texts; `-` for what there is not."""
+    cell = estimate_cell(estimate, form)
+    return cell.text, cell.ends or "-"
 
 
 def share_cell(estimate: Estimate | None) -> TableCell:
@@ -66,6 +79,12 @@ def share_cell(estimate: Estimate | None) -> TableCell:
     if estimate is None:
         return TableCell("-")
     return TableCell(percent(estimate.value), f"{percent(estimate.low)}-{percent(estimate.high)}")
+
+
+def share_in_words(estimate: Estimate) -> str:
+    """A share and both ends of its interval in a sentence."""
+    ends = f"{percent(estimate.low)} to {percent(estimate.high)}"
+    return f"{percent(estimate.value)} % ({ends})"
 
 
 def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:

@@ -13,7 +13,7 @@ from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.questions.work import Measure
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import interval
+from pgpaces.report.numbers import capital, estimate_texts
 from pgpaces.section import Figure
 
 _KEYS = ("rows_s", "seconds", "wal_row", "us_row")
@@ -34,12 +34,17 @@ def _figure(rows: Sequence[Row], column: Measure) -> Figure:
     left = len(rows) - _BARS_MAX
     more = f"; {left} more cells are in the table" if left > 0 else ""
     table = tuple(
-        (_name(row), *_texts(row, column), str(len(row.trials)), "yes" if row.sound else "no")
+        (
+            _name(row),
+            *estimate_texts(row.estimate(column.key), column.form),
+            str(len(row.trials)),
+            "yes" if row.sound else "no",
+        )
         for row in rows
     )
     return Figure(
         column.key.replace("_", "-"),
-        f"{column.name[:1].upper()}{column.name[1:]}",
+        capital(column.name),
         f"{column.about}; lines are 95 % intervals where there are several trials, dots are single"
         f" trials, and a hollow bar has no valid one{more}",
         ("cell", column.name, "95 % interval", "trials", "valid"),
@@ -51,13 +56,6 @@ def _figure(rows: Sequence[Row], column: Measure) -> Figure:
 def _name(row: Row) -> str:
     """A cell on the axis: its levels alone, as the title has the names of the factors."""
     return shown(", ".join(level for _, level in row.cell.levels) or cell_name(row.cell))
-
-
-def _texts(row: Row, column: Measure) -> tuple[str, str]:
-    estimate = row.estimate(column.key)
-    if estimate is None:
-        return "-", "-"
-    return column.form(estimate.value), interval(estimate, column.form) or "-"
 
 
 def _chart(rows: Sequence[Row], column: Measure) -> Chart:

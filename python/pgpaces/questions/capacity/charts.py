@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.answers import crossing
 from pgpaces.answers.capacity import value, words
 from pgpaces.answers.capacity.center import bracket, curve
 from pgpaces.answers.capacity.goal import TrialPoint
@@ -17,10 +16,10 @@ from pgpaces.answers.capacity.trials import ROLES, CellSearch
 from pgpaces.answers.capacity.value import Capacities, Holds
 from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
 from pgpaces.design import Cell, Factor
-from pgpaces.questions.sweep.axes import axis_of_names
+from pgpaces.questions.sweep.axes import along, axis_of_names
 from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import interval, percent, rate
+from pgpaces.report.numbers import estimate_texts, percent, rate
 from pgpaces.section import Figure
 
 _KEY = "capacity"
@@ -43,12 +42,6 @@ def figures(
     for number, each in enumerate(searches[:_CELLS_MAX], 1):
         if any(point.possible for _, point in each.trials):
             yield _trials(each, number if len(searches) > 1 else 0, factors)
-
-
-def along(factors: Sequence[Factor]) -> Factor | None:
-    """The factor along the axis: the main one, else that of most levels."""
-    main = crossing.main_factor(factors)
-    return main or max(factors, key=lambda factor: len(factor.levels), default=None)
 
 
 # --- by level -------------------------------------------------------------------------------------
@@ -131,9 +124,7 @@ def _name(holds: Holds) -> str:
 def _row(holds: Holds, *, quick: bool) -> Iterator[str]:
     yield from ("-" if end is None else rate(end) for end in holds.ends)
     if not quick:
-        estimate = holds.estimate
-        yield "-" if estimate is None else rate(estimate.value)
-        yield "-" if estimate is None else interval(estimate, rate) or "-"
+        yield from estimate_texts(holds.estimate, rate)
 
 
 def _level_of(holds: Holds) -> _Level:

@@ -6,7 +6,7 @@ from pgpaces.answers.capacity.trials import PREFLIGHT, label, objections
 from pgpaces.answers.sequential import role
 from pgpaces.answers.summary import Summary
 from pgpaces.design import Cell
-from pgpaces.report.numbers import percent, rate
+from pgpaces.report.numbers import rate, share_in_words
 from pgpaces.result import Trial
 
 
@@ -24,7 +24,7 @@ def trial_result(trial: Trial, summary: Summary) -> str:
     of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
     if of == PREFLIGHT:
         return f"{took}: {rate(summary.rate.value)}/s"
-    share = f"missed {percent(missed.value)} % ({percent(missed.low)} to {percent(missed.high)})"
+    share = f"missed {share_in_words(missed)}"
     if trial.state != "finished":
         return f"{took}: {share}, {trial.state}"
     reasons = "; ".join(text.partition(":")[0] for text in objections(trial, summary))

@@ -24,6 +24,7 @@ from pgpaces.design import Cell as DesignCell
 from pgpaces.design import Factor
 from pgpaces.questions.capacity import charts as capacity_charts
 from pgpaces.questions.sweep import facts
+from pgpaces.questions.sweep.axes import along
 from pgpaces.questions.trials import factor_name
 from pgpaces.report.numbers import estimate_cell, milliseconds, percent, rate, share_cell
 from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell
@@ -193,11 +194,11 @@ def _groups(
     cells: Sequence[Holds], searches: Mapping[str, CellSearch], factors: Sequence[Factor]
 ) -> Iterator[Sentence]:
     """With several factors: the best level of the main one, for each combination of the others."""
-    along = capacity_charts.along(factors)
-    if along is None or len(factors) < 2:
+    main = along(factors)
+    if main is None or len(factors) < 2:
         return
     groups: dict[tuple[tuple[str, str], ...], list[Holds]] = {}
-    others = [factor.name for factor in factors if factor != along]
+    others = [factor.name for factor in factors if factor != main]
     for each in cells:
         at = tuple((other, each.levels.get(other, "")) for other in others)
         groups.setdefault(at, []).append(each)
@@ -206,7 +207,7 @@ def _groups(
         if most is None:
             continue
         where = ", ".join(f"{factor_name(other)} = {level}" for other, level in at)
-        text = _most(most, {each.cell: searches[each.cell] for each in group}, [along])
+        text = _most(most, {each.cell: searches[each.cell] for each in group}, [main])
         yield Sentence(f"With {where}: {_lower(text)}")
 
 

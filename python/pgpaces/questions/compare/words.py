@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers.compare import PAIRS_MIN, Metric, Secondary, Verdict
 from pgpaces.answers.differences import Between
+from pgpaces.report.numbers import capital
 from pgpaces.result import Estimate
 from pgpaces.section import Sentence
 
@@ -120,7 +121,7 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
     metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
     match verdict.why:
         case "few":
-            pairs = _capital(count(verdict.pairs, verdict.basis))
+            pairs = capital(count(verdict.pairs, verdict.basis))
             few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
             yield Sentence(f"{pairs} {few}.")
         case "unbounded":
@@ -211,10 +212,6 @@ def _more(verdict: Verdict) -> Sentence:
         f"About {needed} pairs would decide if value and spread stay as they are. Make a new"
         f" comparison: extending these {verdict.pairs} after a look at them would bias it."
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def count(number: int, basis: str) -> str:

@@ -41,11 +41,11 @@ def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
     The legend has the levels of one factor; each combination of the others is a chart of its own.
     Servers, targets and variants are charts, else the factor with the fewest levels is.
     """
-    along = _along(page)
-    others = [factor for factor in page.factors if factor != along]
+    main = along(page.factors)
+    others = [factor for factor in page.factors if factor != main]
     legend = _legend(others)
     groups: dict[tuple[tuple[str, str], ...], list[Line]] = {}
-    for line in crossing.lines(page.rows, along.name) if along else page.lines:
+    for line in crossing.lines(page.rows, main.name) if main else page.lines:
         rest = tuple(pair for pair in line.levels if pair[0] != legend)
         groups.setdefault(rest, []).append(line)
     parts = [
@@ -56,9 +56,10 @@ def panels(page: Page) -> tuple[tuple[Panel, ...], int]:
     return tuple(parts[:PANELS_MAX]), max(0, len(parts) - PANELS_MAX)
 
 
-def _along(page: Page) -> Factor | None:
+def along(factors: Sequence[Factor]) -> Factor | None:
     """The factor along the axis: the main one; if all levels are names, that of most levels."""
-    return page.main or max(page.factors, key=lambda each: len(each.levels), default=None)
+    main = crossing.main_factor(factors)
+    return main or max(factors, key=lambda each: len(each.levels), default=None)
 
 
 def _legend(others: Sequence[Factor]) -> str:
@@ -122,7 +123,7 @@ def axis_of_names(title: str, names: Iterable[str], most: int) -> Axis:
 def axis_of(page: Page) -> MainAxis:
     """The axis of all charts over the main factor."""
     if page.main is None:
-        factor = _along(page)
+        factor = along(page.factors)
         title = shown(factor_name(factor.name)) if factor else ""
         return MainAxis(factor, title, 1.0, 0.0, False)
     name, levels = page.main.name, page.main.levels

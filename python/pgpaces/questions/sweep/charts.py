@@ -27,7 +27,7 @@ from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import factor_name
 from pgpaces.questions.work import Measure
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import interval, milliseconds, percent, rate
+from pgpaces.report.numbers import estimate_texts, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
@@ -168,7 +168,7 @@ def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str
             yield (
                 _label(axis, row),
                 line_label(line, panel),
-                *_texts(row.estimate(measure.key), measure),
+                *estimate_texts(row.estimate(measure.key), measure.form),
                 str(len(row.trials)),
                 "yes" if row.sound else "no" if row.trials else "-",
             )
@@ -176,12 +176,6 @@ def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str
 
 def _label(axis: MainAxis, row: Row) -> str:
     return shown(crossing.level_of(row, axis.factor.name)) if axis.factor else "all"
-
-
-def _texts(estimate: Estimate | None, measure: Measure) -> tuple[str, str]:
-    if estimate is None:
-        return "-", "-"
-    return measure.form(estimate.value), interval(estimate, measure.form) or "-"
 
 
 class _Content(Struct, frozen=True):

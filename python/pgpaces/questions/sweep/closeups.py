@@ -17,7 +17,7 @@ from pgpaces.questions.sweep.axes import LOG_FROM, MainAxis, axis_of, panels
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import interval, milliseconds, percent
+from pgpaces.report.numbers import estimate_texts, milliseconds, ms, percent
 from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
@@ -400,8 +400,7 @@ def _statement_figure(
         (
             shown(crossing.level_of(each.row, axis.factor.name)) if axis.factor else "all",
             shown(each.name),
-            milliseconds(each.mean.value, "-") if each.mean else "-",
-            interval(each.mean, lambda ms: milliseconds(ms, "-")) if each.mean else "-",
+            *estimate_texts(each.mean, ms),
         )
         for each in used
     )

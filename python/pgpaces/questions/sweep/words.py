@@ -17,13 +17,14 @@ from pgpaces.design import Factor
 from pgpaces.questions.sweep import facts
 from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.report.numbers import (
+    capital,
     clock,
     in_words,
     interval,
     milliseconds,
-    percent,
     plural,
     rate,
+    share_in_words,
 )
 from pgpaces.result import Estimate
 from pgpaces.section import Sentence
@@ -58,12 +59,6 @@ def amounts(factor: str, levels: Sequence[str]) -> str:
 def line_name(line: Line) -> str:
     """The levels that identify a line, in a sentence."""
     return " and ".join(f"{factor_name(name)} = {level}" for name, level in line.levels)
-
-
-def share(estimate: Estimate) -> str:
-    """A share with its interval."""
-    ends = f"{percent(estimate.low)} to {percent(estimate.high)}"
-    return f"{percent(estimate.value)} % ({ends})"
 
 
 def answer(page: Page) -> tuple[Sentence, ...]:
@@ -134,7 +129,8 @@ def _single_cell(page: Page, row: Row) -> Iterable[Sentence]:
         "unknown": "Whether it meets the limit is unknown",
     }[crossing.verdict(row, page.missed_max)]
     yield Sentence(
-        f"{verdict}: missed {share(missed)} of {row.counts.due:,} due{_within([row])}.", "main"
+        f"{verdict}: missed {share_in_words(missed)} of {row.counts.due:,} due{_within([row])}.",
+        "main",
     )
     yield from _warmup_dependence(page, [row])
     yield from _undecided(page, [row])
@@ -153,7 +149,7 @@ def _by_load(page: Page, main: Factor) -> Iterable[Sentence]:
     else:
         groups = _grouped(page.lines, texts)
         for name, text in groups[:_LINES_MAX]:
-            yield Sentence(f"With {name} {text}." if several else f"{_capital(text)}.", "main")
+            yield Sentence(f"With {name} {text}." if several else f"{capital(text)}.", "main")
         if len(groups) > _LINES_MAX:
             yield Sentence(f"{len(groups) - _LINES_MAX} more combinations are in the table.")
     for each in thresholds:
@@ -188,10 +184,6 @@ def _grouped(lines: Sequence[Line], texts: Sequence[str]) -> list[tuple[str, str
         else:
             named += [(lines.index(each), line_name(each), text) for each in group]
     return [(name, text) for _, name, text in sorted(named)]
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _all_combinations(page: Page, main: Factor) -> str:
@@ -328,7 +320,7 @@ def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
         span = most if least == most else f"{least.split()[0] if same else least} to {most}"
         median = _rounded(so_far[len(so_far) // 2])
         yield Sentence(
-            _capital(
+            capital(
                 f"{short}about {span} of trials of {which} would decide, if shares stay as they"
                 f" are (so far {median})."
             ),
@@ -353,7 +345,7 @@ def _rounded(seconds: float) -> str:
 
 
 def _missed(row: Row) -> str:
-    return share(row.missed) if row.missed else "-"
+    return share_in_words(row.missed) if row.missed else "-"
 
 
 def _by_cell(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
@@ -437,10 +429,11 @@ def _extremes(rows: Sequence[Row]) -> Iterable[Sentence]:
                 " shares overlap."
             )
         return
-    yield Sentence(
-        f"Least missed: {cell_name(best.cell)} with {share(least)}, p95 {_time(best.p95)}."
-        f" Most missed: {cell_name(worst.cell)} with {share(most)}, p95 {_time(worst.p95)}."
-    )
+    yield Sentence(f"Least missed: {_measured(best)}. Most missed: {_measured(worst)}.")
+
+
+def _measured(row: Row) -> str:
+    return f"{cell_name(row.cell)} with {_missed(row)}, p95 {_time(row.p95)}"
 
 
 def _reasons(rows: Sequence[Row]) -> str:

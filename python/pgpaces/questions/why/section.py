@@ -12,7 +12,7 @@ from pgpaces.answers.attribution import Attribution, Card
 from pgpaces.answers.attribution.answer import MISSED_MIN
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import estimate_cell, interval, percent
+from pgpaces.report.numbers import capital, estimate_cell, interval, percent
 from pgpaces.result import Estimate
 from pgpaces.section import Column, Figure, Headline, Section, Sentence, Table, table
 
@@ -97,12 +97,12 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
         yield Sentence(
             f"Associated with {cause.title}: {_measure(cause)}; {missed}. {rest}", "main"
         )
-        yield from (Sentence(f"{_capital(text)}.") for text in cause.evidence[:_EVIDENCE_MAX])
-        yield from (Sentence(_capital(text), "warning") for text in cause.against)
+        yield from (Sentence(f"{capital(text)}.") for text in cause.evidence[:_EVIDENCE_MAX])
+        yield from (Sentence(capital(text), "warning") for text in cause.against)
         if answer.ties:
             near = "; ".join(f"{card.title}, {percent(card.share.value)} %" for card in answer.ties)
             text = f"nearly a tie with {near}: another run may put it first"
-            yield Sentence(_capital(text), "warning")
+            yield Sentence(capital(text), "warning")
         others = [c.title for c in answer.causes if c.named and c not in (cause, *answer.ties)]
         if others:
             yield Sentence(f"Associated as well, but less: {'; '.join(others[:_ALSO_MAX])}.")
@@ -111,10 +111,6 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
     if answer.unseen:
         text = f"no sensor read {'; '.join(answer.unseen)}: causes that only they show are missing"
         yield Sentence(text, "warning")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _measure(card: Card) -> str:
@@ -154,7 +150,7 @@ def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tab
         " time, or a time that is long by itself."
     )
     cost = next((text for text in notes if text.startswith(_COST)), None)
-    note = f"{note} {_capital(cost)}." if cost else note
+    note = f"{note} {capital(cost)}." if cost else note
     yield table(f"{key}-causes", "Possible causes", causes, answer.causes, note=note)
     likeliest = answer.causes[:_CAUSES_MAX]
     evidence: list[Column[Card]] = [
