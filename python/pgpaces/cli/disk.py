@@ -200,9 +200,8 @@ def _print(rows: Sequence[DiskRow], *, as_json: bool, action: str = "") -> None:
 
 
 def _list(store: Store, *, as_json: bool) -> None:
-    from rich.console import Console
-
     from pgpaces.cli.main import put
+    from pgpaces.cli.output import rendered
     from pgpaces.questions import disk as words
     from pgpaces.report import escape
     from pgpaces.report.grid import cell, table
@@ -224,7 +223,4 @@ def _list(store: Store, *, as_json: bool) -> None:
             cell(row.host.hostname or ""),
             words.class_of(row.disk),
         )
-    console = Console(highlight=False, markup=False)
-    with console.capture() as text:
-        console.print(grid)
-    put(text.get())
+    put(rendered(lambda _: [grid]))

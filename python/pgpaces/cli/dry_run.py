@@ -15,6 +15,7 @@ from pgpaces.experiment import sweep, targets
 from pgpaces.experiment.request import choose, spec_of
 from pgpaces.questions.sweep import preview
 from pgpaces.report import escape
+from pgpaces.report.numbers import plural
 from pgpaces.servers import binaries
 
 if TYPE_CHECKING:
@@ -93,12 +94,8 @@ def _lines(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"  data: database {database}{source}{scale}, created if it does not exist"
     yield from (f"  data of the run: database {copy}, a copy that is dropped" for copy in copies)
     often = plan["transactions_each"]
-    each = f", {_count(often, 'transaction')} each" if often else ""
-    yield f"  load: {plan['load']}; {_count(plan['clients'], 'client')}{each}"
+    each = f", {plural(often, 'transaction')} each" if often else ""
+    yield f"  load: {plan['load']}; {plural(plan['clients'], 'client')}{each}"
     if plan["latency_limit_ms"] is not None:
         share = ALLOWED if plan["missed_max"] is None else plan["missed_max"]
         yield f"  goal: at most {100 * share:.3g}% miss {plan['latency_limit_ms']:g} ms"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

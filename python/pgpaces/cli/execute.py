@@ -136,6 +136,7 @@ def carry_out(
     from pgpaces.cli.main import fail
     from pgpaces.cli.progress import WARNING, SweepProgress
     from pgpaces.experiment import sweep as pipeline
+    from pgpaces.report.numbers import plural
 
     progress = SweepProgress(params["progress"])
 
@@ -149,11 +150,13 @@ def carry_out(
             progress.teller.done()
         page = _report(swept, params)
     if swept.interrupted:
-        what = "interrupted" if planned.total is None else f"missing: {_count(swept.missing)}"
+        what = (
+            "interrupted" if planned.total is None else f"missing: {plural(swept.missing, 'trial')}"
+        )
         click.echo(f"{what}; resume with: {_resume(swept.id, params)}", err=True)
         return INTERRUPTED_EXIT
     if swept.given_up or swept.missing:
-        text = swept.given_up or f"{_count(swept.missing)} could not be run"
+        text = swept.given_up or f"{plural(swept.missing, 'trial')} could not be run"
         fail(RunError(text, f"once the reason is gone: {_resume(swept.id, params)}"))
         return RunError.exit_code
     if (nothing := outcome.no_trial(digest.summary for digest in page.digests)) is not None:
@@ -161,10 +164,6 @@ def carry_out(
         fail(RunError(text, f"{advice}; the trials are stored: pgpaces report {swept.id}"))
         return RunError.exit_code
     return judge(page)
-
-
-def _count(trials: int) -> str:
-    return "1 trial" if trials == 1 else f"{trials} trials"
 
 
 def _resume(experiment_id: str, params: Mapping[str, Any]) -> str:

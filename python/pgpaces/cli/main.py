@@ -72,7 +72,22 @@ _PGBENCH = click.Command(
 )
 
 
-class _Lazy(click.Group):
+class Suggesting(click.Group):
+    """A command of commands; the error for an unknown one has the nearest names."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but for that error."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            from pgpaces.cli import usage
+
+            raise usage.no_command(args[0], names, ctx.command_path)
+        return super().resolve_command(ctx, args)
+
+
+class _Lazy(Suggesting):
     """Imports a subcommand's module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -89,16 +104,6 @@ class _Lazy(click.Group):
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         command: click.Command = getattr(module, name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it; the error for an unknown command has the nearest names."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from pgpaces.cli import usage
-
-            raise usage.no_command(args[0], COMMANDS, ctx.command_path)
-        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The names for a shell, without importing anything; as click does it for options."""

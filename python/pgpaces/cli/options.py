@@ -9,6 +9,7 @@ import click
 from msgspec.structs import replace
 
 from pgpaces import options as table
+from pgpaces.cli.main import Suggesting
 from pgpaces.errors import PlanError
 from pgpaces.units import COUNT_MAX, digits
 
@@ -136,21 +137,10 @@ def command(name: str | None = None, **more: Any) -> Callable[..., Command]:
     return click.command(name, cls=Command, **more)
 
 
-class Group(click.Group, Command):
+class Group(Suggesting, Command):
     """A command of commands: its own options and theirs in groups."""
 
     command_class = Command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it; the error for an unknown command has the nearest names."""
-        names = self.list_commands(ctx)
-        if args and args[0] not in names and not args[0].startswith("-"):
-            from pgpaces.cli import usage
-
-            raise usage.no_command(args[0], names, ctx.command_path)
-        return super().resolve_command(ctx, args)
 
 
 class Count(click.IntRange):

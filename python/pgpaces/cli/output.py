@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.cli.main import put
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from pgpaces.answer import Answer
     from pgpaces.section import Section
 
@@ -33,17 +35,26 @@ def tell(
 
 def text(sections: Sequence[Section], *, verbose: bool) -> str:
     """Answers for the width of the terminal: each in one screen, or all of it."""
-    from rich.console import Console
-
     from pgpaces.report import terminal
+
+    show = terminal.whole if verbose else terminal.brief
+
+    def parts(width: int) -> Iterator[RenderableType]:
+        for number, each in enumerate(sections):
+            yield from ("",) if number else ()
+            yield from show(each, width)
+
+    return rendered(parts)
+
+
+def rendered(parts: Callable[[int], Iterable[RenderableType]]) -> str:
+    """What a terminal of the user's width shows. parts: by that width."""
+    from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as shown:
-        for number, each in enumerate(sections):
-            if number:
-                console.print()
-            for part in (terminal.whole if verbose else terminal.brief)(each, console.width):
-                console.print(part)
+        for part in parts(console.width):
+            console.print(part)
     return shown.get()
 
 

@@ -71,15 +71,10 @@ def report(
 
 def text(document: Report) -> str:
     """The report for the width of the terminal."""
-    from rich.console import Console
-
+    from pgpaces.cli.output import rendered
     from pgpaces.report.terminal import parts
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    with console.capture() as shown:
-        for part in parts(document, console.width):
-            console.print(part)
-    return shown.get()
+    return rendered(lambda width: parts(document, width))
 
 
 def show(store: Store, name: str, *, as_json: bool) -> None:

@@ -148,16 +148,11 @@ def from_statements(
 
 def _tell(workload: Captured, target: str) -> None:
     """Prints which statements were captured, which were not, and the next command."""
-    from rich.console import Console
-
     from pgpaces.capture import words
+    from pgpaces.cli.output import rendered
     from pgpaces.report import escape
 
-    console = Console(highlight=False, markup=False)
-    with console.capture() as summary:
-        for part in words.captured(workload):
-            console.print(part)
-    put(summary.get())
+    put(rendered(lambda _: words.captured(workload)))
     for note in workload.notes:
         click.echo(escape.lines(f"note: {note}"), err=True)
     click.echo(
