@@ -314,11 +314,6 @@ def create(path: Path) -> None:
         raise PlanError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def named(draft: Draft, name: str | None) -> Draft:
-    """With another name, if `name` is not None."""
-    return draft if name is None else replace(draft, name=name)
-
-
 def drafted(
     what: str | Path,
     levels: Mapping[str, Any],

@@ -14,7 +14,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from pgpaces import options
-from pgpaces.design import Cell, Design, Levels
+from pgpaces.design import Cell, Levels
 from pgpaces.errors import PlanError
 from pgpaces.options import FACTORS, FAMILIES
 from pgpaces.plan import Pooler, PoolMode, PoolPlan, TrialPlan, pairs, trial_plan
@@ -239,25 +239,7 @@ def in_cell(error: PlanError, cell: Cell) -> PlanError:
     return PlanError(f"{error.message}{where}", error.hint)
 
 
-def check(design: Design, defaults: Mapping[str, str]) -> None:
-    """Raises PlanError, naming the cell, if its levels exclude each other."""
-    for cell in design.cells():
-        try:
-            options_of({**design.fixed, **dict(cell.levels)}, defaults)
-        except PlanError as error:
-            raise in_cell(error, cell) from None
-
-
 def split(text: str) -> tuple[str, ...]:
     r"""The levels in `a,b,c`; a comma that belongs to a level is written `\,`."""
     parts = re.split(r"(?<!\\),", text)
     return tuple(part.strip().replace("\\,", ",") for part in parts)
-
-
-def varied(
-    several: Mapping[str, Iterable[str]],
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """The names with one level, and those with several."""
-    levels = {name: tuple(texts) for name, texts in several.items()}
-    fixed = {name: texts[0] for name, texts in levels.items() if len(texts) == 1}
-    return fixed, {name: texts for name, texts in levels.items() if len(texts) != 1}

@@ -109,11 +109,10 @@ NUMBERS: Mapping[str, Callable[[Bulk], float | None]] = {
     "wal_row": _over("wal_bytes", "rows"),
     "wal_byte": _over("wal_bytes", "input_total"),
 }
-NAMES = ("seconds", *NUMBERS)
 
 
 def number(bulk: Bulk, name: str) -> Estimate | None:
-    """One of NAMES. Those per second, row and byte have no interval in a single trial."""
+    """Seconds, or one of NUMBERS, which have no interval in a single trial."""
     if name == "seconds":
         return bulk.seconds
     value = NUMBERS[name](bulk) if bulk.clean or (name == "input_s" and bulk.whole) else None

@@ -48,6 +48,7 @@ _QUOTA_SAME = 1.01
 _NEAR = 0.05
 _EDGE_S = 5
 _STEP_S = 10
+# Of get_throttled, by Raspberry Pi's documentation: the lowest bit first.
 _PI_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
 
 Track = Mapping[int, float]

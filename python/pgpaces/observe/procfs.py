@@ -17,8 +17,6 @@ _IO_ERROR = re.compile(
     r"|EXT4-fs error|EXT4-fs \([^)]*\): Remounting|XFS \([^)]*\): .*(error|shutdown)"
     r"|BTRFS (error|critical)|mmc\d+: .*(error|timeout|timed out)|nvme\d+: .*(timeout|reset)"
 )
-# Bits of get_throttled, from Raspberry Pi's documentation: now, and 16 higher since boot.
-PI_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
 # Trip points that slow a machine down or stop it; an active one only starts a fan.
 _TRIPS = ("passive", "hot", "critical")
 
@@ -218,7 +216,7 @@ def trip(kind: str, text: str) -> float | None:
 
 
 def pi_throttled(text: str) -> Iterator[Item]:
-    """get_throttled of a Raspberry Pi, of the kernel or of vcgencmd: see PI_BITS."""
+    """get_throttled of a Raspberry Pi, of the kernel or of vcgencmd: now, and since boot."""
     bits = int(text.strip().removeprefix("throttled="), 16)
     yield Item("pi_throttled", bits & 0xF, "bits")
     yield Item("pi_throttled_since_boot", bits >> 16 & 0xF, "bits")

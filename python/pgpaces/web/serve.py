@@ -11,7 +11,6 @@ from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard
 from pgpaces.web.listening import Listening
 
-PORT = 8432
 # Streams have no end of their own.
 _FAREWELL_S = 1
 

@@ -31,11 +31,6 @@ def of_run(store: Store, run_id: str) -> Section:
     return _section(store, store.digests([run_id]), f"run {run_id[-8:]}", "why")
 
 
-def limited(store: Store, digests: Sequence[Digest]) -> Limit | None:
-    """The resource that limited these trials; None if sensors show none. Raises StoreError."""
-    return limiting([(store.load(digest.trial.id), digest.summary) for digest in digests])
-
-
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
     """The cells of a page that missed the limit, the largest share first. Raises StoreError."""
     return _of_rows(store, [row for row in page.rows if _missed(row, page)])
