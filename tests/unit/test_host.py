@@ -482,7 +482,7 @@ class Rows:
 def rows() -> tuple[Rows, remote.Files]:
     session = Rows({**PI, "/proc/self/cgroup": PI["/proc/42/cgroup"]}, set())
     files = remote.Files({})
-    files._session = session  # type: ignore[assignment]
+    files._session._session = session  # type: ignore[assignment]
     return session, files
 
 

@@ -11,18 +11,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pgpaces.answers.kill_switch import BASELINE, WINDOW, Before, KillSwitchSample, verdict
 from pgpaces.errors import ServerError
-
-if TYPE_CHECKING:
-    import psycopg
+from pgpaces.observe.session import Reopened
 
 PERIOD_S = 1.0
 # The first queries of a session take longer: caches are empty.
 _WARM = 2
-_CONNECT_TIMEOUT_S = 3
 _PATIENCE_S = 1.0
 
 # Sessions other than the load's, which has a name, role and database, and than this one.
@@ -99,23 +96,12 @@ class Watch:
         return not self._thread.is_alive()
 
 
-class _Session:
-    """The session for samples, reopened after an error."""
+class _Session(Reopened):
+    """The session for samples."""
 
     def __init__(self, keywords: Mapping[str, str], application: str) -> None:
-        self._keywords = {**keywords, "connect_timeout": str(_CONNECT_TIMEOUT_S)}
+        super().__init__(keywords, "pgpaces watch", prepare_threshold=None)
         self._names = {"application": application, "dbname": keywords.get("dbname", "")}
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
-
-    def session(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The session, opened if there is none. Raises psycopg.Error."""
-        from pgpaces import sessions
-
-        if self._connection is None or self._connection.closed:
-            self._connection = sessions.connect(
-                self._keywords, "pgpaces watch", prepare_threshold=None
-            )
-        return self._connection
 
     def sees_all(self) -> bool:
         """Whether the role may see what other roles execute."""
@@ -147,10 +133,6 @@ class _Session:
             raise ServerError(
                 f"the kill switch cannot query the server: {str(error).strip()}"
             ) from None
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
 
 
 @contextlib.contextmanager

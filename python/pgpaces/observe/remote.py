@@ -23,13 +23,11 @@ from pgpaces.locality import by_socket, is_local
 from pgpaces.observe import host
 from pgpaces.observe.host import HostSample, HostSource, Polled, Probe
 from pgpaces.observe.procfs import Item, postgres_process
+from pgpaces.observe.session import Reopened
 
 if TYPE_CHECKING:
-    import psycopg
+    from pgpaces.observe.session import Session
 
-    Session = psycopg.Connection[tuple[Any, ...]]
-
-_CONNECT_TIMEOUT_S = 3
 _PATIENCE_S = 1.0
 _BYTES_MAX = 1 << 16
 _ITEMS_MAX = 500
@@ -55,8 +53,7 @@ class Files:
     """
 
     def __init__(self, keywords: Mapping[str, str]) -> None:
-        self._keywords = {**keywords, "connect_timeout": str(_CONNECT_TIMEOUT_S)}
-        self._session: Session | None = None
+        self._session = Reopened(keywords, "pgpaces host sensor", prepare_threshold=None)
         self._paths: dict[str, None] = {}
         self._absent: set[str] = set()
         self._texts: dict[str, str | None] = {}
@@ -67,16 +64,10 @@ class Files:
         """The session, opened if there is none. Raises ServerError."""
         import psycopg
 
-        from pgpaces import sessions
-
-        if self._session is None or self._session.closed:
-            try:
-                self._session = sessions.connect(
-                    self._keywords, "pgpaces host sensor", prepare_threshold=None
-                )
-            except psycopg.Error as error:
-                raise ServerError(f"the server was silent: {_first_line(error)}") from None
-        return self._session
+        try:
+            return self._session.session()
+        except psycopg.Error as error:
+            raise ServerError(f"the server was silent: {_first_line(error)}") from None
 
     def refresh(self) -> None:
         """Reads again all paths since the last refresh. Raises ServerError."""
@@ -153,8 +144,7 @@ class Files:
 
     def close(self) -> None:
         """Ends the session."""
-        if self._session is not None:
-            self._session.close()
+        self._session.close()
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The session of a sensor: reopened after an error, with its cost.
+"""The sessions of sensors: reopened after an error, with their cost.
 
 Knows nothing of its queries. Callers catch psycopg.Error: a gap.
 """
@@ -28,15 +28,14 @@ _TIMEOUTS_MS = {"statement_timeout": 5000, "lock_timeout": 1000}
 MARK = "/* pgpaces sensor */"
 
 
-class SessionSnapshot:
-    """A session for snapshots, opened when needed. keywords: libpq's."""
+class Reopened:
+    """A session that is opened when needed, and again once it is broken. keywords: libpq's."""
 
-    def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
-        own = {"dbname": dbname, "connect_timeout": str(_CONNECT_TIMEOUT_S)}
-        self._keywords = {**keywords, **own}
+    def __init__(self, keywords: Mapping[str, str], application: str, **more: Any) -> None:
+        """more: as for sessions.connect."""
+        self._keywords = {**keywords, "connect_timeout": str(_CONNECT_TIMEOUT_S)}
+        self._application, self._more = application, more
         self._session: Session | None = None
-        self._direct = False
-        self.cost = Backends(keywords)
 
     @property
     def alive(self) -> bool:
@@ -48,11 +47,31 @@ class SessionSnapshot:
         from pgpaces import sessions
 
         if self._session is None or self._session.closed:
-            self._session = sessions.connect(self._keywords, APPLICATION)
-            self._direct = self._is_direct(self._session)
-            if self._direct:
-                self.cost.serves(self._session.info.backend_pid)
+            self._session = sessions.connect(self._keywords, self._application, **self._more)
         return self._session
+
+    def close(self) -> None:
+        """Ends the session."""
+        if self._session is not None:
+            self._session.close()
+
+
+class SessionSnapshot(Reopened):
+    """A session for snapshots. keywords: libpq's."""
+
+    def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
+        super().__init__({**keywords, "dbname": dbname}, APPLICATION)
+        self._direct = False
+        self.cost = Backends(keywords)
+
+    def session(self) -> Session:
+        """The session, opened if there is none. Raises psycopg.Error."""
+        new, session = not self.alive, super().session()
+        if new:
+            self._direct = self._is_direct(session)
+            if self._direct:
+                self.cost.serves(session.info.backend_pid)
+        return session
 
     def _is_direct(self, session: Session) -> bool:
         """Whether one process of the server serves the whole session.
@@ -78,11 +97,6 @@ class SessionSnapshot:
             for name, ms in _TIMEOUTS_MS.items():
                 session.execute(f"SET {MARK} LOCAL {name} = {ms}".encode())
             yield session
-
-    def close(self) -> None:
-        """Ends the session."""
-        if self._session is not None:
-            self._session.close()
 
 
 class Backends:
