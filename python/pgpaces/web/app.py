@@ -89,20 +89,16 @@ def app(site: Site) -> Starlette:
 
 
 class _Pages:
-    """Pages, each built in a thread of its own."""
+    """Pages. Starlette builds each in a thread of its own, as these are no coroutines."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    async def list(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """The newest experiments and runs."""
         text = request.query_params.get("limit", str(_LIMIT))
         limit = min(int(text), _LIMIT_MAX) if text.isdecimal() and len(text) < 9 else _LIMIT
-        return HTMLResponse(await run_in_threadpool(self._list, limit))
-
-    def _list(self, limit: int) -> str:
-        store = self._site.store()
-        place = self._site.place
+        store, place = self._site.store(), self._site.place
         chosen = listing.RunFilter(limit + 1, None, None, single=True)
         runs = listing.at_once(place, chosen)
         runs = store.trials(limit + 1, single=True) if runs is None else runs
@@ -115,93 +111,69 @@ class _Pages:
             experiments=experiments,
         )
 
-    async def live(self, request: Request) -> Response:
+    def live(self, request: Request) -> Response:
         """The newest experiment or run that runs, as soon as there is one."""
+        target = self._running()
+        return page("waiting.html") if target is None else RedirectResponse(target, 303)
 
-        def find() -> str | None:
-            try:
-                store = self._site.store()
-                runs, experiments = store.trials(_NEWEST), store.experiments(_NEWEST)
-            except StoreError:  # the first load makes the store
-                return None
-            for row in experiments:
-                if row.state == "running":
-                    return f"/experiments/{row.id}"
-            return next((f"/runs/{row.id}" for row in runs if row.state == "running"), None)
+    def _running(self) -> str | None:
+        try:
+            store = self._site.store()
+            runs, experiments = store.trials(_NEWEST), store.experiments(_NEWEST)
+        except StoreError:  # the first load makes the store
+            return None
+        for row in experiments:
+            if row.state == "running":
+                return f"/experiments/{row.id}"
+        return next((f"/runs/{row.id}" for row in runs if row.state == "running"), None)
 
-        target = await run_in_threadpool(find)
-        if target is not None:
-            return RedirectResponse(target, 303)
-        return HTMLResponse(await run_in_threadpool(page, "waiting.html"))
-
-    async def run(self, request: Request) -> Response:
+    def run(self, request: Request) -> Response:
         """A run: live while it runs, then its report."""
+        store = self._site.store()
+        trial = store.head(store.find(request.path_params["name"]))
+        if trial.state != "running":
+            return _drawn(_report(self._site, trial.id))
+        return page("live.html", trial=trial, title=live.title(trial), **self._live(request))
 
-        def build() -> str:
-            store = self._site.store()
-            trial = store.head(store.find(request.path_params["name"]))
-            if trial.state != "running":
-                return _report_page(self._site, (trial.id,))
-            return page("live.html", trial=trial, title=live.title(trial), **self._live(request))
-
-        return HTMLResponse(await run_in_threadpool(build))
-
-    async def experiment(self, request: Request) -> Response:
+    def experiment(self, request: Request) -> Response:
         """An experiment: its answer so far and its running trial, or its report."""
-
-        def build() -> str:
-            store = self._site.store()
-            row = store.experiment(store.find_experiment(request.path_params["name"]))
-            if row.state != "running":
-                return _report_page(self._site, (row.id,))
-            return page("live.html", experiment=row, title=row.name, **self._live(request))
-
-        return HTMLResponse(await run_in_threadpool(build))
+        store = self._site.store()
+        row = store.experiment(store.find_experiment(request.path_params["name"]))
+        if row.state != "running":
+            return _drawn(_report(self._site, row.id))
+        return page("live.html", experiment=row, title=row.name, **self._live(request))
 
     def _live(self, request: Request) -> dict[str, Any]:
         can_stop = self._site.stop is not None and request.scope.get("trusted", False)
         columns, machine = (" ".join(names) for names in (live.COLUMNS, live.MACHINE))
         return {"columns": columns, "machine": machine, "can_stop": can_stop}
 
-    async def part(self, request: Request) -> Response:
+    def part(self, request: Request) -> Response:
         """The answer of an experiment so far, for its live page."""
+        store = self._site.store()
+        id_ = store.find_experiment(request.path_params["name"])
+        if not store.placed(id_):
+            return HTMLResponse("<p>No trial has ended yet.</p>")
+        with _DRAWING:
+            report = _report(self._site, id_)
+        return _drawn(report, part=True)
 
-        def build() -> str:
-            store = self._site.store()
-            id_ = store.find_experiment(request.path_params["name"])
-            if not store.placed(id_):
-                return "<p>No trial has ended yet.</p>"
-            with _DRAWING:
-                return html.html(_report(self._site, (id_,)), served=True, part=True)
-
-        return HTMLResponse(await run_in_threadpool(build))
-
-    async def compare(self, request: Request) -> Response:
+    def compare(self, request: Request) -> Response:
         """Whether the second of two runs or experiments is better than the first."""
+        from pgpaces.questions.compare.api import compare
+
         names = request.query_params.getlist("run")
         if len(names) != 2:
             raise PlanError(f"{len(names)} runs are chosen", "choose two of the list to compare")
+        return _drawn(compare(*names, anyway=True, store=self._site.place).document())
 
-        def build() -> str:
-            from pgpaces.questions.compare.api import compare
-
-            answer = compare(*names, anyway=True, store=self._site.place)
-            return _drawn(answer.document())
-
-        return HTMLResponse(await run_in_threadpool(build))
-
-    async def trend(self, request: Request) -> Response:
+    def trend(self, request: Request) -> Response:
         """Since when runs like one are better or worse."""
+        from pgpaces.questions.trend import trend
 
-        def build() -> str:
-            from pgpaces.questions.trend import trend
+        return _drawn(trend(request.path_params["name"], store=self._site.place).document())
 
-            answer = trend(request.path_params["name"], store=self._site.place)
-            return _drawn(answer.document())
-
-        return HTMLResponse(await run_in_threadpool(build))
-
-    async def stop(self, request: Request) -> Response:
+    def stop(self, request: Request) -> Response:
         """Stops the load as Ctrl-C does; only with the token of the user who started it."""
         if self._site.stop is None or not request.scope.get("trusted", False):
             return PlainTextResponse("only the printed link may stop this load\n", 403)
@@ -271,26 +243,22 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def _report(site: Site, names: tuple[str, ...]) -> Report:
+def _report(site: Site, id_: str) -> Report:
     from pgpaces.questions.sweep.lookup import page_of
     from pgpaces.questions.sweep.report import report
 
-    return report(page_of(site.store(), names))
+    return report(page_of(site.store(), (id_,)))
 
 
-def _report_page(site: Site, names: tuple[str, ...]) -> str:
-    return _drawn(_report(site, names))
-
-
-def _drawn(report: Report) -> str:
+def _drawn(report: Report, *, part: bool = False) -> Response:
     with _DRAWING:
-        return html.html(report, served=True)
+        return HTMLResponse(html.html(report, served=True, part=part))
 
 
-async def _static(request: Request) -> Response:
+def _static(request: Request) -> Response:
     name = request.path_params["name"]
     kind = _TYPES.get(name.rpartition(".")[2])
-    text = None if kind is None else await run_in_threadpool(_file, name)
+    text = None if kind is None else _file(name)
     if text is None:
         return PlainTextResponse("there is no such file\n", 404)
     return Response(text, media_type=kind, headers={"cache-control": "max-age=3600"})
@@ -309,16 +277,15 @@ def _file(name: str) -> str | None:
     return files[name].read_text("utf-8") if name in files else None
 
 
-async def _explained(_: Request, error: Exception) -> Response:
+def _explained(_: Request, error: Exception) -> Response:
     assert isinstance(error, PgpacesError)
-    missing = isinstance(error, PlanError)
-    text = await run_in_threadpool(page, "error.html", error=error)
-    return HTMLResponse(text, 404 if missing else 500)
+    return page("error.html", 404 if isinstance(error, PlanError) else 500, error=error)
 
 
-def page(name: str, **values: Any) -> str:
+def page(name: str, status: int = 200, **values: Any) -> Response:
     """A page by its template."""
-    return _environment().get_template(name).render(version=version("pgpaces"), **values)
+    template = _environment().get_template(name)
+    return HTMLResponse(template.render(version=version("pgpaces"), **values), status)
 
 
 @cache
