@@ -5,7 +5,7 @@ Names and currencies are unescaped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pgpaces.answers import costs as rules
@@ -17,9 +17,9 @@ from pgpaces.answers.summary import Summary
 from pgpaces.costs import machines_of
 from pgpaces.design import Design, Experiment, Factor
 from pgpaces.questions.trials import cell_name
-from pgpaces.report.numbers import interval, percent, rate
+from pgpaces.report.numbers import estimate_cell, interval, percent, rate
 from pgpaces.result import Estimate, Trial, plain
-from pgpaces.section import Addition, Section, Sentence, Table, TableCell
+from pgpaces.section import Addition, Column, Section, Sentence, TableCell, table
 from pgpaces.units import size_text
 
 _MILLION = 1e6
@@ -161,25 +161,15 @@ def _clients_are_users(
 
 def _section(machines: Sequence[Priced]) -> Section:
     """The cost of each machine, and what it buys at the largest cell of the machine."""
-    columns = _columns(machines)
-    rows = tuple(
-        (
-            TableCell(one.name or "this machine"),
-            TableCell(cell_name(one.row.cell), "" if one.meets else "not known to meet it"),
-            *(TableCell(*(show(one) or ("-",))) for _, show in columns),
-        )
-        for one in machines
-    )
     note = (
         "At the cell with most users, else most transactions on time, that met the limit. A month"
         " has 730 hours, all of them at that load. What is written a day is what was written"
         " during the trials, extrapolated."
     )
-    titles = ("machine", "at", *(title for title, _ in columns))
     spare = ("a year", "users", "written a day")
     title = "What it costs"
-    table = Table("costs", title, titles, 2, rows, note, spare=spare)
-    return Section("costs", title, tables=(table,), rank=("details", "numbers")[len(machines) > 1])
+    shown = table("costs", title, _columns(machines), machines, 2, note=note, spare=spare)
+    return Section("costs", title, tables=(shown,), rank=("details", "numbers")[len(machines) > 1])
 
 
 def _sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
@@ -204,14 +194,11 @@ def _of_machine(one: Priced, did: str) -> Iterator[str]:
         yield f"{at} {name} writes {_written(economy.written)}{_life(economy)}."
 
 
-Column = Callable[[Priced], tuple[str, str] | None]
-
-
-def _columns(machines: Sequence[Priced]) -> list[tuple[str, Column]]:
-    """The columns in which any machine has a value."""
+def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
+    """The labels, and the columns in which any machine has a value."""
     currencies = {one.economy.currency for one in machines}
     unit = currencies.pop() if len(currencies) == 1 else "unit"
-    every: list[tuple[str, Column]] = [
+    every: list[Column[Priced]] = [
         ("a month", lambda one: _amount(one, one.economy.month)),
         ("a year", lambda one: _amount(one, one.economy.year)),
         ("users", lambda one: _number(one, one.economy.users)),
@@ -221,36 +208,43 @@ def _columns(machines: Sequence[Priced]) -> list[tuple[str, Column]]:
         ("written a day", _written_cell),
         ("card lasts", _years),
     ]
-    return [(title, show) for title, show in every if any(show(one) for one in machines)]
+    labels: list[Column[Priced]] = [
+        ("machine", lambda one: one.name or "this machine"),
+        ("at", _at),
+    ]
+    shown = [each for each in every if any(each[1](one) != "-" for one in machines)]
+    return [*labels, *shown]
 
 
-def _amount(one: Priced, value: float | None) -> tuple[str, str] | None:
-    return None if value is None else (f"{rate(value)} {one.economy.currency}", "")
+def _at(one: Priced) -> TableCell:
+    return TableCell(cell_name(one.row.cell), "" if one.meets else "not known to meet it")
 
 
-def _number(one: Priced, value: float | None) -> tuple[str, str] | None:
-    return (rate(value), "") if one.meets and value is not None else None
+def _amount(one: Priced, value: float | None) -> str:
+    return "-" if value is None else f"{rate(value)} {one.economy.currency}"
 
 
-def _estimate(one: Priced, value: Estimate | None) -> tuple[str, str] | None:
-    if value is None or not one.meets:
-        return None
-    return _millions(value.value), interval(value, _millions)
+def _number(one: Priced, value: float | None) -> str:
+    return rate(value) if one.meets and value is not None else "-"
 
 
-def _written_cell(one: Priced) -> tuple[str, str] | None:
+def _estimate(one: Priced, value: Estimate | None) -> TableCell | str:
+    return estimate_cell(value, _millions) if one.meets and value is not None else "-"
+
+
+def _written_cell(one: Priced) -> TableCell | str:
     written = one.economy.written
     if written is None:
-        return None
+        return "-"
     least = "over " if _least(written) else ""
-    return f"{least}{size_text(written.bytes_a_day.value)}", written.source
+    return TableCell(f"{least}{size_text(written.bytes_a_day.value)}", written.source)
 
 
-def _years(one: Priced) -> tuple[str, str] | None:
+def _years(one: Priced) -> str:
     years = one.economy.card_years
     if years is None or one.economy.written is None:
-        return None
-    return f"{_end(one.economy.written)}{rate(years)} years", ""
+        return "-"
+    return f"{_end(one.economy.written)}{rate(years)} years"
 
 
 def as_json(economy: Economy) -> dict[str, Any]:

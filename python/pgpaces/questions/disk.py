@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers import disks
@@ -15,7 +16,7 @@ from pgpaces.facts import stored
 from pgpaces.report.escape import line
 from pgpaces.report.numbers import estimate_cell, interval, milliseconds, rate
 from pgpaces.result import Estimate
-from pgpaces.section import Headline, Section, Sentence, Table, TableCell
+from pgpaces.section import Column, Headline, Section, Sentence, Table, TableCell, table
 from pgpaces.units import memory_text
 
 if TYPE_CHECKING:
@@ -151,24 +152,20 @@ def _card_shown(job: str, value: float) -> str:
 
 
 def _postgres_table(disk: Disk) -> Table:
-    rows = tuple(_postgres(job, each) for job in disks.POSTGRES for each in disk.of(job))
-    columns = ("job", "IOPS", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "2nd / 1st half")
+    columns: list[Column[JobRun]] = [
+        ("job", lambda each: each.job),
+        ("IOPS", lambda each: estimate_cell(each.rate, rate)),
+        ("MB/s", lambda each: rate(each.bytes_per_s / 1e6)),
+        *((f"{name} ms", partial(_ms, name)) for name in ("p50", "p99", "p99.9")),
+        ("2nd / 1st half", lambda each: estimate_cell(each.slowing, _plain)),
+    ]
+    runs = [each for job in disks.POSTGRES for each in disk.of(job)]
     spare = ("p50 ms", "MB/s", "p99.9 ms")
-    return Table("disk-postgres", "PostgreSQL", columns, 1, rows, spare=spare, brief=True)
+    return table("disk-postgres", "PostgreSQL", columns, runs, spare=spare, brief=True)
 
 
-def _postgres(job: str, each: JobRun) -> tuple[TableCell, ...]:
-    times = each.flushes or each.times
-    return (
-        TableCell(job),
-        estimate_cell(each.rate, rate),
-        TableCell(rate(each.bytes_per_s / 1e6)),
-        *(TableCell(_ms(times.get(name))) for name in ("p50", "p99", "p99.9")),
-        estimate_cell(each.slowing, _plain),
-    )
-
-
-def _ms(ns: float | None) -> str:
+def _ms(name: str, each: JobRun) -> str:
+    ns = (each.flushes or each.times).get(name)
     return milliseconds(None if ns is None else ns / 1e6, "-")
 
 

@@ -22,7 +22,7 @@ from msgspec import Struct, field, to_builtins
 
 from pgpaces import home, host
 from pgpaces.observe import host as machine
-from pgpaces.section import Headline, Section, Sentence, Table, TableCell
+from pgpaces.section import Column, Headline, Section, Sentence, table
 from pgpaces.servers import binaries, packages
 from pgpaces.store import address
 from pgpaces.units import memory_text
@@ -97,18 +97,16 @@ def section(diagnosis: Diagnosis) -> Section:
         top = Headline("pgpaces can work here", "meets", optional)
     groups = dict.fromkeys(each.group for each in diagnosis.parts)
     facts = ((group, text) for group in groups if (text := _listed(diagnosis, group)))
-    rows = tuple(
-        (TableCell(each.name), TableCell(_sentence(each)))
-        for each in sorted(missing, key=lambda each: not each.needed)
-    )
-    table = Table("missing", "Missing", ("missing", "gives"), 2, rows, brief=True)
+    columns: list[Column[Part]] = [("missing", lambda each: each.name), ("gives", _sentence)]
+    ordered = sorted(missing, key=lambda each: not each.needed)
+    listed = table("missing", "Missing", columns, ordered, 2, brief=True)
     return Section(
         "doctor",
         "What pgpaces finds here",
         sentences=tuple(Sentence(text, "warning") for text in _warnings(diagnosis)),
         headline=top,
         facts=tuple(facts),
-        tables=(table,) if rows else (),
+        tables=(listed,) if missing else (),
         value=diagnosis,
     )
 

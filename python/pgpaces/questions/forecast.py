@@ -21,7 +21,8 @@ from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import estimate_cell, estimate_texts, in_words, percent, rate
-from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
+from pgpaces.result import Estimate
+from pgpaces.section import Column, Figure, Headline, Section, Sentence, Table, table
 from pgpaces.store.store import Store
 
 LOADS = ("users", "clients")
@@ -207,42 +208,37 @@ def _left_out(each: LineForecast) -> Iterator[Sentence]:
 
 
 def _tables(every: Sequence[LineForecast]) -> tuple[Table, ...]:
-    columns = ("line", "peak at", "1/s there", "farthest", "1/s at it", "hold-out %", "at most")
+    name: Column[LineForecast] = ("line", lambda each: name_of(each) or "all")
+    columns: list[Column[LineForecast]] = [
+        name,
+        ("peak at", lambda each: estimate_cell(each.fit.peak, lambda load: f"{load:,.3g}")),
+        ("1/s there", lambda each: estimate_cell(each.fit.peak_rate, rate)),
+        ("farthest", lambda each: f"{each.fit.reach:,.4g}"),
+        ("1/s at it", lambda each: estimate_cell(_farthest(each.fit), rate)),
+        ("hold-out %", lambda each: "-" if each.fit.holdout is None else percent(each.fit.holdout)),
+        ("at most", lambda each: _at_most(each.fit, each.fit.reach)),
+    ]
     note = (
         "The farthest load is 1.5 times the highest measured one. Hold-out: the error of a fit"
         " without the last two loads at these. At most: the bound at the farthest, with any law."
     )
-    rows = tuple(_row(each) for each in every)
-    tables = [Table(f"{KEY}-lines", "How throughput grows", columns, 1, rows, note)]
-    fitted = tuple(_parameters(each) for each in every if each.fit.usl)
-    if fitted:
-        names = ("line", "one does, 1/s", "contention", "coherency")
-        tables.append(Table(f"{KEY}-law", "The law", names, 1, fitted))
-    return tuple(tables)
+    lines = table(f"{KEY}-lines", "How throughput grows", columns, every, note=note)
+    law: list[Column[LineForecast]] = [
+        name,
+        ("one does, 1/s", lambda each: estimate_cell(each.fit.g, rate)),
+        ("contention", lambda each: estimate_cell(each.fit.a, lambda share: f"{share:.3g}")),
+        ("coherency", lambda each: estimate_cell(each.fit.b, lambda share: f"{share:.3g}")),
+    ]
+    fitted = [each for each in every if each.fit.usl]
+    return (lines, table(f"{KEY}-law", "The law", law, fitted)) if fitted else (lines,)
 
 
-def _row(each: LineForecast) -> tuple[TableCell, ...]:
-    fit = each.fit
-    far = fit.curve[-1].rate if fit.curve else None
-    return (
-        TableCell(name_of(each) or "all"),
-        estimate_cell(fit.peak, lambda load: f"{load:,.3g}"),
-        estimate_cell(fit.peak_rate, rate),
-        TableCell(f"{fit.reach:,.4g}"),
-        estimate_cell(far, rate),
-        TableCell("-" if fit.holdout is None else percent(fit.holdout)),
-        TableCell("-" if fit.bounds is None else rate(fit.bounds.at(fit.reach))),
-    )
+def _farthest(fit: Forecast) -> Estimate | None:
+    return fit.curve[-1].rate if fit.curve else None
 
 
-def _parameters(each: LineForecast) -> tuple[TableCell, ...]:
-    fit = each.fit
-    return (
-        TableCell(name_of(each) or "all"),
-        estimate_cell(fit.g, rate),
-        estimate_cell(fit.a, lambda share: f"{share:.3g}"),
-        estimate_cell(fit.b, lambda share: f"{share:.3g}"),
-    )
+def _at_most(fit: Forecast, load: float) -> str:
+    return "-" if fit.bounds is None else rate(fit.bounds.at(load))
 
 
 # --- the chart ------------------------------------------------------------------------------------
@@ -283,7 +279,7 @@ def _readings(each: LineForecast, to: float | None) -> Iterator[tuple[str, ...]]
             f"{load:,.4g}",
             "-" if rates is None else rate(math.fsum(rates) / len(rates)),
             *estimate_texts(None if fitted is None else fitted.rate, rate),
-            "-" if fit.bounds is None else rate(fit.bounds.at(load)),
+            _at_most(fit, load),
         )
 
 
