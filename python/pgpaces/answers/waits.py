@@ -169,6 +169,11 @@ def _triples(waits: Waits) -> NDArray[Any]:
     return np.frombuffer(raw, dtype="<i4").reshape(-1, 3)
 
 
+def observations(waits: Waits) -> int:
+    """How often a session of the load was observed executing something."""
+    return sum(event.sessions for event in waits.events if event.who == "load")
+
+
 def top(waits: Waits, who: Who = "load", most: int = 5) -> list[tuple[str, float, float]]:
     """The events with most sessions: name, mean sessions in it, and its share of all of them."""
     own = [event for event in waits.events if event.who == who and event.sessions]

@@ -33,10 +33,11 @@ from pgpaces.report.numbers import (
     milliseconds,
     ms,
     percent,
+    plural,
     rate,
     sparkline,
 )
-from pgpaces.result import Estimate, Observed, Trial
+from pgpaces.result import Estimate, Trial
 from pgpaces.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.series import Series
 from pgpaces.units import duration_text
@@ -166,7 +167,7 @@ def _context(trial: Trial, summary: Summary) -> str:
         load = plan.load_text.replace("open, ", "open ")
         parts = [trial.workload.name, load]
         if plan.model != "open":
-            parts.append(f"{plan.own_clients} client{'s' * (plan.own_clients != 1)}")
+            parts.append(plural(plan.own_clients, "client"))
         parts[-1] += f" for {duration_text(summary.seconds * 1e9)}"
     limit = limits(plan)
     host = server.target.get("host", "")
@@ -293,7 +294,7 @@ def _of_workload(trial: Trial, each: BackgroundSummary) -> str:
 def _waited(trial: Trial, summary: Summary) -> str:
     """The wait events of the load's sessions, and how busy the machine was."""
     shares = ""
-    able = [(_sessions(observed), observed) for observed in trial.observed]
+    able = [(waits.observations(observed.waits), observed) for observed in trial.observed]
     observations, busiest = max(able, key=lambda pair: pair[0], default=(0, None))
     if busiest is not None and observations >= _WAITS_MIN:
         top = waits.top(busiest.waits, most=_WAITS_SHOWN)
@@ -303,11 +304,6 @@ def _waited(trial: Trial, summary: Summary) -> str:
     busy = _mean(trial.samples, "host", "cpu_busy", summary)
     cpu = f"host CPU {busy:.0f}%" if busy is not None else ""
     return "; ".join(filter(None, (shares, cpu)))
-
-
-def _sessions(observed: Observed) -> int:
-    """How often a session of the load was observed executing something."""
-    return sum(event.sessions for event in observed.waits.events if event.who == "load")
 
 
 def _mean(series: Iterable[Series], source: str, name: str, summary: Summary) -> float | None:
@@ -343,7 +339,7 @@ def _sentences(trial: Trial, summary: Summary) -> Iterator[Sentence]:
         yield Sentence(each.text, "warning")
     if cautions and not reasons:
         more = len(cautions) - 1
-        rest = f" ({more} more warning{'s' * (more > 1)}: pgpaces show {trial.id[-8:]})"
+        rest = f" ({plural(more, 'more warning')}: pgpaces show {trial.id[-8:]})"
         yield Sentence(cautions[0] + (rest if more else ""), "warning")
     if not trial.workload.command_alone and (footnote := _too_few(trial, summary)):
         yield Sentence(footnote, "note")

@@ -31,8 +31,7 @@ def lines(trial: Trial) -> Iterator[str]:
 
 def _lines(observed: Observed) -> Iterator[str]:
     top = waits.top(observed.waits, most=5)
-    observations = sum(event.sessions for event in observed.waits.events if event.who == "load")
-    if observations >= _SESSIONS_MIN:
+    if waits.observations(observed.waits) >= _SESSIONS_MIN:
         means = ", ".join(
             f"{_event(name)} {mean:.2g} ({percent(share)} %)" for name, mean, share in top
         )

@@ -27,7 +27,7 @@ from pgpaces.questions.compare.section import differing, named, number, short
 from pgpaces.questions.compare.words import changed_by, size, title
 from pgpaces.questions.sweep.lookup import answer_for
 from pgpaces.report.escape import line
-from pgpaces.report.numbers import estimate_cell, sparkline
+from pgpaces.report.numbers import estimate_cell, plural, sparkline
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
@@ -329,8 +329,7 @@ _SHOWN, _VALUES_SHOWN = 8, 4
 def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
     """The changes of level, newest first, and the spread of runs within a level."""
     if trend.needed:
-        runs = f"{trend.runs} run{'s' * (trend.runs != 1)}"
-        text = f"{runs}: a trend requires {trend.needed}."
+        text = f"{plural(trend.runs, 'run')}: a trend requires {trend.needed}."
         return (Sentence(text, "main"), *_left_out(trend))
     texts = [_change(each, metric) for each in reversed(trend.changes)]
     if not texts:

@@ -79,11 +79,10 @@ def _where(components: Sequence[ComponentFacts]) -> str:
 def layout(server: ServerFacts) -> str:
     """The standbys and pooler of a server, as words after its version."""
     count, pool = server.standbys, server.pool
-    parts = [f"{count} standby{'s' * (count > 1)}"] if count else []
+    parts = [plural(count, "standby")] if count else []
     if pool:
         mode = f" in {pool.mode} mode" if pool.pooler == "pgbouncer" else ""
-        size = f"{pool.size} connection{'s' * (pool.size > 1)}"
-        parts.append(f"{pool.pooler} {pool.version}{mode} with {size}")
+        parts.append(f"{pool.pooler} {pool.version}{mode} with {plural(pool.size, 'connection')}")
     return f" with {' and '.join(parts)}" if parts else ""
 
 

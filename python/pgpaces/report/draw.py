@@ -226,9 +226,9 @@ def _json(figure: Figure, look: Look, *, described: bool = False) -> Any:
     return json.dumps(specification(figure.charts, look, described=described), allow_nan=False)
 
 
-def pictures(report: Report, form: Literal["svg", "png"], look: Look = LIGHT) -> dict[str, bytes]:
+def pictures(report: Report, form: Literal["svg", "png"]) -> dict[str, bytes]:
     """Every chart as a file by its name. Raises RunError without the drawing library."""
-    return {f"{figure.key}.{form}": picture(figure, form, look) for figure in report.figures()}
+    return {f"{figure.key}.{form}": picture(figure, form) for figure in report.figures()}
 
 
 def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> bytes:

@@ -66,18 +66,14 @@ def compared(
 
 
 def checked(
-    store: Store,
-    names: tuple[str, str],
-    goal: ComparisonGoal,
-    factors: Sequence[str],
-    of: str = "last",
+    store: Store, names: tuple[str, str], goal: ComparisonGoal, factors: Sequence[str]
 ) -> Compared:
     """The verdict on a run against a baseline; names: of the baseline and of the run.
 
     Each run of the baseline is one observation; with fewer than BASELINE_MIN the trials are
     compared as in `compared`. Raises PlanError.
     """
-    comparison = compared(store, names, goal, factors, of)
+    comparison = compared(store, names, goal, factors)
     earlier = [digest for digest in comparison.a.digests if sound(digest)]
     if len(earlier) < BASELINE_MIN or comparison.a.levels:
         return comparison
