@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.answers.capacity import value, words
@@ -14,7 +13,7 @@ from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.capacity.rule import Drawn
 from pgpaces.answers.capacity.trials import ROLES, CellSearch
 from pgpaces.answers.capacity.value import Capacities, Holds
-from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
+from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, number_at, series
 from pgpaces.design import Cell, Factor
 from pgpaces.questions.sweep.axes import along, axis_of_names
 from pgpaces.questions.trials import cell_name, factor_name
@@ -47,22 +46,9 @@ def figures(
 # --- by level -------------------------------------------------------------------------------------
 
 
-class _Level(Struct, frozen=True):
-    """A cell in a chart by level. at: the dot; low, high: None for an open end."""
-
-    x: str
-    series: str
-    at: float | None
-    low: float | None
-    high: float | None
-    text: str
-
-    @property
-    def values(self) -> list[float]:
-        return [each for each in (self.low, self.at, self.high) if each is not None]
-
-    def point(self, y: float | None) -> Point:
-        return Point(self.x, y, low=self.low, high=self.high, series=self.series, text=self.text)
+def _values(level: Point) -> list[float]:
+    """The numbers of a cell: its dot and its ends, as far as they are known."""
+    return [number_at(each) for each in (level.low, level.y, level.high) if each is not None]
 
 
 def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
@@ -101,7 +87,7 @@ def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
         return
     currency = currencies.pop()
     levels = [
-        (each, _Level("", "", worth.per_million, None, None, rate(worth.per_million)))
+        (each, Point(y=worth.per_million, text=rate(worth.per_million)))
         for each, worth in priced
         if worth and worth.per_million
     ]
@@ -127,7 +113,8 @@ def _row(holds: Holds, *, quick: bool) -> Iterator[str]:
         yield from estimate_texts(holds.estimate, rate)
 
 
-def _level_of(holds: Holds) -> _Level:
+def _level_of(holds: Holds) -> Point:
+    """A cell, in no place yet. y: the dot; low, high: None for an open end."""
     low, high = holds.ends
     at = holds.estimate.value if holds.estimate else None
     if holds.goal.mode == "quick":
@@ -138,18 +125,18 @@ def _level_of(holds: Holds) -> _Level:
         text = f"{rate(low)}-{rate(high)}"
     else:
         text = f"over {rate(low)}" if low is not None else f"under {rate(high)}" if high else ""
-    return _Level("", "", at, low, high, text)
+    return Point(y=at, low=low, high=high, text=text)
 
 
 def _charts(
-    cells: Sequence[tuple[Holds, _Level]], factors: Sequence[Factor], axis: str
+    cells: Sequence[tuple[Holds, Point]], factors: Sequence[Factor], axis: str
 ) -> Iterator[Chart]:
     """The cells as charts of at most SERIES_MAX series."""
     main = along(factors)
     if main is None:
         return
     others = [factor for factor in factors if factor != main]
-    every: dict[str, list[_Level]] = {}
+    every: dict[str, list[Point]] = {}
     for holds, level in cells:
         name = ", ".join(shown(holds.levels.get(factor.name, "-")) for factor in others) or "all"
         placed = replace(level, x=shown(holds.levels.get(main.name, "-")), series=name)
@@ -164,26 +151,27 @@ def _charts(
         yield Chart(x, y, tuple(_layers(levels)), series(part), legend, height=_HEIGHT)
 
 
-def _layers(levels: Sequence[_Level]) -> Iterator[Layer]:
+def _layers(levels: Sequence[Point]) -> Iterator[Layer]:
     """Intervals, estimates, and triangles at open ends."""
-    whole = tuple(one.point(None) for one in levels if one.low is not None and one.high is not None)
-    yield Layer("rule", whole, size=7, opacity=0.4)
-    yield Layer("point", tuple(Point(one.x, one.at, series=one.series) for one in levels
-                               if one.at is not None))  # fmt: skip
+    whole = [one for one in levels if one.low is not None and one.high is not None]
+    yield Layer("rule", tuple(replace(one, y=None) for one in whole), size=7, opacity=0.4)
+    yield Layer("point", tuple(Point(one.x, one.y, series=one.series) for one in levels
+                               if one.y is not None))  # fmt: skip
     lows = [one for one in levels if one.low is not None and one.high is None]
     highs = [one for one in levels if one.high is not None and one.low is None]
     for shape, open_levels in (("triangle-up", lows), ("triangle-down", highs)):
-        points = tuple(Point(one.x, one.values[-1 if one.low is None else 0], series=one.series)
+        points = tuple(Point(one.x, _values(one)[-1 if one.low is None else 0], series=one.series)
                        for one in open_levels)  # fmt: skip
         yield Layer("point", points, shape=shape, size=90)
     if len(levels) <= _NAMED_MAX:
-        yield Layer("text", tuple(one.point(max(one.values)) for one in levels if one.values),
-                    "ink", dy=-11)  # fmt: skip
+        bounded = [one for one in levels if _values(one)]
+        above = tuple(replace(one, y=max(_values(one))) for one in bounded)
+        yield Layer("text", above, "ink", dy=-11)
 
 
-def _from_zero(title: str, levels: Sequence[_Level]) -> Axis:
+def _from_zero(title: str, levels: Sequence[Point]) -> Axis:
     """An axis from 0, unless the values are too close together to tell them apart."""
-    ends = [end for one in levels for end in one.values]
+    ends = [end for one in levels for end in _values(one)]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     if low < 0.7 * high:
         return Axis(title, ends=(0.0, 1.1 * high), zero=True)

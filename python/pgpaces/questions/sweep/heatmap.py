@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
@@ -13,7 +14,7 @@ from pgpaces.design import Factor
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import factor_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import milliseconds, percent
+from pgpaces.report.numbers import estimate_texts, milliseconds, percent
 from pgpaces.section import Figure
 
 _HEAT_ROWS_MAX = 40
@@ -25,9 +26,12 @@ def heat_map(page: Page, main: Factor) -> Figure:
     others = [factor for factor in page.factors if factor != main]
     lines = page.lines[:_HEAT_ROWS_MAX]
     cells = [(line, row) for line in lines for row in line.rows]
-    numbers = [_heat_value(row, by_limit) for _, row in cells]
-    steps = _steps_of(numbers, page.missed_max if by_limit else None)
-    texts = [_heat_text(row, by_limit) for _, row in cells]
+    estimates = [row.missed if by_limit else row.p95 for _, row in cells]
+    numbers = [None if each is None else each.value for each in estimates]
+    form = percent if by_limit else partial(milliseconds, above=">")
+    texts = [estimate_texts(each, form)[0] for each in estimates]
+    middle = page.missed_max if by_limit else None
+    steps = _steps_of(numbers, middle)
     name = "Missed %" if by_limit else "p95 in ms"
     aside = shown(", ".join(factor_name(factor.name) for factor in others))
     columns = (shown(factor_name(main.name)), aside, name, "verdict")
@@ -44,7 +48,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
         Point(
             shown(crossing.level_of(row, main.name)),
             _label(line),
-            shade=_shade(row, value, steps, page.missed_max if by_limit else None),
+            shade=_shade(row, value, steps, middle),
             text=text,
             filled=row.sound,
         )
@@ -68,18 +72,6 @@ def heat_map(page: Page, main: Factor) -> Figure:
 def _label(line: Line) -> str:
     """The levels of a line; the title of the chart names their factors."""
     return shown(", ".join(level for _, level in line.levels))
-
-
-def _heat_value(row: Row, by_limit: bool) -> float | None:
-    estimate = row.missed if by_limit else row.p95
-    return None if estimate is None else estimate.value
-
-
-def _heat_text(row: Row, by_limit: bool) -> str:
-    value = _heat_value(row, by_limit)
-    if value is None:
-        return "-"
-    return percent(value) if by_limit else milliseconds(value, ">")
 
 
 def _shade(
