@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from pgpaces.observe.session import MARK
 from pgpaces.result import Executed, Grown
@@ -103,7 +104,7 @@ Key = tuple[int, int]
 
 
 class Counted(Struct, frozen=True):
-    """The counters of a statement."""
+    """The counters of a statement, in the order in which `Executed` has them."""
 
     calls: int
     total_ms: float
@@ -168,7 +169,8 @@ class View(Struct, frozen=True):
         for key, change in changes.items():
             text, load = texts.get(key, ("", False))
             if text and MARK not in text:
-                rows.append(_executed(" ".join(text.split())[:_TEXT_MAX], load, change))
+                rounded = replace(change, total_ms=round(change.total_ms, 3))
+                rows.append(Executed(" ".join(text.split())[:_TEXT_MAX], load, *astuple(rounded)))
         return tuple(rows[:SHOWN_MAX])
 
 
@@ -180,26 +182,10 @@ def statement_changes(before: Statements, after: Statements) -> dict[Key, Counte
         if past is None or past.calls > now.calls:
             past = Counted(0, 0.0, 0, 0, 0, 0)
         if now.calls > past.calls:
-            wal = None if now.wal_bytes is None else now.wal_bytes - (past.wal_bytes or 0)
-            changes[key] = Counted(
-                now.calls - past.calls,
-                now.total_ms - past.total_ms,
-                now.rows - past.rows,
-                now.blocks_hit - past.blocks_hit,
-                now.blocks_read - past.blocks_read,
-                wal,
-            )
+            changes[key] = Counted(*map(_increase, astuple(past), astuple(now)))
     return dict(sorted(changes.items(), key=lambda pair: -pair[1].total_ms))
 
 
-def _executed(text: str, load: bool, change: Counted) -> Executed:
-    return Executed(
-        text,
-        load,
-        change.calls,
-        round(change.total_ms, 3),
-        change.rows,
-        change.blocks_hit,
-        change.blocks_read,
-        change.wal_bytes,
-    )
+def _increase(before: Any, after: Any) -> Any:
+    """That of a counter; None if it is unknown."""
+    return None if after is None else after - (before or 0)
