@@ -270,3 +270,8 @@ def plain(value: Any) -> Any:
     names = value.__struct_encode_fields__
     members = {name: plain(item) for name, item in zip(names, astuple(value), strict=True)}
     return members | {"estimable": value.estimable} if isinstance(value, Estimate) else members
+
+
+def fields(item: Struct, *names: str) -> dict[str, Any]:
+    """Fields of a value as plain values, by their names."""
+    return {name: plain(getattr(item, name)) for name in names}

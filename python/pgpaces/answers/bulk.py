@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from pgpaces.answers.across import students
-from pgpaces.result import Counts, Estimate, Finding, Trial
+from pgpaces.result import Counts, Estimate, Finding, Trial, fields
 
 if TYPE_CHECKING:
     from pgpaces.answers.summary import Summary
@@ -130,15 +130,9 @@ def as_json(bulk: Bulk) -> dict[str, Any]:
         "seconds": seconds and seconds.value,
         "seconds_low": bounds and bounds.low,
         "seconds_high": bounds and bounds.high,
-        "median_s": bulk.median_s,
-        "longest_s": bulk.longest_s,
-        "rows": bulk.rows,
-        "input_bytes": bulk.input_bytes,
-        "wal_bytes": bulk.wal_bytes,
-        "before_bytes": bulk.before_bytes,
+        **fields(bulk, "median_s", "longest_s", "rows", "input_bytes", "wal_bytes", "before_bytes"),
         "behind_bytes": bulk.after_bytes,
-        "cpu_s": bulk.cpu_s,
-        "shared": bulk.shared,
+        **fields(bulk, "cpu_s", "shared"),
         **{name: each and each.value for name in NUMBERS for each in (number(bulk, name),)},
     }
 

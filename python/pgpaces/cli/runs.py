@@ -17,6 +17,7 @@ from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
 from pgpaces.report.numbers import plural
+from pgpaces.result import fields
 from pgpaces.section import Records
 
 if TYPE_CHECKING:
@@ -212,11 +213,7 @@ def _plain(row: TrialRow) -> dict[str, Any]:
         "state": "damaged" if row.damage else row.state,
         "damage": row.damage,
         "started_at": row.started_at and row.started_at.isoformat(),
-        "workload": row.workload,
-        "load": row.load,
-        "server": row.server,
-        "experiment": row.experiment,
-        "names": row.names,
+        **fields(row, "workload", "load", "server", "experiment", "names"),
         **(row.summary or {}),
     }
 
@@ -366,14 +363,9 @@ def _exported(trial: Trial, form: str) -> bytes:
             "second": interval.second,
             "due_second": tally.due_second,
             "script": trial.workload.scripts[tally.script].name,
-            "due": tally.due,
-            "on_time": tally.on_time,
-            "late": tally.late,
-            "skipped": tally.skipped,
+            **fields(tally, "due", "on_time", "late", "skipped"),
             "failed": sum(tally.failed.values()),
-            "unfinished": tally.unfinished,
-            "retried": tally.retried,
-            "retries": tally.retries,
+            **fields(tally, "unfinished", "retried", "retries"),
             "latency_mean_ms": _ms(tally.latency.mean_ns),
             "latency_max_ms": _ms(tally.latency.max_ns),
             "lag_mean_ms": _ms(tally.lag.mean_ns),

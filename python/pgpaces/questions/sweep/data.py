@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
 from pgpaces.answers import crossing
 from pgpaces.answers.background import BackgroundRow
 from pgpaces.answers.cells import SHARES, TIMES, Row, sound, trial_estimate
@@ -20,7 +18,7 @@ from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.answers.summary import as_json
 from pgpaces.questions import parts
 from pgpaces.questions.sweep.page import Page
-from pgpaces.result import Counts, Estimate, plain
+from pgpaces.result import Counts, Estimate, fields, plain
 from pgpaces.section import Records
 
 _COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
@@ -131,13 +129,9 @@ def _ends_of(estimates: Mapping[str, Estimate | None]) -> dict[str, float | None
     return values
 
 
-def _fields(item: Struct, *names: str) -> dict[str, Any]:
-    return {name: plain(getattr(item, name)) for name in names}
-
-
 def _ratio(ratio: Ratio) -> dict[str, Any]:
     return {
-        **_fields(ratio, "factor", "level"),
+        **fields(ratio, "factor", "level"),
         "against": ratio.base,
         "at": dict(ratio.at),
         "rate": plain(ratio.rate),
@@ -149,7 +143,7 @@ def _background(load: BackgroundRow) -> dict[str, Any]:
     return {
         "cell": load.row.cell.key,
         "workload": load.name,
-        **_fields(load, "due", "missed", "rate"),
+        **fields(load, "due", "missed", "rate"),
         **{f"{name}_ms": plain(getattr(load, name)) for name in ("mean", "p95", "p99")},
     }
 
@@ -168,7 +162,7 @@ def document(page: Page) -> dict[str, Any]:
         "statements": [
             {
                 "cell": each.row.cell.key,
-                **_fields(each, "script", "line", "text", "done", "failed", "retries"),
+                **fields(each, "script", "line", "text", "done", "failed", "retries"),
                 "mean_ms": plain(each.mean),
                 "p95_ms": plain(each.p95),
             }
@@ -188,10 +182,10 @@ def document(page: Page) -> dict[str, Any]:
             }
             for each in page.differences
         ],
-        "machines_apart": [_fields(each, "name", "kind", "apart", "ratio") for each in page.apart],
+        "machines_apart": [fields(each, "name", "kind", "apart", "ratio") for each in page.apart],
         "places": [
             {
-                **_fields(place, "name", "trials"),
+                **fields(place, "name", "trials"),
                 **{of: dict(getattr(place, of)) for of in ("server", "settings", "generator")},
             }
             for place in page.places
@@ -202,9 +196,9 @@ def document(page: Page) -> dict[str, Any]:
 def _plan(plan: StatementPlans, execution: CellPlan) -> dict[str, Any]:
     return {
         "cell": execution.row.cell.key,
-        **_fields(plan, "script", "line"),
-        **_fields(execution.plan, "shape", "summary", "workers_planned", "workers_launched"),
-        **_fields(execution.plan, "spilled_bytes", "analyzed"),
+        **fields(plan, "script", "line"),
+        **fields(execution.plan, "shape", "summary", "workers_planned", "workers_launched"),
+        **fields(execution.plan, "spilled_bytes", "analyzed"),
         "trials": execution.trials,
         "plan": execution.plan.plan,
     }

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from pgpaces.answers.preview import Preview, Span
 from pgpaces.design import Experiment
 from pgpaces.report.numbers import clock, plural
+from pgpaces.result import fields
 
 
 def lines(
@@ -92,8 +93,6 @@ def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
         "trials_by_machine": {name or "here": n for name, n in preview.machines.items()},
         "seconds": span(preview.seconds),
         "store_bytes": round(preview.store_bytes),
-        "data_bytes": preview.data_bytes,
-        "copy_bytes": preview.copy_bytes,
-        "data_known": preview.data_known,
+        **fields(preview, "data_bytes", "copy_bytes", "data_known"),
         "cost": dict(preview.cost),
     }
