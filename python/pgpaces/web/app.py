@@ -6,7 +6,6 @@ Every answer is a report, as the command line writes it; the store is read by it
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import cache, lru_cache
@@ -219,7 +218,7 @@ async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:
     before, silent_s = "", 0.0
     while True:
         state = await asyncio.to_thread(_state, store, experiment_id)
-        if (text := _json(state)) != before or silent_s >= live.SILENCE_S:
+        if (text := msgspec.json.encode(state).decode()) != before or silent_s >= live.SILENCE_S:
             yield f"data: {text}\n\n"
             before, silent_s = text, 0.0
         if state["state"] != "running":
@@ -237,10 +236,6 @@ def _state(store: Store, experiment_id: str) -> dict[str, Any]:
 
 def _stream(events: AsyncIterator[str]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _report(site: Site, id_: str) -> Report:

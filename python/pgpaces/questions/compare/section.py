@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.answers import compare
-from pgpaces.answers.compare import METRICS, Metric, Pair, Side, Verdict
+from pgpaces.answers.compare import METRICS, Metric, Pair, Secondary, Side, Verdict
 from pgpaces.answers.digest import Digest
 from pgpaces.chart import Axis, Chart, Layer, Place, Point, number_at, series
 from pgpaces.questions.compare import words as verdicts
@@ -42,6 +42,8 @@ from pgpaces.section import (
 )
 
 KEY = "comparison"
+# The effect on the metric of the verdict, or on another one.
+Effect = Verdict | Secondary
 _MARKS: dict[str, Mark] = {
     "better": "meets",
     "equivalent": "meets",
@@ -85,24 +87,9 @@ class VerdictBasis(Struct, frozen=True):
         return (*paired, *(side for is_b, side in self.trials if is_b == b))
 
 
-class _Effect(Struct, frozen=True):
-    """One metric: the effect on it and its verdict."""
-
-    metric: Metric
-    estimate: Estimate | None
-    p: float | None
-    outcome: str
-    delta: float | None = None
-    noise: Estimate | None = None
-
-
 def section(verdict: Verdict, a: str, b: str, basis: VerdictBasis) -> Section:
     """The section of a verdict on B against A. a, b: their names."""
-    effects = (
-        _Effect(verdict.metric, verdict.estimate, verdict.p, verdict.outcome, verdict.delta,
-              verdict.noise),
-        *(_Effect(s.metric, s.estimate, s.p, s.outcome) for s in verdict.secondary),
-    )  # fmt: skip
+    effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
     return Section(
         key=KEY,
         title=f"{b} against {a}",
@@ -120,7 +107,7 @@ def section(verdict: Verdict, a: str, b: str, basis: VerdictBasis) -> Section:
     )
 
 
-def _facts(effects: Sequence[_Effect], basis: VerdictBasis) -> Iterator[tuple[str, str]]:
+def _facts(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[tuple[str, str]]:
     """Each metric: values of A and B, and the effect; the first with its interval drawn."""
     for each in effects:
         a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
@@ -157,12 +144,12 @@ def _left_out(basis: VerdictBasis) -> Iterator[Sentence]:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _table(effects: Sequence[_Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
+def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
     note = (
         f"A is {names[0]}, B is {names[1]}. Values are means over trials, geometric ones but for"
         " shares, with 95 % intervals."
     )
-    columns: list[Column[_Effect]] = [
+    columns: list[Column[Effect]] = [
         ("metric", lambda each: named(each.metric)),
         ("A", lambda each: _own(basis.a, each.metric)),
         ("B", lambda each: _own(basis.b, each.metric)),
@@ -216,7 +203,7 @@ def _signed(metric: Metric, estimate: Estimate, value: float) -> str:
 
 
 def _figures(
-    effects: Sequence[_Effect], names: tuple[str, str], basis: VerdictBasis
+    effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis
 ) -> Iterator[Figure]:
     ratios = [each for each in effects if each.metric.scale == "ratio" and _drawable(each)]
     shares = [each for each in effects if each.metric.scale == "share" and _drawable(each)]
@@ -227,14 +214,14 @@ def _figures(
         yield _over_trials(effects[0].metric, names, basis, values)
 
 
-def _drawable(effect: _Effect) -> bool:
+def _drawable(effect: Effect) -> bool:
     estimate = effect.estimate
     return estimate is not None and 1 / _RATIO_MAX < abs(estimate.value) + 1 < _RATIO_MAX
 
 
-def _effects(key: str, effects: Sequence[_Effect], basis: VerdictBasis) -> Figure:
+def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure:
     share = effects[0].metric.scale == "share"
-    band = effects[0].delta
+    band = _delta(effects[0])
     parts = ["bars are 95 % intervals", _dots_are(basis)]
     if band is not None:
         parts.append(f"the band is what does not matter, {verdicts.size(effects[0].metric, band)}")
@@ -250,32 +237,40 @@ def _effects(key: str, effects: Sequence[_Effect], basis: VerdictBasis) -> Figur
     )
 
 
+def _delta(effect: Effect) -> float | None:
+    return effect.delta if isinstance(effect, Verdict) else None
+
+
+def _noise(effect: Effect) -> Estimate | None:
+    return effect.noise if isinstance(effect, Verdict) else None
+
+
 def _dots_are(basis: VerdictBasis) -> str:
     if basis.pairs:
         return "small dots are single pairs"
     return "small dots are single trials over the mean of A, hollow ones A's own"
 
 
-def _rows(effects: Sequence[_Effect]) -> Iterator[tuple[str, Metric, Estimate]]:
+def _rows(effects: Sequence[Effect]) -> Iterator[tuple[str, Metric, Estimate]]:
     """The rows of the chart: metrics, and A with itself."""
     for each in effects:
         if each.estimate is not None:
             yield verdicts.title(each.metric), each.metric, each.estimate
-        if each.noise is not None:
-            yield _SAME, each.metric, each.noise
+        if (noise := _noise(each)) is not None:
+            yield _SAME, each.metric, noise
 
 
 _SAME = "A with itself"
 
 
-def _dots(effects: Sequence[_Effect], basis: VerdictBasis) -> Iterator[Point]:
+def _dots(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Point]:
     """Each pair, or each trial over the mean of A, in units of the axis."""
     for each in effects:
         name, metric = verdicts.title(each.metric), each.metric
         if basis.pairs:
             for pair in basis.pairs:
                 both = compare.numbers((pair.a, pair.b), metric)
-                if len(both) == 2 and not (pair.same and each.noise is None):
+                if len(both) == 2 and not (pair.same and _noise(each) is None):
                     row = _SAME if pair.same else name
                     yield Point(_placed(metric, both[1] - both[0]), row)
             continue
@@ -291,14 +286,14 @@ def _placed(metric: Metric, difference: float) -> float:
     return 100 * difference if metric.scale == "share" else math.exp(min(difference, 700))
 
 
-def _effect_chart(effects: Sequence[_Effect], basis: VerdictBasis) -> Chart:
+def _effect_chart(effects: Sequence[Effect], basis: VerdictBasis) -> Chart:
     share = effects[0].metric.scale == "share"
     factor, none = (100.0, 0.0) if share else (1.0, 1.0)
     points = tuple(
         _effect_point(name, metric, estimate, factor) for name, metric, estimate in _rows(effects)
     )
     dots = tuple(dot for dot in _dots(effects, basis) if abs(number_at(dot.x)) < _RATIO_MAX)
-    band = _band(effects[0].delta, share=share)
+    band = _band(_delta(effects[0]), share=share)
     places = [number_at(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
               if place is not None]  # fmt: skip
     names = tuple(dict.fromkeys(str(point.y) for point in points))
