@@ -234,6 +234,9 @@ class Actors:
     def users(self) -> tuple[int, int]:
         """The number of its first user among all, and how many it has."""
 
+    def owns(self, number: int) -> bool:
+        """Whether transaction `number` of an open load is one of this generator's."""
+
     def next(
         self, user: int, since_ns: int, end_ns: int, number: int = 0
     ) -> tuple[int, int] | None:

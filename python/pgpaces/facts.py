@@ -59,17 +59,35 @@ class ImportedFacts(Facts, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
+class GeneratorFacts(Facts, frozen=True, kw_only=True):
+    """One of several generators: its share of the clients, and its clock before the load.
+
+    name: of its machine, with a number if several are on it. offset_ns: its monotonic clock minus
+    that of the machine that stored the trial; uncertainty_ns: the most that can be wrong.
+    """
+
+    name: str
+    clients: Count
+    threads: Count
+    cpus: Count
+    offset_ns: int
+    uncertainty_ns: Count
+
+
 class PlanFacts(Facts, frozen=True, kw_only=True, rename={"components": "lanes"}):
     """The plan of the trial's own load, with the clients and threads of all components.
 
     model: open, closed or paced. rate: transactions per second; of each user if paced.
     limits: of scripts with their own limit, by name. shape, load_text: as typed. poll: how the
-    generator waited. missed_max: a share, the goal; None: the default. by_second: False for an
-    imported report, whose seconds are not known. imported: None for a trial that pgpaces ran.
+    generator waited. generators: as typed, if they are several; generated: each of
+    them. missed_max: a share, the goal; None: the default. by_second: False for an imported report,
+    whose seconds are not known. imported: None for a trial that pgpaces ran.
     Times in nanoseconds; None if an imported file lacks them.
     """
 
-    SPARSE: ClassVar[frozenset[str]] = frozenset(("by_second", "imported"))
+    SPARSE: ClassVar[frozenset[str]] = frozenset(
+        ("by_second", "imported", "generators", "generated")
+    )
 
     clients: Count
     threads: Count | None = None
@@ -112,6 +130,8 @@ class PlanFacts(Facts, frozen=True, kw_only=True, rename={"components": "lanes"}
     components: tuple[ComponentFacts, ...] = ()
     by_second: bool = True
     imported: ImportedFacts | None = None
+    generators: str | None = None
+    generated: tuple[GeneratorFacts, ...] = ()
 
     @property
     def own(self) -> tuple[ComponentFacts, ...]:

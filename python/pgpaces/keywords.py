@@ -30,6 +30,9 @@ class RunOptions(TypedDict, total=False):
     describe: bool
     threads: int | None
     poll: Literal["auto", "epoll", "io_uring"]
+    generators: int | str | None
+    cluster: str | None
+    insecure_cluster: bool
     seed: int
     variables: Mapping[str, object]
     on_connect: Sequence[str]

@@ -18,8 +18,9 @@ def by_socket(keywords: Mapping[str, Any]) -> bool:
 def is_local(keywords: Mapping[str, Any]) -> bool:
     """Whether the address of a server is on this machine; of several hosts, all."""
     names = str(keywords.get("hostaddr") or keywords.get("host") or "").split(",")
-    return all(not name or name.startswith(("/", "@")) or _loops_back(name) for name in names)
+    return all(not name or name.startswith(("/", "@")) or is_loopback(name) for name in names)
 
 
-def _loops_back(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Whether a host name or address leads to this machine."""
     return name in ("localhost", "::1") or name.startswith("127.")

@@ -6,6 +6,7 @@ Knows no files, servers or engine. Every value is checked when it is created.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -16,8 +17,17 @@ from pgpaces import shape
 from pgpaces.errors import PlanError
 from pgpaces.redaction import Redacted
 from pgpaces.shape import Shape
-from pgpaces.units import COUNT_MAX, RATE_MAX, SECOND_NS, duration_ns, rate_per_s, whole
+from pgpaces.units import (
+    COUNT_MAX,
+    RATE_MAX,
+    SECOND_NS,
+    digits,
+    duration_ns,
+    rate_per_s,
+    whole,
+)
 
+GENERATORS_MAX = 1000
 # Connection keywords whose value is secret.
 _SECRETS = frozenset(
     ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
@@ -202,6 +212,64 @@ class LogPlan(Struct, frozen=True):
     detailed: bool = False
 
 
+class GeneratorsPlan(Struct, frozen=True):
+    """Several generators of one load: processes here, hosts by SSH, or workers of a Dask cluster.
+
+    count: how many; None: all workers of the cluster. cluster: the address of its scheduler.
+    insecure: other machines are reached without encryption.
+    """
+
+    count: int | None = None
+    hosts: tuple[str, ...] = ()
+    cluster: str | None = None
+    insecure: bool = False
+
+    @property
+    def here(self) -> bool:
+        """Whether they are processes of this machine."""
+        return not self.hosts and self.cluster is None
+
+    def __str__(self) -> str:
+        """As it is typed."""
+        return f"ssh:{','.join(self.hosts)}" if self.hosts else str(self.count or self.cluster)
+
+
+def generators_plan(options: Mapping[str, Any]) -> GeneratorsPlan | None:
+    """Where the load is generated; None: in this process. Raises PlanError.
+
+    options: generators (an integer, or ssh:HOST,HOST), cluster, insecure_cluster.
+    """
+    text, cluster = options["generators"], options["cluster"]
+    count, hosts = _generators("" if text is None else str(text))
+    if cluster is None:
+        if options["insecure_cluster"]:
+            raise PlanError("--insecure-cluster needs the address of a --cluster", "leave it out")
+        return GeneratorsPlan(count, hosts) if hosts or (count or 1) > 1 else None
+    if hosts:
+        raise PlanError("generators are hosts or workers of a cluster, not both", "choose one")
+    if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", cluster):
+        raise PlanError(
+            f"--cluster '{cluster}' is not the address of a Dask scheduler",
+            "such as tls://HOST:8786, as the scheduler prints it",
+        )
+    return GeneratorsPlan(count, (), cluster, options["insecure_cluster"])
+
+
+def _generators(text: str) -> tuple[int | None, tuple[str, ...]]:
+    """Their number, and the hosts of `ssh:HOST,HOST`. Raises PlanError."""
+    kind, colon, names = text.partition(":")
+    hosts = tuple(name.strip() for name in names.split(","))
+    if colon and kind == "ssh" and all(re.fullmatch(r"[^\s/:-][^\s/:]*", name) for name in hosts):
+        return len(hosts), hosts
+    count = digits(text)
+    if text and (count is None or not 1 <= count <= GENERATORS_MAX):
+        raise PlanError(
+            f"--generators '{text}' is neither a number from 1 to {GENERATORS_MAX} nor hosts",
+            "such as 4, or ssh:pi1,pi2",
+        )
+    return count, ()
+
+
 class TrialPlan(Struct, frozen=True):
     """One trial: everything that determines what is sent when. Times in nanoseconds.
 
@@ -221,6 +289,7 @@ class TrialPlan(Struct, frozen=True):
     notices: print those of the server. debug: print every step of every client.
     poll: how the engine waits for its connections; auto: io_uring if a thread has many clients
     that never pause, and the system allows it; else epoll.
+    generators: of the load, if it is not this process alone.
     """
 
     load: Load
@@ -253,6 +322,7 @@ class TrialPlan(Struct, frozen=True):
     poll: Polling = "auto"
     log: LogPlan | None = None
     kill_switch: float | None = None
+    generators: GeneratorsPlan | None = None
 
     def __post_init__(self) -> None:
         """Raises PlanError for values that are out of range or exclude each other."""
@@ -271,6 +341,14 @@ class TrialPlan(Struct, frozen=True):
             )
         if not self.limits:
             self._check_limits(everywhere=self.limit_ns is not None)
+        if self.generators is not None and self.log is not None:
+            raise PlanError("a log of transactions is written by one generator", "leave one out")
+        count = None if self.generators is None else self.generators.count
+        if count and self.clients is not None and self.clients < count:
+            raise PlanError(
+                f"{count} generators need a client each, and there are {self.clients}",
+                "use more --clients, or fewer --generators",
+            )
         self.segments()
 
     def _check_start_every(self) -> None:
@@ -433,6 +511,7 @@ def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Trial
         exit_on_abort=exit_on_abort,
         recover=recover,
         verbose=options["verbose_errors"],
+        generators=generators_plan(options),
         **{name: options[name] for name in _SAME},
     )
 

@@ -8,6 +8,7 @@ no engine.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -40,6 +41,10 @@ def _joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(chain.from_iterable(parts))
 
 
+def _counted(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return dict(sum((Counter(part) for part in parts), Counter()))
+
+
 def _once(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(parts)))
 
@@ -68,7 +73,7 @@ class Tally(Struct, frozen=True):
     on_time: _Number = 0
     late: _Number = 0
     skipped: _Number = 0
-    failed: Annotated[Mapping[str, int], FieldRule()] = field(default_factory=dict)
+    failed: Annotated[Mapping[str, int], FieldRule(_counted)] = field(default_factory=dict)
     unfinished: _Number = 0
     latency: _Times = Times()
     lag: _Times = Times()
@@ -223,7 +228,7 @@ class Offset(Struct, frozen=True):
 
 
 def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: bool) -> Interval:
-    """One second of several loads. threads: of all of them.
+    """One second of several loads. threads: of all of them. Loads may have scripts in common.
 
     down: clients of all of them; all_down_ns: no client had a connection. everyone: every load is
     among the parts; if some have ended, an outage of the others is not one of all.
@@ -248,8 +253,24 @@ def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: 
 
 
 def _moved(parts: Iterable[tuple[Offset, Sequence[Part]]]) -> tuple[Part, ...]:
-    return tuple(
-        replace(tally, script=tally.script + offset.script)
-        for offset, tallies in parts
-        for tally in tallies
-    )
+    """The tallies of all, with the numbers of scripts among those of all; equal keys are one."""
+    by_key: dict[tuple[int, ...], list[Part]] = {}
+    for offset, tallies in parts:
+        for tally in tallies:
+            moved = replace(tally, script=tally.script + offset.script)
+            key = tuple(
+                getattr(moved, each.name) for each in declared(type(tally)) if each.rule.key
+            )
+            by_key.setdefault(key, []).append(moved)
+    return tuple(_sum(tallies) for tallies in by_key.values())
+
+
+def _sum(tallies: Sequence[Part]) -> Part:
+    if len(tallies) == 1:
+        return tallies[0]
+    values = {
+        one.name: one.rule.merge([getattr(tally, one.name) for tally in tallies])
+        for one in declared(type(tallies[0]))
+        if one.rule.merge is not None
+    }
+    return replace(tallies[0], **values)

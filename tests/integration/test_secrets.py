@@ -163,6 +163,18 @@ def test_a_run_that_goes_well_leaves_no_password_anywhere(
         assert cage(*words).code == 0
 
 
+@pytest.mark.parametrize("name", [pytest.param("URI", marks=pytest.mark.slow), "PGPASSWORD"])
+def test_generators_get_a_password_and_show_it_nowhere(
+    cage: Cage, pg15: Postgres, name: str
+) -> None:
+    dsn, variables = way(name, pg15, cage)
+    words = ("run", "select-only", *QUICK, "-c", "2", "--generators", "2", "--target", dsn)
+    ended = cage(*words, **variables)
+    assert ended.code == 0, ended.err
+    assert sum("distributed.cli.dask_spec" in argv for argv, _ in ended.children) == 2
+    assert cage("show", "--json").code == 0
+
+
 TELLTALE = """
 import sys
 from pgpaces import task, user

@@ -14,11 +14,9 @@ from tests.unit.test_users_load import failures, said, total
 
 import pgpaces as api
 from pgpaces.database.access import Access
-from pgpaces.experiment.functions import uri
-from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine
-from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.load import UserConnection, UsersLoad
+from pgpaces.generators.engine import EnginePlan, for_driver
+from pgpaces.generators.users.load import UserConnection, UsersLoad, uri
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.record import Interval
 from pgpaces.result import Counts

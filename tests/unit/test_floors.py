@@ -36,6 +36,7 @@ FEATURES = {
         *("answers.replication", "database.streaming", "observe.replication", "servers.topology"),
     ),
     "poolers": ("servers.pooler",),
+    "generators": ("experiment.dealt", "generators.cluster"),
     "bulk": ("answers.bulk", "experiment.bulk", "questions.bulk"),
 }
 REGISTERING_MAX = 3

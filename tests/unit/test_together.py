@@ -32,6 +32,7 @@ class Scripted:
     threads: int = 1
     clients: int = 1
     connect_ns: int = 1
+    notice_ns: int = 10_000_000
     poll: str = "epoll"
     end_ns: int = 0
     endless: bool = False

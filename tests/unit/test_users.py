@@ -14,7 +14,8 @@ from pgpaces import task, user, workload
 from pgpaces.answers import volume
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PgpacesError, PlanError, WorkloadError
-from pgpaces.experiment.functions import check, uri
+from pgpaces.experiment.functions import check
+from pgpaces.generators.users.load import uri
 from pgpaces.generators.users.order import hidden
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.users import call, of_functions, read

@@ -31,6 +31,11 @@ impl Actors {
         open(&self.0).users()
     }
 
+    /// Whether a transaction of an open load is this generator's.
+    fn owns(&self, number: u64) -> bool {
+        open(&self.0).owns(number)
+    }
+
     /// When a user acts next, and what it does.
     #[pyo3(signature = (user, since_ns, end_ns, number = 0))]
     fn next(&self, user: usize, since_ns: i64, end_ns: i64, number: u64) -> Option<(i64, u16)> {

@@ -3,7 +3,7 @@
 use crate::errors::exception;
 use pgpaces_engine::error::{Error, Kind};
 use pgpaces_engine::pace::{Arrivals, Think};
-use pgpaces_engine::plan::{Backlog, Load, Log, Plan, Policy, Polling, Protocol, Stop};
+use pgpaces_engine::plan::{Backlog, Load, Log, Part, Plan, Policy, Polling, Protocol, Stop};
 use pgpaces_engine::shape::Segment;
 use pgpaces_engine::{interval, record, times};
 use pyo3::prelude::*;
@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 #[derive(FromPyObject)]
 pub struct PlanIn {
     clients: u32,
+    part: Option<(u32, u32)>,
     threads: u32,
     protocol: String,
     describe: bool,
@@ -114,6 +115,7 @@ impl PlanIn {
         };
         Ok(Plan {
             clients: self.clients,
+            part: self.part.map(|(first, of)| Part { first, of }),
             threads: self.threads,
             protocol: protocol(&self.protocol)?,
             describe: self.describe,

@@ -68,7 +68,7 @@ impl Actors {
             limits,
             policy: plan.policy,
             states: vec![State::Free; count as usize],
-            first,
+            first: plan.first() + first,
         })
     }
 
@@ -76,6 +76,15 @@ impl Actors {
     #[must_use]
     pub fn users(&self) -> (u32, usize) {
         (self.first, self.states.len())
+    }
+
+    /// Whether transaction `number` of an open load is this generator's.
+    #[must_use]
+    pub fn owns(&self, number: u64) -> bool {
+        match &self.feed {
+            Feed::Open { stream, .. } => stream.owns(number),
+            Feed::Paced(_) | Feed::Closed { .. } => true,
+        }
     }
 
     /// What its `user`, free since then, does next; none where nothing more is due before `end`.

@@ -2,8 +2,8 @@
 //! where each thread's clients get their transactions from.
 
 use crate::error::{Error, Kind, Result};
-use crate::pace::{Choice, Feed, Ns, Schedule, Stream, Taken, Think, Thinker};
-use crate::plan::{Load, Plan, Stop};
+use crate::pace::{Choice, Deal, Feed, Ns, Schedule, Stream, Taken, Think, Thinker};
+use crate::plan::{Load, Part, Plan, Stop};
 use crate::script::Scripts;
 use crate::script::eval::{Value, Variable, Variables, value_of_text};
 use crate::script::random::Random;
@@ -27,7 +27,8 @@ pub(crate) struct Seeds {
 impl Seeds {
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut base = Random::from_seed(plan.seed);
-        let functions = (0..plan.clients).map(|_| base.split()).collect();
+        let all = (0..plan.clients_in_all()).map(|_| base.split());
+        let functions = own(plan, all);
         let given = plan.variables.iter().any(|(name, _)| name == "default_seed");
         let default_seed = if given { 0 } else { base.bits().cast_signed() };
         let (mut choose, mut throttle, mut sample) = (Vec::new(), Vec::new(), Vec::new());
@@ -40,6 +41,14 @@ impl Seeds {
         let extra = Random::from_seed(plan.seed ^ EXTRA);
         Self { functions, default_seed, choose, throttle, sample, extra }
     }
+}
+
+/// Of what there is for each client of the load, that of this generator's clients. All of it is made, so
+/// that the random streams of a client do not depend on who has it.
+fn own<T>(plan: &Plan, all: impl Iterator<Item = T>) -> Vec<T> {
+    let all: Vec<T> = all.collect();
+    let (first, count) = (plan.first() as usize, plan.clients as usize);
+    all.into_iter().skip(first).take(count).collect()
 }
 
 /// Every client's first variables; `client_id` is set for each.
@@ -106,28 +115,29 @@ impl Streams {
             Load::Open { rate, arrivals } => {
                 let schedule = Schedule::new(rate, arrivals, start, seeds.throttle[0].clone());
                 let schedule = schedule.shaped(curve);
-                let all = each.saturating_mul(u64::from(plan.clients));
-                Self::Open(Stream::new(schedule, Choice::new(weights, choose), all))
+                let all = each.saturating_mul(u64::from(plan.clients_in_all()));
+                let stream = Stream::new(schedule, Choice::new(weights, choose), all);
+                let deal = |part: Part| Deal::new(plan.seed, part.first, plan.clients, part.of);
+                Self::Open(stream.dealt(plan.part.map(deal)))
             }
-            Load::Paced { rate, arrivals } => Self::Paced(
-                (0..plan.clients)
-                    .map(|id| {
-                        let random = seeds.extra.split();
-                        let schedule = Schedule::new(rate, arrivals, begins(id), random);
-                        let schedule = schedule.shaped(curve.clone()).shifted();
-                        let choice = Choice::new(Arc::clone(&weights), seeds.extra.split());
-                        Stream::new(schedule, choice, each)
-                    })
-                    .collect(),
-            ),
+            Load::Paced { rate, arrivals } => {
+                let clients = (0..plan.clients_in_all()).map(|id| {
+                    let random = seeds.extra.split();
+                    let schedule = Schedule::new(rate, arrivals, begins(id), random);
+                    let schedule = schedule.shaped(curve.clone()).shifted();
+                    let choice = Choice::new(Arc::clone(&weights), seeds.extra.split());
+                    Stream::new(schedule, choice, each)
+                });
+                Self::Paced(own(plan, clients))
+            }
             Load::Closed { think } => {
-                let clients = (0..plan.clients).map(|id| {
+                let clients = (0..plan.clients_in_all()).map(|id| {
                     // The first client chooses as pgbench's first thread does.
                     let random = if id == 0 { choose.clone() } else { seeds.extra.split() };
                     let choice = Choice::new(Arc::clone(&weights), random);
                     Thinker::new(choice, seeds.extra.split(), begins(id))
                 });
-                Self::Closed(think, clients.collect(), each)
+                Self::Closed(think, own(plan, clients), each)
             }
         }
     }

@@ -205,6 +205,40 @@ pub struct Due {
     pub script: u16,
 }
 
+/// Which transactions of an open load are those of one generator: each is addressed to a client, by its
+/// number and the seed alone, and so is that of the generator that has this client.
+#[derive(Debug, Clone, Copy)]
+pub struct Deal {
+    seed: u64,
+    first: u32,
+    clients: u32,
+    of: u32,
+}
+
+impl Deal {
+    /// That of the generator with `clients` clients from `first` on, of `of` in all.
+    #[must_use]
+    pub fn new(seed: u64, first: u32, clients: u32, of: u32) -> Self {
+        Self { seed, first, clients, of }
+    }
+
+    /// Whether transaction `n` is this generator's.
+    #[must_use]
+    pub fn owns(&self, n: u64) -> bool {
+        let client = mixed(self.seed, n) % u64::from(self.of);
+        client.checked_sub(u64::from(self.first)).is_some_and(|at| at < u64::from(self.clients))
+    }
+}
+
+/// A number that looks random, from a seed and a number (the finalizer of SplitMix64, Steele, Lea and
+/// Flood, 2014).
+fn mixed(seed: u64, n: u64) -> u64 {
+    let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 /// A stream of due transactions: a schedule and the scripts it runs.
 #[derive(Debug, Clone)]
 pub struct Stream {
@@ -216,6 +250,8 @@ pub struct Stream {
     pub next: u64,
     /// How many there are at most.
     pub count_max: u64,
+    /// Which of them are this generator's; none where all are.
+    deal: Option<Deal>,
     /// Looked at by `until` and not due yet.
     ahead: Option<Due>,
 }
@@ -224,7 +260,21 @@ impl Stream {
     /// A stream of at most `count_max` transactions.
     #[must_use]
     pub fn new(schedule: Schedule, choice: Choice, count_max: u64) -> Self {
-        Self { schedule, choice, next: 0, count_max, ahead: None }
+        Self { schedule, choice, next: 0, count_max, deal: None, ahead: None }
+    }
+
+    /// The part of it that one of several generators has.
+    #[must_use]
+    pub fn dealt(mut self, deal: Option<Deal>) -> Self {
+        self.deal = deal;
+        self
+    }
+
+    /// Whether transaction `n` is this generator's, or after the last of all.
+    #[must_use]
+    #[inline(always)]
+    pub fn owns(&self, n: u64) -> bool {
+        self.deal.is_none_or(|deal| n >= self.count_max || deal.owns(n))
     }
 
     /// The same stream from number `next` on, for a reader without its earlier part.
@@ -247,11 +297,16 @@ impl Stream {
         })
     }
 
-    /// Every transaction from this copy's next number that is due before `end`, in order.
+    /// Every transaction of this generator from this copy's next number that is due before `end`, in
+    /// order.
     pub fn until(&mut self, end: Ns, mut each: impl FnMut(Due)) {
         loop {
             match self.ahead.take().or_else(|| self.at(self.next)) {
-                Some(due) if due.at < end => each(due),
+                Some(due) if due.at < end => {
+                    if self.owns(due.n) {
+                        each(due);
+                    }
+                }
                 later => {
                     self.ahead = later;
                     return;
@@ -376,7 +431,13 @@ impl Feed {
         let due = match self {
             Self::Open { taken, stream } => match taken.take_back() {
                 Some(due) => Some(due),
-                None => stream.at(taken.next.fetch_add(1, Ordering::Relaxed)),
+                None => {
+                    let mut n = taken.next.fetch_add(1, Ordering::Relaxed);
+                    while !stream.owns(n) {
+                        n = taken.next.fetch_add(1, Ordering::Relaxed);
+                    }
+                    stream.at(n)
+                }
             },
             Self::Paced(streams) => {
                 let stream = &mut streams[client];

@@ -91,11 +91,22 @@ pub enum Stop {
     Count(u64),
 }
 
+/// The clients of one generator among those of several that make one load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The number of its first client.
+    pub first: u32,
+    /// The clients of all generators.
+    pub of: u32,
+}
+
 /// One trial.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Connections, at least one.
     pub clients: u32,
+    /// What of the load these are; none where they are all of it.
+    pub part: Option<Part>,
     /// Threads that drive them, at least one.
     pub threads: u32,
     /// How SQL is sent.
@@ -170,6 +181,9 @@ impl Plan {
         if self.clients == 0 || self.threads == 0 {
             return wrong("a run needs at least one client and one thread".into());
         }
+        if u64::from(self.first()) + u64::from(self.clients) > u64::from(self.clients_in_all()) {
+            return wrong("a generator cannot have clients that the load does not have".into());
+        }
         let rate = match self.load {
             Load::Open { rate, .. } | Load::Paced { rate, .. } => rate,
             Load::Closed { .. } => 1.0,
@@ -185,6 +199,11 @@ impl Plan {
         };
         if duration <= 0 || duration > LONGEST {
             return wrong("a trial must last longer than nothing and at most a year".into());
+        }
+        if self.part.is_some() && self.log.is_some() {
+            return wrong(
+                "a log of transactions is written by one generator, not by several".into(),
+            );
         }
         self.check_start_every()?;
         let own = self.limits.iter().map(|(_, limit)| *limit);
@@ -211,12 +230,26 @@ impl Plan {
         self.check_shape(rate)
     }
 
+    /// The number of its first client among those of all generators.
+    #[must_use]
+    pub fn first(&self) -> u32 {
+        self.part.map_or(0, |part| part.first)
+    }
+
+    /// The clients of all generators.
+    #[must_use]
+    pub fn clients_in_all(&self) -> u32 {
+        self.part.map_or(self.clients, |part| part.of)
+    }
+
     fn check_start_every(&self) -> Result<()> {
         let wrong = |message: &str| Err(Error::new(Kind::Plan, message));
         if self.start_every == 0 {
             return Ok(());
         }
-        if !(0..=LONGEST).contains(&self.start_every.saturating_mul(Ns::from(self.clients))) {
+        if !(0..=LONGEST)
+            .contains(&self.start_every.saturating_mul(Ns::from(self.clients_in_all())))
+        {
             return wrong("the last client would come before the first, or after more than a year");
         }
         if matches!(self.load, Load::Open { .. }) {

@@ -154,11 +154,12 @@ impl Run {
         let mut first = 0;
         for number in 0..threads {
             let count = share(plan.clients, threads, number);
-            let ids = first..first + count;
+            let own = first..first + count;
             first += count;
-            let feed = streams.feed(ids.clone(), &taken);
-            let clients =
-                ids.map(|id| (id, variables.clone(), seeds.functions[id as usize].clone()));
+            let feed = streams.feed(own.clone(), &taken);
+            let clients = own.map(|at| {
+                (plan.first() + at, variables.clone(), seeds.functions[at as usize].clone())
+            });
             starter.thread(number as usize, clients.collect(), feed, seeds.extra.split())?;
         }
         let (wakers, poll) = starter.connected()?;

@@ -25,7 +25,7 @@ HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architec
 # `think` is the distribution of think times.
 _RENAMED = {"think_ns": "think time"}
 # Facts that differ between any two trials, or concern only the answer.
-_OWN = frozenset(("seed", "variables", "log", "missed_max"))
+_OWN = frozenset(("seed", "variables", "log", "missed_max", "generated"))
 
 
 class Difference(Struct, frozen=True):

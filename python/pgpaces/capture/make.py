@@ -18,8 +18,8 @@ from pgpaces.capture.parser import Parsed, UnusableError
 from pgpaces.capture.reader import Reader, reading
 from pgpaces.capture.uses import Catalog
 from pgpaces.errors import ScriptError, WorkloadError
-from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine
+from pgpaces.generators.engine import for_driver
 from pgpaces.texts import decoded
 
 TOP = 100

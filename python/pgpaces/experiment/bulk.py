@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from pgpaces import programs, psql
 from pgpaces.answers import bulk
 from pgpaces.errors import PlanError, PrepareError
-from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
 from pgpaces.generators.command import CommandLoad, Executions
 from pgpaces.generators.composite import RunningLoad
+from pgpaces.generators.engine import for_driver
 from pgpaces.plan import ONLY_OF_SCRIPTS, TrialPlan
 from pgpaces.result import Finding
 from pgpaces.texts import encoded
@@ -61,6 +61,8 @@ def check(workload: Workload, trial: TrialPlan) -> None:
             f"a command has no rate: {workload.name} is run again when it has ended",
             "leave the rate out; -t says how often, --duration for how long",
         )
+    if trial.generators is not None:
+        raise PlanError("a command is timed by this process alone", "leave out --generators")
     if (trial.clients or 1) > 1:
         raise PlanError(
             f"{trial.clients} clients cannot run a command: it is timed alone",
@@ -89,8 +91,8 @@ class CommandJob(Struct, frozen=True):
     input_bytes: int | None
     loads: list[CommandLoad] = field(default_factory=list)
 
-    def load(self, connection: generator.Connection) -> CommandLoad:
-        """The load that runs it. connection: not used, the command makes its own."""
+    def load(self) -> CommandLoad:
+        """The load that runs it; the command makes its own connection."""
         plan = self.component.plan
         executions = Executions(
             transactions=plan.transactions,

@@ -20,7 +20,7 @@ from pgpaces.disk.device import device_of
 from pgpaces.experiment import targets
 from pgpaces.experiment.components import ComponentLoad, Work, limits
 from pgpaces.experiment.request import POOL, PRIMARY, Request
-from pgpaces.experiment.site import Site, for_driver
+from pgpaces.experiment.site import Site
 from pgpaces.facts import (
     BackgroundFacts,
     CommandFacts,
@@ -34,6 +34,7 @@ from pgpaces.facts import (
     WorkloadFacts,
 )
 from pgpaces.generators import engine as generator
+from pgpaces.generators.engine import for_driver
 from pgpaces.locality import is_local
 from pgpaces.result import Finding, Trial
 from pgpaces.store.store import new_id
@@ -160,8 +161,10 @@ def _plan(cell: ReadyTrial) -> PlanFacts:
         "shape": str(trial.load.shape),
         "limits": limits([c for c in cell.components if not c.work.name], trial.limit_ns),
     }
+    del named["part"]
     return PlanFacts(
         **named,
+        generators=None if trial.generators is None else str(trial.generators),
         load_text=str(trial.load),
         model=trial.load.model,
         settings=dict(trial.settings),

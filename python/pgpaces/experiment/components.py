@@ -12,11 +12,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.experiment import functions
+from pgpaces.experiment import dealt, functions
 from pgpaces.experiment.request import Request, check_clients, choose, node_of, nodes_of, source_of
 from pgpaces.facts import ComponentFacts, Prepared
 from pgpaces.generators import engine as generator
@@ -25,10 +26,13 @@ from pgpaces.plan import TrialPlan
 from pgpaces.texts import encoded
 from pgpaces.workload import WorkloadScript
 
+if TYPE_CHECKING:
+    from pgpaces.generators.cluster.workers import Workers
+
 # Connections reserved for a command: programs that load data open several.
 _OF_COMMAND = 16
-# Python users per process, at least, if the number of processes is not requested.
-_OF_A_PROCESS = 8
+# Clients of a thread and Python users of a process, at least, if no number is requested.
+_OF_A_THREAD, _OF_A_PROCESS = 64, 8
 _SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
 
 
@@ -80,21 +84,30 @@ class ComponentLoad(Struct, frozen=True):
         """The commands of each of its scripts."""
         return [self.work.commands[place] for place in self.places]
 
+    @property
+    def clients_each(self) -> int:
+        """The clients of a thread, or users of a process, at least."""
+        return _OF_A_THREAD if self.work.request.workload.users is None else _OF_A_PROCESS
+
     def engine_plan(self) -> generator.EnginePlan:
         """Its plan, with a number of threads."""
         half = max(1, (os.cpu_count() or 2) // 2)
-        each = 64 if self.work.request.workload.users is None else _OF_A_PROCESS
-        threads = self.plan.threads or max(1, min(half, self.clients // each))
+        threads = self.plan.threads or max(1, min(half, self.clients // self.clients_each))
         decided = replace(self.plan, variables=tuple(self.work.variables().items()))
         names = [script.name for script in self.scripts]
         return generator.EnginePlan.of(decided, self.clients, threads, names)
 
-    def load(self, connection: generator.Connection) -> RunningLoad:
-        """The connected load. Raises PgpacesError."""
+    def load(self, connection: generator.Connection, workers: Workers | None = None) -> RunningLoad:
+        """The connected load. workers: those of several generators. Raises PgpacesError."""
+        if workers is not None:
+            return dealt.load(self, connection, workers)
         if self.work.request.workload.users is not None:
             return functions.load(self, connection)
-        texts = [(source_of(s), s.weight, encoded(s.text)) for s in self.scripts]
-        return generator.Engine(self.engine_plan(), texts, connection)
+        return generator.Engine(self.engine_plan(), self.texts(), connection)
+
+    def texts(self) -> tuple[generator.ScriptText, ...]:
+        """Its scripts, as the engine takes them."""
+        return tuple((source_of(s), s.weight, encoded(s.text)) for s in self.scripts)
 
     def facts(self) -> ComponentFacts:
         """Its part of the trial's record."""

@@ -60,9 +60,9 @@ class Machine(Struct):
     def run(self, context: TrialContext) -> None:
         """Runs every trial, until the end is requested."""
         try:
-            with contextlib.closing(_Sites()) as sites:
-                while not context.stops.requests and (due := self.queue.next()) is not None:
-                    self._trial(due, sites, context)
+            with contextlib.closing(_Sites()) as sites, context.with_clusters() as own:
+                while not own.stops.requests and (due := self.queue.next()) is not None:
+                    self._trial(due, sites, own)
         except BaseException as error:
             self.failure = error
             if not context.stops.requests:  # the other machines complete their trials

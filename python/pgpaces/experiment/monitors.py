@@ -15,9 +15,9 @@ from pgpaces.experiment.cell import ReadyTrial
 from pgpaces.experiment.components import ComponentLoad
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import POOL, PRIMARY
-from pgpaces.experiment.site import for_driver
 from pgpaces.experiment.stops import Stoppable
 from pgpaces.generators import engine as generator
+from pgpaces.generators.engine import for_driver
 from pgpaces.locality import is_local
 from pgpaces.observe import host, plans, postgres, remote, server
 from pgpaces.result import Blocked, Explained, Finding, Observed

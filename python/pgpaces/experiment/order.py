@@ -14,9 +14,10 @@ from pgpaces.costs import Costs
 from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.experiment.request import OnStoreError, Request, request_of
-from pgpaces.experiment.site import for_driver, source_database
+from pgpaces.experiment.site import source_database
 from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
+from pgpaces.generators.engine import for_driver
 from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan
 from pgpaces.redaction import Redacted

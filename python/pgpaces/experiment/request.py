@@ -15,7 +15,7 @@ from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError, nearest
-from pgpaces.experiment import bulk, functions
+from pgpaces.experiment import bulk, dealt, functions
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.levels import CellOptions
@@ -186,6 +186,7 @@ def check(request: Request) -> None:
     request.trial.limits_of([script.name for script in scripts])
     bulk.check(request.workload, request.trial)
     functions.check(request.workload, request.trial)
+    dealt.check(request.trial, request.target)
     commands_of(request.workload, scripts)
     if request.pool is not None:
         _check_pool(request)

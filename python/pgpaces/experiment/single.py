@@ -12,8 +12,8 @@ from pgpaces.costs import Costs
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError
 from pgpaces.experiment.request import Request, request_of
-from pgpaces.experiment.site import for_driver
 from pgpaces.generators import engine as generator
+from pgpaces.generators.engine import for_driver
 from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan, pairs
 from pgpaces.servers import profiles

@@ -59,7 +59,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
             say(f"warning: {warning}")
         generator.probe(connection)
         program = psql.find(None, candidates)
-        access = Access(for_driver(connection), program, folders)
+        access = Access(generator.for_driver(connection), program, folders)
         nodes = {name: _node(access, dsn) for name, dsn in target.nodes}
         yield Site(access, managed=False, nodes=nodes)
         return
@@ -70,7 +70,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         topology.remove_lost(server.name, data_dir)
         others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say))
         way = Transport.SOCKET if target.tls is None else Transport.TCP
-        keywords = for_driver(generator.resolve(server.dsn(transport=way)))
+        keywords = generator.for_driver(generator.resolve(server.dsn(transport=way)))
         program = psql.find(_existing(server.bin / "psql"), candidates)
         about = {
             "name": server.name,
@@ -92,7 +92,7 @@ def _node(primary: Access, dsn: str) -> Access:
     """Access to another server of the same layout. Raises ServerError if it is not reachable."""
     connection = generator.resolve(dsn)
     generator.probe(connection)
-    return replace(primary, keywords=for_driver(connection))
+    return replace(primary, keywords=generator.for_driver(connection))
 
 
 @contextlib.contextmanager
@@ -186,19 +186,12 @@ def source_database(text: str | None) -> str | None:
         return text
     from psycopg.conninfo import make_conninfo
 
-    return make_conninfo(**for_driver(generator.resolve(text)))
-
-
-def for_driver(connection: generator.Connection) -> dict[str, str]:
-    """The keywords for Python's driver, with the password, without the service names."""
-    spent = {"service", "servicefile", "fallback_application_name"}
-    keywords = {k: v for k, v in connection.keywords.items() if k not in spent}
-    return keywords | ({} if connection.password is None else {"password": connection.password})
+    return make_conninfo(**generator.for_driver(generator.resolve(text)))
 
 
 def server_settings(dsn: str) -> dict[str, str]:
     """Every setting of a running server. Raises ServerError, PlanError."""
-    access = Access(for_driver(generator.resolve(dsn)), Path("psql"))
+    access = Access(generator.for_driver(generator.resolve(dsn)), Path("psql"))
     return identity.settings_of(access)
 
 

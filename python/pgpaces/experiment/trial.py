@@ -6,10 +6,11 @@ Knows no terminal: a Listener receives the events.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from pgpaces.answers import throttle
 from pgpaces.answers.digest import Bucket, digest
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import PgpacesError, StoreError
-from pgpaces.experiment import bulk
+from pgpaces.experiment import bulk, dealt
 from pgpaces.experiment.cell import ReadyTrial, record
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.monitors import Monitors, monitoring
@@ -70,7 +71,7 @@ def run(
     store = Store.open(request.store) if request.keep else None
     with ExitStack() as own:
         context = TrialContext(listener, stops, store, resources=resources or own)
-        with site(request.target, listener.say) as where:
+        with context.with_clusters() as context, site(request.target, listener.say) as where:
             return run_at(where, request, context)
 
 
@@ -79,6 +80,7 @@ class TrialContext(Struct, frozen=True):
 
     wait_s: maximum wait at its end for a store that refuses writes. resources: open from the
     beginning of the load to the answer, so that a signal after the load does not cost the answer.
+    clusters: of generators.
     """
 
     listener: Listener
@@ -86,6 +88,13 @@ class TrialContext(Struct, frozen=True):
     store: Store | None
     wait_s: float = 0.0
     resources: ExitStack = field(default_factory=ExitStack)
+    clusters: dealt.Clusters = field(default_factory=dealt.Clusters)
+
+    @contextmanager
+    def with_clusters(self) -> Iterator[TrialContext]:
+        """The same with clusters of its own, which end with this context."""
+        with closing(dealt.Clusters()) as clusters:
+            yield replace(self, clusters=clusters)
 
 
 def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
@@ -109,15 +118,8 @@ def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
         bulk.jobs(cell, connections, listener.say) as jobs,
         monitoring(cell, listener, bulk.Counters(cell, jobs)) as monitors,
     ):
-        loads = [
-            (component.work.name, (job or component).load(connection))
-            for component, job, connection in zip(cell.components, jobs, connections, strict=True)
-        ]
-        bulk.end_together(loads)
-        load = Together(
-            [load for name, load in loads if not name], [load for name, load in loads if name]
-        )
-        trial = replace(trial, plan=trial.plan.but(poll=load.poll))
+        load, facts = _loads(cell, context, jobs, connections)
+        trial = replace(trial, plan=trial.plan.but(**facts))
         recorder = Recorder(store, trial, listener.say)
         context.resources.enter_context(signals(stops, listener))
         with stops.over(load):
@@ -163,6 +165,29 @@ def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
     ends = (error, failed, accumulator.aborted, monitors.reason)
     whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
     return Outcome(trial, summary, *ends, whole, shown.series)
+
+
+def _loads(
+    cell: ReadyTrial,
+    context: TrialContext,
+    jobs: Sequence[bulk.CommandJob | None],
+    connections: Sequence[generator.Connection],
+) -> tuple[Together, dict[str, Any]]:
+    """The connected loads of a trial as one, and facts of its plan that follow."""
+    several, say = cell.request.trial.generators, context.listener.say
+    workers = None if several is None else dealt.workers(context.clusters, several, say)
+    loads = [
+        (component.work.name, job.load() if job else component.load(connection, workers))
+        for component, job, connection in zip(cell.components, jobs, connections, strict=True)
+    ]
+    bulk.end_together(loads)
+    every = Together(
+        [each for name, each in loads if not name], [each for name, each in loads if name]
+    )
+    facts: dict[str, Any] = {"poll": every.poll}
+    if workers is not None:
+        facts |= {"threads": every.threads, "generated": dealt.generated(each for _, each in loads)}
+    return every, facts
 
 
 def _measured_ns(planned_ns: int, ended_ns: int) -> int:

@@ -53,6 +53,8 @@ class CommandLoad:
     findings = ()
     poll = "a child process"
 
+    notice_ns = 0
+
     def __init__(
         self,
         order: CommandOrder,

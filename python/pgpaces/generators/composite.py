@@ -17,17 +17,14 @@ from pgpaces.errors import PgpacesError
 from pgpaces.record import Interval, Offset, merged
 from pgpaces.result import Finding
 
-# Far enough ahead that every load learns of it in time.
-_AHEAD_NS = 20_000_000
-
 
 class RunningLoad(Protocol):
     """One load: connected, begun once, iterated over to its end. Any generator.
 
     scripts, threads, clients: counts; numbers in its intervals are below them. connect_ns: the time
     to connect. poll: how it waits. end_ns: when nothing new falls due, from the start of the
-    measured part. findings: about the load itself. Its seconds are those of the trial, from the
-    first one of the warm-up.
+    measured part. notice_ns: the least time from `begin` to its beginning. findings: about the load
+    itself. Its seconds are those of the trial, from the first one of the warm-up.
     """
 
     scripts: int
@@ -35,6 +32,7 @@ class RunningLoad(Protocol):
     clients: int
     connect_ns: int
     poll: str
+    notice_ns: int
 
     @property
     def end_ns(self) -> int:
@@ -79,6 +77,7 @@ class Together:
         self.clients = sum(load.clients for load in loads)
         self.connect_ns = sum(load.connect_ns for load in loads)
         self.poll = ", ".join(dict.fromkeys(load.poll for load in loads))
+        self.notice_ns = max(load.notice_ns for load in loads) * (2 if len(loads) > 1 else 1)
         self._own, self._loads = list(own), loads
         self._failure: PgpacesError | None = None
         scripts = accumulate((load.scripts for load in loads), initial=0)
@@ -100,7 +99,7 @@ class Together:
 
     def begin(self, ahead_ns: int = 0) -> None:
         """Lets them begin at one moment, ahead_ns from now or slightly later."""
-        moment = time.monotonic_ns() + max(ahead_ns, _AHEAD_NS if len(self._loads) > 1 else 0)
+        moment = time.monotonic_ns() + max(ahead_ns, self.notice_ns)
         for load in self._loads:
             load.begin(max(0, moment - time.monotonic_ns()))
 

@@ -6,10 +6,10 @@ Knows nothing of servers, stores and terminals.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from pgpaces import _engine
 from pgpaces.errors import ServerError
@@ -17,6 +17,7 @@ from pgpaces.plan import LogPlan, TrialPlan, without_secrets
 from pgpaces.record import Interval, copied
 from pgpaces.shape import Segment
 from pgpaces.texts import decoded, encoded
+from pgpaces.units import SECOND_NS
 
 # A script as the engine takes it: name, weight, text as bytes.
 ScriptText = tuple[str, int, bytes]
@@ -33,7 +34,9 @@ class ScriptCommand(Struct, frozen=True):
 class EnginePlan(Struct, frozen=True):
     """A trial plan without open choices, as the binding reads it.
 
-    shape: segments, empty for a constant rate. limits: of scripts with their own limit, by number.
+    part: the number of the first client, and the clients of all generators; None where these are
+    all. shape: segments, empty for a constant rate. limits: of scripts with their own limit, by
+    number.
     """
 
     clients: int
@@ -69,6 +72,7 @@ class EnginePlan(Struct, frozen=True):
     debug: bool
     poll: str
     log: LogPlan | None
+    part: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, plan: TrialPlan, clients: int, threads: int, scripts: Sequence[str]) -> EnginePlan:
@@ -89,7 +93,7 @@ class EnginePlan(Struct, frozen=True):
             "variables": [(name, encoded(text)) for name, text in plan.variables],
             "on_connect": list(plan.on_connect),
         }
-        return cls(**{name: values[name] for name in cls.__struct_fields__})
+        return cls(**{name: values[name] for name in cls.__struct_fields__ if name in values})
 
 
 class Connection(Struct, frozen=True):
@@ -103,6 +107,13 @@ class Connection(Struct, frozen=True):
     def __repr__(self) -> str:
         """Without the password."""
         return f"Connection({without_secrets(self.keywords)})"
+
+
+def for_driver(connection: Connection) -> dict[str, str]:
+    """The keywords for Python's driver, with the password, without the service names."""
+    spent = {"service", "servicefile", "fallback_application_name"}
+    keywords = {k: v for k, v in connection.keywords.items() if k not in spent}
+    return keywords | ({} if connection.password is None else {"password": connection.password})
 
 
 def resolve(dsn: str, **overrides: str) -> Connection:
@@ -147,6 +158,17 @@ def rehearse(
     return [(place, decoded(sql)) for place, sql in statements]
 
 
+def due_seconds(
+    plan: EnginePlan, weights: Sequence[int], end_ns: Callable[[], int]
+) -> Iterator[Interval]:
+    """What falls due by a plan before end_ns, second by second, without outcomes; for ever."""
+    ledger = _engine.Ledger(plan, weights)
+    while True:
+        interval = copied(Interval, ledger.interval([], end_ns()))
+        ended_ns = min(end_ns(), (interval.second + 1) * SECOND_NS)
+        yield replace(interval, pending_ns=0, waited_ns=0, ended_ns=ended_ns)
+
+
 class Engine:
     """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
 
@@ -154,6 +176,7 @@ class Engine:
     """
 
     findings = ()
+    notice_ns = 10_000_000
 
     def __init__(
         self, plan: EnginePlan, scripts: Sequence[ScriptText], connection: Connection

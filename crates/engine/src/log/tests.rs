@@ -14,6 +14,7 @@ const BEHIND: i64 = 250 * MS;
 
 fn plan(load: Load) -> Plan {
     Plan {
+        part: None,
         clients: 3,
         threads: 2,
         protocol: Protocol::Simple,

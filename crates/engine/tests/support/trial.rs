@@ -27,6 +27,7 @@ use std::sync::mpsc::{Receiver, channel};
 pub fn plan(load: Load) -> Plan {
     Plan {
         clients: 1,
+        part: None,
         threads: 1,
         protocol: Protocol::Simple,
         describe: false,

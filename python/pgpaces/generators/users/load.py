@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import re
 import socket
 import subprocess
@@ -19,15 +20,18 @@ from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, Any, ClassVar
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces import _engine
 from pgpaces.errors import RunError, WorkloadError
+from pgpaces.generators import engine
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import SharedCounter
 from pgpaces.generators.users.order import STUCK, ProcessOrder, hidden
+from pgpaces.plan import without_secrets
 from pgpaces.record import Interval, Tally, copied
 from pgpaces.redaction import Redacted
 from pgpaces.result import Finding
@@ -71,6 +75,8 @@ class UsersLoad:
 
     A generators.composite.RunningLoad.
     """
+
+    notice_ns = _HEAD_START_NS
 
     def __init__(
         self,
@@ -303,6 +309,58 @@ class UserConnection(Redacted, frozen=True):
     dsn: str
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
+
+
+# libpq's defaults.
+_USUAL = {
+    "channel_binding": ("prefer",),
+    "gssdelegation": ("0",),
+    "gssencmode": ("prefer", "disable"),
+    "krbsrvname": ("postgres",),
+    "load_balance_hosts": ("disable",),
+    "ssl_min_protocol_version": ("TLSv1.2",),
+    "sslcompression": ("0",),
+    "sslmode": ("prefer",),
+    "sslnegotiation": ("postgres",),
+    "sslsni": ("1",),
+    "target_session_attrs": ("any",),
+}
+
+
+def user_connection(connection: engine.Connection, variables: Mapping[str, str]) -> UserConnection:
+    """A resolved connection, as users have it."""
+    keywords = engine.for_driver(connection)
+    shown = without_secrets(keywords)
+    secrets = tuple(value for name, value in keywords.items() if value and name not in shown)
+    return UserConnection(uri(keywords), variables, secrets)
+
+
+def uri(keywords: dict[str, str]) -> str:
+    """A connection as a URI that libpq and drivers with their own parsers understand.
+
+    Without libpq's defaults, because some drivers know fewer keywords.
+    """
+    rest = {
+        name: value
+        for name, value in keywords.items()
+        if name != "dbname" and value and value not in _USUAL.get(name, ())
+    }
+    if "password" in rest:
+        rest.pop("passfile", None)
+    return f"postgresql:///{quote(keywords['dbname'], safe='')}?{urlencode(rest, quote_via=quote)}"
+
+
+def by_value(users: Users) -> bytes:
+    """Users for another machine: those of a file by its text, others by value.
+
+    Raises WorkloadError.
+    """
+    if users.path is None:
+        pickled(users)  # refuses what cannot be sent
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(users))
+    return pickle.dumps(replace(users, tasks=(), setup=None))
 
 
 def pickled(users: Users) -> bytes:

@@ -75,7 +75,10 @@ class Stage:
         if self._counter is None:
             return self.actors.next(place, since_ns, self.end_ns)
         with self._order:  # numbers must increase from call to call
-            return self.actors.next(place, since_ns, self.end_ns, self._counter.take())
+            number = self._counter.take()
+            while not self.actors.owns(number):
+                number = self._counter.take()
+            return self.actors.next(place, since_ns, self.end_ns, number)
 
     def failed(self, error: BaseException, message: str) -> bytes:
         """Records the message of a failure; returns its SQLSTATE, or a code for its class."""

@@ -1,0 +1,121 @@
+"""Loads of several generators, as trials run them: their limitations, and the part of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from pgpaces.database.source import is_dsn, keywords_of
+from pgpaces.errors import PlanError
+from pgpaces.experiment.site import Say, without_pg_variables
+from pgpaces.facts import GeneratorFacts
+from pgpaces.generators import engine as generator
+from pgpaces.generators.cluster.workers import Clusters, Workers
+from pgpaces.generators.composite import RunningLoad
+from pgpaces.locality import is_loopback
+from pgpaces.plan import GeneratorsPlan, TargetPlan, TrialPlan, without_secrets
+
+if TYPE_CHECKING:
+    from pgpaces.experiment.components import ComponentLoad
+    from pgpaces.generators.cluster.load import DealtLoad
+
+__all__ = ["Clusters", "check", "generated", "load", "workers"]
+# Keywords that mean something on this machine alone.
+_ONLY_HERE = frozenset(("passfile", "service", "servicefile", "fallback_application_name"))
+
+
+def check(trial: TrialPlan, target: TargetPlan) -> None:
+    """Raises PlanError if generators would not reach the server, or would receive a secret."""
+    plan = trial.generators
+    if plan is None or _is_here(plan):
+        return
+    if target.dsn is None:
+        raise PlanError(
+            "generators on other machines do not reach a managed server",
+            "name a server that they reach with --target",
+        )
+    if plan.hosts or plan.cluster is None or plan.cluster.startswith("tls://"):
+        return
+    if not plan.insecure:
+        raise PlanError(
+            f"anybody who reaches {plan.cluster} can run code on its workers and read their orders",
+            "use a cluster with tls://, or --insecure-cluster where the network is yours alone",
+        )
+    if any(typed_secrets(dsn) for dsn in (target.dsn, *(dsn for _, dsn in target.nodes))):
+        raise PlanError(
+            f"the password in --target would be sent to {plan.cluster} without encryption",
+            "leave it out: each generator reads its own password file, or PGPASSWORD",
+        )
+
+
+def workers(clusters: Clusters, plan: GeneratorsPlan, say: Say) -> Workers:
+    """Places for generators. Raises PlanError, RunError."""
+    # For the connections of this process; generators receive theirs in their order.
+    with without_pg_variables():
+        return clusters.workers(plan, say)
+
+
+def _is_here(plan: GeneratorsPlan) -> bool:
+    """Whether generators are processes of this machine, or its cluster is."""
+    return plan.here or is_loopback(urlsplit(plan.cluster or "").hostname or "")
+
+
+def typed_secrets(dsn: str) -> dict[str, str]:
+    """The keywords of a DSN that are secret, as it has them."""
+    if not is_dsn(dsn):
+        return {}
+    keywords = keywords_of(dsn)
+    shown = without_secrets(keywords)
+    return {name: value for name, value in keywords.items() if name not in shown}
+
+
+def load(component: ComponentLoad, connection: generator.Connection, places: Workers) -> DealtLoad:
+    """The load of several generators, each with its share of the clients. Raises PgpacesError."""
+    from pgpaces.generators.cluster.load import DealtLoad
+    from pgpaces.generators.cluster.order import LoadOrder
+    from pgpaces.generators.users.load import by_value
+
+    users = component.work.request.workload.users
+    order = LoadOrder(
+        plan=component.engine_plan(),
+        scripts=component.texts() if users is None else _tasks(component),
+        keywords=_keywords(component, connection),
+        users=b"" if users is None else by_value(users),
+        variables=component.work.variables(),
+    )
+    first, dealt = 0, []
+    # A load with fewer clients has as many generators.
+    used = places.workers[: component.clients]
+    for place, worker in enumerate(used):
+        clients = (component.clients - first) // (len(used) - place)
+        threads = component.plan.threads or worker.threads(clients, component.clients_each)
+        own = replace(order.plan, clients=clients, part=(first, component.clients), threads=threads)
+        dealt.append((worker, replace(order, plan=own)))
+        first += clients
+    return DealtLoad(places, dealt)
+
+
+def _tasks(component: ComponentLoad) -> tuple[generator.ScriptText, ...]:
+    return tuple((script.name, script.weight, b"") for script in component.scripts)
+
+
+def generated(loads: Iterable[RunningLoad]) -> tuple[GeneratorFacts, ...]:
+    """The generators of these loads."""
+    from pgpaces.generators.cluster.load import DealtLoad
+
+    return tuple(each for load in loads if isinstance(load, DealtLoad) for each in load.generated)
+
+
+def _keywords(component: ComponentLoad, connection: generator.Connection) -> dict[str, str]:
+    """The connection of a generator; elsewhere it finds a password itself that was not typed."""
+    request = component.work.request
+    plan, target = request.trial.generators, request.target
+    if plan is None or _is_here(plan):
+        return generator.for_driver(connection)
+    shown = without_secrets(connection.keywords)
+    keywords = {name: value for name, value in shown.items() if name not in _ONLY_HERE}
+    dsn = dict(target.nodes).get(component.node, target.dsn)
+    return keywords | typed_secrets(dsn or "")

@@ -1,0 +1,1 @@
+"""One load from several generators: processes here or on other machines, by Dask."""

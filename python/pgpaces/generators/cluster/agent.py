@@ -1,0 +1,148 @@
+"""What runs on a generator: Dask holds it there, and calls its methods one at a time.
+
+It ends its load if it hears nothing for the time of its lease, so that no load is left running.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import platform
+import threading
+import time
+from pathlib import Path
+
+from msgspec import Struct
+
+from pgpaces.errors import PgpacesError, RunError
+from pgpaces.generators import engine
+from pgpaces.generators.cluster.clocks import ClockReading
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, packed
+from pgpaces.generators.composite import RunningLoad
+from pgpaces.generators.users.load import UsersLoad, user_connection
+
+_LOOK_S = 0.2
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+class AgentHost(Struct, frozen=True):
+    """The machine and program of a generator. build: a hash of the program's Python files."""
+
+    hostname: str
+    pid: int
+    cpus: int
+    version: str
+    build: str
+
+
+def about() -> AgentHost:
+    """The machine and program of this process."""
+    from importlib.metadata import version
+
+    cpus = os.cpu_count() or 1
+    return AgentHost(platform.node(), os.getpid(), cpus, version("pgpaces"), _build())
+
+
+def _build() -> str:
+    """A hash of the program: equal versions from different commits are different programs."""
+    digest = hashlib.sha256()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(file.relative_to(_PACKAGE).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Agent:
+    """A generator: its clients are connected once it is made. Raises PgpacesError."""
+
+    def __init__(self, order: LoadOrder) -> None:
+        self._order = order
+        self._load: RunningLoad = _load(order)
+        self._lock = threading.Lock()
+        self._seconds: list[bytes] = []
+        self._first = 0
+        self._ended = threading.Event()
+        self._error: PgpacesError | None = None
+        self._heard = time.monotonic_ns()
+        self._begun = False
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def ready(self) -> Ready:
+        """What stands ready."""
+        load = self._load
+        return Ready(
+            threads=load.threads,
+            clients=load.clients,
+            connect_ns=load.connect_ns,
+            poll=load.poll,
+            end_ns=load.end_ns,
+            digest=self._order.digest(),
+        )
+
+    def clock(self) -> ClockReading:
+        """The time here."""
+        self._heard = time.monotonic_ns()
+        return ClockReading(self._heard, time.time_ns())
+
+    def begin(self, moment_ns: int) -> int:
+        """Lets the load begin at this moment of the clock here; returns how late it is, ns."""
+        self._heard = now = time.monotonic_ns()
+        self._begun = True
+        self._load.begin(max(0, moment_ns - now))
+        threading.Thread(target=self._follow, daemon=True).start()
+        return max(0, now + self._load.notice_ns - moment_ns)
+
+    def report(self, first: int) -> Report:
+        """What became known from second number `first` on; earlier seconds have arrived."""
+        self._heard = time.monotonic_ns()
+        ended = self._ended.is_set()
+        with self._lock:
+            self._seconds = self._seconds[first - self._first :]
+            self._first = first
+            seconds = tuple(self._seconds)
+        if not ended:
+            return Report(first, seconds, self._load.end_ns)
+        error = None if self._error is None else (self._error.message, self._error.hint)
+        findings = tuple(
+            (each.source, each.severity, each.text, each.value, each.unit)
+            for each in self._load.findings
+        )
+        return Report(first, seconds, self._load.end_ns, True, error, findings)
+
+    def stop(self) -> None:
+        """Lets nothing new fall due."""
+        self._load.stop()
+
+    def abort(self) -> None:
+        """Ends at once."""
+        self._load.abort()
+        if not self._begun:
+            self._ended.set()
+
+    def _follow(self) -> None:
+        try:
+            for interval in self._load:
+                with self._lock:
+                    self._seconds.append(packed(interval))
+        except PgpacesError as error:
+            self._error = error
+        except Exception as error:
+            self._error = RunError(f"the load of a generator failed: {error!r}")
+        finally:
+            self._ended.set()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            if time.monotonic_ns() - self._heard > self._order.lease_ns:
+                self.abort()
+                return
+
+
+def _load(order: LoadOrder) -> RunningLoad:
+    connection = engine.resolve("", **order.keywords)
+    if order.users:
+        names = [(name, weight) for name, weight, _ in order.scripts]
+        way = user_connection(connection, order.variables)
+        return UsersLoad(order.plan, pickle.loads(order.users), names, way)
+    return engine.Engine(order.plan, order.scripts, connection)

@@ -1,0 +1,76 @@
+"""The order to a generator, and its reports: values that travel."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from pgpaces.generators.engine import EnginePlan, ScriptText
+from pgpaces.record import Interval
+from pgpaces.redaction import Redacted
+
+# A generator without a request for this time ends its load; there is one every second.
+LEASE_NS = 9_000_000_000
+
+
+class LoadOrder(Redacted, frozen=True):
+    """The part of a load that a generator makes: scripts, or Python users.
+
+    keywords: of the connection; it adds what its own environment and password file have.
+    users: pickled; b"": scripts. variables: of users.
+    """
+
+    REDACTED: ClassVar = ("keywords",)
+    plan: EnginePlan
+    scripts: tuple[ScriptText, ...]
+    keywords: Mapping[str, str]
+    users: bytes = b""
+    variables: Mapping[str, str] = {}
+    lease_ns: int = LEASE_NS
+
+    def digest(self) -> str:
+        """A hash of what runs: names, weights and texts of scripts, the code of users."""
+        return hashlib.sha256(repr((self.scripts, self.users)).encode()).hexdigest()
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A generator whose clients are connected. end_ns: when nothing new falls due."""
+
+    threads: int
+    clients: int
+    connect_ns: int
+    poll: str
+    end_ns: int
+    digest: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What became known since the last report. seconds: encoded, from number `first` on.
+
+    ended: there will be no more. error: the one that ended it early. findings: about the load
+    itself, once it has ended.
+    """
+
+    first: int
+    seconds: tuple[bytes, ...]
+    end_ns: int
+    ended: bool = False
+    error: tuple[str, str | None] | None = None
+    findings: tuple[tuple[str, str, str, float | None, str], ...] = ()
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Interval)
+
+
+def packed(interval: Interval) -> bytes:
+    """An interval as bytes."""
+    return _ENCODER.encode(interval)
+
+
+def unpacked(data: bytes) -> Interval:
+    """An interval from bytes. Raises msgspec.ValidationError."""
+    return _DECODER.decode(data)

@@ -1,0 +1,231 @@
+"""One generator as its load sees it: a conversation once a second, and what it has reported.
+
+It is asked by a coroutine of Dask's thread; what it reports is taken by the thread of the load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from itertools import dropwhile
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from pgpaces.errors import PgpacesError, RunError
+from pgpaces.generators import engine
+from pgpaces.generators.cluster.clocks import EXCHANGES, ClockOffset, ClockReading, offset_of
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, unpacked
+from pgpaces.generators.cluster.workers import Worker, Workers
+from pgpaces.record import Interval, Tally
+from pgpaces.result import Finding, Severity
+from pgpaces.times import Times, merge
+from pgpaces.units import SECOND_NS
+
+_EVERY_S, _WAIT_S = 1.0, 5.0
+# A generator without a report for this time is lost; its lease has ended by then.
+LOST_S = 9.5
+# Distributions of lags are added up this many at a time.
+_BATCH = 32
+
+
+class Remote:
+    """A generator: connected first, begun once, queried until its end.
+
+    end_ns: when nothing new falls due. lost: it went, or was silent for LOST_S. error: the one that
+    ended it early. due: transactions that fell due there.
+    """
+
+    def __init__(self, workers: Workers, worker: Worker, order: LoadOrder) -> None:
+        """Orders it to connect; `connected` waits for that."""
+        self.worker, self.order = worker, order
+        self.lost, self.error = "", cast("PgpacesError | None", None)
+        self.end_ns, self.late_ns, self.due = 2**62, 0, 0
+        self.findings: tuple[Finding, ...] = ()
+        self._workers, self._promise = workers, workers.hold(worker, order)
+        self._agent: Any = None
+        self._news = threading.Condition()
+        self._seconds: deque[bytes] = deque()
+        self._received = 0
+        self._ended = False
+        self._words: list[str] = []
+        self._wake: asyncio.Event | None = None
+        self._owed: Counter[tuple[int, int]] = Counter()
+        self._second = (-order.plan.warmup_ns) // SECOND_NS
+        self._missed: Iterator[Interval] | None = None
+        self._lags: list[Times] = []
+
+    def connected(self) -> Ready:
+        """Waits until its clients are connected. Raises PgpacesError."""
+        try:
+            self._agent = self._promise.result()
+            ready: Ready = self._agent.ready().result(_WAIT_S)
+        except PgpacesError as error:
+            text = f"generator {self.worker.name}: {error.message}"
+            raise type(error)(text, error.hint) from None
+        except Exception as error:
+            raise RunError(f"generator {self.worker.name} does not start: {error}") from None
+        if ready.digest != self.order.digest():
+            raise RunError(f"generator {self.worker.name} has another workload than was sent to it")
+        self._workers.run(self._converse)
+        return ready
+
+    def clock(self) -> ClockOffset | None:
+        """The offset of its clock; None if it does not answer."""
+
+        async def exchanges() -> list[tuple[int, ClockReading, int]]:
+            readings = []
+            for _ in range(EXCHANGES):
+                sent_ns = time.monotonic_ns()
+                reading = await self._agent.clock()
+                readings.append((sent_ns, reading, time.monotonic_ns()))
+            return readings
+
+        try:
+            return offset_of(self._workers.wait(exchanges, _WAIT_S))
+        except Exception:
+            return None
+
+    def begin(self, moment_ns: int) -> None:
+        """Lets it begin at this moment of its clock; `late_ns` is how late it learned of it."""
+
+        async def begin() -> None:
+            self.late_ns = await self._agent.begin(moment_ns)
+
+        self._workers.run(begin)
+
+    def say(self, word: str) -> None:
+        """Tells it to "stop" or "abort". From any thread, and from a signal handler."""
+        self._words.append(word)
+        if self._wake is not None:
+            self._workers.run(self._wake.set)
+
+    async def _converse(self) -> None:
+        """Asks once a second for what is new, which also renews its lease."""
+        self._wake, heard = asyncio.Event(), time.monotonic()
+        while not (self._ended or self.lost):
+            try:
+                for word in self._words[:]:
+                    await asyncio.wait_for(getattr(self._agent, word)(), _WAIT_S)
+                    self._words.remove(word)
+                report = await asyncio.wait_for(self._agent.report(self._received), LOST_S)
+                heard = time.monotonic()
+                self._take(report)
+            except RuntimeError:  # its worker has left the cluster
+                self._lose("it has left the cluster")
+            except Exception:
+                if time.monotonic() - heard >= LOST_S:
+                    self._lose(f"it was silent for {LOST_S:g} s")
+            if not self._words:
+                await self._pause()
+
+    async def _pause(self) -> None:
+        assert self._wake is not None
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), _EVERY_S)
+        except TimeoutError:
+            return
+
+    def _take(self, report: Report) -> None:
+        with self._news:
+            self._seconds.extend(report.seconds[self._received - report.first :])
+            self._received = report.first + len(report.seconds)
+            self.end_ns, self._ended = report.end_ns, report.ended
+            if report.error is not None:
+                message, hint = report.error
+                self.error = RunError(f"generator {self.worker.name}: {message}", hint)
+            self.findings = tuple(
+                Finding(
+                    source,
+                    cast("Severity", severity),
+                    f"generator {self.worker.name}: {text}",
+                    value,
+                    unit,
+                )
+                for source, severity, text, value, unit in report.findings
+            )
+            self._news.notify_all()
+
+    def _lose(self, why: str) -> None:
+        with self._news:
+            self.lost = why
+            self._news.notify_all()
+
+    @property
+    def reached_ns(self) -> int:
+        """The end of its last second, from the start of the measured part."""
+        return self._second * SECOND_NS
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self.missing or (self._ended and not self._seconds)
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is lost, and all that has arrived was read."""
+        return bool(self.lost) and not self._seconds
+
+    def next(self) -> Interval | None:
+        """Its next second; waits for it. None if it has ended, or is lost."""
+        with self._news:
+            self._news.wait_for(lambda: self._seconds or self._ended or self.lost)
+            if not self._seconds:
+                return None
+            interval = unpacked(self._seconds.popleft())
+        self._second = interval.second + 1
+        self._count(interval)
+        return interval
+
+    def missed(self, end_ns: int, *, last: bool) -> Interval:
+        """The second of a lost generator: what fell due there; last: all of it is unfinished."""
+        self.end_ns = min(self.end_ns, end_ns)
+        if self._missed is None:
+            self._missed = self._schedule()
+        interval = next(self._missed)
+        self._count(interval)
+        if last:
+            unfinished = [
+                Tally(due_second=second, script=script, unfinished=count)
+                for (second, script), count in self._owed.items()
+                if count > 0
+            ]
+            interval = replace(interval, tallies=(*interval.tallies, *unfinished))
+        return interval
+
+    def _schedule(self) -> Iterator[Interval]:
+        """The seconds that have not arrived, with what falls due in them."""
+        weights = [weight for _, weight, _ in self.order.scripts]
+        seconds = engine.due_seconds(self.order.plan, weights, lambda: self.end_ns)
+        return dropwhile(lambda interval: interval.second < self._second, seconds)
+
+    def _count(self, interval: Interval) -> None:
+        """Keeps what is due without an outcome, and sums for the share of this generator."""
+        for tally in interval.tallies:
+            ended = tally.on_time + tally.late + tally.skipped + tally.unfinished
+            ended += sum(tally.failed.values())
+            self.due += tally.due
+            key = (tally.due_second, tally.script)
+            self._owed[key] += tally.due - ended
+            if not self._owed[key]:
+                del self._owed[key]
+        self._lags.append(interval.dispatch)
+        if len(self._lags) >= _BATCH:
+            self._lags = [merge(self._lags)]
+
+    def dispatch(self) -> Times:
+        """Its lags of transactions whose client was idle when they were due."""
+        return merge(self._lags)
+
+    def leave(self) -> None:
+        """Ends the conversation, and its load if that goes on."""
+        if self._agent is not None and not self._ended:
+            with contextlib.suppress(Exception):  # it may be lost
+                self._agent.abort()
+        self._ended = True
+        self._promise.release()

@@ -1,0 +1,239 @@
+"""Generators by Dask: processes here, machines by SSH, or the workers of a cluster that exists.
+
+Every program that reaches a port of Dask can run code there. A cluster that pgpaces starts has a
+key of its own, which every connection needs; its folder is removed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from pgpaces.errors import PlanError, RunError
+from pgpaces.plan import GeneratorsPlan
+from pgpaces.units import digits
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
+
+    from pgpaces.generators.cluster.agent import AgentHost
+    from pgpaces.generators.cluster.order import LoadOrder
+
+_FOLDER = "pgpaces-cluster-"
+T = TypeVar("T")
+_START_S, _CONNECT_S, _CLOSE_S = 60.0, 15, 5
+_MISSING = PlanError(
+    "several generators need libraries that are not installed",
+    "pip install 'pgpaces[cluster]'",
+)
+
+
+class Worker(Struct, frozen=True):
+    """A place for a generator: its name in messages, its address, its machine and program.
+
+    of_host: places on its machine.
+    """
+
+    name: str
+    address: str
+    host: AgentHost
+    of_host: int = 1
+
+    def threads(self, clients: int, each: int) -> int:
+        """As many as it has use for: one for `each` clients, for half of its part of the CPUs."""
+        return max(1, min(self.host.cpus // 2 // self.of_host, clients // each))
+
+
+class Workers:
+    """Places for generators, and the connection to them. Close it at the end."""
+
+    def __init__(self, client: Client, stack: contextlib.ExitStack, count: int | None) -> None:
+        """count: how many are used; None: all. Raises RunError, PlanError."""
+        self.client, self._stack = client, stack
+        hosts = self._hosts()
+        if count is not None and len(hosts) < count:
+            raise PlanError(
+                f"the cluster has {len(hosts)} workers, and {count} generators need one each",
+                "start more workers, or use fewer --generators",
+            )
+        if not hosts:
+            raise PlanError("the cluster has no workers", "start some: dask worker ADDRESS")
+        chosen = list(hosts.items())[:count]
+        names = self._names()
+        each = Counter(host.hostname for _, host in chosen)
+        numbers: Counter[str] = Counter()
+        self.workers: list[Worker] = []
+        for address, host in chosen:
+            of_host = each[host.hostname]
+            numbers[host.hostname] += 1
+            number = f"/{numbers[host.hostname]}" if of_host > 1 else ""
+            name = names.get(address) or f"{host.hostname}{number}"
+            self.workers.append(Worker(name, address, host, of_host))
+        self._check()
+
+    def _names(self) -> dict[str, str]:
+        """The names of workers that have one, by address: hosts as they were typed."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        named = ((address, str(info.get("name", ""))) for address, info in workers.items())
+        return {address: name for address, name in named if not (name.isdigit() or "://" in name)}
+
+    def _hosts(self) -> dict[str, AgentHost]:
+        """The machine of each worker, by address. Raises RunError."""
+        from pgpaces.generators.cluster.agent import about
+
+        try:
+            answers: dict[str, AgentHost] = self.client.run(about)
+        except Exception as error:
+            raise RunError(
+                f"the workers of the cluster do not run pgpaces: {error}",
+                "install the same version of pgpaces[cluster] where they run",
+            ) from None
+        return dict(sorted(answers.items(), key=lambda each: (each[1].hostname, each[0])))
+
+    def _check(self) -> None:
+        """Raises RunError if a generator is another program than this one."""
+        from pgpaces.generators.cluster.agent import about
+
+        own = about()
+        for worker in self.workers:
+            theirs = worker.host
+            if (theirs.version, theirs.build) != (own.version, own.build):
+                raise RunError(
+                    f"generator {worker.name} runs pgpaces {theirs.version} (build {theirs.build}),"
+                    f" this is {own.version} (build {own.build})",
+                    "install the same version on all machines",
+                )
+
+    def hold(self, worker: Worker, order: LoadOrder) -> Any:
+        """The promise of an agent on a worker."""
+        from pgpaces.generators.cluster.agent import Agent
+
+        return self.client.submit(
+            Agent,
+            order,
+            actor=True,
+            workers=[worker.address],
+            allow_other_workers=False,
+            retries=0,
+            pure=False,
+        )
+
+    def run(self, call: Callable[[], Any]) -> None:
+        """Lets Dask's thread call this. From any thread, and from a signal handler."""
+        assert self.client.loop is not None
+        self.client.loop.add_callback(call)
+
+    def wait(self, call: Callable[[], Coroutine[Any, Any, T]], most_s: float) -> T:
+        """The result of a coroutine in Dask's thread. Raises TimeoutError."""
+        result: T = self.client.sync(call, callback_timeout=most_s)
+        return result
+
+    def close(self) -> None:
+        """Leaves the cluster, and ends it if it was started here."""
+        self._stack.close()
+
+
+class Clusters:
+    """The clusters of a run or an experiment: each is started when it is needed, and kept."""
+
+    def __init__(self) -> None:
+        self._running: dict[GeneratorsPlan, Workers] = {}
+
+    def workers(self, plan: GeneratorsPlan, say: Callable[[str], None]) -> Workers:
+        """Places for its generators. Raises PlanError, RunError."""
+        if plan not in self._running:
+            say(f"starting generators: {plan}")
+            self._running[plan] = _started(plan)
+        return self._running[plan]
+
+    def close(self) -> None:
+        """Ends them."""
+        while self._running:
+            self._running.popitem()[1].close()
+
+
+def _started(plan: GeneratorsPlan) -> Workers:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise _MISSING from None
+    for name in tuple(logging.root.manager.loggerDict):
+        if name.startswith("distributed"):  # we report a lost worker ourselves
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    stack = contextlib.ExitStack()
+    try:
+        if plan.cluster is not None:
+            client = stack.enter_context(_existing(plan.cluster))
+        else:
+            security, folder = stack.enter_context(_secured())
+            from pgpaces.generators.cluster import processes
+
+            cluster = processes.cluster(plan, security, folder)
+            stack.callback(cluster.close, timeout=_CLOSE_S)
+            client = Client(cluster, security=security, timeout=_CONNECT_S, direct_to_workers=True)
+            stack.callback(client.close, timeout=_CLOSE_S)
+            client.wait_for_workers(plan.count or 1, timeout=_START_S)
+        return Workers(client, stack, plan.count)
+    except (OSError, RuntimeError) as error:
+        stack.close()
+        raise RunError(f"the generators do not start: {error}") from None
+    except BaseException:
+        stack.close()
+        raise
+
+
+@contextlib.contextmanager
+def _existing(address: str) -> Iterator[Client]:
+    """A client of a cluster that exists; its certificates are those of Dask's configuration."""
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=_CONNECT_S)
+    except (OSError, ValueError, TypeError) as error:
+        raise RunError(
+            f"no Dask scheduler answers at {address}: {error}",
+            "its certificates are those of Dask's configuration: distributed.comm.tls",
+        ) from None
+    try:
+        yield client
+    finally:
+        client.close(timeout=_CLOSE_S)
+
+
+def _remove_lost() -> None:
+    """Removes the folders of clusters whose process was killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        pid = digits(folder.name.removeprefix(_FOLDER).partition("-")[0])
+        try:
+            os.kill(pid or os.getpid(), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
+
+
+@contextlib.contextmanager
+def _secured() -> Iterator[tuple[Security, Path]]:
+    """A new key for a cluster, and the folder that has it."""
+    from distributed import Security
+
+    security = Security.temporary()
+    _remove_lost()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+    try:
+        (folder / "cert.pem").write_text(security.tls_ca_file)
+        key = folder / "key.pem"  # the folder is its owner's alone
+        key.touch(mode=0o600)
+        key.write_text(security.tls_worker_key)
+        yield security, folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,186 @@
+"""One load from several generators: Dask's real processes, a real server, and what is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import DEADLINE_S, Postgres
+from tests.faults.conftest import alive, until
+
+import pgpaces
+from pgpaces.errors import RunError
+from pgpaces.generators.cluster import agent
+from pgpaces.generators.cluster.workers import Clusters, Workers
+from pgpaces.plan import GeneratorsPlan
+from pgpaces.store.store import Store
+
+pytestmark = pytest.mark.postgres
+
+SLEEP = "\\set ms random(1, 5)\nSELECT pg_sleep(:ms / 1000.0);\n"
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Workers]:
+    """Two workers, each in a process of its own."""
+    clusters = Clusters()
+    yield clusters.workers(GeneratorsPlan(2), lambda _: None)
+    clusters.close()
+
+
+def due_of(path: Path, run: str) -> Counter[tuple[int, int]]:
+    """What fell due of a stored run, by second and script."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for interval in Store.open(path).seconds(run):
+        for tally in interval.tallies:
+            counts[tally.due_second, tally.script] += tally.due
+    return +counts
+
+
+LOADS = [{"rate": 200, "clients": 20}, {"users": 6, "pace": 20, "shape": "steps:0.5:1"}]
+
+
+@pytest.mark.parametrize(
+    "load",
+    [LOADS[0], pytest.param(LOADS[1], marks=pytest.mark.slow)],
+    ids=["open", "paced"],
+)
+def test_the_load_of_two_generators_is_that_of_one(
+    pg15: Postgres, tmp_path: Path, load: dict[str, Any]
+) -> None:
+    script, store = tmp_path / "sleep.sql", tmp_path / "results.db"
+    script.write_text(SLEEP)
+    every = [
+        pgpaces.run(
+            files=[script], target=pg15.dsn("u_trust"), latency_limit="100ms", duration=2, warmup=1,
+            seed=7, store=store, generators=number, **load,
+        )
+        for number in (1, 2)
+    ]  # fmt: skip
+    one, other = every
+    assert due_of(store, one.id) == due_of(store, other.id)
+    trial = Store.open(store).load(other.id)
+    assert [each.clients for each in trial.plan.generated] == [load.get("clients", 6) // 2] * 2
+    assert sum(each.threads for each in trial.plan.generated) == trial.plan.threads
+    shares = [f.text for f in trial.findings if f.text.startswith("generator ")]
+    assert len(shares) == 2
+    assert not [f for f in trial.findings if f.severity == "invalid"]
+
+
+def test_users_in_python_act_on_every_generator(pg15: Postgres, tmp_path: Path) -> None:
+    def look(connection: Any) -> None:
+        connection.execute("SELECT pg_sleep(0.002)")
+
+    store = tmp_path / "results.db"
+    run = pgpaces.run(
+        tasks=[look], target=pg15.dsn("u_trust"), users=4, pace=20, duration=1, warmup=0,
+        store=store, generators=2,
+    )  # fmt: skip
+    trial = Store.open(store).load(run.id)
+    assert [each.clients for each in trial.plan.generated] == [2, 2]
+    assert trial.plan.poll == "Python threads"
+    assert run.counts.on_time == run.counts.due > 0
+
+
+def command(pg15: Postgres, tmp_path: Path, *words: str) -> subprocess.Popen[bytes]:
+    """A run of a minute on three generators, whose load has begun."""
+    script = tmp_path / "sleep.sql"
+    script.write_text(SLEEP)
+    child = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pgpaces", "run", "-f", str(script), "--target"),
+            *(pg15.dsn("u_trust"), "--rate", "50", "-c", "6", "-T", "60s", "--warmup", "0s"),
+            *("--store", str(tmp_path / "results.db"), "--generators", "3", "-P", "1", *words),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stderr is not None
+    while b" s: " not in (line := child.stderr.readline()):
+        assert line, "it ended before its load began"
+    return child
+
+
+def generators(child: subprocess.Popen[bytes]) -> list[int]:
+    listed = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+    if not listed.exists():
+        pytest.skip("skipped: needs /proc with the children of a process")
+    pids = [pid for task in Path(f"/proc/{child.pid}/task").iterdir()
+            for pid in (task / "children").read_text().split()]  # fmt: skip
+    return [int(pid) for pid in pids if b"dask_spec" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_generator_that_is_killed_is_named_and_what_was_due_there_is_unfinished(
+    pg15: Postgres, tmp_path: Path
+) -> None:
+    child = command(pg15, tmp_path, "--json", "-T", "6s")
+    os.kill(generators(child)[0], signal.SIGKILL)
+    out, _ = child.communicate(timeout=DEADLINE_S)
+    answer = json.loads(out)
+    assert answer["validity"]["state"] == "invalid"
+    lost = [f["text"] for f in answer["validity"]["findings"] if "was lost" in f["text"]]
+    assert len(lost) == 1
+    counts = answer["counts"]
+    assert counts["unfinished"] > 0
+    parts = ("on_time", "late", "skipped", "failed", "unfinished")
+    assert counts["due"] == sum(counts[part] for part in parts)
+
+
+def test_generators_end_with_the_program_that_started_them(pg15: Postgres, tmp_path: Path) -> None:
+    child = command(pg15, tmp_path)
+    pids = generators(child)
+    assert len(pids) == 3
+    child.kill()
+    began = time.monotonic()
+    until(lambda: not any(map(alive, pids)), "the generators ended")
+    assert time.monotonic() - began < DEADLINE_S
+    child.communicate()
+
+
+def test_a_generator_that_hears_nothing_ends_its_load(
+    two: Workers, pg15: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pgpaces.generators.cluster import order as orders
+    from pgpaces.generators.engine import EnginePlan
+    from pgpaces.plan import Load, TrialPlan
+
+    plan = EnginePlan.of(TrialPlan(Load("closed"), duration_ns=3600 * 10**9), 2, 1, ["s"])
+    keywords = {"host": str(pg15.folder), "port": str(pg15.port), "user": "u_trust",
+                "dbname": "postgres", "application_name": "unheard"}  # fmt: skip
+    order = orders.LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=300_000_000)
+    held = two.hold(two.workers[0], order).result()
+    held.begin(0).result()
+    pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'unheard'")
+    until(lambda: held.report(0).result().ended, "its load ended")
+    assert held.report(0).result().seconds, "what it counted is kept for who asks again"
+
+
+def test_a_stranger_without_the_key_is_refused(two: Workers) -> None:
+    from distributed import Client, Security
+
+    scheduler = two.client.scheduler
+    assert scheduler is not None
+    address = str(scheduler.address)
+    assert address.startswith("tls://127.0.0.1:")
+    for where in (address, *(worker.address for worker in two.workers)):
+        with pytest.raises((OSError, TimeoutError)):
+            Client(where, security=Security.temporary(), timeout=3)
+        with pytest.raises((OSError, TimeoutError)):
+            Client(where.replace("tls://", "tcp://"), timeout=3)
+
+
+def test_another_program_on_a_generator_is_refused_by_name(
+    two: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "_build", lambda: "0000")
+    with pytest.raises(RunError, match=r"generator .*/1 runs pgpaces .* \(build \w+\), this is"):
+        two._check()

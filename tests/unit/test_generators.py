@@ -1,0 +1,378 @@
+"""One load from several generators, with generators that are scripted: sums, losses, clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.errors import PlanError, RunError
+from pgpaces.experiment import dealt
+from pgpaces.generators import engine
+from pgpaces.generators.cluster import remote
+from pgpaces.generators.cluster.agent import AgentHost
+from pgpaces.generators.cluster.clocks import (
+    ClockOffset,
+    ClockReading,
+    drift_ns,
+    offset_of,
+    step_ns,
+)
+from pgpaces.generators.cluster.load import DealtLoad
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, packed, unpacked
+from pgpaces.generators.cluster.workers import Worker
+from pgpaces.generators.engine import EnginePlan
+from pgpaces.plan import GeneratorsPlan, Load, TargetPlan, TrialPlan, generators_plan
+from pgpaces.record import Interval, Offset, StatementTally, Tally, merged
+from tests.conftest import PLAN
+from tests.unit.trials import times
+
+SECOND_NS = 1_000_000_000
+HOST = AgentHost("pi", 1, 4, "1", "x")
+OPEN = replace(PLAN, load="open", arrivals="poisson", transactions=None)
+
+
+# --- clocks ---------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(-(10**15), 10**15),
+    st.lists(st.tuples(st.integers(0, 10**8), st.integers(0, 10**8)), min_size=1, max_size=20),
+)
+def test_the_offset_of_a_clock_is_never_wrong_by_more_than_its_uncertainty(
+    offset: int, delays: list[tuple[int, int]]
+) -> None:
+    exchanges, now = [], 10**16
+    for there, back in delays:
+        reading = ClockReading(now + there + offset, 0)
+        exchanges.append((now, reading, now + there + back))
+        now += there + back + 1
+    estimate = offset_of(exchanges)
+    assert abs(estimate.offset_ns - offset) <= estimate.uncertainty_ns
+    assert estimate.uncertainty_ns == (min(there + back for there, back in delays) + 1) // 2
+
+
+def test_clocks_drift_only_where_two_estimates_exclude_each_other() -> None:
+    before = ClockOffset(0, 400, 0)
+    assert drift_ns(before, ClockOffset(900, 500, 0)) == 0
+    assert drift_ns(before, ClockOffset(-1000, 500, 0)) == 100
+
+
+def test_a_clock_that_is_set_is_noticed_and_one_that_is_slewed_is_not() -> None:
+    before = ClockOffset(0, 1, 10**18)
+    assert step_ns(before, ClockOffset(0, 1, 10**18 - 2 * SECOND_NS)) == -2 * SECOND_NS
+    assert step_ns(before, ClockOffset(0, 1, 10**18 + 4_000_000)) == 0
+
+
+# --- the record -----------------------------------------------------------------------------
+
+
+def test_what_generators_count_of_one_script_is_one_tally() -> None:
+    a = Tally(3, 0, due=2, on_time=1, failed={"40001": 1}, latency=times([1.0]))
+    b = Tally(3, 0, due=3, on_time=1, failed={"40001": 1, "40P01": 1}, latency=times([2.0]))
+    c = Tally(4, 0, due=1, unfinished=1)
+    parts = [
+        (Offset(0, 0), Interval(3, (a,), (StatementTally(0, 1, failed=1),), cpu_ns=(5,))),
+        (Offset(0, 1), Interval(3, (b, c), (StatementTally(0, 1, failed=2),), cpu_ns=(6, 7))),
+    ]
+    whole = merged(parts, 3, everyone=True)
+    first, second = whole.tallies
+    assert (first.due, first.on_time, first.failed) == (5, 2, {"40001": 2, "40P01": 1})
+    assert (first.latency.count, second) == (2, c)
+    assert [each.failed for each in whole.statements] == [3]
+    assert whole.cpu_ns == (5, 6, 7)
+
+
+def test_a_second_travels_as_it_is() -> None:
+    tally = Tally(1, 0, due=3, on_time=2, failed={"40001": 1}, latency=times([1.0, 2.0]))
+    interval = Interval(-3, (tally,), messages=(("40001", "x"),), cpu_ns=(1, 2), aborted=(0,))
+    assert unpacked(packed(interval)) == interval
+
+
+# --- a load, with scripted generators -------------------------------------------------------
+
+
+def schedule(plan: EnginePlan) -> list[Interval]:
+    """Four seconds of what falls due, by script."""
+    return list(islice(engine.due_seconds(plan, [2, 1], lambda: 4 * SECOND_NS), 4))
+
+
+class Answer:
+    """What a call of an agent promises: a value, an error, or nothing for ever."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def result(self, _timeout: float | None = None) -> Any:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+    def release(self) -> None:
+        pass
+
+    def __await__(self) -> Iterator[Any]:
+        if self.value is None:
+            yield from asyncio.Event().wait().__await__()
+        return self.result()
+
+
+class Scripted:
+    """An agent that performs all on time, until it has told `until` seconds; then it is lost."""
+
+    def __init__(self, order: LoadOrder, until: int, how: str) -> None:
+        self.order, self.until, self.how = order, until, how
+        seconds = [performed(second) for second in schedule(order.plan)]
+        owed = sums(seconds, "due") - sums(seconds, "on_time")
+        rest = tuple(Tally(*key, unfinished=count) for key, count in owed.items())
+        seconds[-1] = replace(seconds[-1], tallies=(*seconds[-1].tallies, *rest))
+        self.seconds = [packed(second) for second in seconds]
+        self.heard: list[str] = []
+        self.began = False
+
+    def ready(self) -> Answer:
+        plan = self.order.plan
+        return Answer(Ready(1, plan.clients, 5, "epoll", 4 * SECOND_NS, self.order.digest()))
+
+    def clock(self) -> Answer:
+        return Answer(ClockReading(1, 1))
+
+    def begin(self, _moment_ns: int) -> Answer:
+        self.began = True
+        return Answer(0)
+
+    def report(self, first: int) -> Answer:
+        if not self.began:
+            return Answer(Report(0, (), 4 * SECOND_NS))
+        if first < self.until or self.until >= len(self.seconds):
+            ended = self.until >= len(self.seconds)
+            return Answer(
+                Report(first, tuple(self.seconds[first : self.until]), 4 * SECOND_NS, ended)
+            )
+        if self.how == "gone":
+            raise RuntimeError("Worker holding Actor was lost")
+        return Answer(None if self.how == "silent" else OSError("no route"))
+
+    def __getattr__(self, word: str) -> Callable[[], Answer]:
+        self.heard.append(word)
+        return lambda: Answer(True)
+
+
+def performed(second: Interval) -> Interval:
+    """All is on time, but one transaction of each script is still in flight at the end."""
+    tallies = tuple(replace(tally, on_time=max(0, tally.due - 1)) for tally in second.tallies)
+    return replace(second, tallies=tallies, dispatch=times([0.1]))
+
+
+class Places:
+    """Workers without Dask: agents are here, and a thread answers."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.agents: list[Scripted] = []
+        self.endings: Sequence[tuple[int, str]] = ()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def hold(self, _worker: Worker, order: LoadOrder) -> Answer:
+        until, how = self.endings[len(self.agents)]
+        self.agents.append(Scripted(order, until, how))
+        return Answer(self.agents[-1])
+
+    def run(self, call: Callable[[], Any]) -> None:
+        def begin() -> None:
+            result = call()
+            if inspect.iscoroutine(result):
+                self.loop.create_task(result)
+
+        self.loop.call_soon_threadsafe(begin)
+
+    def wait(self, call: Callable[[], Any], most_s: float) -> Any:
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(most_s)
+
+
+class Parts(Struct):
+    load: DealtLoad
+    agents: list[Scripted]
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(remote, "_EVERY_S", 0.001)
+    patch.setattr(remote, "LOST_S", 0.05)
+    yield
+    patch.undo()
+
+
+def dealt_load(
+    plan: EnginePlan, shares: Sequence[int], endings: Sequence[tuple[int, str]]
+) -> Parts:
+    places, orders, first = Places(), [], 0
+    places.endings = endings
+    for number, clients in enumerate(shares):
+        own = replace(plan, clients=clients, part=(first, sum(shares)))
+        order = LoadOrder(own, (("a", 2, b""), ("b", 1, b"")), {})
+        orders.append((Worker(f"pi{number}", "", HOST), order))
+        first += clients
+    return Parts(DealtLoad(places, orders), places.agents)  # type: ignore[arg-type]
+
+
+def sums(intervals: Sequence[Interval], name: str) -> Counter[tuple[int, int]]:
+    counts: Counter[tuple[int, int]] = Counter()
+    for interval in intervals:
+        for tally in interval.tallies:
+            counts[tally.due_second, tally.script] += getattr(tally, name)
+    return +counts
+
+
+ENDINGS = st.tuples(st.integers(0, 4), st.sampled_from(["gone", "silent", "unreachable"]))
+
+
+@pytest.mark.usefixtures("quick")
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**63),
+    rate=st.floats(1, 200),
+    parts=st.lists(st.tuples(st.integers(1, 4), ENDINGS), min_size=1, max_size=4),
+)
+def test_whatever_is_lost_the_load_is_that_of_one_generator_and_adds_up(
+    seed: int, rate: float, parts: list[tuple[int, tuple[int, str]]]
+) -> None:
+    shares, endings = [share for share, _ in parts], [ending for _, ending in parts]
+    plan = replace(OPEN, seed=seed, rate=rate, duration_ns=4 * SECOND_NS, clients=sum(shares))
+    made = dealt_load(plan, shares, endings)
+    lost = [until < 4 for until, _ in endings]
+    with pytest.raises(RunError) if all(lost) else contextlib.nullcontext():
+        seconds = []
+        for interval in made.load:
+            seconds.append(interval)
+    # Where all are lost, the load ends with the last second that arrived.
+    end = made.load.end_ns // SECOND_NS
+    due = sums(seconds, "due")
+    assert due == sums(schedule(plan)[:end], "due")
+    unfinished: Counter[tuple[int, int]] = Counter()
+    for agent, (until, _) in zip(made.agents, endings, strict=True):
+        seconds_due = schedule(agent.order.plan)
+        unfinished += sums(seconds_due[until:end], "due")
+        arrived = [performed(second) for second in seconds_due[:until]]
+        unfinished += sums(arrived, "due") - sums(arrived, "on_time")
+    assert sums(seconds, "unfinished") == unfinished
+    assert sums(seconds, "on_time") + unfinished == due
+    named = [f for f in made.load.findings if f.severity == "invalid"]
+    assert all(lost) or len(named) == sum(lost)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lost_generator_is_named_and_the_others_go_on() -> None:
+    plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS)
+    made = dealt_load(plan, [1, 1, 1], [(4, ""), (1, "silent"), (4, "")])
+    assert len(list(made.load)) == 4
+    [finding] = [f for f in made.load.findings if f.severity == "invalid"]
+    assert finding.text.startswith("generator pi1 was lost: it was silent")
+    shares = [f.text for f in made.load.findings if "due" in f.text and f.severity == "info"]
+    assert [text.split(":")[0] for text in shares] == ["generator pi0", "generator pi2"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_stop_and_abort_reach_every_generator() -> None:
+    plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS)
+    made = dealt_load(plan, [1, 1], [(4, ""), (4, "")])
+    made.load.stop()
+    made.load.abort()
+    list(made.load)
+    for agent in made.agents:
+        assert [word for word in agent.heard if word in ("stop", "abort")][:2] == ["stop", "abort"]
+
+
+# --- what is asked for ----------------------------------------------------------------------
+
+
+def asked(**values: Any) -> GeneratorsPlan | None:
+    return generators_plan(
+        {"generators": None, "cluster": None, "insecure_cluster": False} | values
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "plan"),
+    [
+        ({}, None),
+        ({"generators": "1"}, None),
+        ({"generators": 4}, GeneratorsPlan(4)),
+        ({"generators": "ssh:pi1,me@pi2"}, GeneratorsPlan(2, ("pi1", "me@pi2"))),
+        ({"cluster": "tls://a:1"}, GeneratorsPlan(None, (), "tls://a:1")),
+        ({"cluster": "tls://a:1", "generators": "1"}, GeneratorsPlan(1, (), "tls://a:1")),
+    ],
+)
+def test_how_generators_are_typed(values: dict[str, Any], plan: GeneratorsPlan | None) -> None:
+    assert asked(**values) == plan
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "x", "1001", "ssh:", "ssh:a b", "ssh:-oProxyCommand=x", "a,b"]
+)
+def test_what_is_no_generator_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="generators"):
+        asked(generators=text)
+
+
+ELSEWHERE = "tcp://10.0.0.1:8786"
+
+
+@pytest.mark.parametrize(
+    ("plan", "dsn", "words"),
+    [
+        (GeneratorsPlan(2, ("a", "b")), None, "do not reach a managed server"),
+        (GeneratorsPlan(None, (), "tls://10.0.0.1:1"), None, "do not reach a managed server"),
+        (GeneratorsPlan(None, (), ELSEWHERE), "host=pi", "can run code"),
+        (
+            GeneratorsPlan(None, (), ELSEWHERE, insecure=True),
+            "postgresql://me:secret@pi/db",
+            "without encryption",
+        ),
+    ],
+)
+def test_generators_elsewhere_need_a_server_that_they_reach_and_no_open_secret(
+    plan: GeneratorsPlan, dsn: str | None, words: str
+) -> None:
+    with pytest.raises(PlanError, match=words) as raised:
+        dealt.check(TrialPlan(Load("closed"), generators=plan), TargetPlan(dsn))
+    assert "secret@" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("plan", "dsn"),
+    [
+        (None, None),
+        (GeneratorsPlan(2), None),
+        (GeneratorsPlan(None, (), "tcp://127.0.0.1:8786"), None),
+        (GeneratorsPlan(None, (), "tls://10.0.0.1:1"), "host=pi password=secret"),
+        (GeneratorsPlan(2, ("a", "b")), "host=pi password=secret"),
+        (GeneratorsPlan(None, (), ELSEWHERE, insecure=True), "host=pi"),
+    ],
+)
+def test_generators_that_are_allowed(plan: GeneratorsPlan | None, dsn: str | None) -> None:
+    dealt.check(TrialPlan(Load("closed"), generators=plan), TargetPlan(dsn))
+
+
+def test_a_secret_of_the_environment_does_not_travel() -> None:
+    assert dealt.typed_secrets("host=pi password=secret") == {"password": "secret"}
+    assert dealt.typed_secrets("postgresql://me:secret@pi/db") == {"password": "secret"}
+    assert dealt.typed_secrets("host=pi user=me") == {}
+    assert dealt.typed_secrets("bench") == {}
+
+
+def test_an_order_does_not_print_its_password() -> None:
+    order = LoadOrder(OPEN, (), {"password": "secret"})
+    assert "secret" not in repr(order)
