@@ -19,6 +19,7 @@ import characteristics
 import connections
 import coverage
 import cpu
+import generators
 import instructions
 import latency
 import live
@@ -48,6 +49,7 @@ SECTIONS: dict[str, Section] = {
     "dispatch": latency.dispatch,
     "sensors": sensors.section,
     "users": users.section,
+    "generators": generators.section,
     "connections": connections.many,
     "connecting": connections.connecting,
     "coverage": coverage.section,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -176,6 +178,24 @@ def test_a_stranger_without_the_key_is_refused(two: Workers) -> None:
             Client(where, security=Security.temporary(), timeout=3)
         with pytest.raises((OSError, TimeoutError)):
             Client(where.replace("tls://", "tcp://"), timeout=3)
+
+
+def test_every_port_of_a_cluster_needs_its_key(two: Workers) -> None:
+    import psutil
+
+    pids = [os.getpid(), *(worker.host.pid for worker in two.workers)]
+    ports = {
+        connection.laddr.port
+        for pid in pids
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert len(ports) >= 3
+    for port in ports:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+            plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                assert b"HTTP" not in plain.recv(100), port
 
 
 def test_another_program_on_a_generator_is_refused_by_name(

@@ -63,7 +63,8 @@ scale = [1, 2]
 def test_every_level_is_of_a_workload_or_of_the_whole_trial(name: str) -> None:
     shared = {
         "duration", "transactions", "warmup", "grace", "kill_switch", "server", "tls", "target",
-        "standbys", "pool", "pool_mode", "pool_size", "profile",
+        "standbys", "pool", "pool_mode", "pool_size", "profile", "generators", "cluster",
+        "insecure_cluster",
     }  # fmt: skip
     if name in shared:
         with pytest.raises(PlanError, match=f"{name} is of the whole trial"):

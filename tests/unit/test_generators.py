@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -376,3 +377,24 @@ def test_a_secret_of_the_environment_does_not_travel() -> None:
 def test_an_order_does_not_print_its_password() -> None:
     order = LoadOrder(OPEN, (), {"password": "secret"})
     assert "secret" not in repr(order)
+
+
+@pytest.mark.parametrize(
+    ("plan", "dsn", "password"),
+    [
+        (GeneratorsPlan(2), "host=pi", "from-passfile"),
+        (GeneratorsPlan(2, ("a", "b")), "host=pi", None),
+        (GeneratorsPlan(2, ("a", "b")), "host=pi password=typed", "typed"),
+        (GeneratorsPlan(None, (), ELSEWHERE, insecure=True), "host=pi", None),
+    ],
+)
+def test_elsewhere_only_a_typed_password_is_sent(
+    plan: GeneratorsPlan, dsn: str, password: str | None
+) -> None:
+    resolved = {"host": "pi", "passfile": "/home/me/.pgpass", "dbname": "d"}
+    connection = engine.Connection(resolved, "from-passfile", (), None)  # type: ignore[arg-type]
+    work = SimpleNamespace(request=SimpleNamespace(target=TargetPlan(dsn)))
+    component: Any = SimpleNamespace(work=work, node="primary")
+    keywords = dealt._keywords(component, connection, plan)
+    assert keywords.get("password") == password
+    assert ("passfile" in keywords) == plan.here

@@ -82,7 +82,7 @@ def load(component: ComponentLoad, connection: generator.Connection, places: Wor
     order = LoadOrder(
         plan=component.engine_plan(),
         scripts=component.texts() if users is None else _tasks(component),
-        keywords=_keywords(component, connection),
+        keywords=_keywords(component, connection, places.plan),
         users=b"" if users is None else by_value(users),
         variables=component.work.variables(),
     )
@@ -109,11 +109,12 @@ def generated(loads: Iterable[RunningLoad]) -> tuple[GeneratorFacts, ...]:
     return tuple(each for load in loads if isinstance(load, DealtLoad) for each in load.generated)
 
 
-def _keywords(component: ComponentLoad, connection: generator.Connection) -> dict[str, str]:
+def _keywords(
+    component: ComponentLoad, connection: generator.Connection, plan: GeneratorsPlan
+) -> dict[str, str]:
     """The connection of a generator; elsewhere it finds a password itself that was not typed."""
-    request = component.work.request
-    plan, target = request.trial.generators, request.target
-    if plan is None or _is_here(plan):
+    target = component.work.request.target
+    if _is_here(plan):
         return generator.for_driver(connection)
     shown = without_secrets(connection.keywords)
     keywords = {name: value for name, value in shown.items() if name not in _ONLY_HERE}

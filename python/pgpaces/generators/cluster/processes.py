@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shlex
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import dask
 from distributed import Scheduler, Security
 from distributed.deploy.spec import ProcessInterface, SpecCluster
 from distributed.deploy.ssh import Worker as SshWorker
@@ -20,8 +22,10 @@ from distributed.deploy.subprocess import SubprocessWorker
 from pgpaces.plan import GeneratorsPlan
 
 _PACKAGES = Path(__file__).resolve().parents[4]
-# One place for one generator; Dask's own limit of memory would stop it under load.
-_OPTIONS: Mapping[str, Any] = {"nthreads": 1, "memory_limit": 0, "dashboard": False}
+# Dask has a port for pages in any case: here without any, on the loopback, with the cluster's key.
+_PAGES = "127.0.0.1:0"
+# One place for one generator; a limit of memory would stop it under load.
+_OPTIONS: Mapping[str, Any] = {"nthreads": 1, "memory_limit": 0, "dashboard_address": _PAGES}
 
 
 def _spec(**options: Any) -> str:
@@ -101,13 +105,16 @@ class SshProcess(SshWorker):
 
 def tls_variables(folder: Path | str) -> dict[str, str]:
     """The variables of Dask's configuration for the key and certificate in a folder."""
-    prefix = "DASK_DISTRIBUTED__COMM__"
     cert, key = f"{folder}/cert.pem", f"{folder}/key.pem"
-    variables = {f"{prefix}REQUIRE_ENCRYPTION": "True", f"{prefix}TLS__CA_FILE": cert}
-    for role in ("SCHEDULER", "WORKER", "CLIENT"):
-        variables[f"{prefix}TLS__{role}__CERT"] = cert
-        variables[f"{prefix}TLS__{role}__KEY"] = key
-    return variables
+    ways = [f"COMM__TLS__{role}" for role in ("SCHEDULER", "WORKER", "CLIENT")]
+    variables = {
+        "COMM__REQUIRE_ENCRYPTION": "True",
+        "COMM__TLS__CA_FILE": cert,
+        "WORKER__HTTP__ROUTES": "[]",
+    }
+    for way in (*ways, "SCHEDULER__DASHBOARD__TLS"):
+        variables |= {f"{way}__CERT": cert, f"{way}__KEY": key}
+    return {f"DASK_DISTRIBUTED__{name}": value for name, value in variables.items()}
 
 
 def cluster(plan: GeneratorsPlan, security: Security, folder: Path) -> SpecCluster:
@@ -122,8 +129,16 @@ def cluster(plan: GeneratorsPlan, security: Security, folder: Path) -> SpecClust
     local = {"cls": GeneratorProcess, "options": {"folder": folder}}
     workers = workers or dict.fromkeys(range(plan.count or 1), local)
     here = "0.0.0.0" if plan.hosts else "127.0.0.1"
-    scheduler = {
-        "cls": Scheduler,
-        "options": {"host": here, "protocol": "tls", "security": security, "dashboard": False},
+    options = {"host": here, "protocol": "tls", "security": security, "dashboard_address": _PAGES}
+    pages = {
+        "distributed.scheduler.http.routes": [],
+        "distributed.scheduler.dashboard.tls.cert": str(folder / "cert.pem"),
+        "distributed.scheduler.dashboard.tls.key": str(folder / "key.pem"),
     }
-    return SpecCluster(workers=workers, scheduler=scheduler, security=security, silence_logs=50)
+    with dask.config.set(pages):
+        return SpecCluster(
+            workers=workers,
+            scheduler={"cls": Scheduler, "options": {**options, "dashboard": False}},
+            security=security,
+            silence_logs=logging.CRITICAL,
+        )

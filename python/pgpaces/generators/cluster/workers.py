@@ -56,9 +56,10 @@ class Worker(Struct, frozen=True):
 class Workers:
     """Places for generators, and the connection to them. Close it at the end."""
 
-    def __init__(self, client: Client, stack: contextlib.ExitStack, count: int | None) -> None:
-        """count: how many are used; None: all. Raises RunError, PlanError."""
-        self.client, self._stack = client, stack
+    def __init__(self, client: Client, stack: contextlib.ExitStack, plan: GeneratorsPlan) -> None:
+        """As many as the plan has generators. Raises RunError, PlanError."""
+        self.client, self.plan, self._stack = client, plan, stack
+        count = plan.count
         hosts = self._hosts()
         if count is not None and len(hosts) < count:
             raise PlanError(
@@ -182,7 +183,7 @@ def _started(plan: GeneratorsPlan) -> Workers:
             client = Client(cluster, security=security, timeout=_CONNECT_S, direct_to_workers=True)
             stack.callback(client.close, timeout=_CLOSE_S)
             client.wait_for_workers(plan.count or 1, timeout=_START_S)
-        return Workers(client, stack, plan.count)
+        return Workers(client, stack, plan)
     except (OSError, RuntimeError) as error:
         stack.close()
         raise RunError(f"the generators do not start: {error}") from None

@@ -1,0 +1,134 @@
+"""One load from several generators: what they cost, and what whoever asks them costs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import fake
+import programs
+from figures import Figure, Finding, Goal, Note
+from msgspec.structs import replace
+from session import Session
+
+from pgpaces.generators import engine
+from pgpaces.generators.cluster.load import DealtLoad
+from pgpaces.generators.cluster.order import LoadOrder
+from pgpaces.generators.cluster.workers import Clusters, Workers
+from pgpaces.generators.composite import RunningLoad
+from pgpaces.generators.engine import EnginePlan
+from pgpaces.plan import GeneratorsPlan, Load, TrialPlan
+
+SECTION = "Several generators"
+SCRIPTS: tuple[engine.ScriptText, ...] = (("select", 1, b"SELECT 1;"),)
+MANY = 200
+CONNECTIONS = 40_000
+DEALT = Goal("ratio", "at most", 1.05)
+A_SECOND = Goal("ours", "at most", 1.0)
+OF_MANY = Goal("ours", "at most", 20.0)
+MEMORY = Goal("ours", "at most", 300.0)
+CONNECTED = Goal("ours", "at least", CONNECTIONS)
+
+
+def section(session: Session) -> Iterator[Finding]:
+    """CPU of a transaction by 4 generators and by one, and of asking them; connections."""
+    if not fake.is_built():
+        yield Note(SECTION, fake.NOT_BUILT)
+        return
+    home = session.place.home
+    seconds = 3 if session.quick else 10
+    with fake.server(home) as way, closing(Clusters()) as clusters:
+        keywords = {"host": way["PGHOST"], "port": way["PGPORT"], "user": "bench",
+                    "dbname": "bench"}  # fmt: skip
+        four = clusters.workers(GeneratorsPlan(4), lambda _: None)
+        plan = planned(rate=8000.0, clients=64, seconds=seconds)
+        rounds = programs.alternately(
+            session.pairs,
+            lambda: ran(dealt(four, plan, keywords, 4)).cpu_us,
+            lambda: ran(alone(plan, keywords)).cpu_us,
+        )
+        ours, one = programs.columns(rounds)
+        name = "CPU of a transaction, 8,000/s with 64 clients, 4 generators"
+        yield Figure(SECTION, name, "us", ours, one, goal=DEALT, beside="1 generator")
+        plan = planned(rate=2.0 * MANY, clients=MANY, seconds=20 if session.quick else 600)
+        many = ran(dealt(four, plan, keywords, MANY))
+        each = many.coordinator_s / many.seconds * 1000 / MANY
+        yield Figure(SECTION, f"CPU of asking a generator, of {MANY}, a second", "ms", (each,),
+                     goal=A_SECOND)  # fmt: skip
+        share = 100 * many.coordinator_s / many.seconds
+        yield Figure(SECTION, f"CPU of asking {MANY} generators", "% of a core", (share,),
+                     goal=OF_MANY)  # fmt: skip
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        yield Figure(SECTION, f"memory of asking {MANY} generators", "MB", (peak_mb,), goal=MEMORY)
+    yield from _connections(session)
+
+
+def _connections(session: Session) -> Iterator[Finding]:
+    """As many connections as a process may not have alone, on 4 generators."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < CONNECTIONS + 1000:
+        yield Note(SECTION, f"{CONNECTIONS} connections: not measured, the limit here is {hard}")
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with fake.server(session.place.home) as way, closing(Clusters()) as clusters:
+        keywords = {"host": way["PGHOST"], "port": way["PGPORT"], "user": "bench",
+                    "dbname": "bench"}  # fmt: skip
+        four = clusters.workers(GeneratorsPlan(4), lambda _: None)
+        plan = planned(rate=2000.0, clients=CONNECTIONS, seconds=5)
+        load = dealt(four, plan, keywords, 4)
+        whole = ran(load)
+        name = f"connections of 4 generators, {whole.done} transactions at 2,000/s"
+        yield Figure(SECTION, name, "", (float(load.clients),), goal=CONNECTED)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def planned(*, rate: float, clients: int, seconds: int) -> EnginePlan:
+    """An open load of these seconds, without a warm-up."""
+    trial = TrialPlan(Load("open", rate), duration_ns=seconds * 10**9, warmup_ns=0, grace_ns=10**9)
+    return EnginePlan.of(trial, clients, 1, ["select"])
+
+
+def alone(plan: EnginePlan, keywords: Mapping[str, str]) -> RunningLoad:
+    """The load of this process."""
+    return engine.Engine(plan, SCRIPTS, engine.resolve("", **keywords))
+
+
+def dealt(
+    workers: Workers, plan: EnginePlan, keywords: Mapping[str, str], generators: int
+) -> DealtLoad:
+    """The load of some generators, several on a worker where there are more of them."""
+    parts, first = [], 0
+    for number in range(generators):
+        clients = (plan.clients - first) // (generators - number)
+        own = replace(plan, clients=clients, part=(first, plan.clients))
+        worker = workers.workers[number % len(workers.workers)]
+        parts.append((worker, LoadOrder(own, SCRIPTS, dict(keywords))))
+        first += clients
+    return DealtLoad(workers, parts)
+
+
+@dataclass
+class Ran:
+    """A load that was run: transactions, CPU of their threads each, and of this process."""
+
+    done: int
+    cpu_us: float
+    coordinator_s: float
+    seconds: float
+
+
+def ran(load: Any) -> Ran:
+    """Runs a load to its end."""
+    done = cpu_ns = 0
+    load.begin()
+    began, cpu = time.monotonic(), sum(os.times()[:2])
+    for interval in load:
+        done += sum(tally.on_time for tally in interval.tallies)
+        cpu_ns += sum(interval.cpu_ns)
+    spent = sum(os.times()[:2]) - cpu
+    return Ran(done, cpu_ns / max(1, done) / 1000, spent, time.monotonic() - began)
