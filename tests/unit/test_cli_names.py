@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from pgpaces.cli import execute, manage
 from pgpaces.cli.main import cli
@@ -22,6 +23,7 @@ from tests.unit.asked import asked
 from tests.unit.calling import refused, said
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.test_docs import all_commands
+from tests.unit.trials import series
 
 ENDS = "the old spelling ends with the next release"
 # An old spelling, what is written instead, and the warning.
@@ -214,3 +216,20 @@ def test_where_of_a_forecast_was_in(store: Store, tmp_path: Path) -> None:
     now, before = (call("forecast", word, "clients=9", *place) for word in ("--where", "--in"))
     assert refused(now).message == refused(before).message
     assert before.stderr == f"warning: --in is now --where; {ENDS}\n"
+
+
+def test_a_dry_run_says_how_many_generators_a_rate_needs(tmp_path: Path) -> None:
+    words = ("run", "reporting", "--store", str(tmp_path / "results.db"), "--dry-run")
+    assert "generators:" not in call(*words, "--rate", "5000").stdout
+    scripts = [{"name": "a", "weight": 1, "commands": []}]
+    workload = {"name": "reporting", "scale": 1, "hash": "h", "scripts": scripts}
+    trial = series([[1.0] * 100] * 3, id=new_id(), workload=workload)
+    store = opened(tmp_path)
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, replace(interval, cpu_ns=(50_000_000,)))
+    store.finish(trial, {})
+    small = call(*words, "--rate", "10").stdout
+    assert "generators: 1 machine like this one; a core sent 2,000 transactions a second" in small
+    assert "machines like this one" in call(*words, "--rate", "1000000").stdout
+    assert "generators:" not in call(*words, "--clients", "4", "--think-time", "0").stdout

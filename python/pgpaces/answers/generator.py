@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
 _CPU_LIMIT = 0.9
+_BUSY = 0.7
 _LITTLE = 0.02
 # It may be late twice in a transaction: when it sends, and when it reads the end.
 _TIMES_LATE = 2
@@ -106,6 +107,14 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
         due=measured.due,
         missed=measured.missed,
     )
+
+
+def needed(rate: float, per_core: float, cores: int) -> int:
+    """The generators for a rate, transactions a second, if each uses these cores to 70 %.
+
+    per_core: transactions a second of one core. More than 70 % of a core sends late.
+    """
+    return max(1, math.ceil(rate / (_BUSY * per_core * cores)))
 
 
 def _decides(trial: Trial, counts: Counts, excused: int, phi: float) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers import generator
 from pgpaces.answers.goal import ALLOWED
 from pgpaces.cli.execute import warn_of_names
 from pgpaces.cli.main import put
@@ -17,9 +19,15 @@ from pgpaces.questions.sweep import preview
 from pgpaces.report import escape
 from pgpaces.report.numbers import plural
 from pgpaces.servers import binaries
+from pgpaces.store import listing
+from pgpaces.store.listing import RunFilter
+from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
     from pgpaces.experiment.request import Request
+
+# Runs that are searched for one of the same workload.
+_LOOKED_AT = 50
 
 
 def show(request: Request, *, as_json: bool) -> None:
@@ -27,7 +35,7 @@ def show(request: Request, *, as_json: bool) -> None:
     estimate = sweep.preview_of(request)
     warn_of_names([request])
     alone = Experiment(request.workload.name, request.workload.name, Design())
-    document = _document(request)
+    document = _document(request) | _generators(request)
     if as_json:
         takes = preview.as_json(alone, estimate)
         names = ("seconds", "store_bytes", "data_bytes", "copy_bytes", "cost")
@@ -56,6 +64,25 @@ def _document(request: Request) -> dict[str, Any]:
         "latency_limit_ms": None if limit is None else limit / 1e6,
         "missed_max": request.missed_max,
     }
+
+
+def _generators(request: Request) -> dict[str, Any]:
+    """The generators that the rate needs, by what a core did in the last run of the workload."""
+    trial, needed = request.trial, {"generators_needed": None, "transactions_per_core": None}
+    if trial.load.rate is None:
+        return needed
+    each = trial.clients_for(None) if trial.load.model == "paced" else 1
+    rate = trial.load.rate * trial.load.shape.peak * each
+    for row in listing.at_once(request.store, RunFilter(_LOOKED_AT)) or []:
+        if (row.workload, row.state, row.damage) != (request.workload.name, "finished", None):
+            continue
+        [digest] = Store.open(request.store).digests([row.id])
+        cores = digest.summary.generator.cpu * (digest.trial.plan.threads or 1)
+        if cores and digest.summary.rate.value:
+            per_core = digest.summary.rate.value / cores
+            count = generator.needed(rate, per_core, max(1, (os.cpu_count() or 2) // 2))
+            return {"generators_needed": count, "transactions_per_core": round(per_core)}
+    return needed
 
 
 def _server(request: Request) -> str:
@@ -96,6 +123,10 @@ def _lines(plan: Mapping[str, Any]) -> Iterator[str]:
     often = plan["transactions_each"]
     each = f", {plural(often, 'transaction')} each" if often else ""
     yield f"  load: {plan['load']}; {plural(plan['clients'], 'client')}{each}"
+    if plan["generators_needed"] is not None:
+        count = plural(plan["generators_needed"], "machine")
+        per_core = f"{plan['transactions_per_core']:,} transactions a second"
+        yield f"  generators: {count} like this one; a core sent {per_core} in an earlier run"
     if plan["latency_limit_ms"] is not None:
         share = ALLOWED if plan["missed_max"] is None else plan["missed_max"]
         yield f"  goal: at most {100 * share:.3g}% miss {plan['latency_limit_ms']:g} ms"
