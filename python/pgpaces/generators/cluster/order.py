@@ -13,7 +13,7 @@ from pgpaces.record import Interval
 from pgpaces.redaction import Redacted
 
 # A generator without a request for this time ends its load; there is one every second.
-LEASE_NS = 9_000_000_000
+LEASE_NS = 8_000_000_000
 
 
 class LoadOrder(Redacted, frozen=True):

@@ -27,7 +27,8 @@ from pgpaces.times import Times, merge
 from pgpaces.units import SECOND_NS
 
 _EVERY_S, _WAIT_S = 1.0, 5.0
-# A generator without a report for this time is lost; its lease has ended by then.
+# A generator without a report for this time is lost. Its lease has ended by then, also where a
+# request arrived whose answer did not.
 LOST_S = 9.5
 # Distributions of lags are added up this many at a time.
 _BATCH = 32

@@ -1,0 +1,136 @@
+"""Machines of a test: network namespaces with a name, an address and a real sshd each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BRIDGE, NET = "pgpt0", "10.98.7"
+GATE, SERVER = f"{NET}.1", f"{NET}.2"
+SSHD = "/usr/sbin/sshd"
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class Machine:
+    """One of them. sshd passes `variables` to what is started on it."""
+
+    def __init__(self, number: int, folder: Path, variables: dict[str, str]) -> None:
+        self.name, self.address = f"pgpt{number}", f"{NET}.{10 + number}"
+        home = folder / self.name
+        (home / ".local" / "bin").mkdir(parents=True)
+        (home / ".local/bin/pgpaces").symlink_to(Path(sys.executable).with_name("pgpaces"))
+        _remove(self.name)
+        _ip("netns", "add", self.name)
+        _ip(
+            "link", "add", f"v{self.name}", "type", "veth", "peer", "name", "e0", "netns", self.name
+        )
+        _ip("link", "set", f"v{self.name}", "master", BRIDGE, "up")
+        _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "e0")
+        for device in ("e0", "lo"):
+            _ip("-n", self.name, "link", "set", device, "up")
+        set_variables = [f"{k}={v}" for k, v in {"HOME": str(home), **variables}.items()]
+        options = {
+            "HostKey": folder / "host",
+            "AuthorizedKeysFile": folder / "key.pub",
+            "StrictModes": "no",
+            "UsePAM": "no",
+            "PidFile": "none",
+            "SetEnv": " ".join(set_variables),
+        }
+        words = [SSHD, "-D", *(f"-o{name}={value}" for name, value in options.items())]
+        command = ["ip", "netns", "exec", self.name, "unshare", "-u", "sh", "-c"]
+        self._sshd = subprocess.Popen(
+            [*command, f'hostname {self.name}; exec "$@"', "sh", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @contextlib.contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """It does not reach the program that started its generator, but the server."""
+        _ip("-n", self.name, "route", "add", "blackhole", f"{GATE}/32")
+        try:
+            yield
+        finally:
+            _ip("-n", self.name, "route", "del", "blackhole", f"{GATE}/32")
+
+    def delay(self, ms: int) -> None:
+        """What it sends arrives later. Skips the test where the kernel cannot do that."""
+        words = ["tc", "qdisc", "add", "dev", "e0", "root", "netem", "delay", f"{ms}ms"]
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.name, *words], capture_output=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"skipped: no netem here: {done.stderr.decode().strip()}")
+
+    def close(self) -> None:
+        self._sshd.kill()
+        self._sshd.wait()
+        _remove(self.name)
+
+
+def _remove(name: str) -> None:
+    """Ends what runs on a machine, and removes it, if it is there."""
+    done = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True)
+    for pid in done.stdout.split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    for words in (["link", "del", f"v{name}"], ["netns", "del", name]):
+        subprocess.run(["ip", *words], check=False, capture_output=True)
+
+
+@contextlib.contextmanager
+def machines(folder: Path, *variables: dict[str, str]) -> Iterator[list[Machine]]:
+    """One for each set of variables; ssh reaches them by name with HOME at `folder`."""
+    if os.geteuid() or not (shutil.which("ip") and Path(SSHD).exists()):
+        pytest.skip("skipped: network namespaces need root, iproute2 and openssh-server")
+    for key in ("key", "host"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
+        subprocess.run(words, check=True)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    started: list[Machine] = []
+    try:
+        try:
+            _ip("link", "add", BRIDGE, "type", "bridge")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"skipped: no network namespaces here: {error.stderr.decode().strip()}")
+        for address in (GATE, SERVER):
+            _ip("addr", "add", f"{address}/24", "dev", BRIDGE)
+        _ip("link", "set", BRIDGE, "up")
+        for number, own in enumerate(variables, 1):
+            started.append(Machine(number, folder, own))
+        _ssh(folder, started)
+        yield started
+    finally:
+        for machine in started:
+            machine.close()
+        subprocess.run(["ip", "link", "del", BRIDGE], check=False, capture_output=True)
+
+
+def _ssh(folder: Path, started: list[Machine]) -> None:
+    """Writes what ssh knows of them, once each answers."""
+    ssh = folder / ".ssh"
+    ssh.mkdir()
+    host_key = " ".join((folder / "host.pub").read_text().split()[:2])
+    with (ssh / "config").open("w") as config, (ssh / "known_hosts").open("w") as known:
+        for machine in started:
+            config.write(f"Host {machine.name}\n  HostName {machine.address}\n")
+            config.write(f"  IdentityFile {folder}/key\n  UserKnownHostsFile {ssh}/known_hosts\n")
+            known.write(f"{machine.address} {host_key}\n")
+    deadline = time.monotonic() + 20
+    for machine in started:
+        words = ["ssh", "-F", str(ssh / "config"), machine.name, "true"]
+        while subprocess.run(words, check=False, capture_output=True).returncode:
+            assert time.monotonic() < deadline, f"sshd of {machine.name} does not answer"

@@ -1,0 +1,152 @@
+"""Generators on other machines: real ones by SSH, cut off, far away, with clocks of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import DEADLINE_S, Postgres
+from tests.faults.conftest import until
+from tests.faults.machines import SERVER, machines
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+FAKETIME = str(next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), ""))
+SLEEP = "\\set ms random(1, 10)\nSELECT pg_sleep(:ms / 1000.0);\n"
+PARTS = ("on_time", "late", "skipped", "failed", "unfinished")
+
+
+@pytest.fixture
+def start(reachable: Postgres, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
+    """Starts the command of the how-to, once its load has begun."""
+
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        script = tmp_path / "sleep.sql"
+        script.write_text(SLEEP)
+        dsn = reachable.dsn("u_trust", host=SERVER)
+        environment = {**os.environ, "HOME": str(tmp_path)}
+        environment["PGPACES_STORE"] = str(tmp_path / "results.db")
+        command = [sys.executable, "-m", "pgpaces", "run", "-f", str(script), "--target", dsn]
+        command += ["--rate", "40", "-L", "500ms", "-c", "6", "--warmup", "0s", "-P", "1", "--json"]
+        pipe = subprocess.PIPE
+        child = subprocess.Popen([*command, *words], stdout=pipe, stderr=pipe, env=environment)
+        assert child.stderr is not None
+        while b" s: " not in (line := child.stderr.readline()):
+            assert line, child.stdout.read() if child.stdout else ""
+        return child
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def reachable(certificates: Any) -> Iterator[Postgres]:
+    """PostgreSQL 15 that listens on every address, for machines of these tests."""
+    from tests.conftest import _postgres
+
+    for server in _postgres("pgpaces-far-", certificates, {"listen_addresses": "*"}):
+        with (server.data / "pg_hba.conf").open("a") as file:
+            file.write("host all all 10.98.7.0/24 trust\n")
+        server.execute("SELECT pg_reload_conf()")
+        yield server
+
+
+def answer(child: subprocess.Popen[bytes]) -> Any:
+    """What it printed, whose counts add up."""
+    out, err = child.communicate(timeout=3 * DEADLINE_S)
+    assert child.returncode == 0, err
+    document = json.loads(out)
+    counts = document["counts"]
+    assert counts["due"] == sum(counts[part] for part in PARTS)
+    return document
+
+
+def texts(document: Any, severity: str) -> list[str]:
+    findings = document["validity"]["findings"]
+    return [each["text"] for each in findings if each["severity"] == severity]
+
+
+def wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def test_two_machines_by_ssh_make_one_load(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    with machines(tmp_path, {}, {}):
+        document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "5s"))
+    assert document["validity"]["state"] == "valid"
+    shares = [text for text in texts(document, "info") if text.startswith("generator pgpt")]
+    assert [text.split(":")[0] for text in shares] == ["generator pgpt1", "generator pgpt2"]
+    assert not [*tmp_path.glob("pgpt*/pgpaces-*")]
+
+
+def test_a_machine_that_is_cut_off_for_five_seconds_loses_nothing(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    with machines(tmp_path, {}, {}) as [first, _]:
+        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "10s")
+        with first.cut_off():
+            wait(5)
+        document = answer(child)
+    assert document["validity"]["state"] == "valid"
+    assert document["counts"]["unfinished"] == 0
+
+
+def test_a_machine_that_stays_cut_off_ends_its_load_and_is_named(
+    start: Callable[..., subprocess.Popen[bytes]], reachable: Postgres, tmp_path: Path
+) -> None:
+    count = "SELECT count(*) FROM pg_stat_activity WHERE client_addr = '{}'"
+    with machines(tmp_path, {}, {}) as [first, _]:
+        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "20s")
+        with first.cut_off():
+            sessions = count.format(first.address)
+            assert reachable.execute(sessions)[0][0] > 0
+            wait(10)
+            assert reachable.execute(sessions)[0][0] == 0, "no load is left after 10 s"
+            document = answer(child)
+    assert document["validity"]["state"] == "invalid"
+    assert any("generator pgpt1 was lost" in text for text in texts(document, "invalid"))
+    assert document["counts"]["unfinished"] > 0
+
+
+def test_no_machine_goes_on_without_the_program_that_started_it(
+    start: Callable[..., subprocess.Popen[bytes]], reachable: Postgres, tmp_path: Path
+) -> None:
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE client_addr << '10.98.7.0/24'"
+    with machines(tmp_path, {}, {}):
+        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "60s")
+        child.kill()
+        child.communicate()
+        until(lambda: reachable.execute(sessions)[0][0] == 0, "the load ended")
+
+
+def test_a_machine_far_away_begins_with_the_others_and_its_clock_is_less_certain(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    with machines(tmp_path, {}, {}) as [first, _]:
+        first.delay(20)
+        document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "5s"))
+    assert not texts(document, "invalid")
+    assert any("the clock of generator pgpt1 may be" in text for text in texts(document, "warning"))
+
+
+@pytest.mark.parametrize(
+    ("fake", "expected"), [("+2h", ""), ("+0 x1.02", "the clock of generator pgpt1 may be")]
+)
+def test_a_clock_that_is_elsewhere_is_right_and_one_that_runs_faster_is_noticed(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, fake: str, expected: str
+) -> None:
+    if not FAKETIME:
+        pytest.skip("skipped: libfaketime is not here")
+    clock = {"LD_PRELOAD": FAKETIME, "FAKETIME": f'"{fake}"'}
+    with machines(tmp_path, clock, {}):
+        document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "8s"))
+    severe = texts(document, "invalid") + texts(document, "warning")
+    assert any(expected in text for text in severe) if expected else not texts(document, "invalid")
