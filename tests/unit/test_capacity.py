@@ -20,7 +20,9 @@ from pgpaces.answers.capacity.search import INVALID_MOST, step
 from pgpaces.errors import PlanError
 from tests.unit.queues import Queue, Searches, constant, exponential, search
 
-SEEDS = 200
+# Searches of each kind of server. A rule by which 15 % of them claim too much fails nine times in
+# ten with 100, and 39 times in 40 with the 200 of the slow tests.
+SEEDS = [100, pytest.param(200, marks=pytest.mark.slow)]
 BASE = CapacityGoal(0.01, 50, 1, 10_000, soak_s=0)
 # A search never needs more trials than this, whatever they say.
 TRIALS_MOST = 120
@@ -69,14 +71,14 @@ def run(
 # ---- against queues ----
 
 
-@pytest.fixture(scope="module")
-def fast() -> tuple[Searches, Searches]:
+@pytest.fixture(scope="module", params=SEEDS)
+def fast(request: pytest.FixtureRequest) -> tuple[Searches, Searches]:
     """M/M/4 of 20 ms, 200 ms, 1 %: true 175.05/s; and with speeds that differ by 5 %."""
-    queue = Queue(exponential(50), 4, 0.2)
-    both = search(queue, BASE, [0.0] * SEEDS + [0.05] * SEEDS, seed=1)
+    queue, seeds = Queue(exponential(50), 4, 0.2), request.param
+    both = search(queue, BASE, [0.0] * seeds + [0.05] * seeds, seed=1)
     return (
-        Searches(both.found[:SEEDS], both.points[:SEEDS]),
-        Searches(both.found[SEEDS:], both.points[SEEDS:]),
+        Searches(both.found[:seeds], both.points[:seeds]),
+        Searches(both.found[seeds:], both.points[seeds:]),
     )
 
 
@@ -104,9 +106,10 @@ def test_the_capacity_is_known_to_about_4_percent_in_25_minutes(
     assert max(steady.minutes.max(), noisy.minutes.max()) <= 25
 
 
-def test_a_slow_server_takes_an_hour_and_claims_little_too_much() -> None:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_a_slow_server_takes_an_hour_and_claims_little_too_much(seeds: int) -> None:
     goal = replace(BASE, missed_max=0.05, start=2)
-    found = search(Queue(exponential(10), 1, 1.0), goal, [0.0] * SEEDS, seed=3)
+    found = search(Queue(exponential(10), 1, 1.0), goal, [0.0] * seeds, seed=3)
     assert found.above(7.004) <= 0.10
     assert found.above(7.004 * 1.08) <= 0.05
     assert found.inside(7.004) >= 0.85

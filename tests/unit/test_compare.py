@@ -106,11 +106,13 @@ def test_what_is_simulated_in_vectors_is_what_is_decided_pair_by_pair() -> None:
         assert claimed == (found.outcome != "inconclusive")
 
 
-def test_a_server_compared_with_itself_is_rarely_called_better_or_worse() -> None:
+# A rule that is wrong in 6.5 % of all fails 99 times in 100 with 4,000 comparisons.
+@pytest.mark.parametrize("comparisons", [4_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_server_compared_with_itself_is_rarely_called_better_or_worse(comparisons: int) -> None:
     """All rules together: looks, equivalence, and the noise floor of A with itself."""
     goal, held = ComparisonGoal(), 0
     draw = np.random.default_rng(16)
-    real, same = differences(drift(draw, 10_000, 64), goal)
+    real, same = differences(drift(draw, comparisons, 64), goal)
     wrong = 0
     for logs, floor in zip(real, same, strict=True):
         found = next_pairs(pairs_of(logs, floor, goal), goal)

@@ -103,9 +103,12 @@ def test_nothing_is_said_beyond_half_as_much_again() -> None:
     assert all(reading.within == (reading.load <= 128) for reading in found.curve)
 
 
+# Intervals that hold the truth 85 times in 100 fail 84 times in 100 with 100 tries, for each of
+# five numbers; with 250 always.
+@pytest.mark.parametrize("tries", [100, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("noise", [0.005, 0.02])
-def test_intervals_hold_the_truth_as_often_as_they_say(noise: float) -> None:
-    tries, held = 250, np.zeros(5)
+def test_intervals_hold_the_truth_as_often_as_they_say(noise: float, tries: int) -> None:
+    held = np.zeros(5)
     assert TRUE.peak is not None
     for seed in range(tries):
         found = forecast(points(noise=noise, seed=seed), seed, 300)
@@ -114,8 +117,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say(noise: float) -> None:
         truths = (TRUE.g, TRUE.a, TRUE.b, TRUE.peak, TRUE.at(last.load))
         told = (found.g, found.a, found.b, found.peak, last.rate)
         held += [e is not None and e.low <= x <= e.high for e, x in zip(told, truths, strict=True)]
-    # 250 tries are good to 1.4 points: two, and that twice.
-    assert (held / tries >= 0.95 - 0.02 - 0.028).all(), held / tries
+    # Two points, and twice what so many tries are good to: 1.4 points with 250.
+    allowed = 0.02 + 2 * (0.95 * 0.05 / tries) ** 0.5
+    assert (held / tries >= 0.95 - allowed).all(), held / tries
 
 
 def refused(found: Forecast) -> str:
