@@ -105,10 +105,14 @@ class Backend(Struct, frozen=True):
 
     def insert_new(self, table: sa.Table) -> sa.Insert:
         """An insertion of those rows whose keys are not stored yet."""
-        from sqlalchemy.dialects import postgresql, sqlite
+        # Each dialect imports all its drivers.
+        if self.path is None:
+            from sqlalchemy.dialects import postgresql
 
-        insert = postgresql.insert if self.path is None else sqlite.insert
-        return insert(table).on_conflict_do_nothing()
+            return postgresql.insert(table).on_conflict_do_nothing()
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.insert(table).on_conflict_do_nothing()
 
     def size_bytes(self) -> int:
         """The size of SQLite's file and its write-ahead log; 0 on a server."""
