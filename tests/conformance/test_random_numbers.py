@@ -61,8 +61,15 @@ def test_one_seed_draws_what_pgbench_draws(bench: Bench, draw: str, seed: int) -
     assert len(drawn) == 100
 
 
-@pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
-@pytest.mark.parametrize("seed", SEEDS)
+# Each seed with one protocol; with all of them in the slow tests.
+TOGETHER = [
+    pytest.param(seed, protocol, marks=() if n == m else pytest.mark.slow)
+    for n, seed in enumerate(SEEDS)
+    for m, protocol in enumerate(("simple", "extended", "prepared"))
+]
+
+
+@pytest.mark.parametrize(("seed", "protocol"), TOGETHER)
 def test_draws_of_many_kinds_from_one_stream_agree_over_thousands(
     bench: Bench, seed: int, protocol: str
 ) -> None:
