@@ -20,7 +20,7 @@ pytestmark = pytest.mark.postgres
 
 PAIRS = (
     "compare", "set.work_mem=1MB", "set.work_mem=8MB", "--run", "reporting", "--scale", "1",
-    "--clients", "1", "--think-time", "0s", "--duration", "1s", "--warmup", "0", "--grace", "1s",
+    "--clients", "1", "--think-time", "50ms", "--duration", "1s", "--warmup", "0", "--grace", "1s",
     "-L", "5s", "--pairs", "8", "--same", "0",
 )  # fmt: skip
 

@@ -37,7 +37,7 @@ def script(tmp_path: Path) -> Path:
 
 def run(dsn: str, script: Path, *words: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """`pgpaces run` of this script, behind this Python code."""
-    load = ["run", "-f", str(script), "--target", dsn, "-T", "1s", "--warmup", "0", "-P", "0"]
+    load = ["run", "-f", str(script), "--target", dsn, "-T", "200ms", "--warmup", "0", "-P", "0"]
     store = ["--store", str(script.with_name("results.db"))]
     command = [sys.executable, "-c", before + COMMAND, *load, *store, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

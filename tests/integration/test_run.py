@@ -20,7 +20,10 @@ from tests.conftest import PASSWORD, Postgres
 
 pytestmark = pytest.mark.postgres
 
-QUICK = ("--scale", "1", "-T", "1s", "--warmup", "0", "-P", "0")
+# Clients think, as nothing here asks how fast a server is: without that a second of load takes all
+# that a machine has.
+SECOND = ("-T", "1s", "--warmup", "0", "-P", "0")
+QUICK = ("--scale", "1", "--think-time", "20ms", *SECOND)
 
 
 @dataclass
@@ -65,6 +68,30 @@ def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
     return Command(pgpaces_home, tmp_path / "results.db")
 
 
+Here = Callable[..., Ended]
+
+
+@pytest.fixture
+def here(
+    pgpaces: Command, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Here:
+    """The command inside this process: to start it costs more than to refuse does."""
+    from pgpaces.cli import main
+
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        monkeypatch.delenv(name)
+    for name, value in pgpaces.environment().items():
+        monkeypatch.setenv(name, value)
+
+    def run(*words: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["pgpaces", *words])
+        code = main._exit_code()
+        said = capfd.readouterr()
+        return Ended(int(code), said.out, said.err)
+
+    return run
+
+
 def adds_up(answer: dict[str, Any]) -> bool:
     counts = answer["counts"]
     classes = ("on_time", "late", "skipped", "failed", "unfinished")
@@ -72,7 +99,7 @@ def adds_up(answer: dict[str, Any]) -> bool:
 
 
 def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces: Command) -> None:
-    words = ("run", "reporting", *QUICK, "--rate", "20", "-L", "500ms")
+    words = ("run", "reporting", "--scale", "1", *SECOND, "--rate", "20", "-L", "500ms")
     ended = pgpaces(*words)
     assert ended.code == 0, ended.err
     first, about, *_ = ended.out.splitlines()
@@ -91,7 +118,8 @@ def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces: Com
 
 def test_an_installed_server_by_dsn_does_the_same(pgpaces: Command, pg15: Postgres) -> None:
     target = ("--target", pg15.tcp("postgres"))
-    answer = pgpaces("run", "reporting", *QUICK, "--rate", "20", *target, "--json").json()
+    words = ("run", "reporting", "--scale", "1", *SECOND, "--rate", "20", *target, "--json")
+    answer = pgpaces(*words).json()
     assert adds_up(answer)
     assert answer["server"].startswith("15.")
     assert len(answer["scripts"]) == 3
@@ -330,9 +358,9 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(
     ],
 )
 def test_bad_input_gets_a_sentence_and_its_exit_code(
-    pgpaces: Command, words: tuple[str, ...], code: int, says: str
+    here: Here, words: tuple[str, ...], code: int, says: str
 ) -> None:
-    ended = pgpaces(*words)
+    ended = here(*words)
     assert ended.code == code, ended.err
     assert says in ended.err
     assert "Traceback" not in ended.err
@@ -408,7 +436,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_ctrl_c_keeps_and_shows_what_there_is(pgpaces: Command, pg15: Postgres) -> None:
     process = pgpaces.start(
-        "run", "select-only", "--scale", "1", "-c", "2", "-T", "10min", "--warmup", "0",
+        "run", "select-only", *QUICK[:4], "-c", "2", "-T", "10min", "--warmup", "0",
         "--target", pg15.dsn("postgres"),
     )  # fmt: skip
     started(process)
@@ -422,7 +450,7 @@ def test_ctrl_c_keeps_and_shows_what_there_is(pgpaces: Command, pg15: Postgres) 
 
 
 def test_kill_9_loses_no_stored_second_and_leaves_no_server(pgpaces: Command) -> None:
-    process = pgpaces.start("run", "select-only", "--scale", "1", "-c", "2", "-T", "10min")
+    process = pgpaces.start("run", "select-only", *QUICK[:4], "-c", "2", "-T", "10min")
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 2)
     pids = json.loads((pgpaces.home / "servers" / "pg18" / "server.json").read_text())

@@ -30,9 +30,12 @@ pytestmark = pytest.mark.postgres
 
 # One client, or two, at two settings; each trial takes about a second.
 GRID = (
-    "--clients", "1,2", "--server-set", "work_mem=1MB,8MB", "--rate-per-client", "20/s",
+    "--clients", "1,2", "--server-set", "work_mem=1MB,8MB", "--rate-per-client", "5/s",
     "--scale", "1", "--duration", "1s", "--warmup", "0", "--grace", "1s", "-L", "1s",
 )  # fmt: skip
+
+# A client that thinks: none of these asks how fast a server is.
+CALM = ("--think-time", "20ms", "--duration", "1s", "--warmup", "0")
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def test_a_sweep_runs_every_cell_in_every_block(pgpaces: Command) -> None:
         assert trial.place is not None
         levels = trial.place.levels
         assert trial.plan.clients == int(levels["clients"])
-        assert trial.plan.load_text == f"open, {20 * int(levels['clients'])}/s"
+        assert trial.plan.load_text == f"open, {5 * int(levels['clients'])}/s"
         assert trial.server.settings["work_mem"] == levels["set.work_mem"]
         assert trial.server.applied == {"work_mem": "connection"}
         assert trial.explained
@@ -87,7 +90,7 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
     pg15.execute("CREATE TABLE only_here (i int)")
     try:
         target = ("-f", script, "--target", pg15.dsn("postgres"))
-        done = pgpaces("sweep", *target, "-c", "1", "-T", "1s", "--warmup", "0", "-L", "1s")
+        done = pgpaces("sweep", *target, "-c", "1", *CALM, "-L", "1s")
         assert done.code == 0, done.err
         store = Store.open(pgpaces.store)
         trials = [store.load(row.id) for row in store.trials()]
@@ -131,8 +134,7 @@ def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Comm
         "bgwriter_delay=100ms,200ms",
     )
     done = pgpaces(
-        "sweep", "select-only", *levels, "--scale", "1", "--clients", "1", "--duration", "1s",
-        "--warmup", "0", "--server", "15",
+        "sweep", "select-only", *levels, "--scale", "1", "--clients", "1", *CALM, "--server", "15",
     )  # fmt: skip
     assert done.code == 0, done.err
     store = Store.open(pgpaces.store)
@@ -231,7 +233,7 @@ def test_a_target_that_is_away_does_not_stop_the_others(pgpaces: Command, pg15: 
     done = pgpaces(
         "sweep", "select-only", "--target", f"here={here}",
         "--target", "away=host=127.0.0.2 port=9 user=nobody", "--scale", "1", "--clients", "1,2",
-        "--duration", "1s", "--warmup", "0", "--trials", "2",
+        *CALM, "--trials", "2",
     )  # fmt: skip
     assert done.code == 5, done.err
     assert "is left out" in done.err
@@ -248,7 +250,7 @@ def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
 ) -> None:
     done = pgpaces(
         "sweep", "select-only", "--server", "15,18", "--server-set", "io_combine_limit=16",
-        "--scale", "1", "--clients", "1", "--duration", "1s", "--warmup", "0",
+        "--scale", "1", "--clients", "1", *CALM,
     )  # fmt: skip
     assert done.code == 5
     assert "no setting 'io_combine_limit'" in done.err
@@ -262,8 +264,7 @@ def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
 
 def test_trials_that_write_start_from_a_copy_each(pgpaces: Command) -> None:
     done = pgpaces(
-        "sweep", "simple-update", "--clients", "1,2", "--scale", "1", "--duration", "1s",
-        "--warmup", "0", "--trials", "2",
+        "sweep", "simple-update", "--clients", "1,2", "--scale", "1", *CALM, "--trials", "2",
     )  # fmt: skip
     assert done.code == 0, done.err
     store = Store.open(pgpaces.store)
@@ -298,8 +299,8 @@ def test_what_it_would_take_says_the_size_of_data_that_was_made_before(
     pgpaces: Command, pg15: Postgres
 ) -> None:
     of_any_scale = (
-        "sweep", "simple-update", "--clients", "1", "--duration", "1s",
-        "--warmup", "0", "--target", pg15.tcp("postgres"), "--price-per-hour", "3600",
+        "sweep", "simple-update", "--clients", "1", *CALM,
+        "--target", pg15.tcp("postgres"), "--price-per-hour", "3600",
     )  # fmt: skip
     words = (*of_any_scale, "--scale", "1")
     before = pgpaces(*words, "--dry-run", "--json").json()
@@ -320,8 +321,8 @@ def test_an_experiment_whose_workload_changed_is_not_gone_on_with(
     script = tmp_path / "one.sql"
     script.write_text("SELECT 1;\n")
     words = (
-        "sweep", "select-only", "-f", script, "--clients", "1", "--scale", "1", "--duration", "1s",
-        "--warmup", "0", "--target", pg15.tcp("postgres"),
+        "sweep", "select-only", "-f", script, "--clients", "1", "--scale", "1", *CALM,
+        "--target", pg15.tcp("postgres"),
     )  # fmt: skip
     assert pgpaces(*words).code == 0
     script.write_text("SELECT 2;\n")
@@ -361,7 +362,7 @@ def test_no_password_is_kept_or_shown(pgpaces: Command, pg15: Postgres, tmp_path
         f'[targets.a]\ndsn = "{pg15.dsn("postgres", password=CANARY)}"\n'
     )
     page = tmp_path / "page.html"
-    words = ("--scale", "1", "--duration", "1s", "--warmup", "0", "--clients", "1", "-P", "1")
+    words = ("--scale", "1", *CALM, "--clients", "1", "-P", "1")
     sweeps: tuple[tuple[object, ...], ...] = (
         ("select-only", *words, "--target", f"postgresql://{path}", "-o", page),
         ("select-only", *words, "--target", f"t=postgres://{path}", "--store", f"postgresql://{path}"),

@@ -375,7 +375,8 @@ def not_valid(outcome: Outcome) -> str:
 
 
 COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
-LAYOUT = ("--standbys", 1, "--node", "any", "-c", 4, "-T", "10min", *OURS)
+LONG = ("-c", 4, "--think-time", "10ms", "-T", "10min", *OURS)
+LAYOUT = ("--standbys", 1, "--node", "any", *LONG)
 
 
 @pytest.fixture(params=[pytest.param("pgbouncer", marks=pytest.mark.slow), "pgpool"])
@@ -383,7 +384,7 @@ def with_pool(request: pytest.FixtureRequest) -> tuple[object, ...]:
     """The options of a standby and a pool."""
     needs(request.param)
     pool = ("--pool", request.param)
-    return ("select-only", "--standbys", 1, *pool, "-c", 4, "-T", "10min", *OURS)
+    return ("select-only", "--standbys", 1, *pool, *LONG)
 
 
 def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(

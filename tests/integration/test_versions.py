@@ -42,7 +42,8 @@ REACHED = {
 }  # fmt: skip
 # A session that does not come as it should divides by zero.
 TLS_OR_NOT = "SELECT 1 / (ssl = {})::int FROM pg_stat_ssl WHERE pid = pg_backend_pid();\n"
-QUICK = ("--scale", "1", "-T", "1s", "--warmup", "0", "-P", "0", "--json")
+SECOND = ("--scale", "1", "-T", "1s", "--warmup", "0", "-P", "0", "--json")
+QUICK = ("--think-time", "20ms", *SECOND)
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_the_oldest_version_gets_the_same_data(fetched: Installation, pgpaces: C
     sums = set()
     for installation in (fetched, binaries.find()):
         version = ("--server", "maven:9.6") if installation is fetched else ()
-        pgpaces("run", "reporting", *version, "-c", "1", "--rate", "20", *QUICK).json()
+        pgpaces("run", "reporting", *version, "-c", "1", "--rate", "20", *SECOND).json()
         with embedded.start(embedded.ServerSpec(installation)) as server:
             sums.add(_sum_of_data(server))
     assert len(sums) == 1
@@ -232,7 +233,7 @@ def test_every_package_has_tls(fetched: Installation, pgpaces: Command) -> None:
 
 def test_the_cost_of_tls_is_a_factor(fifteen: Installation, pgpaces: Command) -> None:
     done = pgpaces("sweep", "select-only", "--server", "15", "--tls", "on,off", "--clients", "1",
-                   "--scale", "1", "-T", "1s", "--warmup", "0")  # fmt: skip
+                   *QUICK[:-3])  # fmt: skip
     assert done.code == 0, done.err
     store = Store.open(pgpaces.store)
     [row] = store.experiments()
@@ -296,7 +297,7 @@ def test_a_profile_is_what_a_server_starts_with(pgpaces: Command) -> None:
 
 def test_profiles_are_levels(pgpaces: Command) -> None:
     done = pgpaces("sweep", "select-only", "--profile", "default,pi-1gb", "--clients", "1",
-                   "--scale", "1", "-T", "1s", "--warmup", "0")  # fmt: skip
+                   *QUICK[:-3])  # fmt: skip
     assert done.code == 0, done.err
     store = Store.open(pgpaces.store)
     [row] = store.experiments()
