@@ -10,6 +10,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 # Tests run thousands of commands: where bytecode is not kept, each compiles all of our modules.
 export PYTHONDONTWRITEBYTECODE :=
+# Nor does each need threads for algebra, which begin with a spin.
+export OPENBLAS_NUM_THREADS := 1
 READY := $(VENV)/.ready
 # What builds and checks wheels is large, and in an environment of its own.
 PACKERS := target/packaging
@@ -21,7 +23,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help map build run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs site outputs commands lock man wheel wheels clean
+.PHONY: help map build compiled run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs site outputs commands lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +42,11 @@ $(BUILT): $(READY) $(RUST) pyproject.toml
 	maturin develop --release --locked --quiet
 	touch $@
 
+# Rust's tests. The last part of a build of the engine is one process, which leaves room for these:
+# `make -j 2 build compiled`.
+compiled: $(READY)
+	cargo nextest run --workspace --locked --no-run --cargo-quiet
+
 build: $(BUILT) ## Build the engine and install pgpaces into .venv
 
 run: build ## From nothing to a first answer: reporting at one query a second
@@ -56,11 +63,11 @@ check: lint ## Lint, types and all tests that need no server
 	pytest -q -n 2 --dist worksteal --hypothesis-seed=20261122 -m 'not slow and not postgres' tests
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
-# for what nobody has seen yet, with more cases. Three at a time, as those of servers wait more than
+# for what nobody has seen yet, with more cases. Four at a time, as those of servers wait more than
 # they work; behind them, alone, what looks at this machine and would see what others do there.
 test: build ## All tests but the slow ones
 	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
-	pytest -q -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --ignore $(ALONE) tests
+	pytest -q -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --ignore $(ALONE) tests
 	pytest -q $(ALONE)
 
 test-slow: build ## The slow tests, and random cases that are new each time
