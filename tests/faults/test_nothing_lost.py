@@ -414,7 +414,11 @@ def wall_clock(tmp_path: Path) -> tuple[dict[str, str], Callable[[str], None]]:
         new.rename(offset)
 
     set_to("+0")
+    # With the monotonic clock as it is, libfaketime refuses sleeps until a moment of it (EINVAL).
+    mended = "import select, time\ntime.sleep = lambda s: select.select([], [], [], s)\n"
+    (tmp_path / "sitecustomize.py").write_text(mended)
     return {
+        "PYTHONPATH": str(tmp_path),
         "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(offset),
         "FAKETIME_NO_CACHE": "1",

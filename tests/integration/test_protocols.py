@@ -5,6 +5,7 @@ what was counted, and whatever goes wrong is counted once and goes on.
 import subprocess
 import sys
 import time
+from itertools import product
 from typing import Any
 
 import pytest
@@ -266,7 +267,17 @@ MEETINGS = {
 }
 
 
-@pytest.mark.parametrize(("protocol", "transport", "sql"), MEETINGS.values(), ids=MEETINGS)
+OTHERS = [
+    pytest.param(*each, marks=pytest.mark.slow)
+    for each in product(("simple", "extended", "prepared"), ("dsn", "tls"), (LARGE, WIDE))
+    if each not in MEETINGS.values()
+]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "transport", "sql"),
+    [*(pytest.param(*each, id=name) for name, each in MEETINGS.items()), *OTHERS],
+)
 def test_a_large_answer_is_read_in_bounded_memory(
     server: Any, protocol: str, transport: str, sql: str
 ) -> None:
