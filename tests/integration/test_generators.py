@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import DEADLINE_S, Postgres
+from tests.conftest import DEADLINE_S, PLAN, Postgres
 from tests.faults.conftest import alive, until
 
 import pgpaces
 from pgpaces.errors import RunError
 from pgpaces.generators.cluster import agent
+from pgpaces.generators.cluster.order import LoadOrder
 from pgpaces.generators.cluster.workers import Clusters, Workers
 from pgpaces.plan import GeneratorsPlan
 from pgpaces.store.store import Store
@@ -159,11 +160,27 @@ def test_a_generator_that_hears_nothing_ends_its_load(
     keywords = {"host": str(pg15.folder), "port": str(pg15.port), "user": "u_trust",
                 "dbname": "postgres", "application_name": "unheard"}  # fmt: skip
     order = orders.LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=300_000_000)
-    held = two.hold(two.workers[0], order).result()
-    held.begin(0).result()
+    agent_there = two.submit(two.workers[0], order).result()
+    agent_there.begin(0).result()
     pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'unheard'")
-    until(lambda: held.report(0).result().ended, "its load ended")
-    assert held.report(0).result().seconds, "what it counted is kept for who asks again"
+    until(lambda: agent_there.report(0).result().ended, "its load ended")
+    assert agent_there.report(0).result().seconds, "what it counted is kept for who asks again"
+
+
+def test_after_a_loss_the_next_load_has_all_its_generators_again() -> None:
+    plan, said = GeneratorsPlan(2), list[str]()
+    with contextlib.closing(Clusters()) as clusters:
+        first = clusters.workers(plan, said.append)
+        assert clusters.workers(plan, said.append) is first
+        gone = first.workers[0]
+        os.kill(gone.host.pid, signal.SIGKILL)
+        with pytest.raises(RunError, match="left the cluster"):
+            first.agent(gone, first.submit(gone, LoadOrder(PLAN, (), {})))
+        first.lost.add(gone.address)
+        second = clusters.workers(plan, said.append)
+        assert len(second.workers) == 2
+        assert not {each.address for each in second.workers} & {gone.address}
+    assert said.count("a generator was lost: starting all anew") == 1
 
 
 def test_a_stranger_without_the_key_is_refused(two: Workers) -> None:

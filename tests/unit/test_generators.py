@@ -141,6 +141,7 @@ class Scripted:
         self.seconds = [packed(second) for second in seconds]
         self.heard: list[str] = []
         self.began = False
+        self.asked = threading.Event()
 
     def ready(self) -> Answer:
         plan = self.order.plan
@@ -154,6 +155,7 @@ class Scripted:
         return Answer(0)
 
     def report(self, first: int) -> Answer:
+        self.asked.set()
         if not self.began:
             return Answer(Report(0, (), 4 * SECOND_NS))
         if first < self.until or self.until >= len(self.seconds):
@@ -182,13 +184,21 @@ class Places:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.agents: list[Scripted] = []
+        self.lost: set[str] = set()
+        self.slow = ""
         self.endings: Sequence[tuple[int, str]] = ()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
-    def hold(self, _worker: Worker, order: LoadOrder) -> Answer:
+    def submit(self, _worker: Worker, order: LoadOrder) -> Answer:
         until, how = self.endings[len(self.agents)]
         self.agents.append(Scripted(order, until, how))
         return Answer(self.agents[-1])
+
+    def agent(self, worker: Worker, promise: Answer) -> Any:
+        if worker.name == self.slow:
+            others = [agent for agent in self.agents if agent is not promise.value]
+            assert all(agent.asked.wait(5) for agent in others), "a lease would end"
+        return promise.result()
 
     def run(self, call: Callable[[], Any]) -> None:
         def begin() -> None:
@@ -217,10 +227,10 @@ def quick() -> Iterator[None]:
 
 
 def dealt_load(
-    plan: EnginePlan, shares: Sequence[int], endings: Sequence[tuple[int, str]]
+    plan: EnginePlan, shares: Sequence[int], endings: Sequence[tuple[int, str]], slow: str = ""
 ) -> Parts:
     places, orders, first = Places(), [], 0
-    places.endings = endings
+    places.endings, places.slow = endings, slow
     for number, clients in enumerate(shares):
         own = replace(plan, clients=clients, part=(first, sum(shares)))
         order = LoadOrder(own, (("a", 2, b""), ("b", 1, b"")), {})
@@ -294,6 +304,13 @@ def test_stop_and_abort_reach_every_generator() -> None:
     list(made.load)
     for agent in made.agents:
         assert [word for word in agent.heard if word in ("stop", "abort")][:2] == ["stop", "abort"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_generators_that_are_connected_keep_their_lease_while_another_connects() -> None:
+    plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS)
+    made = dealt_load(plan, [1, 1, 1], [(4, "")] * 3, slow="pi0")
+    assert len(list(made.load)) == 4
 
 
 # --- what is asked for ----------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pgpaces.errors import PgpacesError, RunError
 from pgpaces.facts import GeneratorFacts
@@ -37,7 +38,9 @@ class DealtLoad:
         self._begun = False
         self._findings: list[Finding] = []
         try:
-            ready = [remote.connected() for remote in self._remotes]
+            # At once: a generator is asked from its connection on, or its lease ends.
+            with ThreadPoolExecutor(len(self._remotes)) as threads:
+                ready = list(threads.map(Remote.connected, self._remotes))
             self._clocks = [_clock_of(remote) for remote in self._remotes]
         except BaseException:
             self._leave()

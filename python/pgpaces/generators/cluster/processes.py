@@ -73,6 +73,15 @@ class SshProcess(SshWorker):
         """Starts it. Raises OSError, RuntimeError."""
         import asyncssh
 
+        try:
+            await self._start()
+        except (asyncssh.Error, OSError) as error:
+            raise RuntimeError(f"ssh {self._host}: {error}") from None
+        await ProcessInterface.start(self)
+
+    async def _start(self) -> None:
+        import asyncssh
+
         user, at, host = self._host.rpartition("@")
         ssh = await asyncssh.connect(host, **({"username": user} if at else {}))
         self.connection = ssh
@@ -100,7 +109,6 @@ class SshProcess(SshWorker):
             if not line:
                 raise RuntimeError(f"the generator on {self.address} ended at once")
         weakref.finalize(self, self.proc.kill)
-        await ProcessInterface.start(self)
 
 
 def tls_variables(folder: Path | str) -> dict[str, str]:

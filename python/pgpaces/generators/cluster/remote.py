@@ -47,7 +47,7 @@ class Remote:
         self.lost, self.error = "", cast("PgpacesError | None", None)
         self.end_ns, self.late_ns, self.due = 2**62, 0, 0
         self.findings: tuple[Finding, ...] = ()
-        self._workers, self._promise = workers, workers.hold(worker, order)
+        self._workers, self._promise = workers, workers.submit(worker, order)
         self._agent: Any = None
         self._news = threading.Condition()
         self._seconds: deque[bytes] = deque()
@@ -63,7 +63,7 @@ class Remote:
     def connected(self) -> Ready:
         """Waits until its clients are connected. Raises PgpacesError."""
         try:
-            self._agent = self._promise.result()
+            self._agent = self._workers.agent(self.worker, self._promise)
             ready: Ready = self._agent.ready().result(_WAIT_S)
         except PgpacesError as error:
             text = f"generator {self.worker.name}: {error.message}"
@@ -109,10 +109,12 @@ class Remote:
         """Asks once a second for what is new, which also renews its lease."""
         self._wake, heard = asyncio.Event(), time.monotonic()
         while not (self._ended or self.lost):
+            heeded = False
             try:
                 for word in self._words[:]:
                     await asyncio.wait_for(getattr(self._agent, word)(), _WAIT_S)
                     self._words.remove(word)
+                heeded = True
                 report = await asyncio.wait_for(self._agent.report(self._received), LOST_S)
                 heard = time.monotonic()
                 self._take(report)
@@ -121,7 +123,7 @@ class Remote:
             except Exception:
                 if time.monotonic() - heard >= LOST_S:
                     self._lose(f"it was silent for {LOST_S:g} s")
-            if not self._words:
+            if not (self._words and heeded):
                 await self._pause()
 
     async def _pause(self) -> None:
@@ -153,6 +155,7 @@ class Remote:
             self._news.notify_all()
 
     def _lose(self, why: str) -> None:
+        self._workers.lost.add(self.worker.address)
         with self._news:
             self.lost = why
             self._news.notify_all()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FOLDER = "pgpaces-cluster-"
 T = TypeVar("T")
-_START_S, _CONNECT_S, _CLOSE_S = 60.0, 15, 5
+_START_S, _CONNECT_S, _CLOSE_S, _LOOK_S = 60.0, 15, 5, 2.0
 _MISSING = PlanError(
     "several generators need libraries that are not installed",
     "pip install 'pgpaces[cluster]'",
@@ -59,6 +59,7 @@ class Workers:
     def __init__(self, client: Client, stack: contextlib.ExitStack, plan: GeneratorsPlan) -> None:
         """As many as the plan has generators. Raises RunError, PlanError."""
         self.client, self.plan, self._stack = client, plan, stack
+        self.lost: set[str] = set()  # addresses of those that a load has lost
         count = plan.count
         hosts = self._hosts()
         if count is not None and len(hosts) < count:
@@ -92,10 +93,10 @@ class Workers:
         from pgpaces.generators.cluster.agent import about
 
         try:
-            answers: dict[str, AgentHost] = self.client.run(about)
+            answers: dict[str, AgentHost] = self.wait(lambda: self.client._run(about), _START_S)
         except Exception as error:
             raise RunError(
-                f"the workers of the cluster do not run pgpaces: {error}",
+                f"the workers of the cluster do not run pgpaces: {error or 'one does not answer'}",
                 "install the same version of pgpaces[cluster] where they run",
             ) from None
         return dict(sorted(answers.items(), key=lambda each: (each[1].hostname, each[0])))
@@ -114,7 +115,7 @@ class Workers:
                     "install the same version on all machines",
                 )
 
-    def hold(self, worker: Worker, order: LoadOrder) -> Any:
+    def submit(self, worker: Worker, order: LoadOrder) -> Any:
         """The promise of an agent on a worker."""
         from pgpaces.generators.cluster.agent import Agent
 
@@ -127,6 +128,15 @@ class Workers:
             retries=0,
             pure=False,
         )
+
+    def agent(self, worker: Worker, promise: Any) -> Any:
+        """An agent once it is there. Raises what it raised, and RunError if its worker went."""
+        while True:
+            try:
+                return promise.result(_LOOK_S)
+            except TimeoutError:  # Dask would wait for a worker that is gone
+                if worker.address not in self.client.scheduler_info(n_workers=-1)["workers"]:
+                    raise RunError("it has left the cluster") from None
 
     def run(self, call: Callable[[], Any]) -> None:
         """Lets Dask's thread call this. From any thread, and from a signal handler."""
@@ -151,6 +161,9 @@ class Clusters:
 
     def workers(self, plan: GeneratorsPlan, say: Callable[[str], None]) -> Workers:
         """Places for its generators. Raises PlanError, RunError."""
+        if plan in self._running and self._running[plan].lost:
+            say("a generator was lost: starting all anew")
+            self._running.pop(plan).close()
         if plan not in self._running:
             say(f"starting generators: {plan}")
             self._running[plan] = _started(plan)
