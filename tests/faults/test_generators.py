@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -82,8 +83,9 @@ def test_two_machines_by_ssh_make_one_load(
     with machines(tmp_path, {}, {}):
         document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "5s"))
     assert document["validity"]["state"] == "valid"
-    shares = [text for text in texts(document, "info") if text.startswith("generator pgpt")]
-    assert [text.split(":")[0] for text in shares] == ["generator pgpt1", "generator pgpt2"]
+    findings = [each["text"] for each in document["validity"]["findings"]]
+    names = sorted(re.findall(r"generator (pgpt\d): \d+ due", "\n".join(findings)))
+    assert names == ["pgpt1", "pgpt2"]
     assert not [*tmp_path.glob("pgpt*/pgpaces-*")]
 
 

@@ -291,8 +291,20 @@ def test_a_lost_generator_is_named_and_the_others_go_on() -> None:
     assert len(list(made.load)) == 4
     [finding] = [f for f in made.load.findings if f.severity == "invalid"]
     assert finding.text.startswith("generator pi1 was lost: it was silent")
-    shares = [f.text for f in made.load.findings if "due" in f.text and f.severity == "info"]
+    shares = [f.text for f in made.load.findings if "p99 dispatch lag" in f.text]
     assert [text.split(":")[0] for text in shares] == ["generator pi0", "generator pi2"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_generator_that_was_the_limit_is_named() -> None:
+    plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS, limit_ns=SECOND_NS)
+    made = dealt_load(plan, [1, 1], [(4, ""), (4, "")])
+    busy = [unpacked(second) for second in made.agents[1].seconds]
+    made.agents[1].seconds = [packed(replace(each, cpu_ns=(1, 950_000_000))) for each in busy]
+    list(made.load)
+    [finding] = [f for f in made.load.findings if f.severity == "warning"]
+    assert finding.text.startswith("generator-limited: generator pi1: ")
+    assert "busiest thread 95 % CPU" in finding.text
 
 
 @pytest.mark.usefixtures("quick")

@@ -24,6 +24,8 @@ from pgpaces.times import value_at_rank
 _NOTICE_NS = 200_000_000
 # A generator began late if it was by more.
 _LATE_NS = 1_000_000
+# It was busy if its busiest thread took more of a CPU.
+_BUSY = 0.9
 # How far apart clocks may be: a warning; a share of the latency limit: invalid.
 _APART_NS, _APART_SHARE = 5_000_000, 0.1
 
@@ -153,11 +155,7 @@ class DealtLoad:
                 text = f"generator {name} was lost: {remote.lost}; what was due there is unfinished"
                 yield Finding("generator", "invalid", text)
                 continue
-            lags = remote.dispatch()
-            lag_ns = value_at_rank(lags, max(1, round(0.99 * lags.count))) if lags.count else None
-            lag = "" if lag_ns is None else f", p99 dispatch lag {lag_ns / 1e6:.3g} ms"
-            clock = f"clock {before.offset_ns / 1e6:+.3f} ms ± {before.uncertainty_ns / 1e6:.3f} ms"
-            yield Finding("generator", "info", f"generator {name}: {remote.due} due{lag}; {clock}")
+            yield self._share(remote, before)
             if remote.late_ns > _LATE_NS:
                 late = remote.late_ns / 1e6
                 text = f"generator {name} began {late:.3g} ms late"
@@ -168,6 +166,21 @@ class DealtLoad:
                 yield Finding("clock", "warning", text)
             else:
                 yield from self._clock(name, before, after)
+
+    def _share(self, remote: Remote, clock: ClockOffset) -> Finding:
+        """What a generator did; a warning if it was the limit."""
+        lags, cpu = remote.dispatch(), remote.cpu()
+        lag_ns = value_at_rank(lags, max(1, round(0.99 * lags.count))) or 0
+        text = (
+            f"generator {remote.worker.name}: {remote.due} due, p99 dispatch lag"
+            f" {lag_ns / 1e6:.3g} ms, busiest thread {100 * cpu:.0f} % CPU; its clock"
+            f" {clock.offset_ns / 1e6:+.3f} ms ± {clock.uncertainty_ns / 1e6:.3f} ms from ours"
+        )
+        # The bounds of answers/generator.py, which judges all of them together.
+        late_ns = max(_LATE_NS, (self._limit_ns or 0) // 100)
+        limited = cpu > _BUSY or lag_ns > late_ns
+        kind: Severity = "warning" if limited else "info"
+        return Finding("generator", kind, f"generator-limited: {text}" if limited else text)
 
     def _clock(self, name: str, before: ClockOffset, after: ClockOffset) -> Iterator[Finding]:
         apart_ns = drift_ns(before, after) + max(before.uncertainty_ns, after.uncertainty_ns)

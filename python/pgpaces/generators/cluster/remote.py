@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from itertools import dropwhile
+from itertools import dropwhile, zip_longest
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -59,6 +59,8 @@ class Remote:
         self._second = (-order.plan.warmup_ns) // SECOND_NS
         self._missed: Iterator[Interval] | None = None
         self._lags: list[Times] = []
+        self._cpu_ns: list[int] = []
+        self._cpu_s = 0
 
     def connected(self) -> Ready:
         """Waits until its clients are connected. Raises PgpacesError."""
@@ -218,6 +220,12 @@ class Remote:
             self._owed[key] += tally.due - ended
             if not self._owed[key]:
                 del self._owed[key]
+        # In the measured part: a thread connects and plans before it.
+        if interval.second >= 0 and interval.cpu_ns:
+            self._cpu_ns = [
+                sum(pair) for pair in zip_longest(self._cpu_ns, interval.cpu_ns, fillvalue=0)
+            ]
+            self._cpu_s += 1
         self._lags.append(interval.dispatch)
         if len(self._lags) >= _BATCH:
             self._lags = [merge(self._lags)]
@@ -225,6 +233,10 @@ class Remote:
     def dispatch(self) -> Times:
         """Its lags of transactions whose client was idle when they were due."""
         return merge(self._lags)
+
+    def cpu(self) -> float:
+        """The share of a CPU that its busiest thread took, 0 to 1."""
+        return max(self._cpu_ns, default=0) / 1e9 / self._cpu_s if self._cpu_s else 0.0
 
     def leave(self) -> None:
         """Ends the conversation, and its load if that goes on."""
