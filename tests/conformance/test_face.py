@@ -209,8 +209,9 @@ MEASURED = (
 COUNTED = (
     (r"(actually processed: )\d+$", r"\1N"),
     (r"^( - )\d+ transactions \([0-9.]+% of total\)", r"\1N transactions (P% of total)"),
+    (r"(skipped: )\d+ \([0-9.]+%\)", r"\1N (P%)"),
     (r"(: )\d+ \((tps|[0-9.]+%)", r"\1N (\2"),
-    (r"(latency limit: )\d+/\d+", r"\1N/N"),
+    (r"(latency limit: )\d+/\d+ \([0-9.]+%\)", r"\1N/N (P%)"),
     (r"client \d+ script", "client N script"),
     # Ours alone, where the machine was too slow for the rate.
     (r"^pgbench: warning: \d+ transactions were due and never finished; .*\n?", ""),
