@@ -168,19 +168,18 @@ class DealtLoad:
                 yield from self._clock(name, before, after)
 
     def _share(self, remote: Remote, clock: ClockOffset) -> Finding:
-        """What a generator did; a warning if it was the limit."""
+        """What a generator did, and whether it was the limit: all together are judged elsewhere."""
         lags, cpu = remote.dispatch(), remote.cpu()
         lag_ns = value_at_rank(lags, max(1, round(0.99 * lags.count))) or 0
+        # The bounds of answers/generator.py.
+        late = lag_ns > max(_LATE_NS, (self._limit_ns or 0) // 100)
+        state = " was busy" if cpu > _BUSY else " was late" if late else ""
         text = (
-            f"generator {remote.worker.name}: {remote.due} due, p99 dispatch lag"
+            f"generator {remote.worker.name}{state}: {remote.due} due, p99 dispatch lag"
             f" {lag_ns / 1e6:.3g} ms, busiest thread {100 * cpu:.0f} % CPU; its clock"
             f" {clock.offset_ns / 1e6:+.3f} ms ± {clock.uncertainty_ns / 1e6:.3f} ms from ours"
         )
-        # The bounds of answers/generator.py, which judges all of them together.
-        late_ns = max(_LATE_NS, (self._limit_ns or 0) // 100)
-        limited = cpu > _BUSY or lag_ns > late_ns
-        kind: Severity = "warning" if limited else "info"
-        return Finding("generator", kind, f"generator-limited: {text}" if limited else text)
+        return Finding("generator", "info", text)
 
     def _clock(self, name: str, before: ClockOffset, after: ClockOffset) -> Iterator[Finding]:
         apart_ns = drift_ns(before, after) + max(before.uncertainty_ns, after.uncertainty_ns)
