@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,23 +142,18 @@ def test_generators_end_with_the_program_that_started_them(pg15: Postgres, tmp_p
     pids = generators(child)
     assert len(pids) == 3
     child.kill()
-    began = time.monotonic()
     until(lambda: not any(map(alive, pids)), "the generators ended")
-    assert time.monotonic() - began < DEADLINE_S
     child.communicate()
 
 
-def test_a_generator_that_hears_nothing_ends_its_load(
-    two: Workers, pg15: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pgpaces.generators.cluster import order as orders
+def test_a_generator_that_hears_nothing_ends_its_load(two: Workers, pg15: Postgres) -> None:
     from pgpaces.generators.engine import EnginePlan
     from pgpaces.plan import Load, TrialPlan
 
     plan = EnginePlan.of(TrialPlan(Load("closed"), duration_ns=3600 * 10**9), 2, 1, ["s"])
     keywords = {"host": str(pg15.folder), "port": str(pg15.port), "user": "u_trust",
                 "dbname": "postgres", "application_name": "unheard"}  # fmt: skip
-    order = orders.LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=300_000_000)
+    order = LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=300_000_000)
     agent_there = two.submit(two.workers[0], order).result()
     agent_there.begin(0).result()
     pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'unheard'")

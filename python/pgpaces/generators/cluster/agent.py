@@ -104,10 +104,7 @@ class Agent:
         if not ended:
             return Report(first, seconds, self._load.end_ns)
         error = None if self._error is None else (self._error.message, self._error.hint)
-        findings = tuple(
-            (each.source, each.severity, each.text, each.value, each.unit)
-            for each in self._load.findings
-        )
+        findings = tuple(self._load.findings)
         return Report(first, seconds, self._load.end_ns, True, error, findings)
 
     def stop(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from pgpaces.generators.engine import EnginePlan, ScriptText
 from pgpaces.record import Interval
 from pgpaces.redaction import Redacted
+from pgpaces.result import Finding
 
 # A generator without a request for this time ends its load; there is one every second.
 LEASE_NS = 8_000_000_000
@@ -59,7 +60,7 @@ class Report(msgspec.Struct, frozen=True):
     end_ns: int
     ended: bool = False
     error: tuple[str, str | None] | None = None
-    findings: tuple[tuple[str, str, str, float | None, str], ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -22,7 +22,7 @@ from pgpaces.generators.cluster.clocks import EXCHANGES, ClockOffset, ClockReadi
 from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, unpacked
 from pgpaces.generators.cluster.workers import Worker, Workers
 from pgpaces.record import Interval, Tally
-from pgpaces.result import Finding, Severity
+from pgpaces.result import Finding
 from pgpaces.times import Times, merge
 from pgpaces.units import SECOND_NS
 
@@ -144,16 +144,8 @@ class Remote:
             if report.error is not None:
                 message, hint = report.error
                 self.error = RunError(f"generator {self.worker.name}: {message}", hint)
-            self.findings = tuple(
-                Finding(
-                    source,
-                    cast("Severity", severity),
-                    f"generator {self.worker.name}: {text}",
-                    value,
-                    unit,
-                )
-                for source, severity, text, value, unit in report.findings
-            )
+            name = f"generator {self.worker.name}"
+            self.findings = tuple(replace(f, text=f"{name}: {f.text}") for f in report.findings)
             self._news.notify_all()
 
     def _lose(self, why: str) -> None:
