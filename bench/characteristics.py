@@ -2,7 +2,7 @@
 
 `python bench/bench.py characteristics` writes the table of docs/explanation/coverage.md. Trials go
 through the whole summary, with the warm-up it cuts. Of each load 2,000 trials are made, and as many
-with service times 10 % longer; what is decided is of trials drawn from them.
+with service times 10% longer; what is decided is of trials drawn from them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECTION = "Operating characteristics"
 PAGE = ROOT / "docs" / "explanation" / "coverage.md"
 SECONDS, TRIALS, DRAWS, BATCH = 60, 2000, 2000, 100
 SLOWER = 1.1
-# Of what may be missed, where 5 % are: the bound, and those that a verdict should tell from it.
+# Of what may be missed, where 5% are: the bound, and those that a verdict should tell from it.
 BOUND, BELOW, ABOVE = 0.05, 0.035, 0.07
 METRICS = ("mean", "p95", "missed")
 LOADS = (
@@ -48,7 +48,7 @@ Row = tuple[str, str, str]
 
 
 def slower(load: Load) -> Load:
-    """The same load on servers that take 10 % longer, against the same limit."""
+    """The same load on servers that take 10% longer, against the same limit."""
     # They think in service times.
     return replace(load, utilization=load.utilization * SLOWER, think=load.think / SLOWER)
 

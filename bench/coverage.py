@@ -1,4 +1,4 @@
-"""How often 95 % intervals of a trial hold the truth: simulated loads through the whole summary.
+"""How often 95% intervals of a trial hold the truth: simulated loads through the whole summary.
 
 `python bench/bench.py coverage` writes docs/explanation/coverage.md's table, a row as each cell is
 done; `--only "M/M/16 300"` takes the cells whose first columns have these words, `--trials` another
@@ -78,7 +78,7 @@ class Cell:
 
     @property
     def bias(self) -> tuple[float, float]:
-        """Of the missed share, relative to 5 %, with two standard errors of it."""
+        """Of the missed share, relative to 5%, with two standard errors of it."""
         mean = math.fsum(self.shares) / len(self.shares)
         spread = math.fsum((share - mean) ** 2 for share in self.shares) / len(self.shares)
         return mean / 0.05 - 1, 2 * math.sqrt(spread / len(self.shares)) / 0.05

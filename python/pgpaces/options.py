@@ -354,8 +354,8 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            " users with --pace, clients with --rate-per-client or --think-time, else rate]"),
     Option("fail_if", TEXT, GOAL, "Exit with code 30 if this is true.", metavar="CONDITION"),
     Option("metric", _one_of("rate", "mean", "p50", "p95", "p99", "p99.9", "missed"), GOAL,
-           "Metric to compare: rate, mean, p50, p95, p99, p99.9 or missed.", metavar="METRIC",
-           default="rate"),
+           "Metric to compare: rate, mean, p50, p95, p99, p99.9 or missed. [default: p95 of a load"
+           " with a planned rate, else rate]", metavar="METRIC"),
     Option("also", TEXT, GOAL, "Additional metrics, separated by commas.", metavar="METRICS",
            rare=True),
     Option("delta", TEXT, GOAL,

@@ -98,7 +98,7 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
     with opened_page(browser, f"{served.url}live") as (page, wrong):
         expect(page.locator("#state")).to_have_text("running")
         expect(tile(page, "due")).to_have_text("30")
-        expect(tile(page, "missed")).to_have_text("20 % (6)")
+        expect(tile(page, "missed")).to_have_text("20% (6)")
         expect(tile(page, "failed")).to_have_text("3")
         expect(page.locator("#errors")).to_contain_text("could not serialize <b>access</b>")
         before = [canvas.evaluate(DRAWN) for canvas in page.locator("canvas").all()]

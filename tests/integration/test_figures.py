@@ -67,7 +67,7 @@ def test_constant_service_waits_as_theory_says(
     assert service.mean_ns is not None
     # A busy machine adds to the 20 ms, and at a utilization of 0.8 each percent of that adds five
     # to the mean. So theory gets the service times that were: Pollaczek and Khinchine's mean wait
-    # is rate E(S^2) / 2 (1 - utilization). At 20 ms: 60 ms in all, 15.46 % over 100 ms.
+    # is rate E(S^2) / 2 (1 - utilization). At 20 ms: 60 ms in all, 15.46% over 100 ms.
     rate = service.count / (seconds * SECOND_NS)
     utilization = rate * service.mean_ns
     if utilization > 0.88:

@@ -1,6 +1,6 @@
 """A machine that drifts, for simulations of comparisons: what each trial's logarithm says.
 
-The logarithm of a metric follows an Ornstein-Uhlenbeck process: 8 % standard deviation, a time
+The logarithm of a metric follows an Ornstein-Uhlenbeck process: 8% standard deviation, a time
 constant between 5 and 120 minutes (drawn evenly on a logarithmic scale), trials of 60 s one after
 the other. In vectors: a row is a machine.
 """

@@ -127,7 +127,7 @@ def _first_come(due: Numbers, service: Numbers, servers: int) -> Numbers:
 
 
 class Truth(Struct, frozen=True):
-    """What is so in the long run: latencies in ms, and the rate in 1/s. limit_ms: 5 % miss it."""
+    """What is so in the long run: latencies in ms, and the rate in 1/s. limit_ms: 5% miss it."""
 
     mean: float
     p50: float
@@ -137,7 +137,7 @@ class Truth(Struct, frozen=True):
 
     @property
     def limit_ms(self) -> float:
-        """The limit that 5 % of what is due miss."""
+        """The limit that 5% of what is due miss."""
         return self.p95
 
 
@@ -218,7 +218,7 @@ def stored(
 ) -> Iterator[tuple[Trial, Accumulator]]:
     """Trials of a load as the engine tells of them: an interval for each second.
 
-    limit_ms: the latency limit; None: the one that 5 % miss.
+    limit_ms: the latency limit; None: the one that 5% miss.
     """
     limit_ns = round((limit_ms or truth(load, seconds).limit_ms) * 1e6)
     plan = {"limit_ns": limit_ns, "policy": "run", "model": "open"}

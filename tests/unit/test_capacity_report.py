@@ -81,7 +81,7 @@ def test_the_answer_says_what_is_proved_by_which_rule_and_what_the_soak_showed()
     assert second.text.startswith("It can hold 15.")
     assert {first.weight, second.weight} == {"main"}
     text = said([one()])
-    assert "at most 5 % of transactions miss the limit of 50ms." in text
+    assert "at most 5% of transactions miss the limit of 50ms." in text
 
 
 def test_what_is_proved_is_told_in_queries_a_day_and_in_money() -> None:
@@ -135,7 +135,7 @@ def test_the_resource_that_was_the_limit_is_named_as_associated() -> None:
     found = capacity.section([one()], {ONE.key: limit})
     text = " ".join(s.text for s in found.sentences)
     assert (
-        "87.0 % of the missed transactions are associated with the server's CPU: CPU was busy."
+        "87.0% of the missed transactions are associated with the server's CPU: CPU was busy."
         in text
     )
     assert "limit" in found.tables[0].columns

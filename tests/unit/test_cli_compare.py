@@ -203,3 +203,23 @@ def test_fewer_pairs_than_a_comparison_should_have_are_told(place: Path) -> None
     text = " ".join(called(place, *LEVELS).stdout.split())
     assert "2 pairs" in text
     assert "With fewer than 8" in text
+
+
+@pytest.mark.parametrize(
+    ("load", "metric"),
+    [
+        ("--rate 5", "p95"),
+        ("--rate-per-client 2 -c 3", "p95"),
+        ("-c 2 --think-time 0", "rate"),
+        ("--users 3 --pace 2", "rate"),
+        ("--rate 5 --metric mean", "mean"),
+        ("--rate 5 --metric rate", "rate"),
+    ],
+)
+def test_a_planned_rate_is_compared_by_p95_unless_another_metric_is_named(
+    load: str, metric: str, tmp_path: Path
+) -> None:
+    words = f"set.work_mem=4MB set.work_mem=64MB --run select-only {load} -T 5s --dry-run"
+    done = CliRunner().invoke(compare, [*words.split(), "--store", str(tmp_path / "results.db")])
+    assert done.exit_code == 0, done.output
+    assert f"by {metric}, where 2% do not matter" in done.output

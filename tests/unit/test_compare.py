@@ -106,7 +106,7 @@ def test_what_is_simulated_in_vectors_is_what_is_decided_pair_by_pair() -> None:
         assert claimed == (found.outcome != "inconclusive")
 
 
-# A rule that is wrong in 6.5 % of all fails 99 times in 100 with 4,000 comparisons.
+# A rule that is wrong in 6.5% of all fails 99 times in 100 with 4,000 comparisons.
 @pytest.mark.parametrize("comparisons", [4_000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_a_server_compared_with_itself_is_rarely_called_better_or_worse(comparisons: int) -> None:
     """All rules together: looks, equivalence, and the noise floor of A with itself."""

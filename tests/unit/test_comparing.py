@@ -132,10 +132,10 @@ def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates: list[flo
 @pytest.mark.parametrize(
     ("metric", "estimate", "expected"),
     [
-        ("rate", Estimate(1.174, 1.162, 1.185, 8), ("+17.4 %", "+16.2 to +18.5")),
+        ("rate", Estimate(1.174, 1.162, 1.185, 8), ("+17.4%", "+16.2 to +18.5")),
         ("rate", Estimate(3.1, 0.9, 10.0, 8), ("3.1 times", "0.9 to 10")),
         ("missed", Estimate(-0.021, -0.03, 0.001, 8), ("-2.10 points", "-3.00 to +0.10")),
-        ("mean", Estimate.alone(0.5, 1), ("-50 %", "–")),
+        ("mean", Estimate.alone(0.5, 1), ("-50%", "–")),
     ],
 )
 def test_an_effect_fits_into_a_cell(

@@ -129,7 +129,7 @@ def test_the_words_say_what_held_what_broke_and_what_moves_it() -> None:
         " from 8 clients; unknown in between."
     )
     assert any(
-        text.startswith("A cell meets the limit if at most 5 % of what was due") for text in said
+        text.startswith("A cell meets the limit if at most 5% of what was due") for text in said
     )
     assert any(text.startswith("Least missed: clients = 2") for text in said)
     assert not any("no difference" in text for text in said)

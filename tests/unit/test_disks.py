@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.answers import disks
 from pgpaces.answers.disks import Cipher, Device, Disk, Flushes, JobRun
+from pgpaces.cli.disk import disk
 from pgpaces.cli.output import text
 from pgpaces.disk import jobs
 from pgpaces.disk.device import mount_of, parse_mounts
 from pgpaces.disk.folder import check
 from pgpaces.errors import PlanError, StoreError
-from pgpaces.facts import HostFacts
 from pgpaces.questions import disk as words
 from pgpaces.questions.sweep import facts
 from pgpaces.report import terminal
 from pgpaces.result import Estimate
 from pgpaces.section import Section
-from pgpaces.store.disks import DiskRow
+from pgpaces.store.store import Store, new_id
 from pgpaces.units import size_bytes
 from tests.unit import experiments
+from tests.unit.cards import card, row, run
 
 FIO = Path(__file__).parent / "fio"
 RATES = st.floats(0, 1e7)
@@ -37,27 +41,6 @@ RATES = st.floats(0, 1e7)
 def said(name: str) -> list[dict[str, Any]]:
     """What a real fio 3.33 printed; shortened."""
     return disks.statuses((FIO / f"{name}.json").read_text())
-
-
-def run(job: str, per_s: float, seconds: float = 10, number: int = 1) -> JobRun:
-    count = round(per_s * seconds)
-    size = 4 * 2**20 if job == disks.CARD_SEQUENTIAL else 4096
-    return JobRun(job, number, seconds, 0, count, 0, count * size)
-
-
-def card(reads: float, writes: float, mb_per_s: float) -> Disk:
-    per_s = {
-        disks.CARD_READ: reads,
-        disks.CARD_WRITE: writes,
-        disks.CARD_SEQUENTIAL: mb_per_s * 1e6 / (4 * 2**20),
-    }
-    measured = tuple(run(job, rate, 1000, n) for n in (1, 2, 3) for job, rate in per_s.items())
-    device = Device("uuid 1", "mmcblk0p2 on mmcblk0", "ext4", "rw", model="SD64G")
-    return Disk("/mnt/card", device, 256 * 2**20, False, "fio-3.33", measured)
-
-
-def row(found: Disk, name: str = "card", **host: Any) -> DiskRow:
-    return DiskRow("01M8" + "0" * 22, name, datetime.now(UTC), "0", HostFacts(**host), found)
 
 
 # --- fio ----------------------------------------------------------------------------------------
@@ -410,3 +393,32 @@ def test_a_disk_fits_a_screen_and_begins_with_its_class() -> None:
     assert rows[f"{disks.CARD_READ}, IOPS"][-2:] == ["1,500", "4,000"]
     assert rows[f"{disks.CARD_WRITE}, IOPS"][-2:] == ["500", "2,000"]
     assert rows[f"{disks.CARD_SEQUENTIAL}, MB/s"][-2:] == ["10", "10"]
+
+
+@pytest.mark.parametrize("form", ["html", "md", "txt", "json", "csv"])
+def test_a_disk_is_a_report_of_any_form(form: str, tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results.db")
+    for name, writes in (("card", 520), ("ssd", 30_341)):
+        store.add_disk(replace(row(card(2100, writes, 31), name), id=new_id()))
+    store.close()
+    path = tmp_path / f"disk.{form}"
+    for line, disks_in_it in (("--show card", 1), ("--compare card ssd", 2)):
+        arguments = [*line.split(), "-o", str(path), "--store", str(tmp_path / "results.db")]
+        done = CliRunner().invoke(disk, arguments)
+        assert done.exit_code == 0, done.output
+        assert f"written: {path}" in done.output
+        found = path.read_text()
+        if form == "csv":
+            assert len(list(csv.DictReader(io.StringIO(found)))) == 9 * disks_in_it
+        elif form == "json":
+            assert len(json.loads(found).get("disks", [0])) == disks_in_it
+        else:
+            assert "4 KiB random write, IOPS" in found
+            assert ("30,341" in found) == (disks_in_it == 2)
+
+
+def test_an_ending_that_names_no_form_is_refused_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    done = CliRunner().invoke(disk, [str(tmp_path), "-o", "disk.docx"])
+    assert "names no form of a report" in f"{done.exception}"

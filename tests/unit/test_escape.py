@@ -29,7 +29,7 @@ CASES = [
     ("tag\U000e0041", "tag\\U000e0041"),
     ("latin \udce9", "latin \\udce9"),
     ("Zoë 数据 🐘", "Zoë 数据 🐘"),
-    ("100 % [red] [/] :smile:", "100 % [red] [/] :smile:"),
+    ("100% [red] [/] :smile:", "100% [red] [/] :smile:"),
 ]
 
 

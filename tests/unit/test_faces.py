@@ -26,14 +26,8 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
 
 def test_they_are_what_they_were(every: dict[str, Section]) -> None:
     frozen = faces.FROZEN.read_text(encoding="utf-8")
-    parts = []
-    for name, section in every.items():
-        for width in faces.WIDTHS:
-            text = faces.shown(section, width)
-            kept = "\n".join(each.rstrip() for each in text.splitlines())
-            parts.append(f"==== {name}, {width} columns\n{kept}\n")
-    changed = difflib.unified_diff(frozen.splitlines(), "\n".join(parts).splitlines(), n=0)
-    assert list(changed) == []
+    now = faces.pictures(every.items())
+    assert list(difflib.unified_diff(frozen.splitlines(), now.splitlines(), n=0)) == []
 
 
 @pytest.mark.parametrize("width", faces.WIDTHS)
@@ -68,6 +62,20 @@ def test_a_verdict_has_a_sign_and_a_color_of_its_own(every: dict[str, Section]) 
     assert seen["unknown"] == ("?", "1;33")
 
 
+def test_colors_are_those_that_a_light_and_a_dark_terminal_both_choose_for_their_ground(
+    every: dict[str, Section],
+) -> None:
+    codes = {
+        code
+        for section in every.values()
+        for sequence in re.findall(r"\x1b\[([\d;]*)m", faces.shown(section, 80, color=True))
+        for code in sequence.split(";")
+    }
+    # Off, bold, dim, and the eight colors of the terminal's own palette as foreground, but for
+    # black and white, one of which is the ground.
+    assert codes <= {"0", "1", "2", *(str(color) for color in range(31, 37))}
+
+
 def test_without_colors_there_is_nothing_but_text(every: dict[str, Section]) -> None:
     for section in every.values():
         assert "\x1b" not in faces.shown(section, 80)
@@ -79,6 +87,15 @@ def test_a_command_that_is_copied_is_one_command(every: dict[str, Section], widt
     text = faces.shown(section, width).partition("  next ")[2]
     # A shell goes on with the next line after a backslash.
     assert shlex.split(text.replace("\\\n", "")) == shlex.split(section.next[0])
+
+
+def test_no_line_breaks_a_command_without_a_backslash(every: dict[str, Section]) -> None:
+    for name, section in every.items():
+        if section.aside:
+            [shown] = [
+                line for line in faces.shown(section, 60).splitlines() if "page: pgpaces" in line
+            ]
+            assert shown.endswith("page: pgpaces report -o run.html"), name
 
 
 def test_a_quick_answer_ends_with_the_command_that_makes_it_sure(every: dict[str, Section]) -> None:

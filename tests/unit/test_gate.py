@@ -20,7 +20,7 @@ from tests.unit.test_docs import parsed
 
 ROOT = Path(__file__).parents[2]
 SAID = (
-    Sentence("after is 12 % worse than before: 5, 10 or\n20 tx/s", "main"),
+    Sentence("after is 12% worse than before: 5, 10 or\n20 tx/s", "main"),
     Sentence("4 trials were left out", "warning"),
 )
 ROW = tuple(TableCell(text) for text in ("rate", "100 <b>", "88"))
@@ -51,7 +51,7 @@ def test_junit_has_a_failure_where_it_is_worse_and_an_error_where_nothing_is_dec
     reason = case.find(element)
     assert reason is not None
     assert reason.get("type") == word.lower()
-    assert reason.get("message", "").startswith("after is 12 % worse than before")
+    assert reason.get("message", "").startswith("after is 12% worse than before")
     assert "4 trials were left out" in (reason.text or "")
     assert (case.get("classname"), case.get("name")) == (
         "pgpaces.comparison", "after against before"
@@ -80,7 +80,7 @@ def test_what_xml_cannot_hold_is_named_in_junit() -> None:
 def test_an_annotation_is_one_line_that_no_text_can_forge(mark: Mark, level: str) -> None:
     said = ci.annotation(verdict("A: b, c", mark))
     assert said == (
-        f"::{level} title=pgpaces%3A a%3A b%2C c::after is 12 %25 worse than before: 5, 10 or 20"
+        f"::{level} title=pgpaces%3A a%3A b%2C c::after is 12%25 worse than before: 5, 10 or 20"
         " tx/s"
     )
 

@@ -305,7 +305,7 @@ def test_the_generator_that_was_the_limit_is_named() -> None:
     first, second = (f.text for f in made.load.findings if "p99 dispatch lag" in f.text)
     assert first.startswith("generator pi0: ")
     assert second.startswith("generator pi1 was busy: ")
-    assert "busiest thread 95 % CPU" in second
+    assert "busiest thread 95% CPU" in second
 
 
 @pytest.mark.usefixtures("quick")

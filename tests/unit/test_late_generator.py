@@ -186,7 +186,7 @@ def test_a_soak_is_held_by_all_that_missed() -> None:
 
 
 def test_a_late_generator_makes_no_claim_less_true() -> None:
-    # M/M/4 of 20 ms with 5 ms more to each answer, 200 ms, 1 %: 175.05/s without the generator's
+    # M/M/4 of 20 ms with 5 ms more to each answer, 200 ms, 1%: 175.05/s without the generator's
     # lateness. 20 ms of it are forgiven where something is refuted.
     queue = Queue(exponential(50), 4, 0.2, later=0.005, forgiven=0.02)
     found = search(queue, BASE, [0.0] * 100, seed=11)

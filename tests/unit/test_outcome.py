@@ -114,8 +114,8 @@ LATE_A_LITTLE, LATE = 6.0, 22.0
         pytest.param(
             [answered(n, [510.0] * 4 + [100.0] * 36, LATE) for n in range(10)],
             "invalid",
-            "that may explain 40 of the 40 missed: the server accounts for 0 to 10 % missed,"
-            " allowed are 5 %",
+            "that may explain 40 of the 40 missed: the server accounts for 0 to 10% missed,"
+            " allowed are 5%",
             id="missed by less than it was late",
         ),
         pytest.param(

@@ -39,7 +39,7 @@ def test_a_run_alone_is_one_cell() -> None:
     page = gather([loose("2")], About(datetime.now(UTC), "0"))
     assert page.factors == ()
     assert len(page.rows) == 1
-    assert page.answer[0].text.startswith(("It meets the limit: missed 0.0 %", "Whether it meets"))
+    assert page.answer[0].text.startswith(("It meets the limit: missed 0.0%", "Whether it meets"))
 
 
 def test_a_report_of_runs_is_a_report_like_any_other() -> None:

@@ -76,7 +76,7 @@ def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys: pytest.CaptureFix
     text = capsys.readouterr().err
     assert "not begun" in text
     assert "fix the file" not in text
-    assert "missed 0.0 %" in text
+    assert "missed 0.0%" in text
 
 
 # ---- searches ----
@@ -95,7 +95,7 @@ def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(
     assert due.startswith(
         "set.work_mem=4MB, 171/s: meets it up to 160/s, misses it from 180/s; trial 5"
     )
-    assert done.startswith("set.work_mem=4MB, 171/s for 3 s: missed 0.0 % (0.0 to ")
+    assert done.startswith("set.work_mem=4MB, 171/s for 3 s: missed 0.0% (0.0 to ")
     assert "role" not in due + done
 
 
@@ -117,7 +117,7 @@ def test_a_trial_of_a_search_whose_generator_was_late_says_so(
     listener.trial("", LONG, 1, Progress(None))
     listener.done("", LONG, replace(found, summary=replace(found.summary, generator=generator)))
     said = capsys.readouterr().err
-    assert "missed 0.0 % (0.0 to " in said
+    assert "missed 0.0% (0.0 to " in said
     assert said.endswith(ending)
 
 

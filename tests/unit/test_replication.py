@@ -115,7 +115,7 @@ def test_a_lag_is_measured_against_what_was_written() -> None:
     growing = lagging([second * 0.1 * MB for second in range(100)])
     written = [Sample(second, "wal", "written", 5 * MB, "B/s") for second in range(100)]
     assert said(growing, 100)
-    assert said([*growing, *written], 100) == [], "2 % of the WAL: it may be what is on its way"
+    assert said([*growing, *written], 100) == [], "2% of the WAL: it may be what is on its way"
 
 
 def streaming(seconds: list[int], name: str = "standby1") -> list[Sample]:

@@ -336,7 +336,7 @@ def test_a_grid_of_names_has_charts_too() -> None:
     found = [moved(made(Slot(1, Cell(())), 60), **dict(slot.cell.levels)) for slot in plan.slots()]
     page = gather(found, ABOUT, experiment(design=plan))
     assert page.main is None
-    assert "unknown" in page.answer[0].text, "one trial each does not exclude 5 %"
+    assert "unknown" in page.answer[0].text, "one trial each does not exclude 5%"
     first = next(report_of(page).figures())
     assert first.key == "p95", "nothing was missed"
     assert [[line_label(line, panel) for line in panel.lines] for panel in panels(page)[0]] == [

@@ -101,7 +101,7 @@ def test_an_answer_fits_its_terminal_with_every_interval_whole(width: int) -> No
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_what_is_seen_first_is_a_screen_of_which_no_number_is_broken(width: int) -> None:
-    warned = Finding("fan", "warning", "the fan is loud at 12 % of 3,400 rpm " * 3)
+    warned = Finding("fan", "warning", "the fan is loud at 12% of 3,400 rpm " * 3)
     lines = printed(run(findings=(warned,)), width, brief)
     assert len(lines) <= 24
     assert max(map(len, lines)) <= width
@@ -251,7 +251,7 @@ def test_a_list_of_runs_marks_what_is_not_valid() -> None:
 
 def test_notes_that_every_run_has_are_counted_behind_the_tables() -> None:
     usual = (
-        "host: looking at it took 0.1 % of one core here",
+        "host: looking at it took 0.1% of one core here",
         *_cost_note(Cost(0.3, 0.2)),
         *(note.replace("sensor", "sensor of standby1", 1) for note in _cost_note(Cost(0.4, None))),
         *_more({"track_io_timing = on (times of reading and writing)": None}),

@@ -104,7 +104,7 @@ def test_a_cache_that_still_warms_is_a_warning() -> None:
     assert found is not None
     assert (found.severity, found.unit) == ("warning", "%")
     assert found.value == pytest.approx(89.5)
-    assert "80.5 % in the first tenth, 98.5 % in the last" in found.text
+    assert "80.5% in the first tenth, 98.5% in the last" in found.text
 
 
 def test_a_cache_that_is_warm_is_none() -> None:

@@ -52,11 +52,11 @@ def said(*observed: Observed) -> list[str]:
 
 def test_the_answer_has_a_few_lines() -> None:
     assert said(SEEN) == [
-        "sessions of the load that executed something, on average: Lock:tuple 0.9 (75.0 %), CPU or"
-        " run queue 0.3 (25.0 %)",
+        "sessions of the load that executed something, on average: Lock:tuple 0.9 (75.0%), CPU or"
+        " run queue 0.3 (25.0%)",
         "blocked: load waited for Lock:tuple of psql (UPDATE t), seen 7 times; 1 other pairs",
         "grew: public.t 8 KiB to 5 MiB",
-        "statements: 90.0 % of their time on the server was of the load's role; most (90.0 %) took:"
+        "statements: 90.0% of their time on the server was of the load's role; most (90.0%) took:"
         " UPDATE t SET x = $1",
     ]
 

@@ -31,7 +31,7 @@ from pgpaces.times import Times
 from .trials import times
 
 RUNS = 200
-# Of 200 runs, 95 % +- 3 standard errors of that share are 0.90 to 0.996.
+# Of 200 runs, 95% +- 3 standard errors of that share are 0.90 to 0.996.
 LEAST = 0.90
 
 

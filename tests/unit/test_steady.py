@@ -96,8 +96,8 @@ SHAPES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str]] = [
     ("slower after a third", lambda t: np.where(t < 1 / 3, 1.0, 1.3), "slowing down"),
     ("slower at the end", lambda t: np.where(t < 0.9, 1.0, 1.5), "no steady state"),
     ("slower for a while", lambda t: np.where((t > 0.4) & (t < 0.6), 2.0, 1.0), "no steady state"),
-    ("a drift of 20 %", lambda t: 1 + 0.2 * t, "slowing down"),
-    ("a drift of -20 %", lambda t: 1.2 - 0.2 * t, "warming up"),
+    ("a drift of 20%", lambda t: 1 + 0.2 * t, "slowing down"),
+    ("a drift of -20%", lambda t: 1.2 - 0.2 * t, "warming up"),
     ("caches that fill", lambda t: 1 + 2 * np.exp(-10 * t), "warming up"),
 ]
 

@@ -81,7 +81,7 @@ def test_a_quota_is_named_with_its_minute_put_on_at_once_or_little_by_little(
         samples(cgroup_throttled_share=share, cgroup_throttled=share / 10), load(succeeded)
     )
     [text] = named(found)
-    assert re.search(r"quota ran out in (8[5-9]|90) % of its periods", text)
+    assert re.search(r"quota ran out in (8[5-9]|90)% of its periods", text)
     [minute] = re.findall(r"\(minute (\d+)\)", text)
     away = 2 + 0.12 * (end - start)
     assert (start - away) // 60 + 1 <= int(minute) <= (start + away) // 60 + 1
@@ -97,7 +97,7 @@ def test_credits_that_run_out_are_said_as_a_sentence() -> None:
     [text] = named(findings(samples(cpu_steal=steal), load(succeeded)))
     assert re.fullmatch(
         r"CPU credits or throttling: throughput fell from 10[01]/s to 4[0-2]\.?\d*/s over 6"
-        r" minutes, from 9 minutes \(minute (9|10)\) on, while steal rose to 58 %; burst capacity"
+        r" minutes, from 9 minutes \(minute (9|10)\) on, while steal rose to 58%; burst capacity"
         r" holds for about 9 minutes; sustained is 4[0-2]\.?\d*/s, burst 10[01]/s",
         text,
     ), text
@@ -127,7 +127,7 @@ def test_a_board_that_throttles_itself_and_a_clock_that_sinks_are_culprits_too()
     assert "the board throttled itself" in text
     clock = ramp(300, 120, 120, 1500, 900)
     [text] = named(findings(samples(cpu_frequency=clock), load(succeeded)))
-    assert "frequency fell by 40 %" in text
+    assert "frequency fell by 40%" in text
 
 
 # --- what is no throttling ------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_a_quota_that_was_there_all_the_time_is_what_was_measured() -> None:
     tracks = samples(cgroup_throttled=[8] * 60, cgroup_throttled_share=[80] * 60)
     [found] = not_info(findings(tracks, load([10] * 60)))
     assert found.severity == "warning"
-    assert "60 of 60 s (80.0 % of its periods)" in found.text
+    assert "60 of 60 s (80.0% of its periods)" in found.text
 
 
 def test_a_quota_that_came_in_between_invalidates_whatever_it_did() -> None:
@@ -354,7 +354,7 @@ def test_errors_of_disks_invalidate() -> None:
 def test_what_the_machine_did_is_one_sentence_without_what_was_not_read() -> None:
     tracks = samples(cpu_busy=[50] * 9, disk_sda_busy=[12] * 9, disk_sda_written=[300] * 9)
     [found] = findings(tracks, load([10] * 9))
-    assert found.text == "the machine: CPU 50 % busy; disk sda 12 % busy, 300 KB/s written"
+    assert found.text == "the machine: CPU 50% busy; disk sda 12% busy, 300 KB/s written"
     assert findings([], load([10] * 9)) == []
 
 

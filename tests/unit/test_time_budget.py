@@ -408,7 +408,7 @@ def answered(seed: int, budget_s: float = 1800.0) -> Answered:
 
 
 def test_the_board_misses_what_the_article_says() -> None:
-    """Of one client with workers 3 %, without any half; it breaks down beyond 5 to 6 a second."""
+    """Of one client with workers 3%, without any half; it breaks down beyond 5 to 6 a second."""
     truth = {key: each.value for key, each in long_runs(1).items()}
 
     def missed(clients: int, workers: int) -> float:

@@ -39,7 +39,7 @@ def least(trials: int) -> float:
 
 @cache
 def cell(load: Load, trials: int) -> coverage.Cell:
-    """Of users, half of the table's simulation: 100,000 s err by 2.4 % of a trial's error."""
+    """Of users, half of the table's simulation: 100,000 s err by 2.4% of a trial's error."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loads, "_BESIDE", 500)
         return coverage.batch(load, 60, trials, 11)

@@ -48,9 +48,9 @@ def test_a_trial_without_findings_is_valid() -> None:
                 "due": 100, "missed": 9, "excused": 6,
             },
             "p99 dispatch lag 5.4 ms, acceptable 5 ms); that may explain 6 of the 9 missed: the"
-            " server accounts for 3 to 9 % missed, allowed are 5 %",
+            " server accounts for 3 to 9% missed, allowed are 5%",
         ),
-        ({"limited": True, "cpu": 0.95}, "95 % of a CPU"),
+        ({"limited": True, "cpu": 0.95}, "95% of a CPU"),
         ({"little": 1.05}, "Little's law is off: 1.050"),
     ],
 )  # fmt: skip
@@ -101,7 +101,7 @@ def test_an_outage_says_nothing_of_what_the_server_holds(seconds: float, state: 
     ("severity", "state"), [("info", "valid"), ("warning", "valid"), ("invalid", "invalid")]
 )
 def test_a_sensor_may_judge_too(severity: Severity, state: str) -> None:
-    steal = Finding("steal", severity, "the hypervisor took 7 % of the CPU", 7.0, "%")
+    steal = Finding("steal", severity, "the hypervisor took 7% of the CPU", 7.0, "%")
     found = judge(trial([], findings=(steal,)), evidence())
     assert (found.state, found.findings) == (state, (steal,))
 
@@ -132,7 +132,7 @@ def test_mser5_alone_does_not_make_a_flat_trial_invalid() -> None:
 def test_a_shape_is_a_warning_with_its_numbers() -> None:
     [warning] = judge(trial([]), evidence(flatness=RISING)).warnings
     assert "from 10 ms to 12 ms at 40 s" in warning
-    assert "drift +20.0 % (+10.0 to +30.0)" in warning
+    assert "drift +20.0% (+10.0 to +30.0)" in warning
 
 
 def test_many_changes_are_not_all_told() -> None:
@@ -146,7 +146,7 @@ def test_misses_in_what_was_cut_are_a_warning() -> None:
     left_out = Counts(due=50, on_time=40, late=10)
     [warning] = judge(trial([]), evidence(cut=Cut(20, 100, left_out=left_out))).warnings
     assert "the first 20 s are left out" in warning
-    assert "10 of 50 due in them missed (20.0 %)" in warning
+    assert "10 of 50 due in them missed (20.0%)" in warning
 
 
 @pytest.mark.parametrize(

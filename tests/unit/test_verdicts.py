@@ -29,16 +29,16 @@ FINITE = [
     for n, x in enumerate(STEADY)
 ]
 SAID: list[tuple[Verdict, Sequence[str]]] = [
-    (verdict([0.05 + x for x in STEADY]), ["B is better than A", "5.1 % higher", "(5.0 to 5.2 %)"]),
-    (verdict([-0.05 + x for x in STEADY]), ["B is worse than A", "4.9 % lower than that of A"]),
+    (verdict([0.05 + x for x in STEADY]), ["B is better than A", "5.1% higher", "(5.0 to 5.2%)"]),
+    (verdict([-0.05 + x for x in STEADY]), ["B is worse than A", "4.9% lower than that of A"]),
     (verdict([1.5 + x for x in STEADY]), ["4.48 times as high as that of A"]),
-    (verdict(STEADY), ["equivalent to A within 2 %", "0.11 % lower to 0.11 % higher"]),
+    (verdict(STEADY), ["equivalent to A within 2%", "0.11% lower to 0.11% higher"]),
     (
         verdict([60 * x for x in STEADY]),
         [
             "inconclusive: its throughput comes out",
             "smallest detectable difference",
-            "is 9.5 %",
+            "is 9.5%",
             "pairs would decide",
         ],
     ),
@@ -126,7 +126,7 @@ def test_intervals_across_the_unit_and_far_beyond_it_are_told_in_one_measure_eac
     assert verdicts.difference(rate, 0.4) == "0.4 times as high"
     wide = replace(SAID[0][0], estimate=Estimate(2.5, 0.9, 4, 8))
     told = text(verdicts.comparison(wide))
-    assert "10.0 % lower to 4 times as high" in told
+    assert "10.0% lower to 4 times as high" in told
 
 
 def test_what_differs_beside_what_is_compared_is_listed() -> None:
@@ -151,7 +151,7 @@ def test_what_differs_beside_what_is_compared_is_listed() -> None:
         (forecast(points()[:-1]), ["only 2 of 3 trials"]),
         (
             forecast([replace(p, rate=p.rate / 2 if p.load > 100 else p.rate) for p in points()]),
-            ["No forecast", "(tolerance 10.0 %)"],
+            ["No forecast", "(tolerance 10.0%)"],
         ),
         (
             forecast([Point(p.load, p.load < 100, {"cpu": 0.5}) for p in points()]),
@@ -170,7 +170,7 @@ def test_a_trend_is_told_newest_change_first() -> None:
     logs = np.random.default_rng(3).normal(0, 0.01, 30)
     logs[10:20] += 0.3
     said = trend_words.sentences(trend(runs(logs)), METRICS["rate"])
-    assert said[0].text.startswith("Since r20 the throughput is 25.5 % lower than up to r19 (")
+    assert said[0].text.startswith("Since r20 the throughput is 25.5% lower than up to r19 (")
     assert said[0].text.endswith(": worse.")
     assert said[1].text.endswith(": better.")
     assert trend_words.sentences(trend(runs(logs)), METRICS["mean"])[0].text.endswith(": better.")

@@ -133,8 +133,8 @@ def test_a_factor_that_is_no_load(said: str, first: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("said", "first"),
-    [("h", "It meets the limit: missed 0.0 %"), ("b", "It misses the limit: missed 30.0 %"),
-     ("?", "Whether it meets the limit is unknown: missed 6.0 %")],
+    [("h", "It meets the limit: missed 0.0%"), ("b", "It misses the limit: missed 30.0%"),
+     ("?", "Whether it meets the limit is unknown: missed 6.0%")],
 )  # fmt: skip
 def test_one_cell(said: str, first: str) -> None:
     assert answer([row(said)])[0].startswith(first)
@@ -143,9 +143,9 @@ def test_one_cell(said: str, first: str) -> None:
 @pytest.mark.parametrize(
     ("said", "cut", "hangs"),
     [
-        ("h", Counts(100, 20, 80), "the one cell: with the warm-up that was cut 32 % missed"),
+        ("h", Counts(100, 20, 80), "the one cell: with the warm-up that was cut 32% missed"),
         ("h", Counts(100, 99, 1), None),
-        ("b", Counts(2000, 2000), "the one cell: with the warm-up that was cut 2.1 % missed"),
+        ("b", Counts(2000, 2000), "the one cell: with the warm-up that was cut 2.1% missed"),
         ("?", Counts(100, 0, 100), None),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_share_on_the_threshold_is_said_to_be_no_question_of_time() -> None:
     base = row("?")
     on = Row(base.cell, base.trials, sound=True, counts=base.counts, missed=proportion(15, 300))
     said = answer([on])
-    assert said[1].startswith("It lies so close to 5 % that no reasonable time would decide")
+    assert said[1].startswith("It lies so close to 5% that no reasonable time would decide")
 
 
 def test_of_two_machines_that_differ_one_sentence_is_said() -> None:
@@ -199,5 +199,5 @@ def test_of_two_machines_that_differ_one_sentence_is_said() -> None:
     said = [each for each in answer(line("hb"), apart=pair) if "stands apart" in each]
     assert said == [
         "pi-a stands apart from the rest of its kind (pi4): its mean service time differs from"
-        " theirs by +20 % (+10 % to +30 %)."
+        " theirs by +20% (+10% to +30%)."
     ]

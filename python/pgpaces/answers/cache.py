@@ -36,7 +36,7 @@ def warmed(seconds: Sequence[Blocks]) -> Finding | None:
     share = ratio([s for s in before if s.second >= -max(1, -before[0].second // 10)])
     if share is None:
         return None
-    text = f"at the end of the warm-up {share:.1f} % of blocks came from the server's cache"
+    text = f"at the end of the warm-up {share:.1f}% of blocks came from the server's cache"
     return Finding(_WARMED, "info", text, share, "%")
 
 
@@ -52,10 +52,10 @@ def finding(seconds: Sequence[Blocks]) -> Finding | None:
     tenth = max(1, (measured[-1].second + 1) // 10)
     first = ratio([s for s in measured if s.second < tenth])
     last = ratio([s for s in measured if s.second > measured[-1].second - tenth])
-    text = f"{share:.1f} % of blocks came from the server's cache"
+    text = f"{share:.1f}% of blocks came from the server's cache"
     if first is None or last is None or measured[-1].second < 1:
         return Finding(_SOURCE, "info", text, share, "%")
-    text += f" ({first:.1f} % in the first tenth, {last:.1f} % in the last)"
+    text += f" ({first:.1f}% in the first tenth, {last:.1f}% in the last)"
     if last - first > RISE_MAX:
         text += ": it was still warming; a longer warm-up would measure it warm"
         return Finding(_SOURCE, "warning", text, share, "%")

@@ -29,9 +29,9 @@ Basis = Literal["pairs", "blocks", "trials", "apart", "runs"]
 
 PAIRS_MIN = 8
 _LOOKS = 3
-# O'Brien and Fleming (Biometrics 35, 1979) at 5 %, as two-sided p for Student's t: 3.4 sigma is p =
-# .0005 for a normal distribution, and 1 % for t with 7 degrees. As one-sided p the same three cost
-# 4.9 % together, so the tests of equivalence use them too.
+# O'Brien and Fleming (Biometrics 35, 1979) at 5%, as two-sided p for Student's t: 3.4 sigma is p =
+# .0005 for a normal distribution, and 1% for t with 7 degrees. As one-sided p the same three cost
+# 4.9% together, so the tests of equivalence use them too.
 BOUNDS = (0.0005, 0.0141, 0.0451)
 
 
@@ -58,12 +58,18 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+def metric_of(*, planned: bool) -> str:
+    """The metric by default: p95 of a load with a planned rate, whose throughput is the plan's."""
+    return "p95" if planned else "rate"
+
+
 class ComparisonGoal(Struct, frozen=True):
     """The rules of a comparison, fixed before any trial.
 
-    metric: the primary one, on which the verdict is. secondary: others, with Holm. delta: see
-    Metric; None takes that of the metric. pairs: the most of them; from 24 on there are three
-    interim looks. same: pairs of A with itself, for the noise floor. Raises PlanError.
+    metric: the primary one, on which the verdict is; empty until `of` chooses it by the load.
+    secondary: others, with Holm. delta: see Metric; None takes that of the metric. pairs: the most
+    of them; from 24 on there are three interim looks. same: pairs of A with itself, for the noise
+    floor. Raises PlanError.
     """
 
     metric: str = "rate"
@@ -74,6 +80,8 @@ class ComparisonGoal(Struct, frozen=True):
     seed: int = 1
 
     def __post_init__(self) -> None:
+        if not self.metric:
+            return
         for name in (self.metric, *self.secondary):
             if name not in METRICS:
                 raise PlanError(f"{name} is no metric to compare", f"one of {', '.join(METRICS)}")
@@ -90,6 +98,12 @@ class ComparisonGoal(Struct, frozen=True):
                 f"{self.same} pairs of A with itself are out of range",
                 f"{PAIRS_MIN} or more to measure the noise floor, or 0 for none",
             )
+
+    def of(self, *, planned: bool) -> ComparisonGoal:
+        """With a metric."""
+        metric = self.metric or metric_of(planned=planned)
+        others = tuple(name for name in self.secondary if self.metric or name != metric)
+        return replace(self, metric=metric, secondary=others)
 
     @property
     def primary(self) -> Metric:
@@ -370,7 +384,7 @@ def alone(value: float, metric: Metric) -> Estimate:
 
 
 def shown(metric: Metric, effect: Effect) -> Estimate:
-    """An effect on the metric's own scale, with its interval of 95 %."""
+    """An effect on the metric's own scale, with its interval of 95%."""
     half = effect.half()
     return _as(metric, effect.value, effect.value - half, effect.value + half, n=effect.n)
 

@@ -51,7 +51,7 @@ _WIDE = frozenset(
 )  # fmt: skip
 # Wait events with tracks of their own; one more track has the sum of the others.
 WAITS_MAX = 6
-# Shares of the curve: to 99.99 % in eighths of a decade of the remaining share, as on its axis.
+# Shares of the curve: to 99.99% in eighths of a decade of the remaining share, as on its axis.
 SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 
 

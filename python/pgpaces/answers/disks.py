@@ -27,7 +27,7 @@ CARD_WRITE = "4 KiB random write"
 CARD_READ = "4 KiB random read"
 COMMIT = "8 KiB random write, fdatasync each"
 READ = "8 KiB random read"
-MIXED = "8 KiB random, 70 % reads"
+MIXED = "8 KiB random, 70% reads"
 CARD = (CARD_SEQUENTIAL, CARD_WRITE, CARD_READ)
 POSTGRES = (COMMIT, READ, MIXED)
 

@@ -247,7 +247,7 @@ def forecast(
     """The forecast for larger loads. at: more loads for the curve, if they are within reach.
 
     Refused with fewer than 6 loads or fewer than 3 trials of one of them, where one has no
-    throughput, and where a fit without the last two loads is wrong by more than 10 % at one of
+    throughput, and where a fit without the last two loads is wrong by more than 10% at one of
     these: the law does not apply there.
     """
     groups: dict[float, list[float]] = {}
@@ -275,7 +275,7 @@ def _fit_trials(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> Usl
 
 
 def holdout(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> float:
-    """The larger relative error at the last two loads of a fit to those before; 1: 100 %."""
+    """The larger relative error at the last two loads of a fit to those before; 1: 100%."""
     usl = _fit_trials(loads[:-HELD_OUT], rates[:-HELD_OUT])
     means = [math.fsum(of_load) / len(of_load) for of_load in rates[-HELD_OUT:]]
     last = zip(loads[-HELD_OUT:], means, strict=True)

@@ -110,9 +110,9 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
 
 
 def needed(rate: float, per_core: float, cores: int) -> int:
-    """The generators for a rate, transactions a second, if each uses these cores to 70 %.
+    """The generators for a rate, transactions a second, if each uses these cores to 70%.
 
-    per_core: transactions a second of one core. More than 70 % of a core sends late.
+    per_core: transactions a second of one core. More than 70% of a core sends late.
     """
     return max(1, math.ceil(rate / (_BUSY * per_core * cores)))
 
@@ -253,7 +253,7 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
     if generator.cpu > _CPU_LIMIT:
         share = 100 * generator.cpu
         text = (
-            f"generator-limited: its busiest {unit} took {share:.0f} % of a CPU, so the server may"
+            f"generator-limited: its busiest {unit} took {share:.0f}% of a CPU, so the server may"
             f" do more, and in less time, than shown; {advice}"
         )
         yield Finding("generator", severity, text, share, "%")
@@ -293,5 +293,5 @@ def _open(trial: Trial, generator: Generator) -> str:
     least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
     return (
         f"that may explain {excused} of the {missed} missed: the server accounts for {least} to"
-        f" {most} % missed, allowed are {100 * goal.allowed(trial):g} %"
+        f" {most}% missed, allowed are {100 * goal.allowed(trial):g}%"
     )

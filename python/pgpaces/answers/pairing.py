@@ -62,7 +62,7 @@ def terms(pairing: Pairing) -> tuple[str, ...]:
     """The rules of a comparison, to print before it begins."""
     goal = pairing.goal
     looks = ", ".join(str(look) for look, _ in goal.looks)
-    margin = f"{100 * goal.margin:.3g} {'%' if goal.primary.scale == 'ratio' else 'points'}"
+    margin = f"{100 * goal.margin:.3g}{'%' if goal.primary.scale == 'ratio' else ' points'}"
     return (
         f"by {goal.metric}, where {margin} do not matter; there is a look at {looks} pairs",
         f"{goal.same} pairs of A with itself" if goal.same else "no pairs of A with itself",

@@ -25,7 +25,7 @@ class Apart(Struct, frozen=True):
     """A machine against the others of its kind.
 
     ratio: its mean service time over theirs, with the interval of Student's t over pairs (n).
-    apart: it differs by more than 5 %; at most 5 % of experiments name a machine too many. With two
+    apart: it differs by more than 5%; at most 5% of experiments name a machine too many. With two
     machines, either may be the odd one: both are apart from each other.
     """
 
@@ -40,7 +40,7 @@ def compare(digests: Iterable[Digest], kinds: Mapping[str, str]) -> tuple[Apart,
 
     A pair: the logarithm of a machine's mean service time in a cell and block, less the mean of
     those of the others of its kind in the same cell and block. Student's two-sided test of
-    |log ratio| <= log 1.05 over the pairs, at 5 % over the number of remaining machines of all
+    |log ratio| <= log 1.05 over the pairs, at 5% over the number of remaining machines of all
     kinds (Holm 1979). Of the machines that it rejects the one that differs most is apart; then the
     test is repeated without it, so that a slow machine does not make the good ones look fast
     (swamping: Rosner, Technometrics 25, 1983).

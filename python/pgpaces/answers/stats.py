@@ -1,4 +1,4 @@
-"""Shares, means, quantiles and their 95 % intervals, each with its source.
+"""Shares, means, quantiles and their 95% intervals, each with its source.
 
 numpy is imported where it is used: it takes longer to load than a command takes to start.
 """
@@ -36,7 +36,7 @@ _BALANCED = 0.5
 _REMAINING = 0.5
 # Chosen by simulation (docs/explanation/coverage.md). A rare share's own design effect has the
 # weight of its events, that of a more frequent one this weight. In clusters, a quiet trial's number
-# is too low more often than a busy one's too high: the tails become 4.5 % below and 0.5 % above.
+# is too low more often than a busy one's too high: the tails become 4.5% below and 0.5% above.
 _PRIOR_EVENTS = 20.0
 _TAIL_ABOVE = 0.005
 _EXPONENT_MAX = 700.0
@@ -74,12 +74,12 @@ class Clusters(Struct, frozen=True):
 
     @property
     def phi(self) -> float:
-        """The dispersion of a two-sided interval of 95 %."""
+        """The dispersion of a two-sided interval of 95%."""
         return self.divisor(_TAIL)
 
     @property
     def tails(self) -> tuple[float, float]:
-        """The probabilities below and above an interval; both 2.5 % without clusters."""
+        """The probabilities below and above an interval; both 2.5% without clusters."""
         above = _TAIL - (_TAIL - _TAIL_ABOVE) * _clumped(self.effect)
         return 2 * _TAIL - above, above
 
@@ -247,9 +247,9 @@ def _cosines(columns: Numbers) -> Numbers:
 
 
 def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:
-    """A share with Wilson's 95 % interval, n replaced by n / phi; None if n is 0.
+    """A share with Wilson's 95% interval, n replaced by n / phi; None if n is 0.
 
-    Wilson (1927); phi is the dispersion of clustered hits. 8 of 600 at phi 1: 0.68 to 2.61 %.
+    Wilson (1927); phi is the dispersion of clustered hits. 8 of 600 at phi 1: 0.68 to 2.61%.
     """
     return _wilson(hits, trials, ((_TAIL, phi), (_TAIL, phi)))
 
@@ -287,7 +287,7 @@ def quantile_rank(q: float, due: int) -> int:
 def quantile_ranks(
     q: float, n: int, clusters: Clusters = INDEPENDENT
 ) -> tuple[int, int | None] | None:
-    """The ranks, from 1, between which quantile q lies with 95 %; None if n is too small.
+    """The ranks, from 1, between which quantile q lies with 95%; None if n is too small.
 
     B, the number of n independent values that are at most the quantile, is binomial (n, q). low is
     the largest rank with P(B < low) <= 0.025, high the smallest with P(B >= high) <= 0.025 (David
@@ -322,7 +322,7 @@ def _ranks_of_clusters(q: float, n: int, clusters: Clusters) -> tuple[int, int |
     The values are as many as m = n / divisor independent ones. U, the number of m above the
     quantile, is binomial (m, 1 - q), taken as a beta distribution because m is not an integer (Korn
     and Graubard, Survey Methodology 24, 1998), with half an event for continuity. The ranks of m
-    are then scaled to n. If m is too small for an upper end, the lower one has all of the 5 %; if m
+    are then scaled to n. If m is too small for an upper end, the lower one has all of the 5%; if m
     is too small for a lower one too, the largest value may be an upper end.
     """
     below, above = clusters.tails

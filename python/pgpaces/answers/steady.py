@@ -115,7 +115,7 @@ def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
     """The shape of a series of mean latencies by due second; None with fewer than 30 points.
 
     Two tests: change points by PELT (Killick, Fearnhead and Eckley 2012), where levels less than
-    2 % apart are one, and drift by Theil and Sen's slope, which counts if it is over 2 % and its
+    2% apart are one, and drift by Theil and Sen's slope, which counts if it is over 2% and its
     interval does not contain 0. The names are from Barrett et al. (Virtual Machine Warmup Blows
     Hot and Cold, 2017). Flat. Warming up: all levels, or the drift, go down. Slowing down: they go
     up. No steady state: levels go up and down, or the last one begins in the last quarter without
@@ -219,5 +219,5 @@ def _drift(at: Numbers, x: Numbers, noise: tuple[float, float]) -> Estimate:
 
 
 def drifts(drift: Estimate) -> bool:
-    """Whether a drift is over 2 % and its interval does not contain 0."""
+    """Whether a drift is over 2% and its interval does not contain 0."""
     return abs(drift.value) > _TOLERANCE and (drift.low > 0 or drift.high < 0)

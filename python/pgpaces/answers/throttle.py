@@ -32,8 +32,8 @@ FREQUENCY_MIN = 0.95
 # Length from which a change can be distinguished from noise.
 SECONDS_MIN = 15
 _POINTS_MAX = 120
-# By simulation: Poisson and normal noise reach it in 0.5 % of series of 20 to 600 s, noise with an
-# autocorrelation of 0.5 in 2 % of 20 s and in 0.5 % of longer ones.
+# By simulation: Poisson and normal noise reach it in 0.5% of series of 20 to 600 s, noise with an
+# autocorrelation of 0.5 in 2% of 20 s and in 0.5% of longer ones.
 _GAIN_MIN = 30.0
 _GAIN_WITH_MIN = 12.0
 _AS_GOOD = 0.85
@@ -270,13 +270,13 @@ def _culprits(host: _Host) -> list[_Culprit]:
     bits = {s: 100.0 * bool(int(value)) for s, value in host.get("pi_throttled").items()}
     quota = _Culprit(
         host.get("cgroup_throttled_share"),
-        lambda v: f"the server's CPU quota ran out in {v:.0f} % of its periods (throttling)",
+        lambda v: f"the server's CPU quota ran out in {v:.0f}% of its periods (throttling)",
     )
     return [
         *([] if _same_quota(host) else [quota]),
-        _Culprit(host.get("cpu_steal"), lambda v: f"steal rose to {v:.0f} %"),
+        _Culprit(host.get("cpu_steal"), lambda v: f"steal rose to {v:.0f}%"),
         _Culprit(bits, lambda _: "the board throttled itself"),
-        _Culprit(lost, lambda v: f"the CPU's frequency fell by {v:.0f} %"),
+        _Culprit(lost, lambda v: f"the CPU's frequency fell by {v:.0f}%"),
     ]
 
 
@@ -354,9 +354,9 @@ def _steal(track: Track) -> Iterator[Finding]:
     starts = range(0, max(track) + 1, _WINDOW_S)
     means = [(_mean(track, start, start + _WINDOW_S) or 0.0, start) for start in starts]
     worst, at = max(means)
-    text = f"{mean:.1f} % of the CPUs' time was stolen: other machines on the same host had it"
+    text = f"{mean:.1f}% of the CPUs' time was stolen: other machines on the same host had it"
     if len(means) > 1:
-        text += f"; {worst:.0f} % in minute {at // 60 + 1}"
+        text += f"; {worst:.0f}% in minute {at // 60 + 1}"
     severity: Severity = "invalid" if mean >= STEAL_INVALID else "warning"
     yield Finding(SOURCE, severity, text, mean, "%")
 
@@ -394,7 +394,7 @@ def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
         text += f", but hardly from {moment(turn.start_s)} on: it changed during the trial"
         yield Finding(SOURCE, "invalid", text, share, "%")
     else:
-        text += f" ({share:.1f} % of its periods): the quota is the limit, not the machine"
+        text += f" ({share:.1f}% of its periods): the quota is the limit, not the machine"
         yield Finding(SOURCE, "warning", text, share, "%")
 
 
@@ -407,7 +407,7 @@ def _filled(track: Track, seconds: int) -> Numbers:
 
 
 def _frequency(host: _Host) -> Iterator[Finding]:
-    """Below 95 % of its start for a tenth of the time, although the CPU was as busy.
+    """Below 95% of its start for a tenth of the time, although the CPU was as busy.
 
     By means of 10 s: a single reading jumps, and the frequency of an idle CPU means nothing.
     """
@@ -475,15 +475,15 @@ def _errors(track: Track) -> Iterator[Finding]:
 def _activity(host: _Host) -> Iterator[Finding]:
     """The activity of the machine, in a sentence."""
     parts = [
-        _listed("", host, {"cpu_busy": "CPU {:.0f} % busy", "cpu_iowait": "{:.0f} % waiting"}),
+        _listed("", host, {"cpu_busy": "CPU {:.0f}% busy", "cpu_iowait": "{:.0f}% waiting"}),
         *(_disk(host, name) for name in _disks(host)),
         _listed(
             "some waited for ",
             host,
             {
-                "pressure_cpu_some": "CPU {:.0f} %",
-                "pressure_io_some": "disk {:.0f} %",
-                "pressure_memory_some": "memory {:.0f} % of the time",
+                "pressure_cpu_some": "CPU {:.0f}%",
+                "pressure_io_some": "disk {:.0f}%",
+                "pressure_memory_some": "memory {:.0f}% of the time",
             },
         ),
     ]
@@ -501,7 +501,7 @@ def _disks(host: _Host) -> list[str]:
 
 def _disk(host: _Host, name: str) -> str:
     track = f"disk_{name}_"
-    words = {"busy": "{:.0f} % busy", "read": "{:.0f} KB/s read", "written": "{:.0f} KB/s written"}
+    words = {"busy": "{:.0f}% busy", "read": "{:.0f} KB/s read", "written": "{:.0f} KB/s written"}
     return _listed(f"disk {name} ", host, {track + key: text for key, text in words.items()})
 
 

@@ -73,7 +73,7 @@ def trend(runs: Sequence[Run]) -> Trend:
 
     Candidates by PELT (Killick, Fearnhead and Eckley 2012; ruptures) on logarithms. A candidate
     stays if Student's test of the two levels around it, with the spread within all levels, has a p
-    below 5 % over the number of places (Bonferroni); the least certain one is removed first, and
+    below 5% over the number of places (Bonferroni); the least certain one is removed first, and
     the rest is tested again. The runs' own intervals are the least spread of a series.
     """
     usable = [run for run in runs if 0 < run.estimate.value < math.inf]

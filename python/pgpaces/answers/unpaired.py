@@ -88,7 +88,7 @@ def is_mixed(order: Sequence[bool]) -> bool:
 def unpaired(a: Sequence[Side], b: Sequence[Side], goal: ComparisonGoal, *, mixed: bool) -> Verdict:
     """Two groups of trials by Welch's test on the logarithms, or shares, of each trial.
 
-    mixed: they alternated. If not, a drift of 8 % (standard deviation) of each group's level is
+    mixed: they alternated. If not, a drift of 8% (standard deviation) of each group's level is
     added to the error, so that there is a verdict on a large difference and none on a small one. A
     share near its limit moves much more than the machine does, so there is no verdict on shares.
     """

@@ -149,7 +149,7 @@ def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
         yield Finding("warm-up", "invalid", text)
     if cut.seconds:
         missed, due = cut.left_out.missed, cut.left_out.due
-        share = f" ({100 * missed / due:.1f} %)" if due else ""
+        share = f" ({100 * missed / due:.1f}%)" if due else ""
         text = (
             f"the first {cut.seconds} s are left out, their latency differs from the rest:"
             f" {missed} of {due} due in them missed{share}"
@@ -182,7 +182,7 @@ def _described(flatness: Flatness) -> str:
         parts.append(f"from {first:.3g} ms {', '.join(steps)}")
     if steady.drifts(drift):
         low, high = 100 * drift.low, 100 * drift.high
-        parts.append(f"drift {100 * drift.value:+.1f} % ({low:+.1f} to {high:+.1f})")
+        parts.append(f"drift {100 * drift.value:+.1f}% ({low:+.1f} to {high:+.1f})")
     words = {
         "warming up": "warming up: the latency fell",
         "slowing down": "slowing down: the latency rose, so the numbers hold for this length only",

@@ -101,7 +101,7 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
         f"# Statements of {_cell(workload.server.database)}",
         "",
         f"Made from pg_stat_statements of PostgreSQL {workload.server.version}. Of the calls"
-        f" {calls:.1f} % are covered, of the time {time:.1f} %."
+        f" {calls:.1f}% are covered, of the time {time:.1f}%."
         f" {selection.pace(workload.rate, workload.server.seconds)}",
         "",
         _privacy(values, logged),

@@ -267,7 +267,7 @@ def _numbers(
     if column.type.category == "B":
         yes = dict(zip(column.common, column.frequencies, strict=False)).get("t", 0.0)
         share = round(yes * 100)
-        text = f"{why}: true by its frequency, {share} %"
+        text = f"{why}: true by its frequency, {share}%"
         return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random(1, 100) <= {share}"),))
     if column.type.name in _INTEGERS:
         return _whole(column, why, values)

@@ -27,7 +27,7 @@ def captured(workload: Captured) -> list[RenderableType]:
         parts.append(f"and {rest} more, see README.md")
     if workload.excluded:
         parts += ["", _excluded(workload)]
-    parts += ["", f"{calls:.1f} % of the calls and {time:.1f} % of the time are covered."]
+    parts += ["", f"{calls:.1f}% of the calls and {time:.1f}% of the time are covered."]
     parts.append(selection.pace(workload.rate, workload.server.seconds))
     if nested := workload.server.nested[0]:
         parts.append(f"Not counted separately: {nested} calls within functions.")

@@ -159,7 +159,7 @@ def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
 
     delta = None if params["delta"] is None else share(params["delta"], "--delta")
     return ComparisonGoal(
-        params["metric"], tuple(filter(None, (params["also"] or "").split(","))), delta
+        params["metric"] or "", tuple(filter(None, (params["also"] or "").split(","))), delta
     )
 
 

@@ -50,7 +50,7 @@ ACTIONS = {
 )
 @options.options(
     options.of("size", "runs", "quick", "yes", "name", yes=YES, name=NAME),
-    options.of("json", "dry_run", "store"),
+    options.of("output", "json", "verbose", "dry_run", "store"),
 )
 def disk(**params: Any) -> int:
     """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
@@ -58,6 +58,9 @@ def disk(**params: Any) -> int:
     It writes in a folder of its own in PATH and always removes that. It asks before it writes more
     than 1 GB. The result is stored, also for reports of servers on that disk.
     """
+    from pgpaces.cli import execute
+
+    execute.check_output(params)
     names, action = params["names"], params["action"]
     if action is None:
         return _measure(names, params)
@@ -69,7 +72,7 @@ def disk(**params: Any) -> int:
         _list(store, as_json=params["as_json"])
     else:
         rows = [store.disk(name) for name in names]
-        _print(rows, as_json=params["as_json"], action=action)
+        _print(rows, params, action=action)
     return 0
 
 
@@ -119,7 +122,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     try:
         store.add_disk(row)
     finally:
-        _print([row], as_json=params["as_json"])
+        _print([row], params)
     if not params["as_json"]:
         click.echo(f"stored as disk {row.id}", err=True)
     return INTERRUPTED_EXIT if row.disk.missing else 0
@@ -182,21 +185,24 @@ def _row(name: str, started: datetime, measurements: Disk) -> DiskRow:
     return DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), measurements)
 
 
-def _print(rows: Sequence[DiskRow], *, as_json: bool, action: str = "") -> None:
+def _print(rows: Sequence[DiskRow], params: Mapping[str, Any], *, action: str = "") -> None:
     from pgpaces.cli.main import put
     from pgpaces.cli.output import text
+    from pgpaces.cli.report import write_report
     from pgpaces.questions import disk as words
     from pgpaces.report import escape
 
     side_by_side = action == "compare"
-    if as_json:
+    section = words.comparison(rows) if side_by_side else words.section(rows[0])
+    if params["output"]:
+        write_report(words.report(rows, section), params["output"])
+    if params["as_json"]:
         documents = [words.plain(row) for row in rows]
         put(escape.json_text(documents if side_by_side else documents[0]))
         return
-    section = words.comparison(rows) if side_by_side else words.section(rows[0])
     if action == "show":
         section = replace(section, next=())
-    put(text([section], verbose=action == "show"))
+    put(text([section], verbose=params["verbose"] or action == "show"))
 
 
 def _list(store: Store, *, as_json: bool) -> None:

@@ -98,9 +98,15 @@ def write_of(store_path: str | None, name: str, output: str) -> None:
 def write_page(page: Page, output: str) -> None:
     """Writes the report of a page, and prints its path. Raises as `write`."""
     from pgpaces.questions.sweep.report import report as report_of
+
+    write_report(report_of(page), output)
+
+
+def write_report(report: Report, output: str) -> None:
+    """Writes a report, and prints its path. Raises as `write`."""
     from pgpaces.report.render import form_of
 
-    click.echo(f"written: {write(report_of(page), form_of(output), Path(output))}", err=True)
+    click.echo(f"written: {write(report, form_of(output), Path(output))}", err=True)
 
 
 def write(document: Report, form: Form, path: Path) -> Path:

@@ -13,7 +13,10 @@ Examples:
   pgpaces trend nightly --metric p95 -o trend.html
   pgpaces trend last --factor server
 """
-METRIC = "Metric to follow: rate, mean, p50, p95, p99 or p99.9."
+METRIC = (
+    "Metric to follow: rate, mean, p50, p95, p99 or p99.9. [default: p95 of loads with a planned"
+    " rate, else rate]"
+)
 FACTOR = "Factor that may differ as well as time: server, pgpaces, set.work_mem, ..."
 
 
@@ -32,7 +35,7 @@ def trend(names: tuple[str, ...], **params: Any) -> None:
 
     answer = question.trend(
         *names,
-        metric=params["metric"],
+        metric=params["metric"] or "",
         factors=params["factors"],
         anyway=params["anyway"],
         store=params["store_path"],

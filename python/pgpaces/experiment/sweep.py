@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces import levels, workload
+from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.preview import Preview, Step, between, preview
 from pgpaces.answers.sequential import Ask, Expected, Tell
 from pgpaces.database import data
@@ -85,6 +86,10 @@ def plan(order: Order) -> SweepPlan:
     Raises PlanError, WorkloadError, ScriptError; an experiment to resume must not have changed.
     """
     builder, id_ = Builder.of(order), order.resume or new_id()
+    if isinstance(order.goal, Pairing):
+        sample = builder.request(Slot(1, order.goal.cells[0]), id_)
+        metric = order.goal.goal.of(planned=sample.trial.load.model == "open")
+        order = replace(order, goal=replace(order.goal, goal=metric))
     goal, cells = order.goal, order.experiment.design.cells()
     chosen: list[Strategy] = []
     if goal is None:

@@ -314,7 +314,7 @@ class HostSensor(Struct):
             if self._span_s is not None:
                 duration_s = self._span_s[1] - self._span_s[0] + PERIOD_S
                 share = 100 * self.cost_s / duration_s
-                notes.append(f"host: looking at it took {share:.1f} % of one core here")
+                notes.append(f"host: looking at it took {share:.1f}% of one core here")
             return notes
 
     def close(self) -> bool:

@@ -312,9 +312,9 @@ def _more(more: Mapping[str, None]) -> Iterator[str]:
 
 def _cost_note(cost: Cost | None) -> Iterator[str]:
     if cost is not None:
-        server = "not seen" if cost.server is None else f"{cost.server:.1f} %"
+        server = "not seen" if cost.server is None else f"{cost.server:.1f}%"
         yield (
-            f"sensor: looking at the server took {cost.here:.1f} % of one core here,"
+            f"sensor: looking at the server took {cost.here:.1f}% of one core here,"
             f" {server} on the server"
         )
 

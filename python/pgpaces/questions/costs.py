@@ -47,7 +47,7 @@ def facts(economy: Economy, summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.counts.on_time and (gains := list(_gains(economy))):
         missed = summary.missed
         of = f" ({economy.users} users" if economy.users is not None else ""
-        of += f", missed {percent(missed.value)} %)" if of and missed else ")" if of else ""
+        of += f", missed {percent(missed.value)}%)" if of and missed else ")" if of else ""
         yield "for that", f"{', '.join(gains)}{of}"
     if economy.written is not None:
         yield "written", f"{_written(economy.written)}{_life(economy)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,17 @@ from pgpaces.facts import stored
 from pgpaces.report.escape import line
 from pgpaces.report.numbers import estimate_cell, interval, milliseconds, rate
 from pgpaces.result import Estimate
-from pgpaces.section import Column, Headline, Section, Sentence, Table, TableCell, table
+from pgpaces.section import (
+    Column,
+    Headline,
+    Records,
+    Report,
+    Section,
+    Sentence,
+    Table,
+    TableCell,
+    table,
+)
 from pgpaces.units import memory_text
 
 if TYPE_CHECKING:
@@ -89,7 +100,7 @@ def _warnings(disk: Disk) -> Iterator[str]:
     if disk.quick:
         yield "quick: seconds instead of minutes, indicative only"
     shares = {job: max(each.other_share or 0 for each in disk.of(job)) for job in _jobs(disk)}
-    jobs = ", ".join(f"{100 * n:.0f} % at '{job}'" for job, n in shares.items() if n > _OTHERS_MAX)
+    jobs = ", ".join(f"{100 * n:.0f}% at '{job}'" for job, n in shares.items() if n > _OTHERS_MAX)
     if jobs:
         yield (
             "the disk moved more than fio asked for, because others used it or its file system adds"
@@ -261,6 +272,37 @@ def _compared(measurements: Sequence[Disk]) -> Iterator[_Compared]:
             shown = [estimate_cell(each, rate) for each in rates]
             ratios = [disks.ratio(each, rates[0]) for each in rates[1:]]
             yield f"{job}, IOPS", shown, ratios
+
+
+def report(rows: Sequence[DiskRow], shown: Section) -> Report:
+    """A disk, or several side by side, as a report; shown: their section. Its rows are jobs."""
+    [document, *others] = [plain(row) for row in rows]
+    return Report(
+        title=shown.title,
+        question="",
+        made_at=datetime.now(UTC),
+        version=rows[0].version,
+        id=rows[0].id,
+        sentences=shown.sentences,
+        headline=shown.facts,
+        sections=(shown,),
+        top=shown,
+        document=lambda: {"disks": [document, *others]} if others else document,
+        records=lambda: Records(
+            tuple(_record(row, each) for row in rows for each in row.disk.measured),
+            frozenset(("disk", "name", "job")),
+            frozenset(("run",)),
+        ),
+    )
+
+
+def _record(row: DiskRow, each: JobRun) -> dict[str, Any]:
+    iops = each.rate
+    return {
+        "disk": row.id, "name": row.name, "job": each.job, "run": each.run,
+        "seconds": each.seconds, "iops": iops.value, "iops_low": iops.low, "iops_high": iops.high,
+        "bytes_per_s": each.bytes_per_s,
+    }  # fmt: skip
 
 
 def plain(row: DiskRow) -> dict[str, Any]:

@@ -248,7 +248,7 @@ def _figure(each: LineForecast, number: int, to: float | None) -> Figure:
     name = name_of(each)
     if each.fit.curve:
         about = (
-            "dots are trials, the line is the law fitted to them with its 95 % band, broken beyond"
+            "dots are trials, the line is the law fitted to them with its 95% band, broken beyond"
             " the highest measured load"
         )
     else:
@@ -258,7 +258,7 @@ def _figure(each: LineForecast, number: int, to: float | None) -> Figure:
         f"{KEY}-{number}",
         f"Throughput by {each.unit}{f', {shown(name)}' if name else ''}",
         f"{about}{bounds}",
-        (each.unit, "trials, 1/s", "the law, 1/s", "95 % interval", "at most, 1/s"),
+        (each.unit, "trials, 1/s", "the law, 1/s", "95% interval", "at most, 1/s"),
         tuple(_readings(each, to)),
         (_chart(each, to),),
         KEY,
@@ -360,7 +360,7 @@ def _curve(fit: Forecast, unit: str) -> Iterable[Sentence]:
         case "hold-out":
             yield Sentence(
                 "No forecast: a fit without the last two loads mispredicts them by"
-                f" {percent(fit.holdout or 0)} % (tolerance {percent(HOLDOUT_MAX)} %). Another"
+                f" {percent(fit.holdout or 0)}% (tolerance {percent(HOLDOUT_MAX)}%). Another"
                 " bottleneck may set in at high loads, or more loads near these are needed.",
                 "main",
             )
@@ -404,7 +404,7 @@ def _params(fit: Forecast) -> Iterable[Sentence]:
     a, b = (in_words(each, lambda x: f"{x:.3g}", "") for each in (fit.a, fit.b))
     yield Sentence(
         f"Contention {a}, coherency {b}; a fit without the last two loads is wrong by"
-        f" {percent(fit.holdout or 0)} % there."
+        f" {percent(fit.holdout or 0)}% there."
     )
 
 

@@ -53,8 +53,8 @@ _WAITS_SHOWN = 3
 _WAITS_MIN = 10
 # Notes that nearly every run has; those of hidden sessions and expensive monitors do not match.
 _ROUTINE = re.compile(
-    r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d % of one core here"
-    r"(, (0\.\d %|not seen) on the server)?|more would be seen with (?!.*\bGRANT\b).*)$"
+    r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d ?% of one core here"
+    r"(, (0\.\d ?%|not seen) on the server)?|more would be seen with (?!.*\bGRANT\b).*)$"
 )
 
 

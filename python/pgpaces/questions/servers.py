@@ -33,7 +33,7 @@ def _lines(observed: Observed) -> Iterator[str]:
     top = waits.top(observed.waits, most=5)
     if waits.observations(observed.waits) >= _SESSIONS_MIN:
         means = ", ".join(
-            f"{_event(name)} {mean:.2g} ({percent(share)} %)" for name, mean, share in top
+            f"{_event(name)} {mean:.2g} ({percent(share)}%)" for name, mean, share in top
         )
         yield f"sessions of the load that executed something, on average: {means}"
     if observed.blocked:
@@ -68,8 +68,8 @@ def _busiest(executed: Sequence[Executed]) -> str:
     own = sum(one.total_ms for one in executed if one.load)
     top = executed[0]
     return (
-        f"statements: {percent(own / total)} % of their time on the server was of the load's role;"
-        f" most ({percent(top.total_ms / total)} %) took: {top.text}"
+        f"statements: {percent(own / total)}% of their time on the server was of the load's role;"
+        f" most ({percent(top.total_ms / total)}%) took: {top.text}"
     )
 
 

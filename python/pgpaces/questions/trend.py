@@ -16,14 +16,14 @@ from pgpaces.answer import Answer
 from pgpaces.answers import differences
 from pgpaces.answers import trend as rules
 from pgpaces.answers.cells import sound
-from pgpaces.answers.compare import METRICS, Metric
+from pgpaces.answers.compare import METRICS, Metric, metric_of
 from pgpaces.answers.differences import Between, Varied
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.trend import Change, Level, Run, Trend
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.errors import PlanError
 from pgpaces.questions.compare import words as verdicts
-from pgpaces.questions.compare.section import differing, named, number, short
+from pgpaces.questions.compare.section import differing, is_planned, named, number, short
 from pgpaces.questions.compare.words import changed_by, size, title
 from pgpaces.questions.sweep.lookup import answer_for
 from pgpaces.report.escape import line
@@ -61,7 +61,7 @@ class RunSeries(Struct, frozen=True):
 
 def trend(
     *names: str,
-    metric: str = "rate",
+    metric: str = "",
     factors: Sequence[str] = (),
     anyway: bool = False,
     store: str | Path | None = None,
@@ -69,8 +69,9 @@ def trend(
     """Says whether stored runs changed their level, and since when; the same as `pgpaces trend`.
 
     names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
-    differ from it in nothing but time. Its value is a `pgpaces.answers.trend.Trend`. Raises
-    PlanError where they differ in more than time and `factors`.
+    differ from it in nothing but time. metric: empty for the p95 of loads with a planned rate, else
+    the rate. Its value is a `pgpaces.answers.trend.Trend`. Raises PlanError where they differ in
+    more than time and `factors`.
     """
     opened = Store.existing(store)
     series = series_of(opened, names, metric, factors)
@@ -87,7 +88,7 @@ def series_of(store: Store, names: Sequence[str], metric: str, factors: Sequence
     """
     for name in factors:
         differences.check_factor(name)
-    if metric not in _WATCHED:
+    if metric and metric not in _WATCHED:
         raise PlanError(
             f"{metric} has no trend: changes are ratios", f"one of {', '.join(_WATCHED)}"
         )
@@ -95,6 +96,7 @@ def series_of(store: Store, names: Sequence[str], metric: str, factors: Sequence
     digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
     digests.sort(key=lambda digest: digest.trial.started_at)
     valid = tuple(digest for digest in digests if sound(digest))
+    metric = metric or metric_of(planned=is_planned(digests))
     runs = tuple(Timed(d.trial.id, d.trial.started_at, _run(d, metric)) for d in valid)
     trend = rules.trend([each.run for each in runs])
     return RunSeries(
@@ -242,7 +244,7 @@ def _table(series: RunSeries) -> Table:
 
     columns = ("from", "to", "runs", named(metric), "change", "p")
     rows = tuple(row(level) for level in trend.levels)
-    note = "Geometric means of the runs of a level, with 95 % intervals."
+    note = "Geometric means of the runs of a level, with 95% intervals."
     return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note, spare=("p",))
 
 
@@ -271,8 +273,8 @@ def _figure(series: RunSeries) -> Figure:
     return Figure(
         f"{KEY}-runs",
         f"{verdicts.title(metric).capitalize()} of each run",
-        f"runs with their own 95 % intervals where they have one{more}",
-        ("begun", "run", named(metric), "95 % interval"),
+        f"runs with their own 95% intervals where they have one{more}",
+        ("begun", "run", named(metric), "95% interval"),
         rows,
         (_chart(series),),
     )

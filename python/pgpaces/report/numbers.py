@@ -84,7 +84,7 @@ def share_cell(estimate: Estimate | None) -> TableCell:
 def share_in_words(estimate: Estimate) -> str:
     """A share and both ends of its interval in a sentence."""
     ends = f"{percent(estimate.low)} to {percent(estimate.high)}"
-    return f"{percent(estimate.value)} % ({ends})"
+    return f"{percent(estimate.value)}% ({ends})"
 
 
 def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:

@@ -30,7 +30,7 @@ _SIGNS = {"meets": "✓", "misses": "✗", "unknown": "?", "not valid": "?"}
 _SENTENCE_SIGNS = {"warning": ("!", "yellow"), "note": ("–", "dim")}
 # The least and largest width of names of facts, and the least width of their values.
 _NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
-_WARNINGS_MAX = 2
+_WARNINGS_MAX = 1
 _STYLES = {"meets": "green", "misses": "red", "unknown": "yellow", "not valid": "magenta"}
 
 
@@ -95,8 +95,13 @@ def answered(answer: Section, width: int) -> Iterator[RenderableType]:
         yield from _bars(bars, width)
 
 
-def brief(answer: Section, width: int) -> Iterator[RenderableType]:
-    """A section in one screen: its headline, facts, warnings and what to do next."""
+def brief(
+    answer: Section, width: int, warnings: int | None = _WARNINGS_MAX
+) -> Iterator[RenderableType]:
+    """A section in one screen: its headline, facts, warnings and what to do next.
+
+    warnings: how many are shown; the others are counted. None: all.
+    """
     from rich.padding import Padding
     from rich.text import Text
 
@@ -104,7 +109,7 @@ def brief(answer: Section, width: int) -> Iterator[RenderableType]:
     if answer.note:
         yield from (Text(f"  {each}") for each in _wrapped(line(answer.note), width - 2))
     yield from _rows(answer.facts, width)
-    yield from _warnings(answer.sentences, width)
+    yield from _warnings(answer.sentences, width, warnings)
     for shown in answer.tables:
         if shown.brief:
             yield from (
@@ -112,8 +117,10 @@ def brief(answer: Section, width: int) -> Iterator[RenderableType]:
                 for part in _table(shown, width - 2, inline=True)
             )
     if answer.aside:
-        ran = f"run {answer.trials[0][-8:]}   {answer.aside}"
-        yield from (Text(f"  {each}") for each in _wrapped(ran, width - 2))
+        # Its parts are three blanks apart, and lines break only there: two are commands.
+        ran = (f"run {answer.trials[0][-8:]}", *answer.aside.split("   "))
+        glued = "   ".join(part.replace(" ", "\0") for part in ran)
+        yield from (Text(f"  {each}") for each in _wrapped(glued, width - 2))
     if answer.next:
         yield from _rows(tuple(("next", each) for each in answer.next), width)
 
@@ -128,14 +135,16 @@ def _first(top: Headline, width: int) -> Iterator[RenderableType]:
         yield Text(each, style=style)
 
 
-def _warnings(sentences: Sequence[Sentence], width: int) -> Iterator[RenderableType]:
+def _warnings(
+    sentences: Sequence[Sentence], width: int, most: int | None
+) -> Iterator[RenderableType]:
     """The first warnings, the number of the others, and footnotes."""
     from rich.text import Text
 
     warnings = [each for each in sentences if each.weight == "warning"]
-    if more := len(warnings[_WARNINGS_MAX:]):
+    if most is not None and (more := len(warnings[most:])):
         text = f"{plural(more, 'more warning')}: --verbose"
-        warnings[_WARNINGS_MAX:] = [Sentence(text, "warning")]
+        warnings[most:] = [Sentence(text, "warning")]
     for sentence in (*warnings, *(each for each in sentences if each.weight == "note")):
         sign, style = _SENTENCE_SIGNS[sentence.weight]
         for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
@@ -149,7 +158,7 @@ def whole(answer: Section, width: int) -> Iterator[RenderableType]:
     plain = tuple(replace(each, brief=False) for each in answer.tables)
     notes = tuple(each for each in answer.sentences if each.weight == "note")
     first = answer.sentences if answer.headline is None or answer.parts else notes
-    yield from brief(replace(answer, aside="", tables=plain, sentences=first), width)
+    yield from brief(replace(answer, aside="", tables=plain, sentences=first), width, None)
     if first is notes:
         yield from _sentences((each for each in answer.sentences if each.weight != "note"), width)
     for each in plain:
@@ -184,13 +193,13 @@ def _rows(facts: Facts, width: int) -> Iterator[RenderableType]:
 
 
 def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """Lines that break between words, but not between a number and its unit."""
+    """Lines that break between words, but not between a number and its unit, nor at a NUL."""
     from textwrap import wrap
 
-    if len(text) <= width:
-        return [text]
     glued = _UNIT.sub("\\1\0\\2", text)
-    lines = wrap(glued, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    lines = [glued]
+    if len(text) > width:
+        lines = wrap(glued, width, subsequent_indent=" " * indent, break_on_hyphens=False)
     return [each.replace("\0", " ") for each in lines]
 
 

@@ -281,10 +281,10 @@ def _long(pairs: Iterable[tuple[Material, Sign]]) -> bool:
 
 def _against(share: Estimate, on_time: float, contrast: bool) -> Iterable[str]:
     if share.value < SHARE_MIN:
-        yield f"most of what was missed ({100 * (1 - share.value):.0f} %) did not see it"
+        yield f"most of what was missed ({100 * (1 - share.value):.0f}%) did not see it"
     if not contrast and on_time >= SHARE_MIN * share.value:
         yield (
-            f"transactions that were on time saw it too ({100 * on_time:.0f} %): it was there all"
+            f"transactions that were on time saw it too ({100 * on_time:.0f}%): it was there all"
             " the time, so whether it makes them late only a run without it can tell"
         )
 

@@ -65,7 +65,7 @@ def _quota(material: Material) -> Iterator[Sign]:
     share = material.track("host", "cgroup_throttled_share")
     if share is not None:
         mean = material.mean_of_missed(share)
-        evidence = (f"the quota ran out in {mean:.0f} % of its periods while they were late",)
+        evidence = (f"the quota ran out in {mean:.0f}% of its periods while they were late",)
         # A transaction sees every period of its life, and the one in which it begins.
         periods = 1 + material.latency_s / _PERIOD_S
         sign = 1 - np.clip(1 - material.life_mean(share / 100), 0.0, 1.0) ** periods
@@ -124,7 +124,7 @@ def _longest_dispatch_s(material: Material) -> Numbers:
 def _steal(material: Material) -> Iterator[Sign]:
     steal = material.track("host", "cpu_steal")
     if steal is not None:
-        evidence = (f"{material.mean_of_missed(steal):.1f} % of the CPUs' time stolen meanwhile",)
+        evidence = (f"{material.mean_of_missed(steal):.1f}% of the CPUs' time stolen meanwhile",)
         values = (steal / _STEAL_WHOLE).clip(0.0, 1.0)
         yield uniform("steal", material.life_mean(values), "beside", evidence)
 
@@ -166,7 +166,7 @@ def _cpu(material: Material) -> Iterator[Sign]:
         begin = begin * (1 - material.queueing)
         begin = begin if _by_socket(material) else np.minimum(begin, on_cpu)
         full = full * np.clip(on_cpu + begin, 0.0, 1.0)
-    evidence = (f"the server's machine was {material.mean_of_missed(busy):.0f} % busy meanwhile",)
+    evidence = (f"the server's machine was {material.mean_of_missed(busy):.0f}% busy meanwhile",)
     yield uniform("cpu", material.life_mean(full), "time", evidence)
 
 
@@ -182,7 +182,7 @@ def _away(material: Material) -> Iterator[Sign]:
     if away is not None and not _by_socket(material):
         away = np.where(np.isfinite(away), material.inherited(np.nan_to_num(away)), np.nan)
         part = material.mean_of_missed(away)
-        text = f"{100 * part:.0f} % of the time in flight no session of the server was at work"
+        text = f"{100 * part:.0f}% of the time in flight no session of the server was at work"
         yield uniform("network", material.life_mean(away), "time", (text,))
 
 
@@ -234,7 +234,7 @@ def _generator(material: Material, outside: Numbers) -> Sign:
     mean_ms = 1e3 * material.mean_of_missed(np.nan_to_num(material.dispatch_s))
     evidence = (
         f"transactions whose client was free were sent {mean_ms:.2g} ms late on average",
-        f"its busiest thread took {100 * material.summary.generator.cpu:.0f} % of a CPU",
+        f"its busiest thread took {100 * material.summary.generator.cpu:.0f}% of a CPU",
     )
     # Whole: each was sent late although a client was free, and the self-check calls that much.
     return Sign("generator", own, punctual, "whole", evidence)

@@ -76,7 +76,7 @@ class Capacity(Struct, frozen=True):
     """How much load meets the goal: proved, refuted, and unknown in between.
 
     proved: None where no load is shown to meet it; refuted: None where none is shown to miss it.
-    estimate: the load at which the long-run share is the threshold, with its 95 % interval.
+    estimate: the load at which the long-run share is the threshold, with its 95% interval.
     indicative: by short trials; of a quick search the loads that most likely meet and miss
     it, else the highest that met it and the lowest that missed it. speed_spread: by how
     much the server's speed differs between trials beyond chance (sd, a share). more: about how many
@@ -118,6 +118,8 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     proved, refuted, odd = _claims(points, goal)
     flags += odd
     ends = bracket(points, goal) if goal.mode == "quick" else (proved, refuted)
+    if (ends[0] or 0) > (ends[1] or math.inf):
+        flags.append("inversion")
     flags += _ends(*ends, points, goal)
     spread = None if fit is None else speed_spread(fit)
     if spread is not None and spread >= _NOISE_SPEED:
@@ -284,7 +286,7 @@ def speed_spread(fit: Fit) -> float | None:
     """By how much the speed differs between trials, sd as a share; None where chance explains it.
 
     The log odds differ by slope times the log of the speed, in addition to the variance within
-    trials: an F test of the two variances at 1 %.
+    trials: an F test of the two variances at 1%.
     """
     if not 0 < fit.within < fit.variance:
         return None

@@ -1,6 +1,6 @@
 """The goal of a search for the capacity, its trials as points, and the next load.
 
-Values alone. A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1 % may
+Values alone. A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1% may
 miss a limit of 250 ms; the caller converts it.
 """
 
@@ -45,7 +45,7 @@ class CapacityGoal(Struct, frozen=True):
         if not 0 < self.missed_max < 1:
             raise PlanError(
                 f"a threshold of {self.missed_max:.4g} is not a share between 0 and 1",
-                "no measurement shows that nothing ever misses: use a small share, such as 0.1 %",
+                "no measurement shows that nothing ever misses: use a small share, such as 0.1%",
             )
         loads = (self.lowest, self.start, self.highest)
         if not all(math.isfinite(load) and load > 0 for load in loads):

@@ -37,7 +37,7 @@ class Holds(Struct, frozen=True):
     estimate: the load at which the allowed share misses. indicative: the highest load that met the
     goal in a short trial, and the lowest that missed it. can_hold: proved, and the soak met it.
     flags: cautions. speed_spread: how much the server's speed differs from trial to trial, sd as a
-    share. more: about how many more long trials would narrow it to 4 %; 0: none; None: unknown.
+    share. more: about how many more long trials would narrow it to 4%; 0: none; None: unknown.
     trials: their number; invalid: why some do not count. loads: those with long trials. worth:
     the proved load in other units. limit: the resource that was the limit where it missed. ended:
     the search is complete. runs: their ids.

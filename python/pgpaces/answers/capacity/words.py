@@ -30,7 +30,7 @@ def terms(goal: CapacityGoal) -> tuple[str, ...]:
     lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
     soak = f", then {length(goal.soak_s)} at 0.9 of what meets it" if goal.soak_s else ""
     slow = "" if goal.mode == "quick" else "; a server of less than 25/s takes longer"
-    share = f"{100 * goal.missed_max:.4g} %"
+    share = f"{100 * goal.missed_max:.4g}%"
     return (
         f"at most {share} may miss; from {lowest} to {highest} can be offered",
         f"a {goal.mode} search{soak}{slow}",
@@ -51,7 +51,7 @@ def outlook(capacity: Capacity) -> tuple[str, ...]:
             "More trials like these would hardly narrow it; longer ones may, or a quieter host.",
         )
     plural = "s" if capacity.more > 1 else ""
-    return (f"About {capacity.more} more long trial{plural} would narrow it to 4 %.",)
+    return (f"About {capacity.more} more long trial{plural} would narrow it to 4%.",)
 
 
 def safe(value: float, goal: CapacityGoal, turn: int) -> float:
@@ -70,7 +70,7 @@ def bound(value: float, goal: CapacityGoal, turn: int) -> str:
 
 def answer(capacity: Capacity) -> str:
     """The load up to which the goal is met, and that from which on it is missed."""
-    share = f"{100 * capacity.goal.missed_max:.4g} %"
+    share = f"{100 * capacity.goal.missed_max:.4g}%"
     if capacity.goal.mode == "quick":
         return _indicative(capacity)
     if capacity.proved is None and capacity.refuted is None:
@@ -122,7 +122,7 @@ def soaked(capacity: Capacity) -> tuple[str, ...]:
         if capacity.soak_load is None:
             return ()
         return ("Whether it meets that for long is unknown: no soak ran.",)
-    at, result = load(soak.load, capacity.goal), f"{100 * soak.share:.3g} % missed"
+    at, result = load(soak.load, capacity.goal), f"{100 * soak.share:.3g}% missed"
     result = f"{result} in {length(soak.seconds)}"
     if soak.met:
         return (f"It can hold {at}: {result}.",)
@@ -143,7 +143,10 @@ def _flag(flag: Flag, capacity: Capacity) -> str:
         f" {misses}: the capacity {is_} below it.",
         "no load reaches it": "Less load misses no less: no load reaches this threshold. Allow a"
         " longer latency or a larger share.",
-        "inversion": "A load passed above one that failed: something else than the load decides.",
+        "inversion": "A load met it above one that missed it: so far do short trials scatter, or"
+        " something else than the load decides."
+        if quick
+        else "A load passed above one that failed: something else than the load decides.",
         "irregular": "Trials at one load contradict all of them together: the answer was widened.",
         "generator-limited": f"{_count(capacity)} not valid because the generator was the"
         " bottleneck: they are no bounds of the server.",
@@ -151,7 +154,7 @@ def _flag(flag: Flag, capacity: Capacity) -> str:
         " that may explain.",
         "invalid trials": f"{_count(capacity)} not valid and do not count:"
         f" {', '.join(sorted(set(capacity.invalid)))}.",
-        "noisy host": f"The host is noisy: its speed differs by about {spread:.2g} % (sd) from"
+        "noisy host": f"The host is noisy: its speed differs by about {spread:.2g}% (sd) from"
         " trial to trial, so the answer is wider.",
         "too few trials": "There are too few long trials for an interval: 8 are needed at least.",
     }[flag]

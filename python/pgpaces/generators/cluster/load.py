@@ -176,7 +176,7 @@ class DealtLoad:
         state = " was busy" if cpu > _BUSY else " was late" if late else ""
         text = (
             f"generator {remote.worker.name}{state}: {remote.due} due, p99 dispatch lag"
-            f" {lag_ns / 1e6:.3g} ms, busiest thread {100 * cpu:.0f} % CPU; its clock"
+            f" {lag_ns / 1e6:.3g} ms, busiest thread {100 * cpu:.0f}% CPU; its clock"
             f" {clock.offset_ns / 1e6:+.3f} ms ± {clock.uncertainty_ns / 1e6:.3f} ms from ours"
         )
         return Finding("generator", "info", text)

@@ -45,9 +45,9 @@ def _figure(rows: Sequence[Row], column: Measure) -> Figure:
     return Figure(
         column.key.replace("_", "-"),
         capital(column.name),
-        f"{column.about}; lines are 95 % intervals where there are several trials, dots are single"
+        f"{column.about}; lines are 95% intervals where there are several trials, dots are single"
         f" trials, and a hollow bar has no valid one{more}",
-        ("cell", column.name, "95 % interval", "trials", "valid"),
+        ("cell", column.name, "95% interval", "trials", "valid"),
         table,
         (_chart(rows[:_BARS_MAX], column),),
     )

@@ -107,7 +107,7 @@ def lines(trial: Trial, command: Bulk) -> Iterator[str]:
         yield f"database: {size_text(command.before_bytes)} before, {after} after"
     if command.cpu_s is not None and command.spent_s:
         share = 100 * command.cpu_s / command.spent_s
-        yield f"the command itself used {span(command.cpu_s)} of CPU ({share:.0f} % of one)"
+        yield f"the command itself used {span(command.cpu_s)} of CPU ({share:.0f}% of one)"
     if command.broken and command.whole:
         yield "an execution did not complete, so rows and WAL of the others are unknown"
     if command.shared:

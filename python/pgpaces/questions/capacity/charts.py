@@ -64,7 +64,7 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
     columns = (
         ("most likely meets", "most likely misses")
         if quick
-        else ("meets up to", "misses from", "estimate", "95 % interval")
+        else ("meets up to", "misses from", "estimate", "95% interval")
     )
     rows = tuple((_name(each), *_row(each, quick=quick)) for each in answer.cells)
     levels = [(each, _level_of(each)) for each in answer.cells]
@@ -250,7 +250,7 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
         (
             *_curve(band, ends, top),
             Layer("point", tuple(_trial(point) for point in points), size=46),
-            *bound(theta, f"may miss: {theta:.4g} %"),
+            *bound(theta, f"may miss: {theta:.4g}%"),
             *(layer for name, load in bounds for layer in _bound(name, load)),
         ),
         tuple(Series(ROLES[role], *_ROLE_STYLES[role]) for role in roles),

@@ -218,7 +218,7 @@ def _rule(searches: Sequence[CellSearch]) -> str:
     policies = {digest.trial.plan.policy for digest in digests}
     limit = f"the limit of {limits[0]}" if len(limits) == 1 else "their latency limit"
     policy = ", policy skip" if policies == {"skip"} else ""
-    share = f"{100 * searches[0].goal.missed_max:.4g} %"
+    share = f"{100 * searches[0].goal.missed_max:.4g}%"
     return f"A load meets the goal if at most {share} of transactions miss {limit}{policy}."
 
 
@@ -229,7 +229,7 @@ def _limit(holds: Holds) -> Iterator[str]:
         evidence = f": {limit.evidence[0]}" if limit.evidence else ""
         share = percent(limit.share.value)
         yield (
-            f"At loads that miss the goal, {share} % of the missed transactions are associated"
+            f"At loads that miss the goal, {share}% of the missed transactions are associated"
             f" with {limit.name}{evidence}."
         )
 
@@ -363,7 +363,7 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
         "A quick estimate of short trials."
         if quick
         else "Between the two it is unknown. The estimate is where as much misses as may, with its"
-        " 95 % interval. Soak: 0.9 of the load that meets it, for longer."
+        " 95% interval. Soak: 0.9 of the load that meets it, for longer."
     )
     title = "Most likely met and missed" if quick else "Met and missed"
     labels = max(1, len(factors))

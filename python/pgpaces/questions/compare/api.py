@@ -35,7 +35,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     a: str,
     b: str,
     *,
-    metric: str = "rate",
+    metric: str = "",
     also: Sequence[str] = (),
     delta: float | None = None,
     factors: Sequence[str] = (),
@@ -53,9 +53,10 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
 ) -> Answer:
     """Says whether B is better than A, from stored trials or new pairs; as `pgpaces compare`.
 
-    a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. delta: a share, 0.02
-    for 2 %. run: a workload for new pairs, with `levels` as for `pgpaces.sweep`, until the verdict
-    is decided or there are `pairs` of them. trust: as for `pgpaces.run`. Its value is a
+    a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. metric: empty for
+    the p95 of a load with a planned rate, else its rate. delta: a share, 0.02 for 2%. run: a
+    workload for new pairs, with `levels` as for `pgpaces.sweep`, until the verdict is decided or
+    there are `pairs` of them. trust: as for `pgpaces.run`. Its value is a
     `pgpaces.answers.compare.Verdict`. Raises PlanError if A and B differ in other factors too,
     RunError if the pairs cannot be run.
     """
@@ -102,7 +103,7 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     run: str = "last",
     *,
     baseline: str,
-    metric: str = "rate",
+    metric: str = "",
     also: Sequence[str] = (),
     delta: float | None = None,
     factors: Sequence[str] = (),

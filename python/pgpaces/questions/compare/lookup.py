@@ -17,6 +17,7 @@ from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.trend import BASELINE_MIN, check
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document
+from pgpaces.questions.again import decisive
 from pgpaces.questions.compare import section as shown
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.report.escape import line
@@ -25,11 +26,15 @@ from pgpaces.store.store import Store
 
 
 class Group(Struct, frozen=True):
-    """The trials that a name refers to. levels: the levels of an experiment in the name."""
+    """The trials that a name refers to. levels: the levels of an experiment in the name.
+
+    command: the one that ran this experiment.
+    """
 
     name: str
     digests: tuple[Digest, ...]
     levels: Mapping[str, str]
+    command: str = ""
 
 
 class Compared(Struct, frozen=True):
@@ -62,6 +67,7 @@ def compared(
     own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     others = differences.between(a.digests, b.digests, chosen)
+    goal = goal.of(planned=shown.is_planned((*a.digests, *b.digests)))
     return Compared(a, b, chosen, others, unpaired.verdict(a.digests, b.digests, goal))
 
 
@@ -77,6 +83,7 @@ def checked(
     earlier = [digest for digest in comparison.a.digests if sound(digest)]
     if len(earlier) < BASELINE_MIN or comparison.a.levels:
         return comparison
+    goal = goal.of(planned=shown.is_planned((*comparison.a.digests, *comparison.b.digests)))
     now = [side(digest.summary) for digest in comparison.b.digests if sound(digest)]
     return replace(comparison, verdict=check(now, [side(d.summary) for d in earlier], goal))
 
@@ -93,7 +100,9 @@ def section(comparison: Compared) -> Section:
         left_out=sum(not sound(d) for d in every),
         notes=(*shown.planned(comparison.verdict.metric.name, every), *shown.differing(listed)),
     )
-    return shown.section(comparison.verdict, comparison.a.name, comparison.b.name, basis)
+    a, b, verdict = comparison.a, comparison.b, comparison.verdict
+    steps = decisive(a.command, verdict) if a.command == b.command else ()
+    return replace(shown.section(verdict, a.name, b.name, basis), next=tuple(steps))
 
 
 def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Side], ...]:
@@ -143,7 +152,7 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
     matching = [d for d in digests if levels_named.items() <= _levels(d).items()]
     if not matching:
         raise PlanError(f"experiment {row.name} has no trial with {name}")
-    return Group(name, tuple(matching), levels_named)
+    return Group(name, tuple(matching), levels_named, str(row.document.get("command", "")))
 
 
 def _levels(digest: Digest) -> Mapping[str, str]:

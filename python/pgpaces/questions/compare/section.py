@@ -112,10 +112,10 @@ def _facts(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[tuple[str
     for each in effects:
         a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
         title, unit = named(each.metric).split(", ")
-        unit = "tx/s" if unit == "1/s" else unit
+        unit = {"1/s": " tx/s", "%": "%"}.get(unit, f" {unit}")
         values = ""
         if a is not None and b is not None:
-            values = f"{number(each.metric, a.value)} → {number(each.metric, b.value)} {unit}   "
+            values = f"{number(each.metric, a.value)} → {number(each.metric, b.value)}{unit}   "
         if each.estimate is None:
             yield title, f"{values}no estimate of the difference"
             continue
@@ -147,7 +147,7 @@ def _left_out(basis: VerdictBasis) -> Iterator[Sentence]:
 def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
     note = (
         f"A is {names[0]}, B is {names[1]}. Values are means over trials, geometric ones but for"
-        " shares, with 95 % intervals."
+        " shares, with 95% intervals."
     )
     columns: list[Column[Effect]] = [
         ("metric", lambda each: named(each.metric)),
@@ -178,12 +178,12 @@ def _own(sides: Sequence[Side], metric: Metric) -> TableCell:
 
 
 def short(metric: Metric, estimate: Estimate) -> tuple[str, str]:
-    """An effect and its interval in few characters: `+17.4 %` and `+16.2 to +18.5`."""
+    """An effect and its interval in few characters: `+17.4%` and `+16.2 to +18.5`."""
     value, low, high = (
         _signed(metric, estimate, end) for end in (estimate.value, estimate.low, estimate.high)
     )
     unit = (
-        " points" if metric.scale == "share" else " times" if _in_times(metric, estimate) else " %"
+        " points" if metric.scale == "share" else " times" if _in_times(metric, estimate) else "%"
     )
     return f"{value}{unit}", f"{low} to {high}" if estimate.estimable else NOT_KNOWN
 
@@ -222,7 +222,7 @@ def _drawable(effect: Effect) -> bool:
 def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure:
     share = effects[0].metric.scale == "share"
     band = _delta(effects[0])
-    parts = ["bars are 95 % intervals", _dots_are(basis)]
+    parts = ["bars are 95% intervals", _dots_are(basis)]
     if band is not None:
         parts.append(f"the band is what does not matter, {verdicts.size(effects[0].metric, band)}")
     rows = tuple((name, *short(metric, estimate)) for name, metric, estimate in _rows(effects))
@@ -231,7 +231,7 @@ def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure
         "Difference of shares" if share else "B over A",
         f"{'B less A, in points' if share else 'B over A, where 1 is no difference'};"
         f" {'; '.join(parts)}",
-        ("metric", "B against A", "95 % interval"),
+        ("metric", "B against A", "95% interval"),
         rows,
         (_effect_chart(effects, basis),),
     )
@@ -415,9 +415,14 @@ def _trial_chart(
     )
 
 
+def is_planned(digests: Sequence[Digest]) -> bool:
+    """Whether all these trials had a planned rate."""
+    return all(each.trial.plan.model == "open" for each in digests)
+
+
 def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
     """A warning where throughput is compared, and it is what was planned."""
-    if metric != "rate" or not all(each.trial.plan.model == "open" for each in digests):
+    if metric != "rate" or not is_planned(digests):
         return ()
     text = (
         "The load has a planned rate, so up to the capacity throughput says nothing of the server:"

@@ -26,7 +26,7 @@ BASIS = {
     "trials": "Trials that are no pairs ({n} of each at least), in mixed order: what the machine"
     " did in between is in the spread, so it takes more of them than of pairs.",
     "apart": "All trials of one ran before all of the other ({n} of each at least), so whatever"
-    " changed on the machine is in the difference; 8 % of drift are allowed for.",
+    " changed on the machine is in the difference; 8% of drift are allowed for.",
     "runs": "Held against {n} earlier runs and how far these are from each other.",
 }
 
@@ -37,10 +37,10 @@ def title(metric: Metric) -> str:
 
 
 def difference(metric: Metric, value: float) -> str:
-    """How B differs: `8.8 % lower`, `3.1 times as high`, `2.1 points higher`."""
+    """How B differs: `8.8% lower`, `3.1 times as high`, `2.1 points higher`."""
     if _in_times(metric, value):
         return f"{value:.3g} times as high"
-    return f"{_amount(metric, value)} {_unit(metric)} {_way(metric, value)}"
+    return f"{_amount(metric, value)}{_unit(metric)} {_way(metric, value)}"
 
 
 def _in_times(metric: Metric, value: float) -> bool:
@@ -52,7 +52,7 @@ def _way(metric: Metric, value: float) -> str:
 
 
 def _unit(metric: Metric) -> str:
-    return "points" if metric.scale == "share" else "%"
+    return " points" if metric.scale == "share" else "%"
 
 
 def _amount(metric: Metric, value: float) -> str:
@@ -62,8 +62,8 @@ def _amount(metric: Metric, value: float) -> str:
 
 
 def size(metric: Metric, value: float) -> str:
-    """A difference without its direction: `2 %`, `0.5 points`."""
-    return f"{float(f'{100 * value:.2g}'):g} {_unit(metric)}"
+    """A difference without its direction: `2%`, `0.5 points`."""
+    return f"{float(f'{100 * value:.2g}'):g}{_unit(metric)}"
 
 
 def changed_by(metric: Metric, estimate: Estimate, than: str = "") -> str:
@@ -83,7 +83,7 @@ def _ends(metric: Metric, estimate: Estimate) -> str:
     if _in_times(metric, low) or _in_times(metric, high) or _way(metric, low) != _way(metric, high):
         return f"{difference(metric, low)} to {difference(metric, high)}"
     least, most = sorted((low, high), key=lambda value: abs(value - (metric.scale == "ratio")))
-    return f"{_amount(metric, least)} to {_amount(metric, most)} {_unit(metric)}"
+    return f"{_amount(metric, least)} to {_amount(metric, most)}{_unit(metric)}"
 
 
 def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, ...]:
@@ -183,7 +183,7 @@ def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
         return
     if verdict.detectable is not None and verdict.why == "wide":
         yield Sentence(
-            "The smallest detectable difference with this spread (80 % power) is"
+            "The smallest detectable difference with this spread (80% power) is"
             f" {size(verdict.metric, verdict.detectable)}."
         )
     if verdict.why == "few":

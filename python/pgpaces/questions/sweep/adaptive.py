@@ -13,6 +13,7 @@ from pgpaces.answers.sequential import Tell
 from pgpaces.answers.time_budget import TimeBudget, took_s
 from pgpaces.design import Experiment
 from pgpaces.experiment.strategies import Goal
+from pgpaces.questions.again import decisive
 from pgpaces.questions.capacity import lookup as capacity
 from pgpaces.questions.compare import section as comparing
 from pgpaces.questions.compare import words as verdicts
@@ -35,7 +36,7 @@ def page_of(
     page = gather(digests, replace(about, chosen=True), placed)
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
-        section = _comparison(goal, tells, digests)
+        section = _comparison(goal, tells, digests, about.rerun)
     else:
         section = capacity.section_of(store, goal, experiment.design.cells(), tells)
     failure = outcome.no_trial(digest.summary for digest in digests)
@@ -50,7 +51,9 @@ def page_of(
     )
 
 
-def _comparison(goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest]) -> Section:
+def _comparison(
+    goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest], command: str
+) -> Section:
     pairs = tuple(pairing.pairs(goal, tells))
     a, b, _ = (cell.key for cell in goal.cells)
     of = {key: [t.digest for t in tells if t.digest and t.cell.key == key] for key in (a, b)}
@@ -63,7 +66,8 @@ def _comparison(goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest])
         left_out=len(digests) - 2 * len(pairs),
         notes=(*comparing.planned(verdict.metric.name, digests), *comparing.differing(differing)),
     )
-    return comparing.section(verdict, *pairing.names(goal), basis)
+    section = comparing.section(verdict, *pairing.names(goal), basis)
+    return replace(section, next=tuple(decisive(command, verdict)))
 
 
 def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:

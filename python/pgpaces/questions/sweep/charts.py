@@ -66,7 +66,7 @@ def _of_scripts(page: Page) -> tuple[Measure, ...]:
 def _of_transactions(page: Page) -> tuple[Measure, ...]:
     limit_ms = _limit_ms(page)
     limit = None if limit_ms is None else (limit_ms, "latency limit")
-    missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g} %")
+    missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g}%")
 
     def times(key: str, name: str, about: str) -> Measure:
         of_trial, form = partial(trial_estimate, name=key), lambda ms: milliseconds(ms, ">")
@@ -79,8 +79,8 @@ def _of_transactions(page: Page) -> tuple[Measure, ...]:
     )
     return (
         *(each for each in shares if each.key in ("missed", *_parts(page))),
-        times("p95", "95th percentile of latency", "within this time 95 % of what was due"),
-        times("p99", "99th percentile of latency", "within this time 99 % of what was due"),
+        times("p95", "95th percentile of latency", "within this time 95% of what was due"),
+        times("p99", "99th percentile of latency", "within this time 99% of what was due"),
         *(() if page.limits else (times("mean", "Mean latency", "of what succeeded"),)),
         Measure(
             "rate",
@@ -137,7 +137,7 @@ def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) 
             shown(axis.title),
             shown(factor_name(panel.legend)) if panel.legend else "cell",
             measure.axis,
-            "95 % interval",
+            "95% interval",
             "trials",
             "valid",
         )
@@ -157,9 +157,9 @@ def _legend(panel: Panel, measure: Measure) -> str:
     estimates = [row.estimate(measure.key) for line in panel.lines for row in line.rows]
     estimable = [estimate.estimable for estimate in estimates if estimate is not None]
     if not any(estimable):
-        return "small dots are single trials; there is no 95 % interval"
+        return "small dots are single trials; there is no 95% interval"
     bare = "" if all(estimable) else " (cells without one have too few data)"
-    return f"bars are 95 % intervals{bare}, small dots single trials"
+    return f"bars are 95% intervals{bare}, small dots single trials"
 
 
 def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:

@@ -29,8 +29,8 @@ _ROWS_MAX = 60
 # From here on numbers at an axis are shortened: 20k, 10G.
 _LARGE = 10_000
 _WAITS_TITLE = "sessions of the load and of others, by what they wait for"
-_BANDS = ("median", "95 %", "99 %")
-# Up to 99.99 %, in decades of the remaining share.
+_BANDS = ("median", "95%", "99%")
+# Up to 99.99%, in decades of the remaining share.
 _TICKS = (0.0, 0.30103, 1.0, 2.0, 3.0, 4.0)
 _TICK_TEXTS = ("0", "50", "90", "99", "99.9", "99.99")
 
@@ -312,7 +312,7 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
         for digest in able
         for kind, curve in (("latency", digest.latency), ("lag", digest.lag))
     )
-    columns = ("trial", "time", *(f"{100 * share:g} % within, ms" for share in at))
+    columns = ("trial", "time", *(f"{100 * share:g}% within, ms" for share in at))
     about = (
         "share of what was due that was answered within a time (latency), or sent (lag); a line"
         f" ends where the rest was not answered{left}"
@@ -407,8 +407,8 @@ def _statement_figure(
     return Figure(
         f"statements{suffix}",
         f"Mean time of each statement{where}",
-        "by script and line; bars are 95 % intervals",
-        (shown(axis.title), "statement", "mean, ms", "95 % interval"),
+        "by script and line; bars are 95% intervals",
+        (shown(axis.title), "statement", "mean, ms", "95% interval"),
         table,
         (_statement_chart(*axes, used),),
     )

@@ -56,7 +56,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
     )
     more = len(page.lines) - len(lines)
     left = f"; {more} more combinations are in the table" if more else ""
-    rule = f", blue up to {100 * page.missed_max:g} %, red above, pale where the verdict is unknown"
+    rule = f", blue up to {100 * page.missed_max:g}%, red above, pale where the verdict is unknown"
     rule = rule if by_limit else ""
     about = f"{name} of every cell{rule}; outlined cells have no valid trial{left}"
     return Figure(

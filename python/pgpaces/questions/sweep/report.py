@@ -18,6 +18,7 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.plan_text import as_text
 from pgpaces.answers.plans import StatementPlans
 from pgpaces.questions import run, servers
+from pgpaces.questions.again import again, longer
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, judgment
@@ -65,7 +66,7 @@ def top(page: Page) -> Section:
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
     alone = page.digests if len(page.digests) == 1 and not _of_why(page) else ()
     own = (step for digest in alone for step in run.next_steps(digest.trial, digest.summary))
-    steps = (*own, *_in_full(page.about.rerun), command)
+    steps = (*own, *_surer(page), command)
     first = page.sections[0] if page.sections else None
     if (
         first is not None
@@ -99,11 +100,16 @@ def _of_why(page: Page) -> bool:
     return page.title.startswith("Why late")
 
 
-def _in_full(rerun: str) -> tuple[str, ...]:
-    """The command of a quick experiment without --quick."""
-    words = shlex.split(rerun)
-    whole = [word for word in words if word != "--quick"]
-    return (shlex.join(whole),) if len(whole) < len(words) else ()
+def _surer(page: Page) -> Iterator[str]:
+    """The command of an experiment that would tell more: longer trials, or all of a quick one."""
+    command, quick = page.about.rerun, "--quick" in shlex.split(page.about.rerun)
+    if page.about.chosen or not page.limits:
+        yield from (again(command, quick=""),) if quick else ()
+        return
+    needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
+    finite = [need for need in needs if need is not None and need <= words.LONG_S]
+    if command and finite and all(factor.name != "duration" for factor in page.factors):
+        yield longer(command, max(finite))
 
 
 def _headline_of(page: Page) -> Headline:
@@ -246,7 +252,7 @@ def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
     """One cell in detail."""
     row = closeup.row
     verdict = tables.verdict(page, row)
-    missed = f"missed {100 * row.missed.value:.1f} %" if row.missed and page.limits else ""
+    missed = f"missed {100 * row.missed.value:.1f}%" if row.missed and page.limits else ""
     observed = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
     return Section(
         f"cell-{page.rows.index(row) + 1}",
@@ -310,7 +316,7 @@ def _where(page: Page) -> Section:
 
 
 def _method(page: Page) -> Iterator[Sentence]:
-    allowed = f"{100 * page.missed_max:g} %"
+    allowed = f"{100 * page.missed_max:g}%"
     if page.work is not None:
         yield from page.work.method
     if page.limits or page.work is None:
@@ -325,7 +331,7 @@ def _method(page: Page) -> Iterator[Sentence]:
             " and skipped % have the same denominator, so they add up."
         )
     yield Sentence(
-        "Intervals are of 95 %. Shares: Wilson's, widened by how much trials and machines"
+        "Intervals are of 95%. Shares: Wilson's, widened by how much trials and machines"
         " (Student's t) and stretches of ten seconds differ. Times and rates: each trial yields"
         " one number; the interval across trials is Student's t, for two trials no narrower than"
         " the range of their own intervals. A dash means that a trial has too few transactions for"

@@ -70,7 +70,7 @@ def cells(page: Page) -> Table:
         [*levels, ("trials", _trials), *columns],
         page.rows,
         len(levels),
-        note=f"Small figures are 95 % intervals across the trials of a cell{few}.",
+        note=f"Small figures are 95% intervals across the trials of a cell{few}.",
         # Without a limit the answer is the cell of the highest rate: TPS is omitted last.
         spare=spare if page.limits else (*(name for name in spare if name != "TPS"), "TPS"),
         absent=_absent(page),
@@ -245,7 +245,7 @@ def ratios(page: Page) -> Table:
         ("TPS, times", lambda each: estimate_cell(each.rate, times)),
         ("mean latency, times", lambda each: estimate_cell(each.latency, times)),
     ]
-    note = "The mean ratio over pairs of trials of one block, with its 95 % interval."
+    note = "The mean ratio over pairs of trials of one block, with its 95% interval."
     rows = [each for each in page.ratios if each.rate or each.latency]
     labels = 2 + len(others)
     return table("ratios", "Against each other", columns, rows, labels, note=note, spare=_SPARE)

@@ -36,7 +36,7 @@ _NAMES_MAX = 3
 _REASONS_MAX = 2
 _LINES_MAX = 12
 # Trials below the first are called too short; times above the second are not recommended.
-_SHORT_S, _LONG_S = 60, 24 * 3600
+_SHORT_S, LONG_S = 60, 24 * 3600
 
 
 def amount(factor: str, level: str) -> str:
@@ -113,8 +113,8 @@ def _rule(page: Page, rows: Sequence[Row]) -> Sentence:
     policies = {d.trial.plan.policy for row in rows for d in row.trials}
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     return Sentence(
-        f"A cell meets the limit if at most {100 * page.missed_max:g} % of what was due was not"
-        f" answered{_within(rows)}{policy}; that is claimed where the whole 95 % interval says so."
+        f"A cell meets the limit if at most {100 * page.missed_max:g}% of what was due was not"
+        f" answered{_within(rows)}{policy}; that is claimed where the whole 95% interval says so."
     )
 
 
@@ -309,7 +309,7 @@ def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
         return
     longest = max(d.summary.seconds for row, _ in undecided for d in row.trials)
     short = f"Trials of {longest:g} s are too short to tell: " if longest < _SHORT_S else ""
-    needs = sorted(need for _, need in undecided if need <= _LONG_S)
+    needs = sorted(need for _, need in undecided if need <= LONG_S)
     which = "that cell" if len(needs) == 1 else f"each of {len(needs)} cells not known"
     if len(rows) == 1:
         which = "it"
@@ -330,7 +330,7 @@ def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
         which = "It" if len(rows) == 1 else plural(close, "cell")
         verb = "lies" if close == 1 else "lie"
         yield Sentence(
-            f"{which} {verb} so close to {100 * page.missed_max:g} % that no reasonable time"
+            f"{which} {verb} so close to {100 * page.missed_max:g}% that no reasonable time"
             " would decide; another load, or another limit, would."
         )
 
@@ -364,7 +364,7 @@ def _warmup_dependence(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     """The cells whose verdict would be another one without the warm-up cut."""
     for row in rows:
         if (uncut := crossing.depends_on_cut(row, page.missed_max)) is not None:
-            missed = f"with the warm-up that was cut {100 * uncut:.2g} % missed"
+            missed = f"with the warm-up that was cut {100 * uncut:.2g}% missed"
             text = f"{cell_name(row.cell)}: {missed}, so the verdict hangs on the cut."
             yield Sentence(text, "warning")
 
@@ -517,7 +517,7 @@ def _outliers(machines: Sequence[Apart]) -> Iterable[Apart]:
 
 def _outlier(each: Apart) -> Sentence:
     def percentage(ratio: float) -> str:
-        return f"{100 * (ratio - 1):+.0f} %"
+        return f"{100 * (ratio - 1):+.0f}%"
 
     ends = interval(each.ratio, percentage, " to ")
     return Sentence(

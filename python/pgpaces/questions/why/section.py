@@ -86,7 +86,7 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
         yield Sentence(text, "main")
         return
     cause = answer.cause
-    rest = f"Unexplained: {percent(answer.unexplained)} %."
+    rest = f"Unexplained: {percent(answer.unexplained)}%."
     if cause is None:
         yield Sentence(f"No dominant cause: {missed}. {rest}", "main")
         yield Sentence(
@@ -100,7 +100,7 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
         yield from (Sentence(f"{capital(text)}.") for text in cause.evidence[:_EVIDENCE_MAX])
         yield from (Sentence(capital(text), "warning") for text in cause.against)
         if answer.ties:
-            near = "; ".join(f"{card.title}, {percent(card.share.value)} %" for card in answer.ties)
+            near = "; ".join(f"{card.title}, {percent(card.share.value)}%" for card in answer.ties)
             text = f"nearly a tie with {near}: another run may put it first"
             yield Sentence(capital(text), "warning")
         others = [c.title for c in answer.causes if c.named and c not in (cause, *answer.ties)]
@@ -122,7 +122,7 @@ def _measure(card: Card) -> str:
 
 
 def _share(share: Estimate) -> str:
-    return f"{percent(share.value)} % ({interval(share, percent)})"
+    return f"{percent(share.value)}% ({interval(share, percent)})"
 
 
 def _times(lift: Estimate) -> str:

@@ -128,7 +128,7 @@ const tell = () => {
   const mean = (name) => newest.length ? sum(newest, (row) => row[at[name]]) / newest.length : NaN;
   byId("tiles").replaceChildren(
     tile("due", sum(measured, (row) => row[at.due]).toLocaleString("en")),
-    tile("missed", known ? `${short((100 * missed) / known)} % (${missed.toLocaleString("en")})` : "–"),
+    tile("missed", known ? `${short((100 * missed) / known)}% (${missed.toLocaleString("en")})` : "–"),
     tile("offered, last 5 s", `${short(mean("due"))}/s`),
     tile("achieved, last 5 s", `${short(mean("achieved"))}/s`),
     tile("p95, last second", `${short(last?.[at.p95])} ms`),

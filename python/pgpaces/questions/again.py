@@ -1,0 +1,56 @@
+"""The command of an experiment once more, with other options: what to do next."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator
+
+from pgpaces.answers.compare import PAIRS_MIN, Verdict
+from pgpaces.options import BY_NAME, OF_COMMANDS
+
+# Trials are not made longer than this; more of them decide as well.
+_TRIAL_MAX_S = 300
+_TRIALS_MIN = 2
+# More pairs than these are no next step.
+_PAIRS_MAX = 200
+
+
+def again(command: str, **options: str) -> str:
+    """The command with options in place of its own, by their names; empty if there is no command.
+
+    A switch such as `quick` is left out, and its text is empty.
+    """
+    if not command:
+        return ""
+    spelled = {name: BY_NAME.get(name) or OF_COMMANDS[name] for name in options}
+    left = {word: each for each in spelled.values() for word in (each.word, each.short) if word}
+    words: list[str] = []
+    rest = iter(shlex.split(command))
+    for word in rest:
+        option = left.get(word.partition("=")[0]) or left.get(word[:2])
+        if option is None:
+            words.append(word)
+        elif not option.flag and word in left:
+            next(rest, None)
+    for name, text in options.items():
+        words += (spelled[name].short or spelled[name].word, text) if text else ()
+    return shlex.join(words)
+
+
+def longer(command: str, needed_s: float) -> str:
+    """The command of a sweep with trials that together are long enough for a verdict."""
+    trials = max(_TRIALS_MIN, math.ceil(needed_s / _TRIAL_MAX_S))
+    each = math.ceil(max(needed_s / trials, min(needed_s, _TRIAL_MAX_S)) / 10) * 10
+    return again(command, quick="", duration=f"{each}s", trials=str(trials))
+
+
+def decisive(command: str, verdict: Verdict) -> Iterator[str]:
+    """The command of an inconclusive comparison with as many pairs as would decide."""
+    if not command or verdict.why != "wide" or not 0 < (verdict.needed or 0) <= _PAIRS_MAX:
+        return
+    count = str(max(PAIRS_MIN, verdict.needed or 0, verdict.pairs + 1))
+    if verdict.basis == "pairs":
+        yield again(command, pairs=count)
+    elif verdict.basis in ("blocks", "trials"):
+        yield again(command, trials=count)

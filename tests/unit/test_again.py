@@ -1,0 +1,90 @@
+"""The command that comes next: what ran, with the options that would decide."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from msgspec.structs import replace
+
+from pgpaces.answers import compare
+from pgpaces.answers.compare import ComparisonGoal, Pair, Side, Verdict
+from pgpaces.answers.digest import Digest
+from pgpaces.design import Design, Factor
+from pgpaces.questions.again import again, decisive, longer
+from pgpaces.questions.sweep.page import About, Page, gather
+from pgpaces.questions.sweep.report import top
+from tests.unit.experiments import experiment, made
+from tests.unit.test_report_forms import ABOUT
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "next_"),
+    [
+        ("pgpaces sweep w -T 5s --trials 2", {"duration": "60s"}, "w --trials 2 -T 60s"),
+        ("pgpaces sweep w --duration=5s", {"duration": "60s"}, "w -T 60s"),
+        ("pgpaces sweep w --duration 5s -c 2", {"duration": "60s"}, "w -c 2 -T 60s"),
+        ("pgpaces sweep w -T5s", {"duration": "60s"}, "w -T 60s"),
+        ("pgpaces sweep w --quick -L 1s", {"quick": ""}, "w -L 1s"),
+        ("pgpaces sweep 'a b' --trials 3", {"trials": "8"}, "'a b' --trials 8"),
+    ],
+)
+def test_an_option_replaces_the_one_that_was_there_however_it_is_spelled(
+    command: str, options: dict[str, str], next_: str
+) -> None:
+    assert again(command, **options) == f"pgpaces sweep {next_}"
+
+
+def test_where_no_command_is_known_none_comes_next() -> None:
+    assert again("", trials="8") == ""
+    assert list(decisive("", judged(8))) == []
+
+
+@pytest.mark.parametrize(
+    ("needed_s", "length"), [(42.0, ("50s", 2)), (300.0, ("300s", 2)), (2000.0, ("300s", 7))]
+)
+def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(
+    needed_s: float, length: tuple[str, int]
+) -> None:
+    words = shlex.split(longer("pgpaces sweep w --quick", needed_s))
+    assert words[-4:] == ["-T", length[0], "--trials", str(length[1])]
+    assert "--quick" not in words
+
+
+def judged(count: int) -> Verdict:
+    """Pairs that differ by a third more or less than nothing, so that it takes more of them."""
+    rates = [(100, 125 if n % 2 else 90) for n in range(count)]
+    sides = [(Side({"rate": a}, 0, 100), Side({"rate": b}, 0, 100)) for a, b in rates]
+    pairs = [Pair(n, a, b) for n, (a, b) in enumerate(sides)]
+    return compare.judge(pairs, ComparisonGoal(delta=0.02))
+
+
+def test_an_undecided_comparison_ends_with_as_many_pairs_as_would_decide() -> None:
+    verdict = judged(8)
+    assert verdict.why == "wide"
+    assert verdict.needed is not None
+    [command] = decisive("pgpaces compare a=1 a=2 --run w --pairs 8", verdict)
+    assert command == f"pgpaces compare a=1 a=2 --run w --pairs {verdict.needed}"
+    [command] = decisive("pgpaces sweep w --trials 8", replace(verdict, basis="blocks"))
+    assert command == f"pgpaces sweep w --trials {verdict.needed}"
+
+
+def test_more_pairs_than_anybody_runs_are_no_next_step() -> None:
+    assert list(decisive("pgpaces compare", replace(judged(8), needed=1813))) == []
+
+
+def test_an_undecided_sweep_ends_with_trials_that_are_long_enough() -> None:
+    plan = Design((Factor("clients", ("1", "4")),), trials=1)
+    digests = [made(slot, 3) for slot in plan.slots()]
+    about = replace(ABOUT, rerun="pgpaces sweep reporting --quick", id="0" * 26)
+    first, *_ = top(page(digests, about, plan)).next
+    assert first.startswith("pgpaces sweep reporting -T ")
+    assert "--quick" not in first
+    varied = Design((Factor("duration", ("5s", "9s")),), trials=1)
+    digests = [made(slot, 3) for slot in varied.slots()]
+    steps = top(page(digests, about, varied)).next
+    assert [step for step in steps if step.startswith("pgpaces sweep")] == []
+
+
+def page(digests: list[Digest], about: About, plan: Design) -> Page:
+    return gather(digests, about, experiment(design=plan))
