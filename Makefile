@@ -133,7 +133,7 @@ commands: build ## Run every command of README and docs/ as printed, in a lab of
 
 lock: $(READY) ## Choose all Python dependencies anew
 	$(BIN)/pip install --quiet uv
-	uv pip compile pyproject.toml --extra osm --extra web --extra metrics --extra cluster --group build --group test --group lint --universal \
+	uv pip compile pyproject.toml --all-extras --group build --group test --group lint --universal \
 		--generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 	uv pip compile --group wheels --universal --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate --quiet --output-file packaging/requirements.lock

@@ -19,7 +19,8 @@ PgpacesError                        exit code
 A failed transaction is data and never one of these.
 """
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 
 class PgpacesError(Exception):
@@ -126,3 +127,17 @@ def nearest(name: str, candidates: Iterable[str], most: int = 1) -> str:
 
     near = get_close_matches(name, list(candidates), n=most)
     return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+@contextlib.contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Raises RunError where the libraries of an extra, which something needs, are not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("pgpaces"):
+            raise
+        raise RunError(
+            f"{what} need {error.name}, which is not installed",
+            f"install the extra: pip install 'pgpaces[{name}]'",
+        ) from None

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from pgpaces.capture.catalog import Function, Name
-from pgpaces.errors import WorkloadError
+from pgpaces.errors import extra
 
 # A variable for a script: a colon before a name; `::` is none.
 _VARIABLE = re.compile(rb"(?<!:):(?=[\w{\x80-\xff])")
@@ -85,14 +85,9 @@ class Parsed(Struct, frozen=True):
 
 
 def parser() -> Any:
-    """libpg_query. Raises WorkloadError where it is not installed."""
-    try:
+    """libpg_query. Raises RunError where it is not installed."""
+    with extra("statements", "statements of a database"):
         import pgparse
-    except ImportError:
-        raise WorkloadError(
-            "statements cannot be parsed: the Python package pgparse is not installed",
-            "pip install pgparse; it has wheels for x86-64 and aarch64",
-        ) from None
     return pgparse
 
 

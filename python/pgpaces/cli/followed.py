@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pgpaces.errors import PlanError, RunError, nearest
+from pgpaces.errors import PlanError, extra, nearest
 from pgpaces.units import digits
 
 if TYPE_CHECKING:
@@ -134,17 +134,3 @@ def _is_file(store: str | None) -> bool:
     from pgpaces.store import address as addresses
 
     return store is not None and isinstance(addresses.located(store), Path)
-
-
-@contextlib.contextmanager
-def extra(name: str, what: str) -> Iterator[None]:
-    """Raises RunError where the libraries of an extra, which something needs, are not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("pgpaces"):
-            raise
-        raise RunError(
-            f"{what} need {error.name}, which is not installed",
-            f"install the extra: pip install 'pgpaces[{name}]'",
-        ) from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.followed import address, extra
+from pgpaces.cli.followed import address
+from pgpaces.errors import extra
 
 EXAMPLES = """\b
 Examples:

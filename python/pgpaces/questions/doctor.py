@@ -194,16 +194,16 @@ def _version_of(name: str) -> str:
 
 
 def _libraries() -> Iterator[Part]:
-    for name, package, gives in (
-        ("vl_convert", "vl-convert-python", "charts in pages, SVG and PNG"),
-        ("arro3", "arro3-io", "Parquet, and data frames in Python"),
-        ("pgparse", "pgparse", "`workload from-statements`: which tables a statement uses"),
-        ("osmium", "osmium", "the workload osm from scale 2 on"),
+    for name, package, gives, source in (
+        ("vl_convert", "vl-convert-python", "charts in pages, SVG and PNG", "vl-convert-python"),
+        ("arro3", "arro3-io", "Parquet, and data frames in Python", "'pgpaces[frames]'"),
+        ("pgparse", "pgparse", "`workload from-statements`", "'pgpaces[statements]'"),
+        ("osmium", "osmium", "the workload osm from scale 2 on", "'pgpaces[osm]'"),
     ):
         installed = ""
         with contextlib.suppress(PackageNotFoundError):
             installed = version(package) if importlib.util.find_spec(name) else ""
-        yield Part("libraries", package, installed, gives, f"pip install {package}")
+        yield Part("libraries", package, installed, gives, f"pip install {source}")
 
 
 def _sensors() -> Iterator[Part]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from pgpaces.errors import RunError
+from pgpaces.errors import extra
 from pgpaces.report import escape
 from pgpaces.result import plain
 from pgpaces.section import Records, Report, Section
@@ -33,13 +33,8 @@ def arrow(records: Records) -> Table:
 
     Raises RunError if arro3-core is not installed.
     """
-    try:
+    with extra("frames", "Parquet and data frames"):
         from arro3.core import Array, DataType, Table
-    except ImportError:
-        raise RunError(
-            "there is no Arrow here: the library arro3-core is not installed",
-            "install it where there is a wheel of it, or take csv or json",
-        ) from None
     columns: dict[str, Any] = {}
     for name in records.rows[0] if records.rows else ():
         values = [row[name] for row in records.rows]
@@ -62,9 +57,10 @@ def _utf8(text: str) -> str:
 
 
 def parquet(records: Records) -> bytes:
-    """The rows as a Parquet file. Raises RunError if arro3-core is not installed."""
+    """The rows as a Parquet file. Raises RunError if arro3-io is not installed."""
     table = arrow(records)
-    from arro3.io import write_parquet
+    with extra("frames", "Parquet and data frames"):
+        from arro3.io import write_parquet
 
     out = io.BytesIO()
     write_parquet(table, out)
