@@ -89,13 +89,14 @@ def test_two_machines_by_ssh_make_one_load(
     assert not [*tmp_path.glob("pgpt*/pgpaces-*")]
 
 
-def test_a_machine_that_is_cut_off_for_five_seconds_loses_nothing(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+@pytest.mark.parametrize("seconds", [5, 7])
+def test_a_machine_that_is_cut_off_for_some_seconds_loses_nothing(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, seconds: int
 ) -> None:
     with machines(tmp_path, {}, {}) as [first, _]:
-        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "10s")
+        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "12s")
         with first.cut_off():
-            wait(5)
+            wait(seconds)
         document = answer(child)
     assert document["validity"]["state"] == "valid"
     assert document["counts"]["unfinished"] == 0

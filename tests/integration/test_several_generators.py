@@ -157,8 +157,8 @@ def test_a_generator_that_hears_nothing_ends_its_load(two: Workers, pg15: Postgr
     agent_there = two.submit(two.workers[0], order).result()
     agent_there.begin(0).result()
     pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'unheard'")
-    until(lambda: agent_there.report(0).result().ended, "its load ended")
-    assert agent_there.report(0).result().seconds, "what it counted is kept for who asks again"
+    until(lambda: agent_there.report(0, 0).result().ended, "its load ended")
+    assert agent_there.report(0, 0).result().seconds, "what it counted is kept for who asks again"
 
 
 def test_after_a_loss_the_next_load_has_all_its_generators_again() -> None:

@@ -141,6 +141,7 @@ class Scripted:
         self.seconds = [packed(second) for second in seconds]
         self.heard: list[str] = []
         self.began = False
+        self.questions = 0
         self.asked = threading.Event()
 
     def ready(self) -> Answer:
@@ -154,10 +155,14 @@ class Scripted:
         self.began = True
         return Answer(0)
 
-    def report(self, first: int) -> Answer:
+    def report(self, _turn: int, first: int, words: Sequence[str]) -> Answer:
         self.asked.set()
+        self.heard += words
         if not self.began:
             return Answer(Report(0, (), 4 * SECOND_NS))
+        self.questions += 1
+        if self.how == "cut" and self.questions % 4:
+            return Answer(None)
         if first < self.until or self.until >= len(self.seconds):
             ended = self.until >= len(self.seconds)
             return Answer(
@@ -221,6 +226,7 @@ class Parts(Struct):
 def quick() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setattr(remote, "_EVERY_S", 0.001)
+    patch.setattr(remote, "_AGAIN_S", 0.01)
     patch.setattr(remote, "LOST_S", 0.05)
     yield
     patch.undo()
@@ -293,6 +299,17 @@ def test_a_lost_generator_is_named_and_the_others_go_on() -> None:
     assert finding.text.startswith("generator pi1 was lost: it was silent")
     shares = [f.text for f in made.load.findings if "p99 dispatch lag" in f.text]
     assert [text.split(":")[0] for text in shares] == ["generator pi0", "generator pi2"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_question_without_an_answer_is_asked_again_until_one_comes() -> None:
+    plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS)
+    made = dealt_load(plan, [1, 1], [(4, "cut"), (4, "")])
+    made.load.stop()
+    assert len(list(made.load)) == 4
+    assert [f for f in made.load.findings if f.severity == "invalid"] == []
+    assert made.agents[0].questions >= 4
+    assert "stop" in made.agents[0].heard
 
 
 @pytest.mark.usefixtures("quick")

@@ -11,6 +11,7 @@ import pickle
 import platform
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -66,6 +67,7 @@ class Agent:
         self._error: PgpacesError | None = None
         self._heard = time.monotonic_ns()
         self._begun = False
+        self._turn = 0
         threading.Thread(target=self._watch, daemon=True).start()
 
     def ready(self) -> Ready:
@@ -93,11 +95,19 @@ class Agent:
         threading.Thread(target=self._follow, daemon=True).start()
         return max(0, now + self._load.notice_ns - moment_ns)
 
-    def report(self, first: int) -> Report:
-        """What became known from second number `first` on; earlier seconds have arrived."""
-        self._heard = time.monotonic_ns()
+    def report(self, turn: int, first: int, words: Sequence[str] = ()) -> Report:
+        """What became known from second number `first` on; earlier seconds have arrived.
+
+        turn: of the question; it is asked again until an answer has arrived, and only a new one
+        renews the lease. words: "stop" or "abort", to be done first.
+        """
+        if turn > self._turn:
+            self._turn, self._heard = turn, time.monotonic_ns()
+        for word in words:
+            getattr(self, word)()
         ended = self._ended.is_set()
         with self._lock:
+            first = max(first, self._first)  # the question may be an old one
             self._seconds = self._seconds[first - self._first :]
             self._first = first
             seconds = tuple(self._seconds)

@@ -13,8 +13,9 @@ from pgpaces.record import Interval
 from pgpaces.redaction import Redacted
 from pgpaces.result import Finding
 
-# A generator without a request for this time ends its load; there is one every second.
-LEASE_NS = 8_000_000_000
+# A generator without a new question for this time ends its load; there is one every second. The
+# load has ended ten seconds after a cut, also where the question after the last answer arrived.
+LEASE_NS = 8_600_000_000
 
 
 class LoadOrder(Redacted, frozen=True):

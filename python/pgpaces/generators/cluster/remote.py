@@ -27,9 +27,12 @@ from pgpaces.times import Times, merge
 from pgpaces.units import SECOND_NS
 
 _EVERY_S, _WAIT_S = 1.0, 5.0
-# A generator without a report for this time is lost. Its lease has ended by then, also where a
-# request arrived whose answer did not.
-LOST_S = 9.5
+# Without an answer for this time the same is asked again, by another connection: after a cut, TCP
+# tries the old one again as late as the cut was long.
+_AGAIN_S = 0.3
+# A generator without an answer for this time is lost. Its lease has ended by then, also where a
+# question arrived, a second after the last answer, whose own answer did not.
+LOST_S = 9.9
 # Distributions of lags are added up this many at a time.
 _BATCH = 32
 
@@ -53,6 +56,7 @@ class Remote:
         self._seconds: deque[bytes] = deque()
         self._received = 0
         self._ended = False
+        self._turn = 0
         self._words: list[str] = []
         self._wake: asyncio.Event | None = None
         self._owed: Counter[tuple[int, int]] = Counter()
@@ -111,22 +115,48 @@ class Remote:
         """Asks once a second for what is new, which also renews its lease."""
         self._wake, heard = asyncio.Event(), time.monotonic()
         while not (self._ended or self.lost):
-            heeded = False
             try:
-                for word in self._words[:]:
-                    await asyncio.wait_for(getattr(self._agent, word)(), _WAIT_S)
-                    self._words.remove(word)
-                heeded = True
-                report = await asyncio.wait_for(self._agent.report(self._received), LOST_S)
+                self._take(await self._answer(heard + LOST_S))
                 heard = time.monotonic()
-                self._take(report)
-            except RuntimeError:  # its worker has left the cluster
+            except TimeoutError:
+                self._lose(f"it was silent for {LOST_S:g} s")
+            except RuntimeError:
                 self._lose("it has left the cluster")
-            except Exception:
-                if time.monotonic() - heard >= LOST_S:
-                    self._lose(f"it was silent for {LOST_S:g} s")
-            if not (self._words and heeded):
+            if not self._words:
                 await self._pause()
+
+    async def _answer(self, until: float) -> Report:
+        """The first answer to any of the same questions, of which there is one every _AGAIN_S.
+
+        Raises TimeoutError at `until`, RuntimeError if its worker has left the cluster.
+        """
+        self._turn += 1
+        questions: dict[asyncio.Task[Report], tuple[str, ...]] = {}
+        try:
+            while (left := until - time.monotonic()) > 0:
+                words = tuple(self._words)
+                questions[asyncio.ensure_future(self._ask(words))] = words
+                wait_s = min(left, _AGAIN_S)
+                await asyncio.wait(questions, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                for task in [each for each in questions if each.done()]:
+                    words = questions.pop(task)
+                    try:
+                        report = task.result()
+                    except RuntimeError:
+                        raise
+                    except Exception:
+                        await asyncio.sleep(wait_s)
+                        continue
+                    self._words = [each for each in self._words if each not in words]
+                    return report
+        finally:
+            for task in questions:
+                task.cancel()
+        raise TimeoutError
+
+    async def _ask(self, words: tuple[str, ...]) -> Report:
+        report: Report = await self._agent.report(self._turn, self._received, words)
+        return report
 
     async def _pause(self) -> None:
         assert self._wake is not None
