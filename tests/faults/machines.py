@@ -17,6 +17,8 @@ import pytest
 BRIDGE, NET = "pgpt0", "10.98.7"
 GATE, SERVER = f"{NET}.1", f"{NET}.2"
 SSHD = "/usr/sbin/sshd"
+_MOUNTS = ("mount -t cgroup -o cpu", "mount -t cgroup2")
+_GROUPS = f"{{ {' || '.join(f'{each} cgroup /sys/fs/cgroup' for each in _MOUNTS)}; }} 2>/dev/null"
 
 
 def _ip(*words: str) -> None:
@@ -52,7 +54,8 @@ class Machine:
         words = [SSHD, "-D", *(f"-o{name}={value}" for name, value in options.items())]
         command = ["ip", "netns", "exec", self.name, "unshare", "-u", "sh", "-c"]
         self._sshd = subprocess.Popen(
-            [*command, f'hostname {self.name}; exec "$@"', "sh", *words],
+            # `ip netns` hides the groups of the machine that it runs on.
+            [*command, f'{_GROUPS}; hostname {self.name}; exec "$@"', "sh", *words],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -74,6 +77,11 @@ class Machine:
         )
         if done.returncode:
             pytest.skip(f"skipped: no netem here: {done.stderr.decode().strip()}")
+
+    def pids(self) -> list[int]:
+        """What runs on it."""
+        words = ["ip", "netns", "pids", self.name]
+        return [int(pid) for pid in subprocess.check_output(words).split()]
 
     def close(self) -> None:
         self._sshd.kill()

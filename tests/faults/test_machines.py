@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 from tests.conftest import DEADLINE_S, Postgres
 from tests.faults.conftest import until
 from tests.faults.machines import SERVER, machines
+from tests.integration import causes
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -73,6 +75,17 @@ def texts(document: Any, severity: str) -> list[str]:
     return [each["text"] for each in findings if each["severity"] == severity]
 
 
+@contextlib.contextmanager
+def limited(controller: str, percent: float) -> Iterator[Callable[[list[int]], None]]:
+    """A group that has so much of a CPU; what it is given takes its processes."""
+    try:
+        with causes.group(controller) as path:
+            causes.cpu_limit(path, percent)
+            yield lambda pids: causes.take(path, pids)
+    except causes.NotHereError as error:
+        pytest.skip(f"skipped: {error}")
+
+
 def wait(seconds: float) -> None:
     threading.Event().wait(seconds)
 
@@ -117,6 +130,19 @@ def test_a_machine_that_stays_cut_off_ends_its_load_and_is_named(
     assert document["validity"]["state"] == "invalid"
     assert any("generator pgpt1 was lost" in text for text in texts(document, "invalid"))
     assert document["counts"]["unfinished"] > 0
+
+
+def test_a_machine_with_too_little_cpu_is_the_one_that_is_named(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    with machines(tmp_path, {}, {}) as [first, _], limited("cpu", 2) as take:
+        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "12s")
+        take(first.pids())
+        document = answer(child)
+    severe = texts(document, "invalid") + texts(document, "warning")
+    assert any(re.match(r"generator pgpt1: its CPU quota ran out in \d+% of", t) for t in severe)
+    assert not any("pgpt2" in text for text in severe)
+    assert any("generator-limited: pgpt1 was late" in text for text in severe), severe
 
 
 def test_no_machine_goes_on_without_the_program_that_started_it(

@@ -172,13 +172,13 @@ def _end(path: Path) -> None:
             time.sleep(0.05)
 
 
-def _take(path: Path, pids: list[int]) -> None:
+def take(path: Path, pids: list[int]) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
             (path / "cgroup.procs").write_text(str(pid))
 
 
-def _cpu_limit(path: Path, percent: float | None) -> None:
+def cpu_limit(path: Path, percent: float | None) -> None:
     period_us = 100_000
     quota = None if percent is None else max(1000, round(period_us * percent / 100))
     if (old := path / "cpu.cfs_quota_us").exists():
@@ -278,11 +278,11 @@ def quota(place: Place) -> Result:
     with group("cpu") as path:
 
         def limit(acting: Acting) -> None:
-            _cpu_limit(path, percent)
-            _take(path, acting.processes())
+            cpu_limit(path, percent)
+            take(path, acting.processes())
 
         def lift(acting: Acting) -> None:
-            _cpu_limit(path, None)
+            cpu_limit(path, None)
 
         return _run(
             place, "tpcb-like", _for_a_while(place, draw, limit, lift), rate=rate,
@@ -326,10 +326,10 @@ def disk(place: Place) -> Result:
             assert acting.trial is not None
             device = _disk_of(Path(acting.trial.server.data_directory))
             _io_limit(path, device, operations)
-            _take(path, acting.processes())
+            take(path, acting.processes())
 
         def lift(acting: Acting) -> None:
-            _take(path.parent, acting.processes())
+            take(path.parent, acting.processes())
 
         return _run(
             place, "tpcb-like", _for_a_while(place, draw, limit, lift), rate=rate,
@@ -353,7 +353,7 @@ def checkpoint(place: Place) -> Result:
             assert acting.trial is not None
             device = _disk_of(Path(acting.trial.server.data_directory))
             _io_limit(path, device, operations)
-            _take(path, acting.processes())
+            take(path, acting.processes())
 
         def storm(acting: Acting) -> None:
             with acting.connect() as session:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pgpaces.errors import PlanError, RunError
 from pgpaces.experiment import dealt
 from pgpaces.generators import engine
-from pgpaces.generators.cluster import remote
+from pgpaces.generators.cluster import machine, remote
 from pgpaces.generators.cluster.agent import AgentHost
 from pgpaces.generators.cluster.clocks import (
     ClockOffset,
@@ -34,6 +34,7 @@ from pgpaces.generators.cluster.load import DealtLoad
 from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, packed, unpacked
 from pgpaces.generators.cluster.workers import Worker
 from pgpaces.generators.engine import EnginePlan
+from pgpaces.observe.procfs import Item
 from pgpaces.plan import GeneratorsPlan, Load, TargetPlan, TrialPlan, generators_plan
 from pgpaces.record import Interval, Offset, StatementTally, Tally, merged
 from tests.conftest import PLAN
@@ -323,6 +324,43 @@ def test_the_generator_that_was_the_limit_is_named() -> None:
     assert first.startswith("generator pi0: ")
     assert second.startswith("generator pi1 was busy: ")
     assert "busiest thread 95% CPU" in second
+    about = (f for f in made.load.findings if f.source.startswith("generator "))
+    named = {f.source: (f.value, f.unit) for f in about}
+    assert named == {"generator pi0": (None, ""), "generator pi1": (95.0, "%")}
+
+
+@pytest.mark.parametrize(
+    ("steal", "quota", "texts"),
+    [
+        (0.0, 0, []),
+        (0.5, 0, []),
+        (7.0, 0, ["7.0% of the time of its machine's CPUs was stolen by other machines"]),
+        (0.0, 40, ["its CPU quota ran out in 40% of its periods"]),
+    ],
+)
+def test_what_the_machine_of_a_generator_keeps_from_it_is_named(
+    steal: float, quota: float, texts: list[str]
+) -> None:
+    def at(second: float) -> machine.MachineReading:
+        ticks = {
+            "cpu_user": 20 * second,
+            "cpu_idle": (80 - steal) * second,
+            "cpu_steal": steal * second,
+        }
+        counts = {"cgroup_periods": 10 * second, "cgroup_throttled": quota / 10 * second}
+        items = [Item(name, value, "%", "ticks") for name, value in ticks.items()]
+        items += [Item(name, value, "periods", "event") for name, value in counts.items()]
+        return machine.MachineReading(second, items)
+
+    found = list(machine.findings(at(10.0), at(70.0)))
+    assert [each.text for each in found] == texts
+    assert {each.severity for each in found} <= {"warning"}
+
+
+def test_a_machine_can_be_read_twice_and_is_no_reason_to_be_invalid() -> None:
+    first, second = machine.reading(), machine.reading()
+    assert {item.name for item in first.items} >= {"cpu_user", "cpu_idle"}
+    assert {each.severity for each in machine.findings(first, second)} <= {"warning"}
 
 
 @pytest.mark.usefixtures("quick")

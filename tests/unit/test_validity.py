@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.answers import condition
-from pgpaces.answers.generator import Generator
+from pgpaces.answers.generator import SHARE, Generator
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.summary import summarize
 from pgpaces.answers.validity import Cut, Evidence, judge
@@ -61,6 +61,28 @@ def test_a_generator_that_is_the_limit_makes_a_trial_invalid(
     found = judge(trial([]), seen)
     assert found.state == "invalid"
     assert any(reason in text for text in found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"cpu": 0.95}, "generator-limited: pi-3: its busiest thread took 95% of a CPU"),
+        (
+            {"late": True, "dispatch_p99": Estimate(5.4, 5, 6, 299), "due": 9, "excused": 6},
+            "generator-limited: pi-1 and pi-2 were late (p99 dispatch lag 5.4 ms",
+        ),
+    ],
+)
+def test_of_several_generators_those_that_were_the_limit_are_named(
+    changes: dict[str, object], text: str
+) -> None:
+    shares = (("pi-1", 5.4, "ms"), ("pi-2", 6.0, "ms"), ("pi-3", 95.0, "%"), ("pi-4", None, ""))
+    named = tuple(
+        Finding(f"{SHARE}{name}", "info", "", value, unit) for name, value, unit in shares
+    )
+    generator = replace(GOOD, limited=True, **changes)  # type: ignore[arg-type]
+    found = judge(trial([], findings=named), evidence(generator=generator))
+    assert found.findings[0].text.startswith(text)
 
 
 @pytest.mark.parametrize(

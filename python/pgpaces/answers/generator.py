@@ -33,6 +33,9 @@ _QUANTILES = (0.9, 0.99, 0.999, 1.0)
 # Clients were the bottleneck where more than the first share of transactions found none idle. The
 # generator's lateness contributed where it took more than the second share of the clients' time.
 _QUEUED, _DELAYED = 0.1, 0.05
+# The source of a finding about one of several generators, before its name; its value is what made
+# it busy or late, None if it was neither.
+SHARE = "generator "
 _CAUTION = "latencies may be overstated, and are not understated"
 
 
@@ -252,29 +255,41 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
     severity: Severity = "invalid" if generator.limited else "warning"
     if generator.cpu > _CPU_LIMIT:
         share = 100 * generator.cpu
+        busy = "".join(f"{name}: " for name in _names(trial, "%")[:1])
         text = (
-            f"generator-limited: its busiest {unit} took {share:.0f}% of a CPU, so the server may"
-            f" do more, and in less time, than shown; {advice}"
+            f"generator-limited: {busy}its busiest {unit} took {share:.0f}%"
+            f" of a CPU, so the server may do more, and in less time, than shown; {advice}"
         )
         yield Finding("generator", severity, text, share, "%")
     elif generator.late and generator.dispatch_p99:
         lag = generator.dispatch_p99
         few = quantile_ranks(QUANTILES["p99"], lag.n) is None
         sample = f", from only {lag.n} transactions with an idle client" if few else ""
+        names = _names(trial, "ms") or ["the load generator"]
+        late = f"{' and '.join(names)} {'were' if len(names) > 1 else 'was'} late"
         size = f"p99 dispatch lag {lag.value:.3g} ms, acceptable {_floor_ms(trial):g} ms{sample}"
         if not generator.limited:
             weight = _weight(trial, generator)
             text = f"the load generator itself was late ({size}){weight}: {_CAUTION}"
         elif generator.excused is None:
             text = (
-                f"generator-limited: the load generator was late ({size}), and users wait for it:"
+                f"generator-limited: {late} ({size}), and users wait for it:"
                 f" the load was lower than planned, the latencies longer; {advice}"
             )
         else:
-            text = f"generator-limited: the load generator was late ({size});"
+            text = f"generator-limited: {late} ({size});"
             text += f" {_open(trial, generator)}"
             text += f"; {advice}"
         yield Finding("generator", severity, text, lag.value, "ms")
+
+
+def _names(trial: Trial, unit: str) -> list[str]:
+    """The generators, of several, that were busy (%) or late (ms)."""
+    return [
+        finding.source.removeprefix(SHARE)
+        for finding in trial.findings
+        if finding.source.startswith(SHARE) and finding.unit == unit
+    ]
 
 
 def _weight(trial: Trial, generator: Generator) -> str:

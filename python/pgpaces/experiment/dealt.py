@@ -85,6 +85,7 @@ def load(component: ComponentLoad, connection: generator.Connection, places: Wor
         keywords=_keywords(component, connection, places.plan),
         users=b"" if users is None else by_value(users),
         variables=component.work.variables(),
+        elsewhere=not _is_here(places.plan),
     )
     first, dealt = 0, []
     # A load with fewer clients has as many generators.

@@ -18,10 +18,12 @@ from msgspec import Struct
 
 from pgpaces.errors import PgpacesError, RunError
 from pgpaces.generators import engine
+from pgpaces.generators.cluster import machine
 from pgpaces.generators.cluster.clocks import ClockReading
 from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, packed
 from pgpaces.generators.composite import RunningLoad
 from pgpaces.generators.users.load import UsersLoad, user_connection
+from pgpaces.result import Finding
 
 _LOOK_S = 0.2
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -65,6 +67,8 @@ class Agent:
         self._first = 0
         self._ended = threading.Event()
         self._error: PgpacesError | None = None
+        self._machine: machine.MachineReading | None = None
+        self._findings: tuple[Finding, ...] = ()
         self._heard = time.monotonic_ns()
         self._begun = False
         self._turn = 0
@@ -91,6 +95,7 @@ class Agent:
         """Lets the load begin at this moment of the clock here; returns how late it is, ns."""
         self._heard = now = time.monotonic_ns()
         self._begun = True
+        self._machine = machine.reading() if self._order.elsewhere else None
         self._load.begin(max(0, moment_ns - now))
         threading.Thread(target=self._follow, daemon=True).start()
         return max(0, now + self._load.notice_ns - moment_ns)
@@ -114,7 +119,7 @@ class Agent:
         if not ended:
             return Report(first, seconds, self._load.end_ns)
         error = None if self._error is None else (self._error.message, self._error.hint)
-        findings = tuple(self._load.findings)
+        findings = (*self._load.findings, *self._findings)
         return Report(first, seconds, self._load.end_ns, True, error, findings)
 
     def stop(self) -> None:
@@ -137,6 +142,8 @@ class Agent:
         except Exception as error:
             self._error = RunError(f"the load of a generator failed: {error!r}")
         finally:
+            if self._machine is not None:
+                self._findings = tuple(machine.findings(self._machine, machine.reading()))
             self._ended.set()
 
     def _watch(self) -> None:

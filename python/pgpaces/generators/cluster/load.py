@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from pgpaces.answers.generator import SHARE
 from pgpaces.errors import PgpacesError, RunError
 from pgpaces.facts import GeneratorFacts
 from pgpaces.generators.cluster.clocks import ClockOffset, drift_ns, step_ns
@@ -173,13 +174,17 @@ class DealtLoad:
         lag_ns = value_at_rank(lags, max(1, round(0.99 * lags.count))) or 0
         # The bounds of answers/generator.py.
         late = lag_ns > max(_LATE_NS, (self._limit_ns or 0) // 100)
-        state = " was busy" if cpu > _BUSY else " was late" if late else ""
+        state, value, unit = "", None, ""
+        if cpu > _BUSY:
+            state, value, unit = " was busy", 100 * cpu, "%"
+        elif late:
+            state, value, unit = " was late", lag_ns / 1e6, "ms"
         text = (
             f"generator {remote.worker.name}{state}: {remote.due} due, p99 dispatch lag"
             f" {lag_ns / 1e6:.3g} ms, busiest thread {100 * cpu:.0f}% CPU; its clock"
             f" {clock.offset_ns / 1e6:+.3f} ms ± {clock.uncertainty_ns / 1e6:.3f} ms from ours"
         )
-        return Finding("generator", "info", text)
+        return Finding(f"{SHARE}{remote.worker.name}", "info", text, value, unit)
 
     def _clock(self, name: str, before: ClockOffset, after: ClockOffset) -> Iterator[Finding]:
         apart_ns = drift_ns(before, after) + max(before.uncertainty_ns, after.uncertainty_ns)

@@ -22,7 +22,8 @@ class LoadOrder(Redacted, frozen=True):
     """The part of a load that a generator makes: scripts, or Python users.
 
     keywords: of the connection; it adds what its own environment and password file have.
-    users: pickled; b"": scripts. variables: of users.
+    users: pickled; b"": scripts. variables: of users. elsewhere: on another machine, of which it
+    has to report.
     """
 
     REDACTED: ClassVar = ("keywords",)
@@ -31,6 +32,7 @@ class LoadOrder(Redacted, frozen=True):
     keywords: Mapping[str, str]
     users: bytes = b""
     variables: Mapping[str, str] = {}
+    elsewhere: bool = False
     lease_ns: int = LEASE_NS
 
     def digest(self) -> str:
