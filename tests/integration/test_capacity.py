@@ -53,4 +53,4 @@ def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: P
     assert "2 users or more (most likely met)" in page.read_text()
     answer = load_capacity(store=pgpaces.store)
     assert answer.value.cells[0].levels == {}
-    assert answer.sentences[0] == "Quick estimate: 2 users or more (most likely met)."
+    assert answer.sentences[0] == "2 users or more (most likely met): a quick estimate."

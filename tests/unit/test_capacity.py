@@ -283,7 +283,7 @@ def test_quick_takes_three_minutes_and_claims_nothing() -> None:
     assert held is not None
     assert broke is not None
     assert held <= 200 < broke <= 1.3 * held
-    assert sentences(found)[0].startswith("Quick estimate")
+    assert sentences(found)[0].endswith(": a quick estimate.")
 
 
 def test_a_trial_of_a_quick_search_is_not_said_to_be_between_a_load_and_a_lower_one() -> None:

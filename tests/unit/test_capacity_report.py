@@ -211,7 +211,11 @@ def test_a_search_that_has_not_ended_says_so() -> None:
 def test_quick_is_indicative_and_proves_nothing() -> None:
     found = of_level("4MB", 17.5, "quick")
     text = said([found])
-    assert text.startswith("Quick estimate")
+    first, headline = section([found]).sentences[0], section([found]).headline
+    assert headline is not None
+    assert headline.text == first.text, "a page shows it once"
+    assert text.startswith(first.text)
+    assert first.text.endswith(": a quick estimate.")
     assert "roved" not in text.partition("A load holds")[0]
     assert section([found]).tables[0].columns[1:3] == (
         "most likely meets, 1/s",

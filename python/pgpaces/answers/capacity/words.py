@@ -105,14 +105,14 @@ def _indicative(capacity: Capacity) -> str:
     low, high = capacity.indicative
     if low is not None and high is not None:
         meets, misses = bound(low, capacity.goal, -1), bound(high, capacity.goal, 1)
-        return (
-            f"Quick estimate: between {meets} (most likely met) and {misses} (most likely missed)."
-        )
-    if low is not None:
-        return f"Quick estimate: {load(low, capacity.goal)} or more (most likely met)."
-    if high is not None:
-        return f"Quick estimate: less than {load(high, capacity.goal)} (most likely missed)."
-    return "Quick estimate: no trial counts."
+        text = f"Between {meets} (most likely met) and {misses} (most likely missed)"
+    elif low is not None:
+        text = f"{load(low, capacity.goal)} or more (most likely met)"
+    elif high is not None:
+        text = f"Less than {load(high, capacity.goal)} (most likely missed)"
+    else:
+        text = "No trial counts"
+    return f"{text}: a quick estimate."
 
 
 def soaked(capacity: Capacity) -> tuple[str, ...]:

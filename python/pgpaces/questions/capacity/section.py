@@ -66,10 +66,7 @@ def _headline(
 ) -> Headline:
     """The load up to which the goal is met, in a line; for several cells, the best one."""
     if len(searches) == 1:
-        text = words.answer(searches[0].capacity)
-        if searches[0].goal.mode == "quick":
-            text = f"{text.removeprefix('Quick estimate: ').rstrip('.')}: a quick estimate"
-        return Headline("CAPACITY", "", text)
+        return Headline("CAPACITY", "", words.answer(searches[0].capacity))
     if answer.most is None:
         return Headline("CAPACITY", "unknown", "Nothing is known yet.")
     by_key = {each.cell.key: each for each in searches}

@@ -209,7 +209,7 @@ def _more(verdict: Verdict) -> Sentence:
         )
     needed = max(PAIRS_MIN, verdict.needed, verdict.pairs + 1)
     return Sentence(
-        f"About {needed} pairs would decide if value and spread stay as they are. Make a new"
+        f"About {needed:,} pairs would decide if value and spread stay as they are. Make a new"
         f" comparison: extending these {verdict.pairs} after a look at them would bias it."
     )
 
