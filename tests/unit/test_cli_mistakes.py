@@ -43,7 +43,7 @@ MISTAKES = [
     ("run reporting -c", 2, "option '-c' requires an argument", "--clients N: Connections."),
     ("run reporting --policy drop", 2, "--policy 'drop' is none of run, skip", "What happens"),
     ("run reporting -M prepare", 2, "--protocol 'prepare' is none of", "did you mean prepared?"),
-    ("run reporting --fail-if 'missed > 5'", 2, "does not say of what 5 is", "'5%' of what"),
+    ("run reporting --fail-if 'missed > 5'", 2, "has no unit: 5 of what", "'5%' of what"),
     ("run -f nofile.sql", 3, 'could not open file "nofile.sql"', "name a file of SQL commands"),
     ("run reporting -o x.pdf", 2, "the ending of 'x.pdf' names no form", "end it with .html"),
     ("run reporting --script by_fk", 2, "has no script 'by_fk'", "did you mean by_fk1?"),

@@ -104,7 +104,7 @@ def _count(name: str, compare: Callable[[float, float], bool], bound: str, text:
         return Condition(text, lambda s: _share(s, name), compare, value, "%")
     if value and not number[2]:
         raise PlanError(
-            f"the condition '{text}' does not say of what {bound} is",
+            f"the condition '{text}' has no unit: {bound} of what?",
             f"write '{bound}%' of what was due, or '{bound} transactions'",
         )
     return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
