@@ -604,3 +604,18 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
 
     assert overlap in answer({"0": 100.0, "1": 100.5})
     assert overlap not in answer({"0": 100.0, "1": 200.0})
+
+
+@pytest.mark.parametrize(
+    ("running", "text"),
+    [
+        (True, "Still to run: 2 trials."),
+        (False, "Asked for and not run: 2 trials. This is what there is."),
+    ],
+)
+def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ended(
+    running: bool, text: str
+) -> None:
+    page = gather(DIGESTS[:-2], replace(ABOUT, running=running), experiment(design=PLAN))
+    [shown] = [each for each in page.answer if each.text == text]
+    assert shown.weight == ("note" if running else "warning")

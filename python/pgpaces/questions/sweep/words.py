@@ -481,7 +481,9 @@ def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
             " left out of the numbers of cells that have valid ones.",
             "warning",
         )
-    if page.missing:
+    if page.missing and page.about.running:
+        yield Sentence(f"Still to run: {plural(page.missing, 'trial')}.", "note")
+    elif page.missing:
         yield Sentence(
             f"Asked for and not run: {plural(page.missing, 'trial')}. This is what there is.",
             "warning",
