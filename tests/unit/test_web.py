@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli.followed import address as read_address
 from pgpaces.errors import PlanError
-from pgpaces.result import Blocked, Observed
+from pgpaces.result import Blocked, Observed, Place
 from pgpaces.series import Collection, Sample
 from pgpaces.store.store import Store
 from pgpaces.times import Times, times_of
@@ -24,6 +24,7 @@ from pgpaces.web import live
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, is_loopback
 from tests.unit.stored import Kept, keep, opened
+from tests.unit.test_cli_runs import experiment
 from tests.unit.test_report_forms import NASTY
 from tests.unit.trials import second, series
 
@@ -228,6 +229,16 @@ def test_a_new_level_of_latency_is_a_mark_as_in_the_report() -> None:
         levels.add(at, [times_of([(10 + at % 2 + 20 * (at >= 40)) * 1_000_000]), Times()])
         levels.look()
     assert levels.marks == [live.Mark(40, "mean latency 10.5 to 30.5")]
+
+
+def test_the_answer_so_far_is_of_trials_that_have_ended(store: Store) -> None:
+    row, trials = experiment(store)
+    ended = [each.id for each in trials]
+    place = Place(row.id, "cell", {"clients": "1"}, 3)
+    trial = replace(series([[5.0]] * 3, id="01F" + "0" * 23), state="running", place=place)
+    store.begin(trial)
+    assert [each.id for each in store.placed(row.id)] == [*ended, trial.id]
+    assert store.ended(row.id) == ended
 
 
 def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store: Store) -> None:

@@ -273,6 +273,10 @@ class Store:
         with self._reading("a name") as connection:
             return bool(names.find(connection, schema.experiment, id_))
 
+    def ended(self, experiment_id: str) -> list[str]:
+        """The ids of the trials of an experiment that do not run any more, in their order."""
+        return [each.id for each in self.placed(experiment_id) if each.state != "running"]
+
     def placed(self, experiment_id: str) -> list[PlacedTrial]:
         """The trials of an experiment in the order in which they started."""
         with self._reading(f"a run of experiment {experiment_id}") as connection:

@@ -151,7 +151,7 @@ class _Pages:
         """The answer of an experiment so far, for its live page."""
         store = self._site.store()
         id_ = store.find_experiment(request.path_params["name"])
-        if not store.placed(id_):
+        if not store.ended(id_):
             return HTMLResponse("<p>No trial has ended yet.</p>")
         with _DRAWING:
             report = _report(self._site, id_)

@@ -33,7 +33,7 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     matches = [_find(store, name) for name in names or (store.find_last(),)]
     if len(matches) == 1 and matches[0][1] == "experiment":
         row = store.experiment(matches[0][0])
-        ids = [each.id for each in store.placed(row.id)]
+        ids = store.ended(row.id)
         shown = replace(
             about,
             rerun=str(row.document.get("command", "")),
@@ -52,7 +52,7 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     ids = [
         id_
         for match, kind in matches
-        for id_ in ([each.id for each in store.placed(match)] if kind == "experiment" else [match])
+        for id_ in (store.ended(match) if kind == "experiment" else [match])
     ]
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
 
