@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,13 +19,13 @@ import pytest
 from pgpaces.errors import RunError, WorkloadError
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.counter import SharedCounter as Shared
-from pgpaces.generators.users.load import UserConnection, UsersLoad
+from pgpaces.generators.users.load import UserConnection, UsersLoad, by_value, from_value
 from pgpaces.generators.users.order import CODES
 from pgpaces.generators.users.process import PipeWriter
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.record import Interval
 from pgpaces.result import Counts, counts
-from pgpaces.users import of_functions, read
+from pgpaces.users import of_functions, of_text, read
 from tests.faults.conftest import until
 from tests.unit.test_command import alive
 
@@ -565,6 +566,33 @@ def test_functions_of_a_program_that_was_typed_in_are_sent_by_value(tmp_path: Pa
     done = subprocess.run([sys.executable, "-"], check=True, capture_output=True, **given)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["[('look', 2), ('<lambda>', 1)] 20", "['hello']"]
+
+
+def test_a_file_of_users_travels_with_the_modules_that_it_imports(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "shop_things").mkdir(parents=True)
+    (here / "shop_things/__init__.py").write_text("")
+    (here / "shop_things/words.py").write_text("GREETING = 'hello'\n")
+    (here / "unrelated.py").write_text("raise SystemExit\n")
+    (here / "users.py").write_text(
+        "from pgpaces.users import task\nfrom shop_things.words import GREETING\n"
+        "@task\ndef greet(connection): return GREETING\n"
+    )
+    data = by_value(read(here / "users.py"))
+    shutil.rmtree(here)
+    for name in [each for each in sys.modules if each.startswith("shop_things")]:
+        del sys.modules[name]
+    arrived = from_value(data, there)
+    assert sorted(path.name for path in there.rglob("*.py")) == ["__init__.py", "words.py"]
+    assert arrived.path is not None
+    [greet] = of_text(arrived.text, arrived.path, there).tasks
+    assert greet.function(None) == "hello"
+
+
+def test_functions_travel_without_any_file(tmp_path: Path) -> None:
+    arrived = from_value(by_value(of_functions([lambda connection: 7])), tmp_path)
+    assert arrived.tasks[0].function(None) == 7
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_sent_to_another_process_is_a_sentence() -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import platform
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from pgpaces.generators.cluster import machine
 from pgpaces.generators.cluster.clocks import ClockReading
 from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, packed
 from pgpaces.generators.composite import RunningLoad
-from pgpaces.generators.users.load import UsersLoad, user_connection
+from pgpaces.generators.users.load import UsersLoad, from_value, user_connection
 from pgpaces.result import Finding
 
 _LOOK_S = 0.2
@@ -61,7 +61,9 @@ class Agent:
 
     def __init__(self, order: LoadOrder) -> None:
         self._order = order
-        self._load: RunningLoad = _load(order)
+        # Removed with this object, or at the end of its process.
+        self._folder = tempfile.TemporaryDirectory(prefix="pgpaces-users-")
+        self._load: RunningLoad = _load(order, Path(self._folder.name))
         self._lock = threading.Lock()
         self._seconds: list[bytes] = []
         self._first = 0
@@ -153,10 +155,10 @@ class Agent:
                 return
 
 
-def _load(order: LoadOrder) -> RunningLoad:
+def _load(order: LoadOrder, folder: Path) -> RunningLoad:
     connection = engine.resolve("", **order.keywords)
     if order.users:
         names = [(name, weight) for name, weight, _ in order.scripts]
         way = user_connection(connection, order.variables)
-        return UsersLoad(order.plan, pickle.loads(order.users), names, way)
+        return UsersLoad(order.plan, from_value(order.users, folder), names, way)
     return engine.Engine(order.plan, order.scripts, connection)

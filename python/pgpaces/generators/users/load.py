@@ -351,16 +351,36 @@ def uri(keywords: dict[str, str]) -> str:
 
 
 def by_value(users: Users) -> bytes:
-    """Users for another machine: those of a file by its text, others by value.
+    """Users for another machine: those of a file by its text and its modules, others by value.
 
-    Raises WorkloadError.
+    Its modules are those that it has imported from its folder. Raises WorkloadError.
     """
     if users.path is None:
         pickled(users)  # refuses what cannot be sent
         import cloudpickle
 
-        return bytes(cloudpickle.dumps(users))
-    return pickle.dumps(replace(users, tasks=(), setup=None))
+        return bytes(cloudpickle.dumps((users, {})))
+    return pickle.dumps((replace(users, tasks=(), setup=None), _modules(users.folder)))
+
+
+def _modules(folder: Path | None) -> dict[str, bytes]:
+    """The content of the imported modules of a folder, by their path in it."""
+    files = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
+    paths = [Path(file) for file in files if file and folder and file.endswith(".py")]
+    inside = (path for path in paths if folder and path.is_relative_to(folder) and path.exists())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in inside if folder}
+
+
+def from_value(data: bytes, folder: Path) -> Users:
+    """Users that came by value; the modules of their file are written to this folder."""
+    users: Users
+    modules: dict[str, bytes]
+    users, modules = pickle.loads(data)
+    for name, content in modules.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return users if users.path is None else replace(users, folder=folder)
 
 
 def pickled(users: Users) -> bytes:
