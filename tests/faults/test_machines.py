@@ -76,12 +76,11 @@ def texts(document: Any, severity: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def limited(controller: str, percent: float) -> Iterator[Callable[[list[int]], None]]:
-    """A group that has so much of a CPU; what it is given takes its processes."""
+def group() -> Iterator[Path]:
+    """A group of processes whose CPU can be limited."""
     try:
-        with causes.group(controller) as path:
-            causes.cpu_limit(path, percent)
-            yield lambda pids: causes.take(path, pids)
+        with causes.group("cpu") as path:
+            yield path
     except causes.NotHereError as error:
         pytest.skip(f"skipped: {error}")
 
@@ -135,14 +134,15 @@ def test_a_machine_that_stays_cut_off_ends_its_load_and_is_named(
 def test_a_machine_with_too_little_cpu_is_the_one_that_is_named(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    with machines(tmp_path, {}, {}) as [first, _], limited("cpu", 2) as take:
+    with machines(tmp_path, {}, {}) as [first, _], group() as path:
+        causes.take(path, first.pids())
         child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "12s")
-        take(first.pids())
+        causes.cpu_limit(path, 2)
         document = answer(child)
     severe = texts(document, "invalid") + texts(document, "warning")
     assert any(re.match(r"generator pgpt1: its CPU quota ran out in \d+% of", t) for t in severe)
     assert not any("pgpt2" in text for text in severe)
-    assert any("generator-limited: pgpt1 was late" in text for text in severe), severe
+    assert any(text.startswith("pgpt1 was late (p99 dispatch lag") for text in severe), severe
 
 
 def test_no_machine_goes_on_without_the_program_that_started_it(

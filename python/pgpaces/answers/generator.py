@@ -265,12 +265,14 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
         lag = generator.dispatch_p99
         few = quantile_ranks(QUANTILES["p99"], lag.n) is None
         sample = f", from only {lag.n} transactions with an idle client" if few else ""
-        names = _names(trial, "ms") or ["the load generator"]
-        late = f"{' and '.join(names)} {'were' if len(names) > 1 else 'was'} late"
+        names = _names(trial, "ms")
+        who = " and ".join(names) or "the load generator"
+        late = f"{who} {'were' if len(names) > 1 else 'was'} late"
         size = f"p99 dispatch lag {lag.value:.3g} ms, acceptable {_floor_ms(trial):g} ms{sample}"
         if not generator.limited:
             weight = _weight(trial, generator)
-            text = f"the load generator itself was late ({size}){weight}: {_CAUTION}"
+            itself = late if names else "the load generator itself was late"
+            text = f"{itself} ({size}){weight}: {_CAUTION}"
         elif generator.excused is None:
             text = (
                 f"generator-limited: {late} ({size}), and users wait for it:"
