@@ -141,8 +141,9 @@ def test_a_machine_with_too_little_cpu_is_the_one_that_is_named(
         document = answer(child)
     severe = texts(document, "invalid") + texts(document, "warning")
     assert any(re.match(r"generator pgpt1: its CPU quota ran out in \d+% of", t) for t in severe)
-    assert not any("pgpt2" in text for text in severe)
-    assert any(text.startswith("pgpt1 was late (p99 dispatch lag") for text in severe), severe
+    assert not any("pgpt2: its CPU quota" in text for text in severe)
+    # On a busy machine the other one may be late too.
+    assert any(re.match("pgpt1 (and pgpt2 were|was) late", text) for text in severe), severe
 
 
 def test_no_machine_goes_on_without_the_program_that_started_it(
