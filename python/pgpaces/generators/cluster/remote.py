@@ -26,7 +26,8 @@ from pgpaces.result import Finding
 from pgpaces.times import Times, merge
 from pgpaces.units import SECOND_NS
 
-_EVERY_S, _WAIT_S = 1.0, 5.0
+# A worker that makes several agents answers only between them.
+_EVERY_S, _WAIT_S, _READY_S = 1.0, 5.0, 60.0
 # Without an answer for this time the same is asked again, by another connection: after a cut, TCP
 # tries the old one again as late as the cut was long.
 _AGAIN_S = 0.3
@@ -70,7 +71,7 @@ class Remote:
         """Waits until its clients are connected. Raises PgpacesError."""
         try:
             self._agent = self._workers.agent(self.worker, self._promise)
-            ready: Ready = self._agent.ready().result(_WAIT_S)
+            ready: Ready = self._agent.ready().result(_READY_S)
         except PgpacesError as error:
             text = f"generator {self.worker.name}: {error.message}"
             raise type(error)(text, error.hint) from None
