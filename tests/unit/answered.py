@@ -8,11 +8,13 @@ said of them on the day they were frozen is in tests/golden/answers.json.xz.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import lzma
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
 from pgpaces.errors import PgpacesError
+from pgpaces.store.store import Store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 STORED, FROZEN = GOLDEN / "stored.db.xz", GOLDEN / "answers.json.xz"
@@ -158,9 +161,22 @@ def make(folder: Path) -> None:
     STORED.write_bytes(lzma.compress(store.read_bytes(), preset=9))
 
 
+def digest(store: Path) -> None:
+    """Stores the digests of the present rules with the trials."""
+    opened = Store.existing(store)
+    opened.digests([row.id for row in opened.trials()])
+    opened.close()
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("VACUUM")
+    STORED.write_bytes(lzma.compress(store.read_bytes(), preset=9))
+
+
 if __name__ == "__main__":
     if sys.argv[1:]:
         make(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as scratch:
+        digest(unpacked(Path(scratch)))
     with tempfile.TemporaryDirectory() as scratch:
         text = json.dumps(answers(Path(scratch)), indent=1, ensure_ascii=False)
     FROZEN.write_bytes(lzma.compress(text.encode(), preset=9))

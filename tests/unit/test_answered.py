@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sqlite3
 from pathlib import Path
 
 import pytest
+
+from pgpaces.store import digests
+from pgpaces.store.store import Store
 
 from . import answered
 
@@ -24,6 +30,31 @@ def test_an_answer_is_what_it_was_when_it_was_frozen(
     line: str, store: Path, frozen: dict[str, str]
 ) -> None:
     assert answered.answer(line, store) == frozen[line]
+
+
+def numbers(document: object) -> list[float]:
+    """All of a document, in its order."""
+    if isinstance(document, dict):
+        document = list(document.values())
+    if isinstance(document, list):
+        return [number for each in document for number in numbers(each)]
+    return [float(document)] if isinstance(document, int | float) else []
+
+
+def test_rules_that_change_what_a_digest_says_have_a_new_version(store: Path) -> None:
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        stored = dict(connection.execute("SELECT id, digest_version FROM trial"))
+    assert set(stored.values()) == {digests.VERSION}, (
+        "python -m tests.unit.answered makes them anew"
+    )
+    opened = Store.existing(store)
+    for id_ in stored:
+        [old] = opened.digests([id_])
+        new = digests.compute(opened.load(id_))
+        was, now = (numbers(json.loads(digests.text(each))) for each in (old, new))
+        assert was == pytest.approx(now, rel=1e-6, nan_ok=True), (
+            f"{id_}: raise VERSION in digest.py"
+        )
 
 
 def test_what_is_frozen_is_of_every_question_and_every_kind_of_trial(
