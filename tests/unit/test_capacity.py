@@ -271,6 +271,8 @@ def test_a_quick_search_that_contradicts_itself_says_so() -> None:
     points = [point(replace(ask, load=n), s) for n, s in ((100, 0.0), (110, 0.3), (120, 0.0))]
     assert "inversion" in answer.of(points, goal).flags
     assert "inversion" not in answer.of(points[:2], goal).flags
+    close = point(replace(ask, load=120), 1.2 * goal.missed_max)
+    assert "inversion" not in answer.of([*points[:2], close], goal).flags, "too close is no pass"
     [text] = words.doubts(answer.of(points, goal))
     assert text.startswith("A load met it above one that missed it: so far do short trials scatter")
 

@@ -12,7 +12,13 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from pgpaces.answers.capacity.center import bracket, countable, indicative_range, line
+from pgpaces.answers.capacity.center import (
+    bracket,
+    countable,
+    indicative_range,
+    inverted,
+    line,
+)
 from pgpaces.answers.capacity.goal import CapacityGoal, TrialPoint, excused, of_role
 from pgpaces.answers.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
 from pgpaces.answers.distributions import fisher_above
@@ -118,7 +124,7 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     proved, refuted, odd = _claims(points, goal)
     flags += odd
     ends = bracket(points, goal) if goal.mode == "quick" else (proved, refuted)
-    if (ends[0] or 0) > (ends[1] or math.inf):
+    if goal.mode == "quick" and inverted(points, goal):
         flags.append("inversion")
     flags += _ends(*ends, points, goal)
     spread = None if fit is None else speed_spread(fit)

@@ -55,6 +55,14 @@ def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | N
     return max(meets, default=None), min(misses, default=None)
 
 
+def inverted(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
+    """Whether a short trial met the goal at a load above one that clearly missed it."""
+    coarse = of_role(points, "coarse")
+    meets = (p.load for p in coarse if p.share <= goal.missed_max)
+    misses = (p.load for p in coarse if clearly_misses(p, goal.missed_max))
+    return max(meets, default=0.0) > min(misses, default=math.inf)
+
+
 def indicative_range(
     points: Sequence[TrialPoint], goal: CapacityGoal
 ) -> tuple[float | None, float | None]:
