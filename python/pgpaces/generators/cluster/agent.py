@@ -97,8 +97,9 @@ class Agent:
         """Lets the load begin at this moment of the clock here; returns how late it is, ns."""
         self._heard = now = time.monotonic_ns()
         self._begun = True
-        self._machine = machine.reading() if self._order.elsewhere else None
         self._load.begin(max(0, moment_ns - now))
+        # It takes milliseconds, and the load begins at its moment.
+        self._machine = machine.reading() if self._order.elsewhere else None
         threading.Thread(target=self._follow, daemon=True).start()
         return max(0, now + self._load.notice_ns - moment_ns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
@@ -25,7 +26,8 @@ class MachineReading(Struct, frozen=True):
 
 def reading() -> MachineReading:
     """The counters of this machine, and of the group of this process, now."""
-    return MachineReading(time.monotonic(), Probe(Local().read, ("/proc/self/cgroup",)).items())
+    with contextlib.closing(Local()) as local:
+        return MachineReading(time.monotonic(), Probe(local.read, ("/proc/self/cgroup",)).items())
 
 
 def findings(before: MachineReading, after: MachineReading) -> Iterator[Finding]:
