@@ -76,7 +76,10 @@ def test_a_generator_that_is_the_limit_makes_a_trial_invalid(
 def test_of_several_generators_those_that_were_the_limit_are_named(
     changes: dict[str, object], text: str
 ) -> None:
-    shares = (("pi-1", 5.4, "ms"), ("pi-2", 6.0, "ms"), ("pi-3", 95.0, "%"), ("pi-4", None, ""))
+    shares = (
+        ("pi-1", 5.4, "ms"), ("pi-2", 6.0, "ms"), ("pi-3", 95.0, "%"), ("pi-4", None, ""),
+        ("pi-5", 91.0, "%"),
+    )  # fmt: skip
     named = tuple(
         Finding(f"{SHARE}{name}", "info", "", value, unit) for name, value, unit in shares
     )

@@ -100,7 +100,7 @@ class ComparisonGoal(Struct, frozen=True):
             )
 
     def of(self, *, planned: bool) -> ComparisonGoal:
-        """With a metric."""
+        """The goal with a metric, by default that of the load; it is no secondary one then."""
         metric = self.metric or metric_of(planned=planned)
         others = tuple(name for name in self.secondary if self.metric or name != metric)
         return replace(self, metric=metric, secondary=others)

@@ -255,7 +255,7 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
     severity: Severity = "invalid" if generator.limited else "warning"
     if generator.cpu > _CPU_LIMIT:
         share = 100 * generator.cpu
-        busy = "".join(f"{name}: " for name in _names(trial, "%")[:1])
+        busy = "".join(f"{name}: " for name in _names(trial, "%")[-1:])
         text = (
             f"generator-limited: {busy}its busiest {unit} took {share:.0f}%"
             f" of a CPU, so the server may do more, and in less time, than shown; {advice}"
@@ -286,12 +286,10 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
 
 
 def _names(trial: Trial, unit: str) -> list[str]:
-    """The generators, of several, that were busy (%) or late (ms)."""
-    return [
-        finding.source.removeprefix(SHARE)
-        for finding in trial.findings
-        if finding.source.startswith(SHARE) and finding.unit == unit
-    ]
+    """The generators, of several, that were busy (%) or late (ms), the most so last."""
+    shares = (f for f in trial.findings if f.source.startswith(SHARE) and f.unit == unit)
+    ordered = sorted(shares, key=lambda finding: finding.value or 0.0)
+    return [finding.source.removeprefix(SHARE) for finding in ordered]
 
 
 def _weight(trial: Trial, generator: Generator) -> str:

@@ -62,8 +62,8 @@ class Agent:
     def __init__(self, order: LoadOrder) -> None:
         self._order = order
         # Removed with this object, or at the end of its process.
-        self._folder = tempfile.TemporaryDirectory(prefix="pgpaces-users-")
-        self._load: RunningLoad = _load(order, Path(self._folder.name))
+        self._folder = tempfile.TemporaryDirectory(prefix="pgpaces-users-") if order.users else None
+        self._load: RunningLoad = _load(order, Path(self._folder.name if self._folder else ""))
         self._lock = threading.Lock()
         self._seconds: list[bytes] = []
         self._first = 0
