@@ -7,7 +7,15 @@ shift
 programs=/usr/lib/postgresql/15/bin
 export HOME="$lab/home" PGSERVICEFILE="$lab/pg_service.conf"
 unset PGHOST PGPORT PGUSER PGDATABASE PGPASSWORD PGSERVICE PGOPTIONS
-if ss -Hltn 'sport = 5432 or sport = 5433' | grep -q .; then
+# Labs may stand side by side: each has addresses of its own.
+net=
+for number in 0 1 2 3 4 5 6 7 8 9; do
+    if ! ss -Hltn 'sport = 5432 or sport = 5433' | grep -qE " (127\.0\.$number\.[12]|0\.0\.0\.0|\*):543[23] "; then
+        net=127.0.$number
+        break
+    fi
+done
+if [ -z "$net" ]; then
     echo "ports 5432 and 5433 must be free" >&2
     exit 1
 fi
@@ -27,7 +35,7 @@ In this lab pi4, lab, db1 and production are one PostgreSQL 15 of this machine, 
 ssh runs its command here; folders in /mnt are on the disk of temporary files, none of them encrypted;
 RUN and ids that pages show are runs made here.
 END
-printf '127.0.0.1 localhost pi4 lab db1 production\n127.0.0.2 db2\n' >"$lab/hosts"
+printf '127.0.0.1 localhost\n%s.1 pi4 lab db1 production\n%s.2 db2\n' "$net" "$net" >"$lab/hosts"
 mount --bind "$lab/hosts" /etc/hosts
 mount --bind "$lab/mnt" /mnt
 mount --bind "$lab/socket" /var/run/postgresql
@@ -74,12 +82,12 @@ ssl = on
 ssl_cert_file = '$lab/servers/pi4.crt'
 ssl_key_file = '$lab/servers/pi4.key'
 END
-server primary 127.0.0.1 5432 /var/run/postgresql
+server primary $net.1 5432 /var/run/postgresql
 psql -Xq -v ON_ERROR_STOP=1 -v me="$(id -un)" -U postgres -f "$home/docs/lab.sql" postgres
-as "$programs/pg_basebackup" -h 127.0.0.1 -U postgres -D other -c fast
-server other 127.0.0.1 5433 ''
-as "$programs/pg_basebackup" -h 127.0.0.1 -U postgres -D standby -c fast -R
-server standby 127.0.0.2 5432 ''
+as "$programs/pg_basebackup" -h $net.1 -U postgres -D other -c fast
+server other $net.1 5433 ''
+as "$programs/pg_basebackup" -h $net.1 -U postgres -D standby -c fast -R
+server standby $net.2 5432 ''
 
 # What the shop is used for, counted and logged.
 pgbench -i -q -s 1 bench 2>/dev/null

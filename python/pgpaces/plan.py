@@ -230,8 +230,10 @@ class GeneratorsPlan(Struct, frozen=True):
         return not self.hosts and self.cluster is None
 
     def __str__(self) -> str:
-        """As it is typed."""
-        return f"ssh:{','.join(self.hosts)}" if self.hosts else str(self.count or self.cluster)
+        """As they are typed, `4` or `ssh:a,b`; of a cluster its address, or `4 of ADDRESS`."""
+        if self.hosts:
+            return f"ssh:{','.join(self.hosts)}"
+        return " of ".join(str(each) for each in (self.count, self.cluster) if each is not None)
 
 
 def generators_plan(options: Mapping[str, Any]) -> GeneratorsPlan | None:

@@ -10,13 +10,15 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import DEADLINE_S, PLAN, Postgres
+from tests.conftest import DEADLINE_S, PLAN, FakeServer, Postgres, quoted
 from tests.faults.conftest import alive, until
+from tests.integration.front import front
+from tests.integration.test_run import Command
 
 import pgpaces
 from pgpaces.errors import RunError
@@ -76,6 +78,32 @@ def test_the_load_of_two_generators_is_that_of_one(
     shares = [f.text for f in trial.findings if "p99 dispatch lag" in f.text and " due, " in f.text]
     assert len(shares) == 2
     assert not [f for f in trial.findings if f.severity == "invalid"]
+
+
+@pytest.mark.slow
+def test_a_sweep_over_generators_shows_the_same_missed_share(
+    pg15: Postgres,
+    fake_server: Callable[..., FakeServer],
+    pgpaces_home: Path,
+    tmp_path: Path,
+) -> None:
+    """Exact service times, four at once, 65 % of them busy; of so many clients one is free."""
+    script = tmp_path / "queue.sql"
+    script.write_text("SELECT 1; /* fake_exponential(20) */\n")
+    fake = fake_server("--servers", "4")
+    command = Command(pgpaces_home, tmp_path / "results.db")
+    with front(tmp_path, pg15.folder / f".s.PGSQL.{pg15.port}", (fake.host, fake.port)):
+        words = {"host": tmp_path, "port": 5432, "user": "u_trust", "dbname": "postgres"}
+        done = command(
+            *("sweep", "-f", str(script), "--target", quoted(words), "--generators", "1,2,4"),
+            *("--rate", "130", "-c", "32", "-L", "60ms", "-T", "30s", "--trials", "3", "--json"),
+        )
+    assert done.code == 0, done.err
+    cells = json.loads(done.out)["cells"]
+    assert [cell["valid"] for cell in cells] == [True] * 3, done.out
+    assert len({cell["counts"]["due"] for cell in cells}) == 1
+    missed = [cell["missed"] for cell in cells]
+    assert max(each["low"] for each in missed) <= min(each["high"] for each in missed), missed
 
 
 def test_users_in_python_act_on_every_generator(pg15: Postgres, tmp_path: Path) -> None:

@@ -127,6 +127,10 @@ RUNS = [
     "simple-update --standbys 2 --pool pgbouncer --pool-mode transaction --pool-size 9 -c 4",
     f"select-only --target '{_DSN}' --target-node 'standby1=host=b.example dbname=shop' -c 4"
     " --node standby1",
+    "select-only --generators 4 -c 8 -L 100ms",
+    "select-only --generators ssh:pi1,pi2 -c 8 -j 2 -L 100ms",
+    "select-only --cluster tls://head:8786 -c 8",
+    "select-only --cluster tls://head:8786 --generators 3 -c 9",
 ]
 
 
@@ -157,6 +161,17 @@ def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
     return found[0]
 
 
+def made_by(request: Request) -> dict[str, Any]:
+    """The generators of a load, two where only a cluster knows how many, and their threads."""
+    plan, each = request.trial.generators, request.trial.threads or 1
+    if plan is None:
+        return {"threads": each}
+    names = plan.hosts or [f"g{number}" for number in range(plan.count or 2)]
+    rest = {"clients": 1, "threads": each, "cpus": 2, "offset_ns": 0, "uncertainty_ns": 0}
+    generated = [{"name": name, **rest} for name in names]
+    return {"threads": each * len(names), "generators": str(plan), "generated": generated}
+
+
 def trial_of(request: Request) -> Trial:
     """As it would have been stored."""
     trial, load = STORIES["lock"].told()[0], request.trial.load
@@ -167,7 +182,7 @@ def trial_of(request: Request) -> Trial:
             name: getattr(load, name) for name in ("model", "rate", "arrivals", "think", "think_ns")
         },
         "shape": str(load.shape),
-        "threads": request.trial.threads or 1,
+        **made_by(request),
         "warmup_ns": request.trial.warmup,
         "grace_ns": request.trial.grace,
         "settings": dict(request.trial.settings),
@@ -240,7 +255,14 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(
         assert again.target.server == first.target.server
         assert (again.node, again.pool) == (first.node, first.pool)
         names = ("limit_ns", "duration_ns", "transactions", "protocol", "connect_each", "policy")
-        for name in (*names, "continue_on_error", "exit_on_abort", "max_tries", "variables"):
+        for name in (
+            *names,
+            "continue_on_error",
+            "exit_on_abort",
+            "max_tries",
+            "variables",
+            "generators",
+        ):
             assert getattr(again.trial, name) == getattr(first.trial, name), name
         assert again.trial.load.rate == first.trial.load.rate
 

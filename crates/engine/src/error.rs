@@ -42,7 +42,7 @@ pub struct Error {
 impl Error {
     /// An error without a hint.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None }
+        Self { kind, message: without_numbers(message.into()), hint: None }
     }
 
     /// The same error with a hint.
@@ -53,6 +53,15 @@ impl Error {
     }
 }
 
+/// A message with the texts of the system's errors, without their numbers.
+pub(crate) fn without_numbers(mut message: String) -> String {
+    while let Some(at) = message.find(" (os error ") {
+        let Some(length) = message[at..].find(')') else { break };
+        message.replace_range(at..=at + length, "");
+    }
+    message
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -61,3 +70,15 @@ impl fmt::Display for Error {
 
 /// The result of everything that can end a run.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_the_system_are_left_out() {
+        let refused = std::io::Error::from_raw_os_error(111);
+        let error = Error::new(Kind::Connect, format!("a: {refused}; b: {refused}, (os error "));
+        assert_eq!(error.message, "a: Connection refused; b: Connection refused, (os error ");
+    }
+}

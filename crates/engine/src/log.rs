@@ -147,9 +147,7 @@ impl Sheet {
             _ => format!("{prefix}.{pid}.{thread}"),
         });
         let file = File::create(&path).map_err(|e| {
-            let reason = e.to_string();
-            let reason = reason.split(" (os error").next().unwrap_or_default();
-            let message = format!("could not open logfile \"{}\": {reason}", path.display());
+            let message = format!("could not open logfile \"{}\": {e}", path.display());
             Error::new(Kind::System, message)
         })?;
         let (out, sample) = (BufWriter::new(file), sample.clone());

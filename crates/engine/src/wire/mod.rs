@@ -12,6 +12,7 @@ pub mod tls;
 pub use auth::Credentials;
 pub use session::{Event, ServerError, Status};
 
+use crate::error::without_numbers;
 use bytes::BytesMut;
 use session::Session;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ impl Fault {
     /// The connection is gone: SQLSTATE 08006, connection_failure.
     #[must_use]
     pub fn lost(message: &str) -> Self {
-        let message = message.to_owned();
+        let message = without_numbers(message.to_owned());
         let sqlstate = *b"08006";
         Self::Server(Box::new(ServerError { sqlstate, message, fatal: true, ..Default::default() }))
     }

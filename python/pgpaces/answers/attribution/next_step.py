@@ -40,8 +40,13 @@ def _set(name: str, *levels: str) -> Callable[[Trial], str]:
     return lambda _: f"--server-set {name}={','.join(levels)}"
 
 
+def _threads(plan: PlanFacts) -> int:
+    """Of each generator."""
+    return max(1, (plan.threads or 1) // max(1, len(plan.generated)))
+
+
 def _more_threads(trial: Trial) -> str:
-    now = trial.plan.threads or 1
+    now = _threads(trial.plan)
     return f"--threads {now},{2 * now},{4 * now}"
 
 
@@ -74,7 +79,6 @@ _USUAL = (
     ("protocol", "simple"),
     ("shape", "constant"),
     ("max_tries", 1),
-    ("threads", 1),
     ("seed", 1),
     ("kill_switch", None),
 )
@@ -197,7 +201,7 @@ def options(trial: Trial, sweep: str = "") -> str:
     """
     plan, request = trial.plan, trial.workload.requested
     factor, _, setting = sweep.partition(" ")
-    values = {**_load(plan), **_times(plan), **_server(trial, sweep)}
+    values = {**_load(plan), **_generators(plan, sweep), **_times(plan), **_server(trial, sweep)}
     for name, usual in _USUAL:
         if (value := getattr(plan, name)) not in (None, usual):
             values[f"--{name.replace('_', '-')}"] = _level(value, sweep)
@@ -254,6 +258,19 @@ def _load(plan: PlanFacts) -> dict[str, Any]:
     if plan.start_every_ns:
         values["--start-every"] = _duration(plan.start_every_ns)
     return values
+
+
+def _generators(plan: PlanFacts, sweep: str) -> dict[str, Any]:
+    """What makes the load, without defaults."""
+    count, _, cluster = (plan.generators or "").rpartition(" of ")
+    if "://" not in cluster:
+        count, cluster = cluster, ""
+    threads = _threads(plan)
+    return {
+        "--threads": threads if threads > 1 else None,
+        "--generators": _level(count or None, sweep),
+        "--cluster": _level(cluster or None, sweep),
+    }
 
 
 def _times(plan: PlanFacts) -> dict[str, Any]:

@@ -55,9 +55,9 @@ class Worth(Struct, frozen=True):
 
 def size(capacity: Capacity) -> float | None:
     """The load to rely on: proved, or of a quick search the one that met the goal."""
-    if capacity.goal.mode == "quick":
-        return capacity.indicative[0]
-    return None if capacity.proved is None else words.safe(capacity.proved, capacity.goal, -1)
+    quick = capacity.goal.mode == "quick"
+    load = capacity.indicative[0] if quick else capacity.proved
+    return None if load is None else words.safe(load, capacity.goal, -1)
 
 
 def of(capacity: Capacity, trials: Trials) -> Worth | None:
