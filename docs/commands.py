@@ -129,7 +129,8 @@ class Terminal:
             elif waited > seconds + START_S + END_S:
                 os.killpg(os.tcgetpgrp(self.fd), signal.SIGKILL)
                 return Ended(None, waited, printed, True, in_load)
-        printed += self._read()
+        while rest := self._read():
+            printed += rest
         waited = time.monotonic() - began
         return Ended(int(code.read_text()), waited, printed, cut_at is not None, in_load)
 

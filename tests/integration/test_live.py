@@ -98,6 +98,21 @@ def test_the_page_ends_with_its_load(pgpaces: Command, number: int) -> None:
         until(lambda: gone(page))
 
 
+@pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="skipped: needs sessions grouped by Linux"
+)
+def test_the_page_has_a_small_share_of_the_cpus_where_sessions_have_equal_ones(
+    pgpaces: Command,
+) -> None:
+    with loading(pgpaces, "-T", "60s") as (process, _):
+        (page,) = companions(process.pid)
+        groups = [Path(f"/proc/{pid}/autogroup").read_text() for pid in (page, process.pid)]
+        assert [group.split()[-1] for group in groups] == ["10", "0"]
+        assert groups[0].split()[0] != groups[1].split()[0]
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
 def test_the_link_stops_the_load_as_ctrl_c_does(pgpaces: Command) -> None:
     with loading(pgpaces, "-T", "60s") as (process, link):
         browser = opener()

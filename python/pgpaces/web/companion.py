@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import msgspec
@@ -152,12 +153,15 @@ def main() -> None:
 
 
 def _give_way() -> None:
-    """Lowers the priority of this thread, and so of all that it starts.
+    """Lowers the priority of this session, and of this thread and so of all that it starts.
 
     Not to the idle class: the load's lag was no smaller with it (bench/live.py), and where all CPUs
     are busy the page may have to wait.
     """
     os.nice(_NICE)
+    # Where Linux groups sessions, each has the same share whatever its processes' niceness is.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICE))
     # A thread that was woken does not take the CPU of one that runs.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
