@@ -77,7 +77,7 @@ test-slow: build ## The slow tests, and random cases that are new each time
 conformance: build ## PostgreSQL's own test suites of pgbench, run with us in its place; needs Debian
 	python tests/conformance/suites.py
 
-test-arm: ## The aarch64 wheel of `make wheels` in an emulated Debian; needs root, debootstrap, qemu-user-static
+test-arm: ## The engine and the wheel of aarch64, in an emulated Debian; needs root and cross tools
 	packaging/test-arm.sh
 
 fuzz: ## Feed scripts, servers and stored results to what reads them, each for FUZZ_SECONDS (60); needs nightly Rust

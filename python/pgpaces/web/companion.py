@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _NICE = 10
 # Readers get the last seconds and the end before the port of the live page closes.
 _LAST_S = 10.0
-_START_S = 20.0
+# A slow board takes long to read the program, the more where it is busy.
+_START_S = 120.0
 _POLL_S = 1.0
 _PORT_HINT = "name another with --metrics prometheus=PORT; prometheus=0 takes any free port"
 
