@@ -181,12 +181,28 @@ def test_a_generator_that_hears_nothing_ends_its_load(two: Workers, pg15: Postgr
     plan = EnginePlan.of(TrialPlan(Load("closed"), duration_ns=3600 * 10**9), 2, 1, ["s"])
     keywords = {"host": str(pg15.folder), "port": str(pg15.port), "user": "u_trust",
                 "dbname": "postgres", "application_name": "unheard"}  # fmt: skip
-    order = LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=300_000_000)
+    order = LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=2_500_000_000)
     agent_there = two.submit(two.workers[0], order).result()
     agent_there.begin(0).result()
     pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'unheard'")
-    until(lambda: agent_there.report(0, 0).result().ended, "its load ended")
-    assert agent_there.report(0, 0).result().seconds, "what it counted is kept for who asks again"
+    report = agent_there.report(1, 0).result()
+    assert report.deserted
+    assert not report.ended, "it is lost, and has not done what it was told to"
+    assert report.seconds, "what it counted is kept for who asks again"
+
+
+def test_a_run_that_stood_still_for_longer_than_a_lease_fails(
+    pg15: Postgres, tmp_path: Path
+) -> None:
+    child = command(pg15, tmp_path)
+    child.send_signal(signal.SIGSTOP)
+    pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'")
+    child.send_signal(signal.SIGCONT)
+    _, said = child.communicate(timeout=DEADLINE_S)
+    assert child.returncode == 5, said
+    assert b"no generator is left" in said
+    [trial] = Store.open(tmp_path / "results.db").trials()
+    assert trial.state == "failed"
 
 
 def test_after_a_loss_the_next_load_has_all_its_generators_again() -> None:
@@ -243,3 +259,14 @@ def test_another_program_on_a_generator_is_refused_by_name(
     monkeypatch.setattr(agent, "_build", lambda: "0000")
     with pytest.raises(RunError, match=r"generator .*/1 runs pgpaces .* \(build \w+\), this is"):
         two._check()
+
+
+def test_functions_do_not_travel_to_another_python(
+    two: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.check_users()
+    monkeypatch.setattr(agent.platform, "python_version_tuple", lambda: ("3", "99", "0"))
+    with pytest.raises(
+        RunError, match=r"generator .*/1 has Python 3\.\d+, this is 3\.99: functions"
+    ):
+        two.check_users()

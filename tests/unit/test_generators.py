@@ -41,7 +41,7 @@ from tests.conftest import PLAN
 from tests.unit.trials import times
 
 SECOND_NS = 1_000_000_000
-HOST = AgentHost("pi", 1, 4, "1", "x")
+HOST = AgentHost("pi", 1, 4, "1", "x", "3.11")
 OPEN = replace(PLAN, load="open", arrivals="poisson", transactions=None)
 
 
@@ -169,6 +169,8 @@ class Scripted:
             return Answer(
                 Report(first, tuple(self.seconds[first : self.until]), 4 * SECOND_NS, ended)
             )
+        if self.how == "deserted":
+            return Answer(Report(first, (), SECOND_NS // 2, deserted=True))
         if self.how == "gone":
             raise RuntimeError("Worker holding Actor was lost")
         return Answer(None if self.how == "silent" else OSError("no route"))
@@ -254,7 +256,9 @@ def sums(intervals: Sequence[Interval], name: str) -> Counter[tuple[int, int]]:
     return +counts
 
 
-ENDINGS = st.tuples(st.integers(0, 4), st.sampled_from(["gone", "silent", "unreachable"]))
+ENDINGS = st.tuples(
+    st.integers(0, 4), st.sampled_from(["gone", "silent", "unreachable", "deserted"])
+)
 
 
 @pytest.mark.usefixtures("quick")
@@ -300,6 +304,15 @@ def test_a_lost_generator_is_named_and_the_others_go_on() -> None:
     assert finding.text.startswith("generator pi1 was lost: it was silent")
     shares = [f.text for f in made.load.findings if "p99 dispatch lag" in f.text]
     assert [text.split(":")[0] for text in shares] == ["generator pi0", "generator pi2"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_generator_that_ended_its_load_as_nobody_asked_is_lost_too() -> None:
+    plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS)
+    made = dealt_load(plan, [1, 1], [(2, "deserted"), (4, "")])
+    assert len(list(made.load)) == 4
+    [finding] = [f for f in made.load.findings if f.severity == "invalid"]
+    assert finding.text.startswith("generator pi0 was lost: it heard nothing for 8.6 s and ended")
 
 
 @pytest.mark.usefixtures("quick")

@@ -79,6 +79,8 @@ def load(component: ComponentLoad, connection: generator.Connection, places: Wor
     from pgpaces.generators.users.load import by_value
 
     users = component.work.request.workload.users
+    if users is not None:
+        places.check_users()
     order = LoadOrder(
         plan=component.engine_plan(),
         scripts=component.texts() if users is None else _tasks(component),

@@ -30,21 +30,31 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class AgentHost(Struct, frozen=True):
-    """The machine and program of a generator. build: a hash of the program's Python files."""
+    """The machine and program of a generator.
+
+    build: a hash of the program's Python files. python: its version, without the last number.
+    """
 
     hostname: str
     pid: int
     cpus: int
     version: str
     build: str
+    python: str
 
 
 def about() -> AgentHost:
     """The machine and program of this process."""
     from importlib.metadata import version
 
-    cpus = os.cpu_count() or 1
-    return AgentHost(platform.node(), os.getpid(), cpus, version("pgpaces"), _build())
+    return AgentHost(
+        hostname=platform.node(),
+        pid=os.getpid(),
+        cpus=os.cpu_count() or 1,
+        version=version("pgpaces"),
+        build=_build(),
+        python=".".join(platform.python_version_tuple()[:2]),
+    )
 
 
 def _build() -> str:
@@ -73,6 +83,7 @@ class Agent:
         self._findings: tuple[Finding, ...] = ()
         self._heard = time.monotonic_ns()
         self._begun = False
+        self._deserted = False
         self._turn = 0
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -118,9 +129,9 @@ class Agent:
             first = max(first, self._first)  # the question may be an old one
             self._seconds = self._seconds[first - self._first :]
             self._first = first
-            seconds = tuple(self._seconds)
-        if not ended:
-            return Report(first, seconds, self._load.end_ns)
+            seconds, deserted = tuple(self._seconds), self._deserted
+        if deserted or not ended:
+            return Report(first, seconds, self._load.end_ns, deserted=deserted)
         error = None if self._error is None else (self._error.message, self._error.hint)
         findings = (*self._load.findings, *self._findings)
         return Report(first, seconds, self._load.end_ns, True, error, findings)
@@ -139,7 +150,8 @@ class Agent:
         try:
             for interval in self._load:
                 with self._lock:
-                    self._seconds.append(packed(interval))
+                    if not self._deserted:
+                        self._seconds.append(packed(interval))
         except PgpacesError as error:
             self._error = error
         except Exception as error:
@@ -152,6 +164,8 @@ class Agent:
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_S):
             if time.monotonic_ns() - self._heard > self._order.lease_ns:
+                with self._lock:
+                    self._deserted = True
                 self.abort()
                 return
 

@@ -55,7 +55,8 @@ class Report(msgspec.Struct, frozen=True):
     """What became known since the last report. seconds: encoded, from number `first` on.
 
     ended: there will be no more. error: the one that ended it early. findings: about the load
-    itself, once it has ended.
+    itself, once it has ended. deserted: nothing was asked for the time of the lease, so the load
+    was ended, and the seconds are those before that.
     """
 
     first: int
@@ -64,6 +65,7 @@ class Report(msgspec.Struct, frozen=True):
     ended: bool = False
     error: tuple[str, str | None] | None = None
     findings: tuple[Finding, ...] = ()
+    deserted: bool = False
 
 
 _ENCODER = msgspec.msgpack.Encoder()

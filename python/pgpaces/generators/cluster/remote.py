@@ -41,8 +41,8 @@ _BATCH = 32
 class Remote:
     """A generator: connected first, begun once, queried until its end.
 
-    end_ns: when nothing new falls due. lost: it went, or was silent for LOST_S. error: the one that
-    ended it early. due: transactions that fell due there.
+    end_ns: when nothing new falls due. lost: it went, was silent for LOST_S, or heard nothing for
+    its lease. error: the one that ended it early. due: transactions that fell due there.
     """
 
     def __init__(self, workers: Workers, worker: Worker, order: LoadOrder) -> None:
@@ -171,6 +171,11 @@ class Remote:
         with self._news:
             self._seconds.extend(report.seconds[self._received - report.first :])
             self._received = report.first + len(report.seconds)
+            if report.deserted:
+                # What was due there until the end of the schedule is unfinished.
+                lease_s = self.order.lease_ns / SECOND_NS
+                self._lose(f"it heard nothing for {lease_s:.3g} s and ended its load")
+                return
             self.end_ns, self._ended = report.end_ns, report.ended
             if report.error is not None:
                 message, hint = report.error

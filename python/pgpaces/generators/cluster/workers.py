@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -115,6 +116,19 @@ class Workers:
                     "install the same version on all machines",
                 )
 
+    def check_users(self) -> None:
+        """Raises RunError if the functions of Python users would meet another Python."""
+        from pgpaces.generators.cluster.agent import about
+
+        own = about().python
+        for worker in self.workers:
+            if worker.host.python != own:
+                raise RunError(
+                    f"generator {worker.name} has Python {worker.host.python}, this is {own}:"
+                    " functions do not travel between them",
+                    "install the same Python on all machines, or use scripts",
+                )
+
     def submit(self, worker: Worker, order: LoadOrder) -> Any:
         """The promise of an agent on a worker."""
         from pgpaces.generators.cluster.agent import Agent
@@ -177,7 +191,7 @@ class Clusters:
 
 def _started(plan: GeneratorsPlan) -> Workers:
     try:
-        from distributed import Client
+        from distributed.versions import VersionMismatchWarning
     except ImportError:
         raise _MISSING from None
     for name in tuple(logging.root.manager.loggerDict):
@@ -185,17 +199,10 @@ def _started(plan: GeneratorsPlan) -> Workers:
             logging.getLogger(name).setLevel(logging.CRITICAL)
     stack = contextlib.ExitStack()
     try:
-        if plan.cluster is not None:
-            client = stack.enter_context(_existing(plan.cluster))
-        else:
-            security, folder = stack.enter_context(_secured())
-            from pgpaces.generators.cluster import processes
-
-            cluster = processes.cluster(plan, security, folder)
-            stack.callback(cluster.close, timeout=_CLOSE_S)
-            client = Client(cluster, security=security, timeout=_CONNECT_S, direct_to_workers=True)
-            stack.callback(client.close, timeout=_CLOSE_S)
-            client.wait_for_workers(plan.count or 1, timeout=_START_S)
+        with warnings.catch_warnings():
+            # Of libraries; what must be the same is compared by us.
+            warnings.simplefilter("ignore", VersionMismatchWarning)
+            client = _client(plan, stack)
         return Workers(client, stack, plan)
     except (OSError, RuntimeError) as error:
         stack.close()
@@ -203,6 +210,23 @@ def _started(plan: GeneratorsPlan) -> Workers:
     except BaseException:
         stack.close()
         raise
+
+
+def _client(plan: GeneratorsPlan, stack: contextlib.ExitStack) -> Client:
+    """The connection to a cluster; the stack ends it, and a cluster that was started here."""
+    from distributed import Client
+
+    if plan.cluster is not None:
+        return stack.enter_context(_existing(plan.cluster))
+    security, folder = stack.enter_context(_secured())
+    from pgpaces.generators.cluster import processes
+
+    cluster = processes.cluster(plan, security, folder)
+    stack.callback(cluster.close, timeout=_CLOSE_S)
+    client = Client(cluster, security=security, timeout=_CONNECT_S, direct_to_workers=True)
+    stack.callback(client.close, timeout=_CLOSE_S)
+    client.wait_for_workers(plan.count or 1, timeout=_START_S)
+    return client
 
 
 @contextlib.contextmanager
