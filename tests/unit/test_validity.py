@@ -186,6 +186,17 @@ def test_how_a_trial_ended_is_a_warning(changes: dict[str, object], text: str) -
     assert (found.state, found.warnings) == ("valid", (text,))
 
 
+@pytest.mark.parametrize(("seconds", "state"), [(8, "invalid"), (9.5, "valid"), (None, "valid")])
+def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(
+    seconds: float | None, state: str
+) -> None:
+    measured_ns = None if seconds is None else int(seconds * 1e9)
+    ended = trial([], measured_ns=measured_ns)
+    ended = replace(ended, plan=replace(ended.plan, duration_ns=10 * SECOND_NS))
+    assert judge(ended, evidence()).state == state
+    assert judge(replace(ended, state="interrupted"), evidence()).state == "valid"
+
+
 def test_a_running_trial_says_so() -> None:
     [finding] = judge(trial([], state="running"), evidence(counts=Counts())).findings
     assert finding.severity == "info"

@@ -12,6 +12,7 @@ from pgpaces.answers.generator import Generator
 from pgpaces.answers.outcome import LoadPart, Silences
 from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
+from pgpaces.units import SECOND_NS, duration_text
 
 _CHANGES_SHOWN = 3
 _OUTAGE_S = 1.0
@@ -135,6 +136,12 @@ def _run(trial: Trial) -> Iterable[Finding]:
         yield Finding("run", "warning", f"ended early: {trial.error}")
     elif trial.state == "interrupted":
         yield Finding("run", "warning", "interrupted: this is what there is")
+    planned_ns = trial.plan.duration_ns or 0
+    measured_ns = planned_ns if trial.measured_ns is None else trial.measured_ns
+    if trial.state == "finished" and planned_ns - measured_ns > SECOND_NS:
+        ended, whole = duration_text(measured_ns), duration_text(planned_ns)
+        text = f"the load ended after {ended} of {whole}: please report this run"
+        yield Finding("run", "invalid", text)
 
 
 def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
