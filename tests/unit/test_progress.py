@@ -172,7 +172,16 @@ def test_a_line_says_rate_p95_missed_and_errors_since_the_last_one() -> None:
     live.add(Interval(1, tallies=(tally,)))
     assert live.text(terminal=False) == "2 s: 8/s  p95 5 ms  missed 30.0%  4 failed"
     live.add(Interval(2))
-    assert live.text(terminal=False) == "3 s: 0/s  p95 – ms  missed 0.0%"
+    assert live.text(terminal=False) == "3 s: 0/s  p95 – ms  missed –"
+
+
+def test_a_line_of_an_overloaded_server_has_the_share_of_what_ended() -> None:
+    live = LiveLine(None)
+    late = Tally(0, 0, due=200, late=40, latency=times([9000.0] * 40))
+    live.add(Interval(0, tallies=(late,)))
+    assert "missed 100.0%" in live.text(terminal=False)
+    live.add(Interval(1, tallies=(late, Tally(0, 0, unfinished=160))))
+    assert "missed 100.0%" in live.text(terminal=False)
 
 
 def test_a_terminal_has_a_bar_the_time_that_is_left_and_a_picture() -> None:

@@ -96,14 +96,14 @@ class LiveLine:
         self._clear()
 
     def _clear(self) -> None:
-        self.seconds = self._due = self._missed = self._failed = self._succeeded = 0
+        self.seconds = self._on_time = self._missed = self._failed = self._succeeded = 0
         self._times: list[Times] = []
 
     def add(self, interval: Interval) -> None:
         """Adds a second."""
         for tally in interval.tallies:
             failed = sum(tally.failed.values())
-            self._due += tally.due
+            self._on_time += tally.on_time
             self._failed += failed
             self._missed += tally.late + tally.skipped + failed + tally.unfinished
             self._succeeded += tally.latency.count
@@ -122,8 +122,10 @@ class LiveLine:
         self._p95.append(None if ns is None else ns / 1e6)
         p95 = milliseconds(self._p95[-1], "–")
         done = f"{rate(self._succeeded / self.seconds)}/s  p95 {p95} ms"
-        share = percent(self._missed / self._due) if self._due else "0.0"
-        missed = f"missed {share}%" + (f"  {self._failed} failed" if self._failed else "")
+        # Of what ended: on an overloaded server what falls due waits for many lines.
+        ended = self._on_time + self._missed
+        share = f"{percent(self._missed / ended)}%" if ended else "–"
+        missed = f"missed {share}" + (f"  {self._failed} failed" if self._failed else "")
         self._clear()
         if not terminal:
             return f"{self._stage}: {done}  {missed}"

@@ -114,11 +114,10 @@ class Remote:
 
     async def _converse(self) -> None:
         """Asks once a second for what is new, which also renews its lease."""
-        self._wake, heard = asyncio.Event(), time.monotonic()
+        self._wake = asyncio.Event()
         while not (self._ended or self.lost):
             try:
-                self._take(await self._answer(heard + LOST_S))
-                heard = time.monotonic()
+                self._take(await self._answer())
             except TimeoutError:
                 self._lose(f"it was silent for {LOST_S:g} s")
             except RuntimeError:
@@ -126,18 +125,21 @@ class Remote:
             if not self._words:
                 await self._pause()
 
-    async def _answer(self, until: float) -> Report:
+    async def _answer(self) -> Report:
         """The first answer to any of the same questions, of which there is one every _AGAIN_S.
 
-        Raises TimeoutError at `until`, RuntimeError if its worker has left the cluster.
+        Raises TimeoutError LOST_S after the last one, RuntimeError if its worker has left the
+        cluster. Time in which this process had no CPU to listen is no silence.
         """
         self._turn += 1
         questions: dict[asyncio.Task[Report], tuple[str, ...]] = {}
+        silent_s = _EVERY_S
         try:
-            while (left := until - time.monotonic()) > 0:
+            while silent_s < LOST_S:
                 words = tuple(self._words)
                 questions[asyncio.ensure_future(self._ask(words))] = words
-                wait_s = min(left, _AGAIN_S)
+                wait_s = min(LOST_S - silent_s, _AGAIN_S)
+                begun = time.monotonic()
                 await asyncio.wait(questions, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in [each for each in questions if each.done()]:
                     words = questions.pop(task)
@@ -150,6 +152,7 @@ class Remote:
                         continue
                     self._words = [each for each in self._words if each not in words]
                     return report
+                silent_s += min(time.monotonic() - begun, 2 * wait_s)
         finally:
             for task in questions:
                 task.cancel()
