@@ -53,8 +53,10 @@ def front(folder: Path, real: Path, fake: tuple[str, int]) -> Iterator[Path]:
     thread = threading.Thread(target=loop.run_until_complete, args=(listen(),))
     thread.start()
     ready.wait()
-    yield folder
-    loop.call_soon_threadsafe(over.set)
-    thread.join()
+    try:
+        yield folder
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
     assert seen["load"]
     assert seen["other"]
