@@ -197,6 +197,12 @@ def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(
     assert judge(replace(ended, state="interrupted"), evidence()).state == "valid"
 
 
+def test_that_a_generator_was_lost_is_why_sums_are_wrong() -> None:
+    lost = Finding("generator", "invalid", "generator pi1 was lost: it was silent")
+    wrong = evidence(generator=replace(GOOD, little=7.5))
+    assert judge(trial([], findings=(lost,)), wrong).reasons == (lost.text,)
+
+
 def test_a_running_trial_says_so() -> None:
     [finding] = judge(trial([], state="running"), evidence(counts=Counts())).findings
     assert finding.severity == "info"

@@ -164,7 +164,7 @@ class Agent:
     def _watch(self) -> None:
         """Ends a load whose lease has run out, in time in which this thread could look.
 
-        A machine may be too busy for that, and for whoever asks if that is there too. But no load
+        A machine may be too busy for that, and for the coordinator if it is there too. But no load
         outlives its lease more than twice over.
         """
         heard, silent_ns, looked = self._heard, 0, time.monotonic_ns()
