@@ -97,7 +97,7 @@ def test_a_sweep_over_generators_shows_the_same_missed_share(
         words = {"host": tmp_path, "port": 5432, "user": "u_trust", "dbname": "postgres"}
         process = command.start(
             *("sweep", "-f", str(script), "--target", quoted(words), "--generators", "1,2,4"),
-            *("--rate", "130", "-c", "32", "-L", "60ms", "-T", "30s", "--trials", "3", "--json"),
+            *("--rate", "130", "-c", "32", "-L", "60ms", "-T", "20s", "--trials", "1", "--json"),
         )
         out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
