@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.answers import condition
-from pgpaces.answers.generator import SHARE, Generator
+from pgpaces.answers.generator import LOST, SHARE, Generator
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.summary import summarize
 from pgpaces.answers.validity import Cut, Evidence, judge
@@ -198,8 +198,10 @@ def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(
 
 
 def test_that_a_generator_was_lost_is_why_sums_are_wrong() -> None:
-    lost = Finding("generator", "invalid", "generator pi1 was lost: it was silent")
+    lost = Finding(LOST, "invalid", "generator pi1 was lost: it was silent")
+    late = Finding("generator", "invalid", "generator pi1 began 3 ms late")
     wrong = evidence(generator=replace(GOOD, little=7.5))
+    assert len(judge(trial([], findings=(late,)), wrong).reasons) == 2
     assert judge(trial([], findings=(lost,)), wrong).reasons == (lost.text,)
 
 

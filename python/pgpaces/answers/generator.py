@@ -36,6 +36,8 @@ _QUEUED, _DELAYED = 0.1, 0.05
 # The source of a finding about one of several generators, before its name; its value is what made
 # it busy or late, None if it was neither.
 SHARE = "generator "
+# The source of the finding that one was lost.
+LOST = "lost generator"
 _CAUTION = "latencies may be overstated, and are not understated"
 
 
@@ -241,7 +243,7 @@ def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
     """
     yield from _limited(trial, generator)
     # Of a lost generator outcomes are missing, and the trial is invalid for that.
-    lost = any(each.source == "generator" and each.severity == "invalid" for each in trial.findings)
+    lost = any(each.source == LOST for each in trial.findings)
     if not (generator.adds_up or lost):
         shares = (generator.little, generator.little_service)
         off = max((s for s in shares if s is not None), key=lambda share: abs(share - 1))

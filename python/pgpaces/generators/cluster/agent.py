@@ -165,7 +165,7 @@ class Agent:
         """Ends a load whose lease has run out, in time in which this thread could look.
 
         A machine may be too busy for that, and for the coordinator if it is there too. But no load
-        outlives its lease more than twice over.
+        goes on for more than three leases.
         """
         heard, silent_ns, looked = self._heard, 0, time.monotonic_ns()
         while not self._ended.wait(_LOOK_S):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pgpaces.answers.generator import SHARE
+from pgpaces.answers.generator import LOST, SHARE
 from pgpaces.errors import PgpacesError, RunError
 from pgpaces.facts import GeneratorFacts
 from pgpaces.generators.cluster.clocks import ClockOffset, drift_ns, step_ns
@@ -154,7 +154,7 @@ class DealtLoad:
             name = remote.worker.name
             if remote.lost:
                 text = f"generator {name} was lost: {remote.lost}; what was due there is unfinished"
-                yield Finding("generator", "invalid", text)
+                yield Finding(LOST, "invalid", text)
                 continue
             yield self._share(remote, before)
             if remote.late_ns > _LATE_NS:

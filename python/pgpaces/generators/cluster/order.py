@@ -14,7 +14,8 @@ from pgpaces.redaction import Redacted
 from pgpaces.result import Finding
 
 # A generator without a new question for this time ends its load; there is one every second. The
-# load has ended ten seconds after a cut, also where the question after the last answer arrived.
+# load has ended ten seconds after a cut, also where the question after the last answer arrived; on
+# a machine that is too busy to look, after three times this.
 LEASE_NS = 8_600_000_000
 
 

@@ -32,7 +32,8 @@ _EVERY_S, _WAIT_S, _READY_S = 1.0, 5.0, 60.0
 # tries the old one again as late as the cut was long.
 _AGAIN_S = 0.3
 # A generator without an answer for this time is lost. Its lease has ended by then, also where a
-# question arrived, a second after the last answer, whose own answer did not.
+# question arrived, a second after the last answer, whose own answer did not; unless its machine was
+# too busy to look.
 LOST_S = 9.9
 # Distributions of lags are added up this many at a time.
 _BATCH = 32
