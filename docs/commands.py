@@ -192,8 +192,8 @@ class Page:
                 return True
             return (self.read(count) or [0]) > before
 
-        seconds = self.table.get("seconds", {}).get(command, seconds)
-        return self.terminal.run(command, seconds, loaded)
+        least = self.table.get("seconds", {}).get(command, 0)
+        return self.terminal.run(command, max(seconds, least), loaded)
 
     def results(self, seconds: float) -> Iterator[tuple[str, str]]:
         """What became of each command: a verdict, and the reason of one that was not tried."""
