@@ -240,6 +240,17 @@ def in_cell(error: PlanError, cell: Cell) -> PlanError:
 
 
 def split(text: str) -> tuple[str, ...]:
-    r"""The levels in `a,b,c`; a comma that belongs to a level is written `\,`."""
-    parts = re.split(r"(?<!\\),", text)
-    return tuple(part.strip().replace("\\,", ",") for part in parts)
+    r"""The levels in `a,b,c`; a comma that belongs to a level is written `\,`.
+
+    The hosts of `ssh:a,b` are one level.
+    """
+    levels: list[str] = []
+    hosts = False
+    for part in re.split(r"(?<!\\),", text):
+        level = part.strip().replace("\\,", ",")
+        if hosts and not re.search("^ssh:|^[0-9]+$|=", level):
+            levels[-1] += f",{level}"
+        else:
+            levels.append(level)
+            hosts = re.search("(^|=)ssh:", level) is not None
+    return tuple(levels)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-BRIDGE, NET = "pgpt0", "10.98.7"
-GATE, SERVER = f"{NET}.1", f"{NET}.2"
+BRIDGE, NET, NET6 = "pgpt0", "10.98.7", "fd98:7:"
+GATE, SERVER, GATE6 = f"{NET}.1", f"{NET}.2", f"{NET6}:1"
 SSHD = "/usr/sbin/sshd"
 _MOUNTS = ("mount -t cgroup -o cpu", "mount -t cgroup2")
 _GROUPS = f"{{ {' || '.join(f'{each} cgroup /sys/fs/cgroup' for each in _MOUNTS)}; }} 2>/dev/null"
@@ -30,6 +30,7 @@ class Machine:
 
     def __init__(self, number: int, folder: Path, variables: dict[str, str]) -> None:
         self.name, self.address = f"pgpt{number}", f"{NET}.{10 + number}"
+        self.address6 = f"{NET6}:{10 + number}"
         home = folder / self.name
         (home / ".local" / "bin").mkdir(parents=True)
         (home / ".local/bin/pgpaces").symlink_to(Path(sys.executable).with_name("pgpaces"))
@@ -40,6 +41,7 @@ class Machine:
         )
         _ip("link", "set", f"v{self.name}", "master", BRIDGE, "up")
         _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "e0")
+        _ip("-n", self.name, "addr", "add", f"{self.address6}/64", "dev", "e0", "nodad")
         for device in ("e0", "lo"):
             _ip("-n", self.name, "link", "set", device, "up")
         set_variables = [f"{k}={v}" for k, v in {"HOME": str(home), **variables}.items()]
@@ -107,7 +109,9 @@ def _remove(name: str) -> None:
 
 
 @contextlib.contextmanager
-def machines(folder: Path, *variables: dict[str, str]) -> Iterator[list[Machine]]:
+def machines(
+    folder: Path, *variables: dict[str, str], ipv6: bool = False
+) -> Iterator[list[Machine]]:
     """One for each set of variables; ssh reaches them by name with HOME at `folder`."""
     if os.geteuid() or not (shutil.which("ip") and Path(SSHD).exists()):
         pytest.skip("skipped: network namespaces need root, iproute2 and openssh-server")
@@ -123,10 +127,12 @@ def machines(folder: Path, *variables: dict[str, str]) -> Iterator[list[Machine]
             pytest.skip(f"skipped: no network namespaces here: {error.stderr.decode().strip()}")
         for address in (GATE, SERVER):
             _ip("addr", "add", f"{address}/24", "dev", BRIDGE)
+        _ip("addr", "add", f"{GATE6}/64", "dev", BRIDGE, "nodad")
         _ip("link", "set", BRIDGE, "up")
         for number, own in enumerate(variables, 1):
             started.append(Machine(number, folder, own))
-        _ssh(folder, started)
+        _ssh(folder, {machine.name: machine.address6 if ipv6 else machine.address
+                      for machine in started})  # fmt: skip
         yield started
     finally:
         for machine in started:
@@ -134,18 +140,18 @@ def machines(folder: Path, *variables: dict[str, str]) -> Iterator[list[Machine]
         subprocess.run(["ip", "link", "del", BRIDGE], check=False, capture_output=True)
 
 
-def _ssh(folder: Path, started: list[Machine]) -> None:
-    """Writes what ssh knows of them, once each answers."""
+def _ssh(folder: Path, addresses: dict[str, str]) -> None:
+    """Writes what ssh knows of them, by name, once each answers."""
     ssh = folder / ".ssh"
     ssh.mkdir()
     host_key = " ".join((folder / "host.pub").read_text().split()[:2])
     with (ssh / "config").open("w") as config, (ssh / "known_hosts").open("w") as known:
-        for machine in started:
-            config.write(f"Host {machine.name}\n  HostName {machine.address}\n")
+        for name, address in addresses.items():
+            config.write(f"Host {name}\n  HostName {address}\n")
             config.write(f"  IdentityFile {folder}/key\n  UserKnownHostsFile {ssh}/known_hosts\n")
-            known.write(f"{machine.address} {host_key}\n")
+            known.write(f"{address} {host_key}\n")
     deadline = time.monotonic() + 20
-    for machine in started:
-        words = ["ssh", "-F", str(ssh / "config"), machine.name, "true"]
+    for name in addresses:
+        words = ["ssh", "-F", str(ssh / "config"), name, "true"]
         while subprocess.run(words, check=False, capture_output=True).returncode:
-            assert time.monotonic() < deadline, f"sshd of {machine.name} does not answer"
+            assert time.monotonic() < deadline, f"sshd of {name} does not answer"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -13,15 +14,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.conftest import DEADLINE_S, Postgres
 from tests.faults.conftest import until
-from tests.faults.machines import SERVER, machines
+from tests.faults.machines import GATE, SERVER, machines
 from tests.integration import causes
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 FAKETIME = str(next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), ""))
+# Connects to a port of Dask without the key of its cluster; exits with 7 if it is refused.
+STRANGER = """
+import sys
+from distributed import Client, Security
+security = Security.temporary() if sys.argv[1].startswith("tls") else None
+try:
+    Client(sys.argv[1], security=security, timeout=3)
+except (OSError, TimeoutError):
+    sys.exit(7)
+"""
 SLEEP = "\\set ms random(1, 10)\nSELECT pg_sleep(:ms / 1000.0);\n"
 PARTS = ("on_time", "late", "skipped", "failed", "unfinished")
 
@@ -89,16 +101,42 @@ def wait(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
+@pytest.mark.parametrize("ipv6", [False, True])
 def test_two_machines_by_ssh_make_one_load(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, ipv6: bool
 ) -> None:
-    with machines(tmp_path, {}, {}):
+    with machines(tmp_path, {}, {}, ipv6=ipv6):
         document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "5s"))
     assert document["validity"]["state"] == "valid"
     findings = [each["text"] for each in document["validity"]["findings"]]
     names = sorted(re.findall(r"generator (pgpt\d)[^:]*: \d+ due", "\n".join(findings)))
     assert names == ["pgpt1", "pgpt2"]
     assert not [*tmp_path.glob("pgpt*/pgpaces-*")]
+
+
+def test_a_stranger_gets_no_answer_from_the_ports_of_a_load_by_ssh(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    with machines(tmp_path, {}, {}) as [first, second]:
+        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "20s")
+        places = [(GATE, psutil.Process(child.pid))]
+        places += [(first.address, psutil.Process(pid)) for pid in first.pids()]
+        listening = {
+            (address, connection.laddr.port)
+            for address, process in places
+            if "sshd" not in process.name()
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+            and connection.laddr.ip in (address, "::", "0.0.0.0")
+        }
+        assert len(listening) >= 2
+        for address, port in listening:
+            for scheme in ("tcp", "tls"):
+                words = [sys.executable, "-c", STRANGER, f"{scheme}://{address}:{port}"]
+                inside = ["ip", "netns", "exec", second.name, *words]
+                assert subprocess.run(inside, check=False).returncode == 7, (scheme, address, port)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=DEADLINE_S)
 
 
 @pytest.mark.parametrize("seconds", [5, 7])

@@ -24,6 +24,7 @@ import pgpaces
 from pgpaces.errors import RunError
 from pgpaces.generators.cluster import agent
 from pgpaces.generators.cluster.order import LoadOrder
+from pgpaces.generators.cluster.processes import tls_variables
 from pgpaces.generators.cluster.workers import Clusters, Workers
 from pgpaces.plan import GeneratorsPlan
 from pgpaces.store.store import Store
@@ -185,9 +186,9 @@ def test_a_generator_that_hears_nothing_ends_its_load(two: Workers, pg15: Postgr
                 "dbname": "postgres", "application_name": "unheard"}  # fmt: skip
     order = LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=2_500_000_000)
     agent_there = two.submit(two.workers[0], order).result()
-    agent_there.begin(0).result()
+    agent_there.report(1, 0, [("begin", 0)]).result()
     pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'unheard'")
-    report = agent_there.report(1, 0).result()
+    report = agent_there.report(2, 0).result()
     assert report.deserted
     assert not report.ended, "it is lost, and has not done what it was told to"
     assert report.seconds, "what it counted is kept for who asks again"
@@ -235,6 +236,59 @@ def test_a_stranger_without_the_key_is_refused(two: Workers) -> None:
             Client(where, security=Security.temporary(), timeout=3)
         with pytest.raises((OSError, TimeoutError)):
             Client(where.replace("tls://", "tcp://"), timeout=3)
+
+
+@contextlib.contextmanager
+def encrypted(two: Workers, folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The address of the workers' scheduler, and what names its key and certificate."""
+    security, scheduler = two.client.security, two.client.scheduler
+    assert security is not None
+    assert scheduler is not None
+    (folder / "cert.pem").write_text(security.tls_ca_file)
+    (folder / "key.pem").write_text(security.tls_worker_key)
+    yield str(scheduler.address), tls_variables(folder)
+
+
+@contextlib.contextmanager
+def plain(_two: Workers, _folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The address of a cluster of this machine, without encryption."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        yield cluster.scheduler_address, {}
+
+
+@pytest.mark.parametrize("kind", [encrypted, plain])
+def test_the_workers_of_a_cluster_that_exists_make_the_load_and_another_beside_it(
+    two: Workers,
+    pg15: Postgres,
+    tmp_path: Path,
+    kind: Callable[..., contextlib.AbstractContextManager[tuple[str, dict[str, str]]]],
+) -> None:
+    script = tmp_path / "sleep.sql"
+    script.write_text(SLEEP)
+    with kind(two, tmp_path) as (address, variables):
+        words = ["run", "-f", str(script), "--target", pg15.dsn("u_trust"), "--cluster", address]
+        words += ["--rate", "50", "-c", "4", "-L", "1s", "-T", "3s", "--warmup", "0s", "--json"]
+        words += ["--background", f"beside workload={script} rate=20/s clients=2"]
+        words += ["--store", str(tmp_path / "results.db")]
+        done = subprocess.run(
+            [sys.executable, "-m", "pgpaces", *words],
+            capture_output=True,
+            env={**os.environ, **variables},
+            timeout=3 * DEADLINE_S,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["counts"]["on_time"] == answer["counts"]["due"] > 0
+    assert answer["background"][0]["counts"]["on_time"] > 0
+    sources = [f["source"] for f in answer["validity"]["findings"]]
+    shares = [source for source in sources if source.startswith("generator ")]
+    assert len(set(shares)) == 4
+    assert sum(source.endswith(" (beside)") for source in shares) == 2
 
 
 def test_every_port_of_a_cluster_needs_its_key(two: Workers) -> None:

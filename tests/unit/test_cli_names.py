@@ -221,6 +221,8 @@ def test_where_of_a_forecast_was_in(store: Store, tmp_path: Path) -> None:
 def test_a_dry_run_says_how_many_generators_a_rate_needs(tmp_path: Path) -> None:
     words = ("run", "reporting", "--store", str(tmp_path / "results.db"), "--dry-run")
     assert "generators:" not in call(*words, "--rate", "5000").stdout
+    asked = call(*words, "--rate", "5000", "--generators", "2").stdout
+    assert "generators: how many the rate needs is known after a first run" in asked
     scripts = [{"name": "a", "weight": 1, "commands": []}]
     workload = {"name": "reporting", "scale": 1, "hash": "h", "scripts": scripts}
     trial = series([[1.0] * 100] * 3, id=new_id(), workload=workload)

@@ -132,6 +132,19 @@ def test_levels_are_split_at_commas_that_are_not_escaped(texts: list[str]) -> No
     assert levels.split(written) == stripped
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ssh:pi1,pi2", ("ssh:pi1,pi2",)),
+        ("1,2,ssh:pi1,me@pi2,4", ("1", "2", "ssh:pi1,me@pi2", "4")),
+        ("ssh:pi1,ssh:pi1,pi2", ("ssh:pi1", "ssh:pi1,pi2")),
+        ("generators=ssh:pi1,pi2,clients=4", ("generators=ssh:pi1,pi2", "clients=4")),
+    ],
+)
+def test_hosts_of_generators_are_one_level(text: str, expected: tuple[str, ...]) -> None:
+    assert levels.split(text) == expected
+
+
 COMMAND_LINE: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     ({"clients": ("1", "2")}, {"clients": ("8",)}, []),
     ({"clients": ("1", "2")}, {"clients": ("8", "9")}, ["clients"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +32,8 @@ from pgpaces.generators.cluster.clocks import (
     step_ns,
 )
 from pgpaces.generators.cluster.load import DealtLoad
-from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, packed, unpacked
-from pgpaces.generators.cluster.workers import Worker
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, packed, unpacked
+from pgpaces.generators.cluster.workers import Worker, Workers
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.observe.procfs import Item
 from pgpaces.plan import GeneratorsPlan, Load, TargetPlan, TrialPlan, generators_plan
@@ -141,28 +142,28 @@ class Scripted:
         seconds[-1] = replace(seconds[-1], tallies=(*seconds[-1].tallies, *rest))
         self.seconds = [packed(second) for second in seconds]
         self.heard: list[str] = []
-        self.began = False
+        self.moments: list[int] = []
         self.questions = 0
         self.asked = threading.Event()
 
     def ready(self) -> Answer:
         plan = self.order.plan
-        return Answer(Ready(1, plan.clients, 5, "epoll", 4 * SECOND_NS, self.order.digest()))
+        digest = "of another workload" if self.how == "mistaken" else self.order.digest()
+        return Answer(Ready(1, plan.clients, 5, "epoll", 4 * SECOND_NS, digest))
 
     def clock(self) -> Answer:
         return Answer(ClockReading(1, 1))
 
-    def begin(self, _moment_ns: int) -> Answer:
-        self.began = True
-        return Answer(0)
-
-    def report(self, _turn: int, first: int, words: Sequence[str]) -> Answer:
+    def report(self, _turn: int, first: int, words: Sequence[Word]) -> Answer:
         self.asked.set()
-        self.heard += words
-        if not self.began:
+        self.heard += (name for name, _ in words)
+        self.moments += (at_ns for name, at_ns in words if name == "begin")
+        if self.how == "deaf" and words:
+            return Answer(OSError("no route"))
+        if not self.moments:
             return Answer(Report(0, (), 4 * SECOND_NS))
         self.questions += 1
-        if self.how == "cut" and self.questions % 4:
+        if self.how == "cut" and self.questions % 3:
             return Answer(None)
         if first < self.until or self.until >= len(self.seconds):
             ended = self.until >= len(self.seconds)
@@ -322,8 +323,51 @@ def test_a_question_without_an_answer_is_asked_again_until_one_comes() -> None:
     made.load.stop()
     assert len(list(made.load)) == 4
     assert [f for f in made.load.findings if f.severity == "invalid"] == []
-    assert made.agents[0].questions >= 4
+    assert made.agents[0].questions >= 3
     assert "stop" in made.agents[0].heard
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_generator_that_does_not_hear_when_to_begin_is_lost() -> None:
+    plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS)
+    made = dealt_load(plan, [1, 1], [(4, ""), (4, "deaf")])
+    assert len(list(made.load)) == 4
+    [finding] = [f for f in made.load.findings if f.severity == "invalid"]
+    assert finding.text.startswith("generator pi1 was lost: it was silent")
+
+
+@pytest.mark.usefixtures("quick")
+def test_where_all_are_lost_each_is_named() -> None:
+    plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS)
+    made = dealt_load(plan, [1, 1], [(1, "gone"), (2, "silent")])
+    why = r"no generator is left \(pi0: it has left the cluster, pi1: it was silent for 0.05 s\)"
+    with pytest.raises(RunError, match=why):
+        list(made.load)
+
+
+def test_a_generator_with_another_workload_is_refused() -> None:
+    with pytest.raises(RunError, match="generator pi1 has another workload"):
+        dealt_load(replace(OPEN, duration_ns=4 * SECOND_NS), [1, 1], [(4, ""), (4, "mistaken")])
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("limits", "severity"),
+    [
+        ({"limit_ns": None, "limits": []}, []),
+        ({"limit_ns": SECOND_NS, "limits": []}, []),
+        ({"limit_ns": SECOND_NS, "limits": [(1, 10_000_000)]}, ["invalid"]),
+        ({"limit_ns": None, "limits": [(0, 10_000_000)]}, ["invalid"]),
+        ({"limit_ns": 10_000_000, "limits": []}, ["invalid"]),
+    ],
+)
+def test_a_clock_is_held_against_the_least_limit(
+    limits: dict[str, Any], severity: list[str]
+) -> None:
+    made = dealt_load(replace(OPEN, duration_ns=4 * SECOND_NS, **limits), [1], [(4, "")])
+    list(made.load)
+    read = ClockOffset(0, 4_000_000, 0)
+    assert [each.severity for each in made.load._clock("pi0", read, read)] == severity
 
 
 @pytest.mark.usefixtures("quick")
@@ -478,21 +522,59 @@ def test_an_order_does_not_print_its_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "dsn", "password"),
+    ("here", "dsn", "password"),
     [
-        (GeneratorsPlan(2), "host=pi", "from-passfile"),
-        (GeneratorsPlan(2, ("a", "b")), "host=pi", None),
-        (GeneratorsPlan(2, ("a", "b")), "host=pi password=typed", "typed"),
-        (GeneratorsPlan(None, (), ELSEWHERE, insecure=True), "host=pi", None),
+        (True, "host=pi", "from-passfile"),
+        (False, "host=pi", None),
+        (False, "host=pi password=typed", "typed"),
     ],
 )
 def test_elsewhere_only_a_typed_password_is_sent(
-    plan: GeneratorsPlan, dsn: str, password: str | None
+    here: bool, dsn: str, password: str | None
 ) -> None:
-    resolved = {"host": "pi", "passfile": "/home/me/.pgpass", "dbname": "d"}
+    keywords = keywords_for(dsn, here=here)
+    assert keywords.get("password") == password
+    assert ("passfile" in keywords) == here
+
+
+def test_a_service_that_was_typed_is_looked_up_elsewhere_too() -> None:
+    assert keywords_for("service=bench", here=False)["service"] == "bench"
+    assert "service" not in keywords_for("host=pi", here=False)
+
+
+def keywords_for(dsn: str, *, here: bool) -> dict[str, str]:
+    """What a generator connects with, where the password file here has a password."""
+    resolved = {"host": "pi", "passfile": "/home/me/.pgpass", "dbname": "d", "service": "mine"}
     connection = engine.Connection(resolved, "from-passfile", (), None)  # type: ignore[arg-type]
     work = SimpleNamespace(request=SimpleNamespace(target=TargetPlan(dsn)))
     component: Any = SimpleNamespace(work=work, node="primary")
-    keywords = dealt._keywords(component, connection, plan)
-    assert keywords.get("password") == password
-    assert ("passfile" in keywords) == plan.here
+    return dealt._keywords(component, connection, here=here)
+
+
+OWN = platform.node()
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "worker", "hostname", "here"),
+    [
+        ("tcp://127.0.0.1:8786", "tcp://127.0.0.1:41", OWN, True),
+        ("tcp://10.0.0.1:8786", "tcp://127.0.0.1:41", OWN, False),
+        ("tcp://127.0.0.1:8786", "tcp://10.0.0.2:41", OWN, False),
+        ("tcp://127.0.0.1:8786", "tcp://127.0.0.1:41", "load-worker-1", False),
+    ],
+)
+def test_a_cluster_behind_a_tunnel_is_elsewhere(
+    scheduler: str, worker: str, hostname: str, here: bool
+) -> None:
+    plan = GeneratorsPlan(None, (), "tcp://localhost:8786")
+    workers = object.__new__(Workers)
+    workers.client = SimpleNamespace(scheduler_info=lambda: {"address": scheduler})  # type: ignore[assignment]
+    workers.workers = [Worker("w", worker, replace(HOST, hostname=hostname))]
+    workers.here = workers._is_here()
+    clusters: Any = SimpleNamespace(workers=lambda _plan, _say: workers)
+    assert workers.here == here
+    target = TargetPlan("host=pi password=secret")
+    with contextlib.nullcontext() if here else pytest.raises(PlanError, match="can run code"):
+        dealt.workers(clusters, plan, target, lambda _: None)
+    with contextlib.nullcontext() if here else pytest.raises(PlanError, match="encryption"):
+        dealt.workers(clusters, replace(plan, insecure=True), target, lambda _: None)

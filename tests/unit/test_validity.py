@@ -88,6 +88,16 @@ def test_of_several_generators_those_that_were_the_limit_are_named(
     assert found.findings[0].text.startswith(text)
 
 
+def test_one_of_many_generators_that_was_late_is_named_where_all_together_were_not() -> None:
+    late = Finding(f"{SHARE}pi-3", "info", "", 12.0, "ms")
+    found = judge(trial([], findings=(late,)), evidence(generator=GOOD))
+    [text] = [each.text for each in found.findings if each.severity == "warning"]
+    assert text.startswith(
+        "pi-3 was late, the generators together were not: for its part latencies"
+    )
+    assert found.state == "valid"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -287,6 +287,10 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
             text += f" {_open(trial, generator)}"
             text += f"; {advice}"
         yield Finding("generator", severity, text, lag.value, "ms")
+    elif names := _names(trial, "ms"):
+        late = f"{' and '.join(names)} {'were' if len(names) > 1 else 'was'} late"
+        text = f"{late}, the generators together were not: for its part {_CAUTION}"
+        yield Finding("generator", "warning", text)
 
 
 def _names(trial: Trial, unit: str) -> list[str]:

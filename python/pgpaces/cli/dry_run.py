@@ -42,8 +42,13 @@ def show(request: Request, *, as_json: bool) -> None:
         put(escape.json_text(document | {name: takes[name] for name in names}))
         return
     _, *takes_lines = preview.lines(alone, estimate)
-    for line in (*_lines(document), *takes_lines):
+    for line in (*_lines(document), *_unknown(request, document), *takes_lines):
         put(f"{escape.line(line)}\n")
+
+
+def _unknown(request: Request, document: Mapping[str, Any]) -> Iterator[str]:
+    if request.trial.generators and request.trial.load.rate and not document["generators_needed"]:
+        yield "  generators: how many the rate needs is known after a first run of this workload"
 
 
 def _document(request: Request) -> dict[str, Any]:

@@ -28,10 +28,17 @@ _ONLY_HERE = frozenset(("passfile", "service", "servicefile", "fallback_applicat
 
 
 def check(trial: TrialPlan, target: TargetPlan) -> None:
-    """Raises PlanError if generators would not reach the server, or would receive a secret."""
+    """Raises PlanError if generators would not reach the server, or would receive a secret.
+
+    Where the workers of a scheduler at a loopback address are is known by `workers` alone.
+    """
     plan = trial.generators
-    if plan is None or _is_here(plan):
-        return
+    local = plan is None or plan.here or is_loopback(urlsplit(plan.cluster or "").hostname or "")
+    if plan is not None and not local:
+        _check_elsewhere(plan, target)
+
+
+def _check_elsewhere(plan: GeneratorsPlan, target: TargetPlan) -> None:
     if target.dsn is None:
         raise PlanError(
             "generators on other machines do not reach a managed server",
@@ -51,16 +58,14 @@ def check(trial: TrialPlan, target: TargetPlan) -> None:
         )
 
 
-def workers(clusters: Clusters, plan: GeneratorsPlan, say: Say) -> Workers:
-    """Places for generators. Raises PlanError, RunError."""
+def workers(clusters: Clusters, plan: GeneratorsPlan, target: TargetPlan, say: Say) -> Workers:
+    """Places for generators that may load a target. Raises PlanError, RunError."""
     # For the connections of this process; generators receive theirs in their order.
     with without_pg_variables():
-        return clusters.workers(plan, say)
-
-
-def _is_here(plan: GeneratorsPlan) -> bool:
-    """Whether generators are processes of this machine, or its cluster is."""
-    return plan.here or is_loopback(urlsplit(plan.cluster or "").hostname or "")
+        places = clusters.workers(plan, say)
+    if not places.here:
+        _check_elsewhere(plan, target)
+    return places
 
 
 def typed_secrets(dsn: str) -> dict[str, str]:
@@ -84,10 +89,10 @@ def load(component: ComponentLoad, connection: generator.Connection, places: Wor
     order = LoadOrder(
         plan=component.engine_plan(),
         scripts=component.texts() if users is None else _tasks(component),
-        keywords=_keywords(component, connection, places.plan),
+        keywords=_keywords(component, connection, here=places.here),
         users=b"" if users is None else by_value(users),
         variables=component.work.variables(),
-        elsewhere=not _is_here(places.plan),
+        elsewhere=not places.here,
     )
     first, dealt = 0, []
     # A load with fewer clients has as many generators.
@@ -98,7 +103,8 @@ def load(component: ComponentLoad, connection: generator.Connection, places: Wor
         own = replace(order.plan, clients=clients, part=(first, component.clients), threads=threads)
         dealt.append((worker, replace(order, plan=own)))
         first += clients
-    return DealtLoad(places, dealt)
+    node = "" if component.node == "primary" else component.node
+    return DealtLoad(places, dealt, " ".join(filter(None, (component.work.name, node))))
 
 
 def _tasks(component: ComponentLoad) -> tuple[generator.ScriptText, ...]:
@@ -113,13 +119,15 @@ def generated(loads: Iterable[RunningLoad]) -> tuple[GeneratorFacts, ...]:
 
 
 def _keywords(
-    component: ComponentLoad, connection: generator.Connection, plan: GeneratorsPlan
+    component: ComponentLoad, connection: generator.Connection, *, here: bool
 ) -> dict[str, str]:
     """The connection of a generator; elsewhere it finds a password itself that was not typed."""
     target = component.work.request.target
-    if _is_here(plan):
+    if here:
         return generator.for_driver(connection)
     shown = without_secrets(connection.keywords)
     keywords = {name: value for name, value in shown.items() if name not in _ONLY_HERE}
-    dsn = dict(target.nodes).get(component.node, target.dsn)
-    return keywords | typed_secrets(dsn or "")
+    dsn = dict(target.nodes).get(component.node, target.dsn) or ""
+    # It looks a service that was typed up in its own files, which may have the password.
+    service = keywords_of(dsn).get("service") if is_dsn(dsn) else None
+    return keywords | ({"service": service} if service else {}) | typed_secrets(dsn)

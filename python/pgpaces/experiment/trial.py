@@ -175,7 +175,9 @@ def _loads(
 ) -> tuple[Together, dict[str, Any]]:
     """The connected loads of a trial as one, and facts of its plan that follow."""
     several, say = cell.request.trial.generators, context.listener.say
-    workers = None if several is None else dealt.workers(context.clusters, several, say)
+    workers = None
+    if several is not None:
+        workers = dealt.workers(context.clusters, several, cell.request.target, say)
     loads = [
         (component.work.name, job.load() if job else component.load(connection, workers))
         for component, job, connection in zip(cell.components, jobs, connections, strict=True)

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.errors import PgpacesError, RunError
 from pgpaces.generators import engine
 from pgpaces.generators.cluster import machine
 from pgpaces.generators.cluster.clocks import ClockReading
-from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, packed
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, packed
 from pgpaces.generators.composite import RunningLoad
 from pgpaces.generators.users.load import UsersLoad, from_value, user_connection
 from pgpaces.result import Finding
@@ -83,6 +84,7 @@ class Agent:
         self._findings: tuple[Finding, ...] = ()
         self._heard = time.monotonic_ns()
         self._begun = False
+        self._late_ns = 0
         self._deserted = False
         self._turn = 0
         threading.Thread(target=self._watch, daemon=True).start()
@@ -104,43 +106,46 @@ class Agent:
         self._heard = time.monotonic_ns()
         return ClockReading(self._heard, time.time_ns())
 
-    def begin(self, moment_ns: int) -> int:
-        """Lets the load begin at this moment of the clock here; returns how late it is, ns."""
-        self._heard = now = time.monotonic_ns()
-        self._begun = True
-        self._load.begin(max(0, moment_ns - now))
-        # It takes milliseconds, and the load begins at its moment.
-        self._machine = machine.reading() if self._order.elsewhere else None
-        threading.Thread(target=self._follow, daemon=True).start()
-        return max(0, now + self._load.notice_ns - moment_ns)
-
-    def report(self, turn: int, first: int, words: Sequence[str] = ()) -> Report:
+    def report(self, turn: int, first: int, words: Sequence[Word] = ()) -> Report:
         """What became known from second number `first` on; earlier seconds have arrived.
 
         turn: of the question; it is asked again until an answer has arrived, and only a new one
-        renews the lease. words: "stop" or "abort", to be done first.
+        renews the lease. words: to be done first; the same may come twice.
         """
         if turn > self._turn:
             self._turn, self._heard = turn, time.monotonic_ns()
-        for word in words:
-            getattr(self, word)()
+        for word, at_ns in words:
+            getattr(self, word)(at_ns)
         ended = self._ended.is_set()
         with self._lock:
             first = max(first, self._first)  # the question may be an old one
             self._seconds = self._seconds[first - self._first :]
             self._first = first
             seconds, deserted = tuple(self._seconds), self._deserted
+        report = Report(first, seconds, self._load.end_ns, late_ns=self._late_ns)
         if deserted or not ended:
-            return Report(first, seconds, self._load.end_ns, deserted=deserted)
+            return replace(report, deserted=deserted)
         error = None if self._error is None else (self._error.message, self._error.hint)
         findings = (*self._load.findings, *self._findings)
-        return Report(first, seconds, self._load.end_ns, True, error, findings)
+        return replace(report, ended=True, error=error, findings=findings)
 
-    def stop(self) -> None:
+    def begin(self, moment_ns: int) -> None:
+        """Lets the load begin at this moment of the clock here."""
+        if self._begun:
+            return
+        now = time.monotonic_ns()
+        self._begun = True
+        self._load.begin(max(0, moment_ns - now))
+        self._late_ns = max(0, now + self._load.notice_ns - moment_ns)
+        # It takes milliseconds, and the load begins at its moment.
+        self._machine = machine.reading() if self._order.elsewhere else None
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def stop(self, _at_ns: int = 0) -> None:
         """Lets nothing new fall due."""
         self._load.stop()
 
-    def abort(self) -> None:
+    def abort(self, _at_ns: int = 0) -> None:
         """Ends at once."""
         self._load.abort()
         if not self._begun:

@@ -30,6 +30,10 @@ class ClockOffset(Struct, frozen=True):
     uncertainty_ns: int
     wall_ns: int
 
+    def __str__(self) -> str:
+        """As in `+0.102 ms ± 0.031 ms`."""
+        return f"{self.offset_ns / 1e6:+.3f} ms ± {self.uncertainty_ns / 1e6:.3f} ms"
+
     def there(self, moment_ns: int) -> int:
         """A moment of our clock by the other one."""
         return moment_ns + self.offset_ns

@@ -34,10 +34,15 @@ _APART_NS, _APART_SHARE = 5_000_000, 0.1
 class DealtLoad:
     """A load dealt out to generators. A generators.composite.RunningLoad."""
 
-    def __init__(self, workers: Workers, dealt: Sequence[tuple[Worker, LoadOrder]]) -> None:
-        """Connects all clients, and measures the clocks. Raises PgpacesError."""
+    def __init__(
+        self, workers: Workers, dealt: Sequence[tuple[Worker, LoadOrder]], of: str = ""
+    ) -> None:
+        """Connects all clients, and measures the clocks. Raises PgpacesError.
+
+        of: the part of the trial that it is, if it is not the main load.
+        """
         begun = time.monotonic_ns()
-        self._remotes = [Remote(workers, worker, order) for worker, order in dealt]
+        self._remotes = [Remote(workers, worker, order, of) for worker, order in dealt]
         self._begun = False
         self._findings: list[Finding] = []
         try:
@@ -60,16 +65,17 @@ class DealtLoad:
             thread += each.threads
         self.generated = tuple(
             GeneratorFacts(
-                name=worker.name,
+                name=remote.name,
                 clients=each.clients,
                 threads=each.threads,
-                cpus=worker.host.cpus,
+                cpus=remote.worker.host.cpus,
                 offset_ns=clock.offset_ns,
                 uncertainty_ns=clock.uncertainty_ns,
             )
-            for (worker, _), each, clock in zip(dealt, ready, self._clocks, strict=True)
+            for remote, each, clock in zip(self._remotes, ready, self._clocks, strict=True)
         )
-        self._limit_ns = order.plan.limit_ns
+        limits = (order.plan.limit_ns, *(limit_ns for _, limit_ns in order.plan.limits))
+        self._limit_ns = min((limit_ns for limit_ns in limits if limit_ns), default=None)
         self.notice_ns = _NOTICE_NS + 4 * max(clock.uncertainty_ns for clock in self._clocks)
 
     @property
@@ -135,8 +141,9 @@ class DealtLoad:
     def _error(self) -> PgpacesError | None:
         """The error that ended a generator early, or that all are lost."""
         if all(remote.missing for remote in self._remotes):
-            why = self._remotes[0].lost
-            return RunError(f"no generator is left: {why}", "what arrived before is kept")
+            lost = (f"{remote.name}: {remote.lost}" for remote in self._remotes)
+            why = f"no generator is left ({', '.join(lost)})"
+            return RunError(why, "what arrived before is kept")
         return next((remote.error for remote in self._remotes if remote.error), None)
 
     def _merged(self, parts: Sequence[tuple[Remote, Interval]]) -> Interval:
@@ -151,24 +158,24 @@ class DealtLoad:
     def _about(self) -> Iterator[Finding]:
         """The share of each generator, its loss, and what its clock did."""
         for remote, before in zip(self._remotes, self._clocks, strict=True):
-            name = remote.worker.name
+            name = remote.name
             if remote.lost:
                 text = f"generator {name} was lost: {remote.lost}; what was due there is unfinished"
                 yield Finding(LOST, "invalid", text)
                 continue
-            yield self._share(remote, before)
+            after = remote.clock()
+            yield self._share(remote, before, after)
             if remote.late_ns > _LATE_NS:
                 late = remote.late_ns / 1e6
                 text = f"generator {name} began {late:.3g} ms late"
                 yield Finding("generator", "invalid", text, late, "ms")
-            after = remote.clock()
             if after is None:
                 text = f"the clock of generator {name} was not read again"
                 yield Finding("clock", "warning", text)
             else:
                 yield from self._clock(name, before, after)
 
-    def _share(self, remote: Remote, clock: ClockOffset) -> Finding:
+    def _share(self, remote: Remote, before: ClockOffset, after: ClockOffset | None) -> Finding:
         """What a generator did, and whether it was the limit: all together are judged elsewhere."""
         lags, cpu = remote.dispatch(), remote.cpu()
         lag_ns = value_at_rank(lags, max(1, round(0.99 * lags.count))) or 0
@@ -180,11 +187,11 @@ class DealtLoad:
         elif late:
             state, value, unit = " was late", lag_ns / 1e6, "ms"
         text = (
-            f"generator {remote.worker.name}{state}: {remote.due} due, p99 dispatch lag"
-            f" {lag_ns / 1e6:.3g} ms, busiest thread {100 * cpu:.0f}% CPU; its clock"
-            f" {clock.offset_ns / 1e6:+.3f} ms ± {clock.uncertainty_ns / 1e6:.3f} ms from ours"
+            f"generator {remote.name}{state}: {remote.due} due, p99 dispatch lag"
+            f" {lag_ns / 1e6:.3g} ms, busiest thread {100 * cpu:.0f}% CPU; its clock {before} from"
+            f" ours before{'' if after is None else f', {after} after'}"
         )
-        return Finding(f"{SHARE}{remote.worker.name}", "info", text, value, unit)
+        return Finding(f"{SHARE}{remote.name}", "info", text, value, unit)
 
     def _clock(self, name: str, before: ClockOffset, after: ClockOffset) -> Iterator[Finding]:
         apart_ns = drift_ns(before, after) + max(before.uncertainty_ns, after.uncertainty_ns)
@@ -204,5 +211,5 @@ def _clock_of(remote: Remote) -> ClockOffset:
     """The offset of its clock. Raises RunError."""
     clock = remote.clock()
     if clock is None:
-        raise RunError(f"the clock of generator {remote.worker.name} cannot be read")
+        raise RunError(f"the clock of generator {remote.name} cannot be read")
     return clock

@@ -41,6 +41,10 @@ class LoadOrder(Redacted, frozen=True):
         return hashlib.sha256(repr((self.scripts, self.users)).encode()).hexdigest()
 
 
+# Orders to a generator: to "begin" at a time of its clock, to "stop" or to "abort" (at 0).
+Word = tuple[str, int]
+
+
 class Ready(msgspec.Struct, frozen=True):
     """A generator whose clients are connected. end_ns: when nothing new falls due."""
 
@@ -56,8 +60,8 @@ class Report(msgspec.Struct, frozen=True):
     """What became known since the last report. seconds: encoded, from number `first` on.
 
     ended: there will be no more. error: the one that ended it early. findings: about the load
-    itself, once it has ended. deserted: nothing was asked for the time of the lease, so the load
-    was ended, and the seconds are those before that.
+    itself, once it has ended. late_ns: how late it learned when to begin. deserted: nothing was
+    asked for the time of the lease, so the load was ended, and the seconds are those before that.
     """
 
     first: int
@@ -66,6 +70,7 @@ class Report(msgspec.Struct, frozen=True):
     ended: bool = False
     error: tuple[str, str | None] | None = None
     findings: tuple[Finding, ...] = ()
+    late_ns: int = 0
     deserted: bool = False
 
 

@@ -99,7 +99,8 @@ class SshProcess(SshWorker):
         )
         # By the address of this machine that the host has just been reached from.
         port = self.scheduler.rpartition(":")[2]
-        scheduler = f"tls://{ssh.get_extra_info('sockname')[0]}:{port}"
+        own = ssh.get_extra_info("sockname")[0]
+        scheduler = f"tls://[{own}]:{port}" if ":" in own else f"tls://{own}:{port}"
         spec = shlex.quote(_spec(name=host))
         worker = f"{python} -P -m distributed.cli.dask_spec {scheduler} --spec {spec}"
         self.proc = await ssh.create_process(
@@ -136,7 +137,7 @@ def cluster(plan: GeneratorsPlan, security: Security, folder: Path) -> SpecClust
     }
     local = {"cls": GeneratorProcess, "options": {"folder": folder}}
     workers = workers or dict.fromkeys(range(plan.count or 1), local)
-    here = "0.0.0.0" if plan.hosts else "127.0.0.1"
+    here = "" if plan.hosts else "127.0.0.1"  # "": every address
     options = {"host": here, "protocol": "tls", "security": security, "dashboard_address": _PAGES}
     pages = {
         "distributed.scheduler.http.routes": [],

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pgpaces.errors import PgpacesError, RunError
 from pgpaces.generators import engine
 from pgpaces.generators.cluster.clocks import EXCHANGES, ClockOffset, ClockReading, offset_of
-from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, unpacked
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, unpacked
 from pgpaces.generators.cluster.workers import Worker, Workers
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Finding
@@ -42,13 +42,15 @@ _BATCH = 32
 class Remote:
     """A generator: connected first, begun once, queried until its end.
 
-    end_ns: when nothing new falls due. lost: it went, was silent for LOST_S, or heard nothing for
-    its lease. error: the one that ended it early. due: transactions that fell due there.
+    name: in messages, with its part of the trial. end_ns: when nothing new falls due. lost: why: it
+    went, was silent for LOST_S, or heard nothing for its lease. error: the one that ended it early.
+    due: transactions that fell due there.
     """
 
-    def __init__(self, workers: Workers, worker: Worker, order: LoadOrder) -> None:
+    def __init__(self, workers: Workers, worker: Worker, order: LoadOrder, of: str = "") -> None:
         """Orders it to connect; `connected` waits for that."""
         self.worker, self.order = worker, order
+        self.name = f"{worker.name} ({of})" if of else worker.name
         self.lost, self.error = "", cast("PgpacesError | None", None)
         self.end_ns, self.late_ns, self.due = 2**62, 0, 0
         self.findings: tuple[Finding, ...] = ()
@@ -59,7 +61,7 @@ class Remote:
         self._received = 0
         self._ended = False
         self._turn = 0
-        self._words: list[str] = []
+        self._words: list[Word] = []
         self._wake: asyncio.Event | None = None
         self._owed: Counter[tuple[int, int]] = Counter()
         self._second = (-order.plan.warmup_ns) // SECOND_NS
@@ -74,12 +76,12 @@ class Remote:
             self._agent = self._workers.agent(self.worker, self._promise)
             ready: Ready = self._agent.ready().result(_READY_S)
         except PgpacesError as error:
-            text = f"generator {self.worker.name}: {error.message}"
+            text = f"generator {self.name}: {error.message}"
             raise type(error)(text, error.hint) from None
         except Exception as error:
-            raise RunError(f"generator {self.worker.name} does not start: {error}") from None
+            raise RunError(f"generator {self.name} does not start: {error}") from None
         if ready.digest != self.order.digest():
-            raise RunError(f"generator {self.worker.name} has another workload than was sent to it")
+            raise RunError(f"generator {self.name} has another workload than was sent to it")
         self._workers.run(self._converse)
         return ready
 
@@ -101,15 +103,11 @@ class Remote:
 
     def begin(self, moment_ns: int) -> None:
         """Lets it begin at this moment of its clock; `late_ns` is how late it learned of it."""
+        self.say("begin", moment_ns)
 
-        async def begin() -> None:
-            self.late_ns = await self._agent.begin(moment_ns)
-
-        self._workers.run(begin)
-
-    def say(self, word: str) -> None:
-        """Tells it to "stop" or "abort". From any thread, and from a signal handler."""
-        self._words.append(word)
+    def say(self, word: str, at_ns: int = 0) -> None:
+        """Tells it a word, until it has answered. From any thread, and from a signal handler."""
+        self._words.append((word, at_ns))
         if self._wake is not None:
             self._workers.run(self._wake.set)
 
@@ -133,7 +131,7 @@ class Remote:
         cluster. Time in which this process had no CPU to listen is no silence.
         """
         self._turn += 1
-        questions: dict[asyncio.Task[Report], tuple[str, ...]] = {}
+        questions: dict[asyncio.Task[Report], tuple[Word, ...]] = {}
         silent_s = _EVERY_S
         try:
             while silent_s < LOST_S:
@@ -151,7 +149,8 @@ class Remote:
                     except Exception:
                         await asyncio.sleep(wait_s)
                         continue
-                    self._words = [each for each in self._words if each not in words]
+                    for word in words:
+                        self._words.remove(word)
                     return report
                 silent_s += min(time.monotonic() - begun, 2 * wait_s)
         finally:
@@ -159,7 +158,7 @@ class Remote:
                 task.cancel()
         raise TimeoutError
 
-    async def _ask(self, words: tuple[str, ...]) -> Report:
+    async def _ask(self, words: tuple[Word, ...]) -> Report:
         report: Report = await self._agent.report(self._turn, self._received, words)
         return report
 
@@ -181,10 +180,11 @@ class Remote:
                 self._lose(f"it heard nothing for {lease_s:.3g} s and ended its load")
                 return
             self.end_ns, self._ended = report.end_ns, report.ended
+            self.late_ns = report.late_ns
             if report.error is not None:
                 message, hint = report.error
-                self.error = RunError(f"generator {self.worker.name}: {message}", hint)
-            name = f"generator {self.worker.name}"
+                self.error = RunError(f"generator {self.name}: {message}", hint)
+            name = f"generator {self.name}"
             self.findings = tuple(replace(f, text=f"{name}: {f.text}") for f in report.findings)
             self._news.notify_all()
 

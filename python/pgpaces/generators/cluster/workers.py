@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import shutil
 import tempfile
 import warnings
@@ -16,10 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from pgpaces.errors import PlanError, RunError
+from pgpaces.locality import is_loopback
 from pgpaces.plan import GeneratorsPlan
 from pgpaces.units import digits
 
@@ -55,7 +58,10 @@ class Worker(Struct, frozen=True):
 
 
 class Workers:
-    """Places for generators, and the connection to them. Close it at the end."""
+    """Places for generators, and the connection to them. Close it at the end.
+
+    here: all are on this machine, and out of reach for others.
+    """
 
     def __init__(self, client: Client, stack: contextlib.ExitStack, plan: GeneratorsPlan) -> None:
         """As many as the plan has generators. Raises RunError, PlanError."""
@@ -81,7 +87,18 @@ class Workers:
             number = f"/{numbers[host.hostname]}" if of_host > 1 else ""
             name = names.get(address) or f"{host.hostname}{number}"
             self.workers.append(Worker(name, address, host, of_host))
+        self.here = plan.here or self._is_here()
         self._check()
+
+    def _is_here(self) -> bool:
+        """Whether nothing of a cluster that exists can be reached from another machine.
+
+        The loopback address of a scheduler may be that of a tunnel.
+        """
+        own = platform.node()
+        addresses = (self.client.scheduler_info()["address"], *(w.address for w in self.workers))
+        loopback = all(is_loopback(urlsplit(each).hostname or "") for each in addresses)
+        return loopback and all(worker.host.hostname == own for worker in self.workers)
 
     def _names(self) -> dict[str, str]:
         """The names of workers that have one, by address: hosts as they were typed."""
