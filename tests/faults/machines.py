@@ -91,6 +91,14 @@ class Machine:
         words = ["ip", "netns", "pids", self.name]
         return [int(pid) for pid in subprocess.check_output(words).split()]
 
+    def ports(self) -> set[int]:
+        """Those on which something listens for other machines, sshd's own apart."""
+        words = ["ip", "netns", "exec", self.name, "ss", "-Hltn"]
+        lines = subprocess.check_output(words, text=True).splitlines()
+        addresses = [line.split()[3] for line in lines]
+        outside = (each for each in addresses if not each.startswith(("127.", "[::1]")))
+        return {int(each.rpartition(":")[2]) for each in outside} - {22}
+
     def close(self) -> None:
         for process in filter(None, (self._sshd, self._wire)):
             process.kill()

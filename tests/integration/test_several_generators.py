@@ -152,11 +152,14 @@ def generators(child: subprocess.Popen[bytes]) -> list[int]:
     return [int(pid) for pid in pids if b"dask_spec" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def test_a_generator_that_is_killed_is_named_and_what_was_due_there_is_unfinished(
-    pg15: Postgres, tmp_path: Path
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
+)
+def test_a_generator_that_is_killed_or_hangs_is_named_and_what_was_due_there_is_unfinished(
+    pg15: Postgres, tmp_path: Path, number: int
 ) -> None:
     child = command(pg15, tmp_path, "--json", "-T", "6s")
-    os.kill(generators(child)[0], signal.SIGKILL)
+    os.kill(generators(child)[0], number)
     out, _ = child.communicate(timeout=DEADLINE_S)
     answer = json.loads(out)
     assert answer["validity"]["state"] == "invalid"
