@@ -174,7 +174,13 @@ def test_a_run_that_goes_well_leaves_no_password_anywhere(
         assert cage(*words).code == 0
 
 
-@pytest.mark.parametrize("name", [pytest.param("URI", marks=pytest.mark.slow), "PGPASSWORD"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PGPASSWORD",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("URI", "service", "passfile")),
+    ],
+)
 def test_generators_get_a_password_and_show_it_nowhere(
     cage: Cage, pg15: Postgres, name: str
 ) -> None:
