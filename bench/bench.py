@@ -23,6 +23,7 @@ import generators
 import instructions
 import latency
 import live
+import pages
 import report
 import schedule
 import sensors
@@ -56,6 +57,7 @@ SECTIONS: dict[str, Section] = {
     "characteristics": characteristics.section,
     "tools": tools.section,
     "live": live.section,
+    "pages": pages.section,
 }
 # For hours, and without a server.
 SIMULATED = ("coverage", "characteristics")

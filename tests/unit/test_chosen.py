@@ -236,6 +236,19 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up() -> N
     assert answer(told, Cell(())).capacity.proved is not None
 
 
+def test_a_quick_search_ends_where_the_server_has_no_more_connections() -> None:
+    spec = SearchSpec(CapacityGoal(0.01, 45.0, 0.1, 1e6, mode="quick", soak_s=0.0))
+    few = "the server has 96 free connections"
+    searches, told = Searches(spec, (Cell(()),)), list[Tell]()
+    while (ask := searches.ask(told)) is not None:
+        possible = float(dict(ask.cell.levels)["rate"].removesuffix("/s")) <= 96
+        known = Tell.of(holds(1000.0)(ask)) if possible else None
+        told.append(known or Tell(ask.cell, ask.block, None, few, ask.attempt, too_much=True))
+    assert told[-1].digest is None
+    assert searches.given_up(told) == ""
+    assert few in answer(told, Cell(()), spec).capacity.invalid
+
+
 def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold() -> None:
     ask = trials.first(SPEC, Cell(()))
     settling = Finding("warm-up", "invalid", "the latency was still settling")

@@ -15,13 +15,17 @@ from pgpaces.design import ROLE, Cell
 
 
 class Tell(Struct, frozen=True):
-    """The result of a trial. digest: None where it could not be run; error: why."""
+    """The result of a trial. digest: None where it could not be run; error: why.
+
+    too_much: its load was: another may be possible.
+    """
 
     cell: Cell
     block: int
     digest: Digest | None
     error: str = ""
     attempt: int = 1
+    too_much: bool = False
 
     @classmethod
     def of(cls, digest: Digest) -> Tell:

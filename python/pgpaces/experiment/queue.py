@@ -11,7 +11,7 @@ from msgspec import Struct
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.sequential import Ask, Tell
 from pgpaces.design import Slot
-from pgpaces.errors import PgpacesError
+from pgpaces.errors import ConnectionsError, PgpacesError
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.strategies import Strategy
 from pgpaces.experiment.trial import Outcome
@@ -84,7 +84,9 @@ class ChosenTrials(Struct):
             return
         place = due.request.place
         attempt = place.attempt if place else 1
-        self.results.append(Tell(due.slot.cell, due.slot.block, None, outcome.message, attempt))
+        too_much = isinstance(outcome, ConnectionsError)
+        tell = Tell(due.slot.cell, due.slot.block, None, outcome.message, attempt, too_much)
+        self.results.append(tell)
 
     @property
     def left(self) -> int:

@@ -62,6 +62,7 @@ class Searches(Struct, frozen=True):
             for cell in self.cells
             if own[cell.key]
             and own[cell.key][-1].digest is None
+            and not own[cell.key][-1].too_much
             and trials.ask(self.spec, cell, own[cell.key]) is None
         ]
         if not failed:
