@@ -115,6 +115,37 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
         assert wrong == []
 
 
+def chart(page: Page, title: str) -> Any:
+    return page.locator("#charts figure").filter(has_text=title)
+
+
+# The number of pixels of a chart that have a color of the page, whatever their transparency.
+PIXELS = """(canvas, name) => {
+  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const wanted = [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let count = 0;
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] > 60 && wanted.every((value, n) => Math.abs(value - data[at + n]) < 9)) count += 1;
+  return count;
+}"""
+
+
+def test_the_latency_limit_is_drawn_and_named_where_all_latencies_are_below_it(
+    browser: Browser, served: Served
+) -> None:
+    trial = served.begin()
+    for number in range(5):
+        served.store.add(trial.id, second(number, [5.0] * 10))
+    with opened_page(browser, f"{served.url}live") as (page, _):
+        expect(tile(page, "due")).to_have_text("50")
+        latency = chart(page, "Latency, ms")
+        expect(latency.locator("figcaption")).to_have_text("Latency, ms; limit 20 ms")
+        assert latency.locator("canvas").evaluate(PIXELS, "--alarm") > 50
+        assert chart(page, "Rate").locator("canvas").evaluate(PIXELS, "--alarm") == 0
+    served.end(trial)
+
+
 def test_who_waits_for_whom_and_marks_appear_while_it_runs(
     browser: Browser, served: Served
 ) -> None:

@@ -40,6 +40,8 @@ let events = [];
 let plots = [];
 
 const columnsOf = (series) => [rows.map((row) => row[at.second]), ...series.map(([, , value]) => rows.map(value))];
+const limitsOf = (title) => title === "Latency" ? limits : [];
+const captionOf = (title, unit) => [`${title}, ${unit}`, ...limitsOf(title).map((ms) => `limit ${short(ms)} ms`)].join("; ");
 const marks = (title) => ({
   hooks: {
     draw: [(plot) => {
@@ -48,7 +50,7 @@ const marks = (title) => ({
       ctx.strokeStyle = color("alarm");
       ctx.setLineDash([4, 4]);
       const line = (x1, y1, x2, y2) => { ctx.beginPath(); ctx.moveTo(x1, y1); ctx.lineTo(x2, y2); ctx.stroke(); };
-      for (const ms of title === "Latency" ? limits : []) {
+      for (const ms of limitsOf(title)) {
         const y = plot.valToPos(ms, "y", true);
         if (y >= bbox.top && y <= bbox.top + bbox.height) line(bbox.left, y, bbox.left + bbox.width, y);
       }
@@ -71,7 +73,7 @@ const build = () => {
   plots = CHARTS.map(([title, unit, series]) => {
     const figure = document.createElement("figure");
     const caption = document.createElement("figcaption");
-    caption.textContent = `${title}, ${unit}`;
+    caption.textContent = captionOf(title, unit);
     const place = document.createElement("div");
     place.className = "plot";
     place.tabIndex = 0;
@@ -84,7 +86,7 @@ const build = () => {
       width: place.clientWidth || 480,
       height: 220,
       cursor: { sync: { key: "time" }, drag: { x: true, y: false } },
-      scales: { x: { time: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      scales: { x: { time: false }, y: { range: (_, low, high) => [0, 1.1 * Math.max(high, ...limitsOf(title)) || 1] } },
       axes: [{ ...axis, values: (_, ticks) => ticks.map((each) => `${each} s`) }, { ...axis, size: 56 }],
       series: [{ label: "second" }, ...series.map(([label, name, , dash]) => ({
         label, stroke: color(name), width: 1.6, dash, spanGaps: false, points: { show: false },
@@ -99,7 +101,7 @@ const build = () => {
       const index = Math.min(rows.length - 1, Math.max(0, (plot.cursor.idx ?? rows.length) + step));
       plot.setCursor({ left: plot.valToPos(rows[index][at.second], "x"), top: 10 });
     });
-    return { plot, series, place, hides: title === ELSEWHERE && figure };
+    return { plot, series, place, tellLimits: () => { caption.textContent = captionOf(title, unit); }, hides: title === ELSEWHERE && figure };
   });
 };
 const resize = () => plots.forEach(({ plot, place }) => plot.setSize({ width: place.clientWidth, height: 220 }));
@@ -167,7 +169,8 @@ const tellState = (state) => {
 };
 const draw = () => {
   if (paused) return;
-  for (const { plot, series, hides } of plots) {
+  for (const { plot, series, tellLimits, hides } of plots) {
+    tellLimits();
     if (hides) hides.hidden = !rows.some((row) => series[0][2](row) !== null);
     const zoomed = plot.scales.x.min > plot.data[0][0] || plot.scales.x.max < plot.data[0].at(-1);
     plot.setData(columnsOf(series), !zoomed);
