@@ -314,12 +314,12 @@ class ServerFacts(Facts, frozen=True, kw_only=True):
 class HostFacts(Facts, frozen=True, kw_only=True):
     """The generator's machine; None: not known. data_disk: of a server's data on it.
 
-    costs: of the server's machine, as `pgpaces.costs` reads them.
+    pid: of the process of pgpaces that made the load. costs: of the server's machine, as `pgpaces.costs` reads them.
     """
 
     SPARSE: ClassVar[frozenset[str]] = frozenset(
         ("hostname", "system", "kernel", "architecture", "cpus", "cpu", "memory_bytes", "python",
-         "data_disk", "costs")
+         "data_disk", "pid", "costs")
     )  # fmt: skip
 
     hostname: str | None = None
@@ -331,6 +331,7 @@ class HostFacts(Facts, frozen=True, kw_only=True):
     memory_bytes: Count | None = None
     python: str | None = None
     data_disk: str | None = None
+    pid: Count | None = None
     costs: tuple[Any, ...] = ()
 
 

@@ -17,7 +17,7 @@ from pgpaces.design import Design, Factor
 from pgpaces.result import Blocked, Observed, Place, Trial
 from pgpaces.series import Sample
 from pgpaces.store.store import Store
-from pgpaces.web import listening
+from pgpaces.web import listening, live
 from pgpaces.web import serve as serving
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.trials import second, series
@@ -25,6 +25,7 @@ from tests.unit.trials import second, series
 pytestmark = pytest.mark.browser
 
 TOKEN = "secret"
+OWN = live.Load(7, "pi4", since="")
 DRAWN = "canvas => canvas.toDataURL()"
 
 
@@ -35,7 +36,7 @@ class Served:
         self.store: Store = opened(folder)
         self.stopped = threading.Event()
         self._port = listening.listen("127.0.0.1", 0, TOKEN)
-        site = serving.Site(str(self.store.path), self.stopped.set)
+        site = serving.Site(str(self.store.path), OWN, self.stopped.set)
         self._server = serving.server(site, self._port)
         self._thread = threading.Thread(target=self._server.run, args=([self._port.socket],))
         self._thread.start()
@@ -47,7 +48,7 @@ class Served:
         self.store.close()
 
     def begin(self, id_: str = "01C000000000000000000000RN", **changes: Any) -> Trial:
-        trial = series([], id=id_)
+        trial = series([], id=id_, host={"hostname": OWN.hostname, "pid": OWN.pid})
         plan = replace(trial.plan, limit_ns=20_000_000, load_text="open, 10/s")
         trial = replace(trial, state="running", plan=plan, **changes)
         self.store.begin(trial)

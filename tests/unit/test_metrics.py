@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import platform
 import re
 import threading
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from pgpaces.store.store import Store
 from pgpaces.web.companion import Companion, Outputs
 from pgpaces.web.feed import Feed
 from pgpaces.web.listening import listen
+from pgpaces.web.live import Load
 from pgpaces.web.metrics import FAMILIES, LADDER_NS, Distribution, Family, Totals, families
 from tests.unit.calling import refused
 from tests.unit.stored import SCRIPTS, opened
@@ -322,22 +325,22 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def stored(store: Store, id_: str, host: str | None = None) -> Trial:
-    """A trial of this machine, or of another host, that runs and has a second of 10."""
-    import platform
-
-    begun = series([[5.0] * 10], id=id_, host={"hostname": host or platform.node()})
+def stored(store: Store, id_: str, host: str | None = None, pid: int | None = None) -> Trial:
+    """A trial of this process, or of another, that runs and has a second of 10."""
+    machine = {"hostname": host or platform.node(), "pid": pid or os.getpid()}
+    begun = series([[5.0] * 10], id=id_, host=machine)
     begun = replace(begun, state="running")
     store.begin(begun)
     store.add(id_, begun.intervals[0])
     return begun
 
 
-def test_the_feed_has_new_trials_of_this_machine_to_their_end(store: Store) -> None:
+def test_the_feed_has_new_trials_of_its_load_to_their_end(store: Store) -> None:
     stored(store, "01A000000000000000000000RN")  # long ago
-    feed = Feed(str(store.path))
+    feed = Feed(str(store.path), Load(os.getpid()))
     running = stored(store, "7ZZZZZZZZZ0000000000000000")
     stored(store, "7ZZZZZZZZZ0000000000000001", host="elsewhere")
+    stored(store, "7ZZZZZZZZZ0000000000000002", pid=1)
     assert feed.read() == ([], True)
     assert feed.read() == ([], False)
     store.add(running.id, second(1, [5.0]))
@@ -352,7 +355,7 @@ def test_the_feed_has_new_trials_of_this_machine_to_their_end(store: Store) -> N
 
 
 def test_a_feed_without_a_store_waits_for_it(tmp_path: Path) -> None:
-    feed = Feed(str(tmp_path / "none.db"))
+    feed = Feed(str(tmp_path / "none.db"), Load(os.getpid()))
     assert feed.read() == ([], False)
     assert feed.families() == ()
 

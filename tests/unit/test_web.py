@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,15 +45,21 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def client(store: Store, token: str | None = None, **guard: Any) -> Any:
-    site = Site(str(store.path), guard.pop("stop", None))
+    site = Site(str(store.path), guard.pop("load", None), guard.pop("stop", None))
     guarded = Guard(app(site), frozenset(guard.pop("hosts", ())), token,
                     required=guard.pop("required", False))  # fmt: skip
     return client_of(guarded, base_url="http://127.0.0.1:8432", raise_server_exceptions=False)
 
 
-def running(store: Store, seconds: int, trial_id: str = "01C000000000000000000000RN") -> str:
+OWN = live.Load(7, "pi4", since="01B")
+
+
+def running(
+    store: Store, seconds: int, trial_id: str = "01C000000000000000000000RN", pid: int = OWN.pid
+) -> str:
     """A trial that runs, with seconds of 10 transactions, one of them late."""
-    trial = series([[5.0] * 9 + [50.0]] * seconds, id=trial_id)
+    host = {"hostname": OWN.hostname, "pid": pid}
+    trial = series([[5.0] * 9 + [50.0]] * seconds, id=trial_id, host=host)
     plan = replace(trial.plan, limit_ns=20_000_000)
     trial = replace(trial, state="running", intervals=trial.intervals, plan=plan)
     store.begin(trial)
@@ -392,7 +399,7 @@ def test_a_token_is_not_guessed() -> None:
 
 def test_only_who_started_a_load_stops_it(store: Store) -> None:
     stopped: list[str] = []
-    stoppable = client(store, TOKEN, stop=lambda: stopped.append("stopped"))
+    stoppable = client(store, TOKEN, load=OWN, stop=lambda: stopped.append("stopped"))
     assert stoppable.get("/").status_code == 200
     assert stoppable.post("/stop").status_code == 403
     assert "Stop the load" not in stoppable.get(f"/runs/{running(store, 1)}").text
@@ -415,6 +422,25 @@ def test_the_link_of_a_load_waits_for_it_and_opens_it(store: Store, tmp_path: Pa
     assert "Waiting" in client(store).get("/live").text
     id_ = running(store, 1)
     assert client(store).get("/live").url.path == f"/runs/{id_}"
+
+
+def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store: Store) -> None:
+    own = running(store, 1)
+    other = running(store, 1, "01D000000000000000000000RN", pid=8)
+    row, trials = experiment(store)
+    store.beat_experiment(row.id)
+    page = client(store, TOKEN, load=OWN, stop=lambda: None)
+    page.get(f"/?token={TOKEN}")
+    assert page.get("/live").url.path == f"/runs/{own}"
+    assert "Stop the load" in page.get(f"/runs/{own}").text
+    assert "Stop the load" not in page.get(f"/runs/{other}").text
+    store.finish(replace(store.head(own), state="finished"), {})
+    assert page.get("/live").url.path == f"/runs/{own}"
+    place = Place(row.id, "cell", {"clients": "1"}, 3)
+    host = {"hostname": OWN.hostname, "pid": OWN.pid}
+    store.begin(replace(series([], id="01F" + "0" * 23, host=host), state="running", place=place,
+                        started_at=datetime.now(UTC)))  # fmt: skip
+    assert page.get("/live").url.path == f"/experiments/{row.id}"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,7 +120,7 @@ def host_facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
     """The facts of this machine. costs: of the server's machine."""
     data, plain = server.data_directory, {} if costs is None else costs.plain()
     disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
-    return host.facts().but(data_disk=disk, costs=(plain,) if plain else ())
+    return host.facts().but(data_disk=disk, pid=os.getpid(), costs=(plain,) if plain else ())
 
 
 def requested(request: Request) -> RequestFacts:

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 _LIMIT, _LIMIT_MAX = 100, 5000
 _EXPERIMENTS = 30
-# Several machines may run trials of one experiment at a time.
-_NEWEST = 20
 _TYPES = {"js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
 _WATCH_S = 1.0
 _RETRY_MS = 1000
@@ -50,9 +48,12 @@ _DRAWING = threading.Lock()
 
 
 class Site(Struct, frozen=True):
-    """What a server shows. place: of the store. stop: stops the load, if this server may."""
+    """What a server shows. place: of the store. load: the only one that its link opens, and that
+    stop stops.
+    """
 
     place: str | None
+    load: live.Load | None = None
     stop: Callable[[], None] | None = None
 
     def store(self) -> Store:
@@ -111,17 +112,25 @@ class _Pages:
         )
 
     def live(self, request: Request) -> Response:
-        """The newest experiment or run that runs, as soon as there is one."""
-        target = self._running()
+        """The load of this server, or the newest that runs, as soon as there is one."""
+        try:
+            target = self._own() if self._site.load else self._running()
+        except StoreError:  # the first load makes the store
+            target = None
         return page("waiting.html") if target is None else RedirectResponse(target, 303)
 
-    def _running(self) -> str | None:
-        try:
-            store = self._site.store()
-            runs, experiments = store.trials(_NEWEST), store.experiments(_NEWEST)
-        except StoreError:  # the first load makes the store
+    def _own(self) -> str | None:
+        """The path of the page of the server's load."""
+        load = self._site.load
+        trial = load.newest(self._site.store()) if load else None
+        if trial is None:
             return None
-        for row in experiments:
+        return f"/experiments/{trial.place.experiment}" if trial.place else f"/runs/{trial.id}"
+
+    def _running(self) -> str | None:
+        store = self._site.store()
+        runs = store.trials(live.NEWEST)
+        for row in store.experiments(live.NEWEST):
             if row.state == "running":
                 return f"/experiments/{row.id}"
         return next((f"/runs/{row.id}" for row in runs if row.state == "running"), None)
@@ -132,7 +141,7 @@ class _Pages:
         trial = store.head(store.find(request.path_params["name"]))
         if trial.state != "running":
             return _drawn(_report(self._site, trial.id))
-        return page("live.html", trial=trial, title=live.title(trial), **self._live(request))
+        return page("live.html", trial=trial, title=live.title(trial), **self._live(request, f"/runs/{trial.id}"))
 
     def experiment(self, request: Request) -> Response:
         """An experiment: its answer so far and its running trial, or its report."""
@@ -140,10 +149,11 @@ class _Pages:
         row = store.experiment(store.find_experiment(request.path_params["name"]))
         if row.state != "running":
             return _drawn(_report(self._site, row.id))
-        return page("live.html", experiment=row, title=row.name, **self._live(request))
+        return page("live.html", experiment=row, title=row.name, **self._live(request, f"/experiments/{row.id}"))
 
-    def _live(self, request: Request) -> dict[str, Any]:
-        can_stop = self._site.stop is not None and request.scope.get("trusted", False)
+    def _live(self, request: Request, path: str) -> dict[str, Any]:
+        trusted = self._site.stop is not None and request.scope.get("trusted", False)
+        can_stop = trusted and path == self._own()
         columns, machine = (" ".join(names) for names in (live.COLUMNS, live.MACHINE))
         return {"columns": columns, "machine": machine, "can_stop": can_stop}
 

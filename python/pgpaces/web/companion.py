@@ -25,6 +25,7 @@ from pgpaces.web.guard import new_token
 
 if TYPE_CHECKING:
     from pgpaces.web.feed import Feed
+    from pgpaces.web.live import Load
     from pgpaces.web.otlp import Sender
     from pgpaces.web.prometheus import Port
 
@@ -125,13 +126,14 @@ class Companion:
 def main() -> None:
     """The process: prints its addresses, and serves until standard input ends."""
     from pgpaces.web.feed import Feed
+    from pgpaces.web.live import Load
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Configuration)
-    ended = threading.Event()
+    ended, load = threading.Event(), Load(configuration.pid)
     try:
         port, sender = _exporters(configuration.outputs)
-        page = _page(configuration, ended) if configuration.outputs.live else None
+        page = _page(configuration, load, ended) if configuration.outputs.live else None
     except PgpacesError as error:
         _print(_Started(error=error.message, hint=error.hint))
         return
@@ -141,7 +143,7 @@ def main() -> None:
         port.start()
     _print(_Started(page.address if page else "", port.url if port else ""))
     if port is not None or sender is not None:
-        feed = Feed(configuration.place)
+        feed = Feed(configuration.place, load)
         threading.Thread(target=_export, args=(feed, port, sender, ended)).start()
 
     def wait() -> None:
@@ -185,7 +187,7 @@ class _Page(Struct, frozen=True):
     run: Callable[[], None]
 
 
-def _page(configuration: _Configuration, ended: threading.Event) -> _Page:
+def _page(configuration: _Configuration, load: Load, ended: threading.Event) -> _Page:
     from pgpaces.web import listening, live, serve
     from pgpaces.web.app import Site
 
@@ -196,7 +198,7 @@ def _page(configuration: _Configuration, ended: threading.Event) -> _Page:
             os.kill(configuration.pid, signal.SIGINT)
 
     opened = listening.listen("127.0.0.1", 0, configuration.token)
-    server = serve.server(Site(configuration.place, stop), opened)
+    server = serve.server(Site(configuration.place, load, stop), opened)
 
     def end() -> None:
         ended.wait()

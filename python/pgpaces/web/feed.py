@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import platform
 import time
 
 from msgspec import Struct
 
 from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.record import Interval
-from pgpaces.store.store import Store, new_id
-from pgpaces.web.live import news
+from pgpaces.store.store import Store
+from pgpaces.web.live import NEWEST, Load, news
 from pgpaces.web.metrics import Family, Totals, families
 
-# Several machines may run trials at a time.
-_NEWEST = 50
 # The counters of an ended trial stay until every monitoring system has the last values.
 _KEPT_S = 65.0
-# An id begins with its time.
-_TIME = 10
 
 
 class _Read(Struct):
@@ -29,13 +24,11 @@ class _Read(Struct):
 
 
 class Feed:
-    """Trials that began on this machine after the feed did. place: of the store."""
+    """Trials of one load. place: of the store."""
 
-    def __init__(self, place: str | None) -> None:
-        self._place = place
+    def __init__(self, place: str | None, load: Load) -> None:
+        self._place, self._load = place, load
         self._store: Store | None = None
-        self._since = new_id()[:_TIME]
-        self._host = platform.node() or None
         self._reads: dict[str, _Read] = {}
         self._others: set[str] = set()
 
@@ -69,12 +62,12 @@ class Feed:
         return self._store
 
     def _find(self, store: Store) -> None:
-        for row in store.trials(_NEWEST):
-            new = row.id[:_TIME] >= self._since and row.damage is None
+        for row in store.trials(NEWEST):
+            new = self._load.began(row.id) and row.damage is None
             if not new or row.id in self._reads or row.id in self._others:
                 continue
             head = store.head(row.id)
-            if head.host.hostname != self._host or head.plan.imported is not None:
+            if not self._load.has(head):
                 self._others.add(row.id)
                 continue
             name = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import platform
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from msgspec import Struct, field
@@ -22,7 +23,7 @@ from pgpaces.record import Interval, Tally
 from pgpaces.report.numbers import ms
 from pgpaces.result import Blocked, Trial, counts
 from pgpaces.series import Series
-from pgpaces.store.store import BEFORE_ALL, Store
+from pgpaces.store.store import BEFORE_ALL, Store, new_id
 from pgpaces.times import Times, merge, values_at_ranks
 
 # The numbers of a row, in order. Times in ms; outcomes are those that became known in the second.
@@ -38,6 +39,11 @@ _CLASSES = {"CPU": "cpu", "IO": "io", "LWLock": "lwlock", "Lock": "lock"}
 # A sample may be stored some seconds after its second.
 _DELAY_S = 5
 Row = tuple[float | None, ...]
+
+# Several machines may run trials at a time.
+NEWEST = 50
+# An id begins with its time.
+_TIME = 10
 
 # Of those who waited for whom, the most frequent are shown.
 _BLOCKED_MAX = 8
@@ -162,6 +168,30 @@ def prepare() -> None:
     for second in range(FLATNESS_POINTS_MIN):
         levels.add(second, [Times(1, 1)])
     levels.look()
+
+
+class Load(Struct, frozen=True):
+    """What one process of pgpaces runs. since: the beginning of the first id that it can have."""
+
+    pid: int
+    hostname: str | None = field(default_factory=lambda: platform.node() or None)
+    since: str = field(default_factory=lambda: new_id()[:_TIME])
+
+    def began(self, id_: str) -> bool:
+        """Whether a trial with this id may be of the load: it is not older."""
+        return id_[:_TIME] >= self.since
+
+    def has(self, head: Trial) -> bool:
+        """Whether the load made this trial."""
+        machine = head.host
+        own = (machine.hostname, machine.pid) == (self.hostname, self.pid)
+        return own and self.began(head.id)
+
+    def newest(self, store: Store) -> Trial | None:
+        """The last trial of the load. Raises StoreError."""
+        rows = store.trials(NEWEST)
+        heads = (store.head(r.id) for r in rows if r.damage is None and self.began(r.id))
+        return next(filter(self.has, heads), None)
 
 
 class Message(Struct, frozen=True):
