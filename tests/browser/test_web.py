@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
 from pgpaces.design import Design, Factor
+from pgpaces.record import Interval
 from pgpaces.result import Blocked, Observed, Place, Trial
 from pgpaces.series import Sample
 from pgpaces.store.store import Store
@@ -54,13 +55,16 @@ class Served:
         self.store.begin(trial)
         return trial
 
+    def second(self, number: int) -> Interval:
+        """A second of ten transactions of 5 ms, one of which is late and one failed."""
+        outcomes = {"due": 10, "on_time": 8, "late": 1, "failed": {"40001": 1}}
+        interval = second(number, [5.0] * 8 + [50.0], **outcomes)
+        return replace(interval, messages=(("40001", "could not serialize <b>access</b>"),))
+
     def seconds(self, trial: Trial, numbers: range) -> None:
-        """Seconds of ten transactions of 5 ms, one of which is late and one failed."""
+        """Such seconds."""
         for number in numbers:
-            outcomes = {"due": 10, "on_time": 8, "late": 1, "failed": {"40001": 1}}
-            interval = second(number, [5.0] * 8 + [50.0], **outcomes)
-            message = (("40001", "could not serialize <b>access</b>"),)
-            self.store.add(trial.id, replace(interval, messages=message))
+            self.store.add(trial.id, self.second(number))
 
     def end(self, trial: Trial, state: str = "finished") -> None:
         self.store.finish(replace(trial, state=state, measured_ns=10**9), {})
@@ -95,11 +99,16 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
     browser: Browser, served: Served
 ) -> None:
     trial = served.begin()
-    served.seconds(trial, range(-2, 3))
+    served.seconds(trial, range(-2, 0))
+    late = second(-1, [50.0], due=0, on_time=0, late=1).tallies
+    first = served.second(0)
+    served.store.add(trial.id, replace(first, tallies=(*late, *first.tallies)))
+    served.seconds(trial, range(1, 3))
     with opened_page(browser, f"{served.url}live") as (page, wrong):
         expect(page.locator("#state")).to_have_text("running")
         expect(tile(page, "due")).to_have_text("30")
         expect(tile(page, "missed")).to_have_text("20% (6)")
+        expect(page.locator("#h-errors")).to_contain_text("also of warm-up")
         expect(tile(page, "failed")).to_have_text("3")
         expect(page.locator("#errors")).to_contain_text("could not serialize <b>access</b>")
         before = [canvas.evaluate(DRAWN) for canvas in page.locator("canvas").all()]

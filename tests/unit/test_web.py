@@ -17,13 +17,14 @@ from msgspec.structs import replace
 
 from pgpaces.cli.followed import address as read_address
 from pgpaces.errors import PlanError
-from pgpaces.result import Blocked, Observed, Place
+from pgpaces.result import Blocked, Counts, Observed, Place
 from pgpaces.series import Collection, Sample
 from pgpaces.store.store import Store
 from pgpaces.times import Times, times_of
 from pgpaces.web import live
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, is_loopback
+from pgpaces.web.metrics import Totals
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.test_cli_runs import experiment
 from tests.unit.test_report_forms import NASTY
@@ -178,6 +179,25 @@ def test_sums_of_the_stream_are_those_of_the_store(store: Store) -> None:
     assert sum(columns["due"]) == sum(tally.due for tally in tallies) == 120
     assert sum(columns["on_time"]) == sum(tally.on_time for tally in tallies)
     assert sum(columns["achieved"]) == sum(tally.latency.count for tally in tallies)
+
+
+def test_sums_of_the_measured_part_are_those_of_the_metrics(store: Store) -> None:
+    id_ = running(store, 0)
+    warm = second(-1, [5.0] * 3, due=5, failed={"40001": 1})
+    early = second(-1, [50.0], due=0, on_time=0, late=1).tallies
+    first = second(0, [5.0] * 8, due=10, failed={"40001": 1}, unfinished=1)
+    trial = live.Followed(store.head(id_), 1)
+    totals = Totals(trial.head)
+    for interval in (warm, replace(first, tallies=(*early, *first.tallies))):
+        store.add(id_, interval)
+        totals.add(interval)
+    trial.read(store)
+    assert trial.since(0).measured == Counts(due=10, on_time=8, failed=1, unfinished=1)
+    exported = {(name, labels.get("outcome")): value for name, labels, value in totals.points()
+                if labels.get("phase") == "measured"}  # fmt: skip
+    assert exported["transactions_due", None] == 10
+    assert exported["transactions", "late"] == 0
+    assert exported["transactions", "failed"] == 1
 
 
 def test_a_row_has_quantiles_of_what_succeeded_in_its_second() -> None:

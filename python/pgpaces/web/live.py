@@ -13,6 +13,7 @@ import platform
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from pgpaces.answers.accumulator import own_scripts
 from pgpaces.answers.steady import FLATNESS_POINTS_MIN, flatness
@@ -21,7 +22,7 @@ from pgpaces.errors import PgpacesError
 from pgpaces.observe.host import GENERATOR, OF_GENERATOR, SOURCE
 from pgpaces.record import Interval, Tally
 from pgpaces.report.numbers import ms
-from pgpaces.result import Blocked, Trial, counts
+from pgpaces.result import Blocked, Counts, Trial, counts
 from pgpaces.series import Series
 from pgpaces.store.store import BEFORE_ALL, Store, new_id
 from pgpaces.times import Times, merge, values_at_ranks
@@ -198,7 +199,7 @@ class Message(Struct, frozen=True):
     """A part of a trial for a reader. at: the number of rows with it, from which to go on.
 
     limits_ms: the latency limits. machine: rows by MACHINE; a later one of a second replaces it.
-    failed: by SQLSTATE, since the start. first_errors: the first text of each. blocked: who waited
+    measured: what was due in the measured part so far. failed: all, by SQLSTATE, since the start. first_errors: the first text of each. blocked: who waited
     for whom, by server, the most frequent first. marks: all of the trial so far, by second.
     """
 
@@ -207,6 +208,7 @@ class Message(Struct, frozen=True):
     limits_ms: list[float]
     rows: list[Row]
     machine: list[Row]
+    measured: Counts
     failed: dict[str, int]
     first_errors: dict[str, str]
     blocked: list[Blocked]
@@ -231,6 +233,7 @@ class Followed(Struct):
     scripts: int
     rows: list[Row] = field(default_factory=list)
     machine: dict[int, Row] = field(default_factory=dict)
+    measured: Counts = Counts()
     failed: dict[str, int] = field(default_factory=dict)
     first_errors: dict[str, str] = field(default_factory=dict)
     blocked: list[Blocked] = field(default_factory=list)
@@ -263,8 +266,10 @@ class Followed(Struct):
 
     def _add(self, interval: Interval) -> None:
         self.rows.append(row(interval, self.scripts))
-        own = (tally.latency for tally in interval.tallies if tally.script < self.scripts)
-        self.levels.add(interval.second, own)
+        own = [tally for tally in interval.tallies if tally.script < self.scripts]
+        self.levels.add(interval.second, (tally.latency for tally in own))
+        new = counts(tally for tally in own if tally.due_second >= 0)
+        self.measured = Counts(*map(sum, zip(astuple(self.measured), astuple(new), strict=True)))
         for state, count in errors(interval.tallies).items():
             self.failed[state] = self.failed.get(state, 0) + count
         for state, text in interval.messages:
@@ -285,8 +290,8 @@ class Followed(Struct):
         marks = sorted(every, key=lambda mark: mark.second)
         return Message(
             at + len(rows),
-            *(self.state, self._limits_ms(), rows, machine, failed, dict(self.first_errors)),
-            *(self.blocked, marks),
+            *(self.state, self._limits_ms(), rows, machine, self.measured, failed),
+            *(dict(self.first_errors), self.blocked, marks),
         )
 
 

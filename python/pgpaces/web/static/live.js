@@ -7,10 +7,11 @@ const byId = (id) => document.getElementById(id);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const short = (value, digits = 3) => value === null || value === undefined || Number.isNaN(value)
   ? "–" : Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 3 });
+const sum = (list, value) => list.reduce((total, each) => total + value(each), 0);
 const outcomes = ["on_time", "late", "skipped", "failed", "unfinished"];
 const missedOf = (row) => row[at.late] + row[at.skipped] + row[at.failed] + row[at.unfinished];
 const shareOf = (row) => {
-  const known = outcomes.reduce((sum, name) => sum + row[at[name]], 0);
+  const known = sum(outcomes, (name) => row[at[name]]);
   return known ? (100 * missedOf(row)) / known : null;
 };
 
@@ -37,6 +38,7 @@ let rows = [];
 let paused = false;
 let limits = [];
 let events = [];
+let measured = null;
 let plots = [];
 
 const columnsOf = (series) => [rows.map((row) => row[at.second]), ...series.map(([, , value]) => rows.map(value))];
@@ -120,21 +122,19 @@ const tile = (name, value) => {
   box.append(cell("dt", name), cell("dd", value));
   return box;
 };
-const sum = (list, value) => list.reduce((total, row) => total + value(row), 0);
 const tell = () => {
-  const measured = rows.filter((row) => row[at.second] >= 0);
   const newest = rows.slice(-5);
   const last = rows.at(-1);
-  const known = sum(measured, (row) => outcomes.reduce((total, name) => total + row[at[name]], 0));
-  const missed = sum(measured, missedOf);
+  const known = sum(outcomes, (name) => measured[name]);
+  const missed = known - measured.on_time;
   const mean = (name) => newest.length ? sum(newest, (row) => row[at[name]]) / newest.length : NaN;
   byId("tiles").replaceChildren(
-    tile("due", sum(measured, (row) => row[at.due]).toLocaleString("en")),
+    tile("due", measured.due.toLocaleString("en")),
     tile("missed", known ? `${short((100 * missed) / known)}% (${missed.toLocaleString("en")})` : "–"),
     tile("offered, last 5 s", `${short(mean("due"))}/s`),
     tile("achieved, last 5 s", `${short(mean("achieved"))}/s`),
     tile("p95, last second", `${short(last?.[at.p95])} ms`),
-    tile("failed", sum(measured, (row) => row[at.failed]).toLocaleString("en")),
+    tile("failed", measured.failed.toLocaleString("en")),
   );
   const second = last?.[at.second];
   byId("clock").textContent = last === undefined ? "" : second < 0 ? `warm-up, ${-second} s left` : `second ${second + 1}`;
@@ -168,7 +168,7 @@ const tellState = (state) => {
   byId("state").className = `chip ${{ running: "running", finished: "ended", connecting: "running" }[state] ?? "not-valid"}`;
 };
 const draw = () => {
-  if (paused) return;
+  if (paused || !measured) return;
   for (const { plot, series, tellLimits, hides } of plots) {
     tellLimits();
     if (hides) hides.hidden = !rows.some((row) => series[0][2](row) !== null);
@@ -190,7 +190,7 @@ const follow = (id) => {
     const message = JSON.parse(event.data);
     rows = rows.slice(0, message.at - message.rows.length).concat(message.rows);
     for (const row of message.machine) machine.set(row[0], row);
-    limits = message.limits_ms;
+    ({ limits_ms: limits, measured } = message);
     if (!root.dataset.experiment) tellState(message.state);
     events = message.marks;
     tellErrors(message.failed, message.first_errors);
