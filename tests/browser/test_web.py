@@ -99,8 +99,9 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
     browser: Browser, served: Served
 ) -> None:
     trial = served.begin()
-    served.seconds(trial, range(-2, 0))
-    late = second(-1, [50.0], due=0, on_time=0, late=1).tallies
+    served.seconds(trial, range(-2, -1))
+    served.store.add(trial.id, second(-1, [5.0], due=2))
+    late = second(-1, [50.0], due=0, on_time=0, late=1).tallies  # the other one
     first = served.second(0)
     served.store.add(trial.id, replace(first, tallies=(*late, *first.tallies)))
     served.seconds(trial, range(1, 3))

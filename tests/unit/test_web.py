@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from pgpaces.result import Blocked, Counts, Observed, Place
 from pgpaces.series import Collection, Sample
 from pgpaces.store.store import Store
 from pgpaces.times import Times, times_of
-from pgpaces.web import live
+from pgpaces.web import listening, live, serve
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, is_loopback
 from pgpaces.web.metrics import Totals
@@ -275,9 +276,40 @@ def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store: Store) -> None
         store.begin(replace(trial, id=id_, state="running", plan=plan))
         for interval in trial.intervals:
             store.add(id_, interval)
-    marks = [message["marks"] for id_ in ("01D", "01E")
-             for message in events_so_far(store, f"{id_}000000000000000000000RN")]  # fmt: skip
-    assert [[mark["second"] for mark in each] for each in marks] == [[30], []]
+    seconds = []
+    for id_ in ("01D", "01E"):
+        followed = live.Followed(store.head(f"{id_}000000000000000000000RN"), 1)
+        followed.read(store)
+        followed.look()
+        seconds.append([mark.second for mark in followed.since(0).marks])
+    assert seconds == [[30], []]
+
+
+def test_rows_reach_a_reader_before_levels_are_looked_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_, sent, early = running(store, 30), threading.Event(), list[bool]()
+    monkeypatch.setattr(live.Levels, "look", lambda _: sent.wait(10) or early.append(True))
+
+    async def first() -> int:
+        async for message in live.Follower(store).messages(id_, 0):
+            sent.set()
+            return len(message.rows) if message else 0
+        return 0
+
+    assert run_alone(first()) == 30
+    assert early == []
+
+
+def test_a_server_loads_the_libraries_of_levels_before_they_are_needed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared, port = threading.Event(), listening.listen("127.0.0.1", 0)
+    monkeypatch.setattr(live, "prepare", prepared.set)
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: prepared.wait(60))
+    serve.serve(Site(str(store.path)), port)
+    port.socket.close()
+    assert prepared.is_set()
 
 
 def test_who_waits_for_whom_reaches_readers_while_the_trial_runs(store: Store) -> None:

@@ -260,9 +260,12 @@ class Followed(Struct):
         if intervals or head.state != "running":
             blocked = [one for each in store.observed(head.id) for one in each.blocked]
             self.blocked = sorted(blocked, key=lambda one: -one.samples)[:_BLOCKED_MAX]
-        if not changes(head):
-            self.levels.look()
         self.head = head
+
+    def look(self) -> None:
+        """Looks for levels, if the load is to stay as it is."""
+        if not changes(self.head):
+            self.levels.look()
 
     def _add(self, interval: Interval) -> None:
         self.rows.append(row(interval, self.scripts))
@@ -310,6 +313,8 @@ class Follower:
             head = await asyncio.to_thread(self._store.head, trial_id)
             trial = Followed(head, len(own_scripts(head)))
             await asyncio.to_thread(trial.read, self._store)
+            if head.state != "running":
+                await asyncio.to_thread(trial.look)
             self._trials.setdefault(trial_id, trial)
         if trial_id not in self._tasks and self._trials[trial_id].state == "running":
             task = asyncio.create_task(self._follow(trial_id))
@@ -319,6 +324,7 @@ class Follower:
     async def _follow(self, trial_id: str) -> None:
         trial, idle_s = self._trials[trial_id], 0.0
         while trial.state == "running" and idle_s < _IDLE_S:
+            await asyncio.to_thread(trial.look)  # readers get the rows first, as it takes longer
             await asyncio.sleep(_POLL_S)
             before = len(trial.rows)
             try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import threading
 from typing import Any
 
 import uvicorn
 
+from pgpaces.web import live
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard
 from pgpaces.web.listening import Listening
@@ -17,6 +19,7 @@ _FAREWELL_S = 1
 
 def serve(site: Site, listening: Listening) -> None:
     """Answers until SIGINT or SIGTERM."""
+    threading.Thread(target=live.prepare, daemon=True).start()
     server(site, listening).run(sockets=[listening.socket])
 
 
