@@ -314,7 +314,8 @@ class ServerFacts(Facts, frozen=True, kw_only=True):
 class HostFacts(Facts, frozen=True, kw_only=True):
     """The generator's machine; None: not known. data_disk: of a server's data on it.
 
-    pid: of the process of pgpaces that made the load. costs: of the server's machine, as `pgpaces.costs` reads them.
+    pid: of the process of pgpaces that made the load. costs: of the server's machine, as
+    `pgpaces.costs` reads them.
     """
 
     SPARSE: ClassVar[frozenset[str]] = frozenset(

@@ -21,7 +21,7 @@ from pgpaces.store.store import Store
 from pgpaces.web import listening, live
 from pgpaces.web import serve as serving
 from tests.unit.stored import Kept, begun, keep, opened
-from tests.unit.trials import second, series
+from tests.unit.trials import second, series, times
 
 pytestmark = pytest.mark.browser
 
@@ -59,7 +59,10 @@ class Served:
         """A second of ten transactions of 5 ms, one of which is late and one failed."""
         outcomes = {"due": 10, "on_time": 8, "late": 1, "failed": {"40001": 1}}
         interval = second(number, [5.0] * 8 + [50.0], **outcomes)
-        return replace(interval, messages=(("40001", "could not serialize <b>access</b>"),))
+        dispatch = times([0.5])
+        return replace(
+            interval, dispatch=dispatch, messages=(("40001", "could not serialize <b>access</b>"),)
+        )
 
     def seconds(self, trial: Trial, numbers: range) -> None:
         """Such seconds."""
@@ -95,6 +98,23 @@ def tile(page: Page, name: str) -> Any:
     return page.locator("#tiles div").filter(has=page.get_by_text(name, exact=True)).locator("dd")
 
 
+def chart(page: Page, title: str) -> Any:
+    return page.locator("#charts figure").filter(has_text=title)
+
+
+# The number of pixels of a chart that have a color of the page, whatever their transparency.
+PIXELS = """(canvas, name) => {
+  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const wanted = [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let count = 0;
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] > 60 && wanted.every((value, n) => Math.abs(value - data[at + n]) < 9))
+      count += 1;
+  return count;
+}"""
+
+
 def test_a_trial_is_watched_from_its_first_second_to_its_report(
     browser: Browser, served: Served
 ) -> None:
@@ -116,30 +136,17 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
         served.seconds(trial, range(3, 30))
         expect(tile(page, "due")).to_have_text("300")
         after = [canvas.evaluate(DRAWN) for canvas in page.locator("canvas").all()]
-        assert len(after) == 8
+        assert len(after) == 10
         # The last three are of machines and the server, which this trial did not monitor.
         assert not set(before[:5]) & set(after[:5])
+        generator = chart(page, "Lag of the generator, ms").locator("canvas")
+        assert generator.evaluate(PIXELS, "--line3") > 50
+        assert chart(page, "CPU of the generator, %").count() == 1
         served.end(trial)
         page.get_by_text("Open the report").click()
         expect(page.locator("h1")).to_contain_text("FAIL")
         expect(page.locator(".facts")).to_contain_text("300")
         assert wrong == []
-
-
-def chart(page: Page, title: str) -> Any:
-    return page.locator("#charts figure").filter(has_text=title)
-
-
-# The number of pixels of a chart that have a color of the page, whatever their transparency.
-PIXELS = """(canvas, name) => {
-  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const wanted = [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  let count = 0;
-  for (let at = 0; at < data.length; at += 4)
-    if (data[at + 3] > 60 && wanted.every((value, n) => Math.abs(value - data[at + n]) < 9)) count += 1;
-  return count;
-}"""
 
 
 def test_the_latency_limit_is_drawn_and_named_where_all_latencies_are_below_it(

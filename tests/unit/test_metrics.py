@@ -30,7 +30,7 @@ from pgpaces.web.metrics import FAMILIES, LADDER_NS, Distribution, Family, Total
 from tests.unit.calling import refused
 from tests.unit.stored import SCRIPTS, opened
 from tests.unit.test_report_forms import NASTY
-from tests.unit.trials import second, series, trial
+from tests.unit.trials import second, series, times, trial
 
 pytest.importorskip("prometheus_client")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
@@ -59,7 +59,14 @@ def totals(state: str = "running", **changes: Any) -> Totals:
     late = {"on_time": 5, "late": 3, "due": 10, "skipped": 1, "failed": {"40001": 1}}
     for number in (-1, 0, 1):
         interval = second(number, [1.0] * 4 + [14.999] + [15.2, 16.0, 400.0], **late)
-        sums.add(replace(interval, cpu_ns=(250 * MS, 500 * MS), pending_ns=2_000 * MS))
+        sums.add(
+            replace(
+                interval,
+                cpu_ns=(250 * MS, 500 * MS),
+                dispatch=times([0.5] * 2),
+                pending_ns=2_000 * MS,
+            )
+        )
     return sums
 
 
@@ -89,6 +96,9 @@ def test_outcomes_add_up_to_what_was_due() -> None:
     assert point("generator_cpu_seconds", thread="1") == pytest.approx(1.5)
     assert point("latency_limit_seconds") == 0.015
     assert point("backlog") == 2.0
+    dispatch: Distribution = point("dispatch_lag_seconds")
+    assert (dispatch.count, dispatch.sum_ns) == (6, 3 * MS)
+    assert dispatch.counts[dispatch.bounds_ns.index(500_000)] == 6
 
 
 def test_late_is_what_lies_above_the_bucket_of_the_limit_exactly() -> None:

@@ -29,7 +29,7 @@ from pgpaces.web.metrics import Totals
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.test_cli_runs import experiment
 from tests.unit.test_report_forms import NASTY
-from tests.unit.trials import second, series
+from tests.unit.trials import second, series, times
 
 client_of = pytest.importorskip("starlette.testclient").TestClient
 RUN, OTHER = "01A000000000000000000000RN", "01B000000000000000000000RN"
@@ -202,7 +202,11 @@ def test_sums_of_the_measured_part_are_those_of_the_metrics(store: Store) -> Non
 
 
 def test_a_row_has_quantiles_of_what_succeeded_in_its_second() -> None:
-    named = dict(zip(live.COLUMNS, live.row(second(7, range(1, 101))), strict=True))
+    interval = second(7, range(1, 101))
+    waits = replace(interval.tallies[0], lag=times([900.0]))
+    interval = replace(interval, tallies=(waits,), dispatch=times([0.5]))
+    named = dict(zip(live.COLUMNS, live.row(interval), strict=True))
+    assert (named["dispatch_lag"], named["start_lag"]) == pytest.approx((0.5, 900), rel=2e-3)
     assert named["second"] == 7
     assert [named[each] for each in ("p50", "p95", "p99")] == pytest.approx([50, 95, 99], rel=2e-3)
     empty = dict(zip(live.COLUMNS, live.row(second(0, [])), strict=True))
@@ -479,7 +483,7 @@ def test_the_link_of_a_load_waits_for_it_and_opens_it(store: Store, tmp_path: Pa
 def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store: Store) -> None:
     own = running(store, 1)
     other = running(store, 1, "01D000000000000000000000RN", pid=8)
-    row, trials = experiment(store)
+    row = experiment(store)[0]
     store.beat_experiment(row.id)
     page = client(store, TOKEN, load=OWN, stop=lambda: None)
     page.get(f"/?token={TOKEN}")

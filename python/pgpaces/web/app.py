@@ -141,7 +141,12 @@ class _Pages:
         trial = store.head(store.find(request.path_params["name"]))
         if trial.state != "running":
             return _drawn(_report(self._site, trial.id))
-        return page("live.html", trial=trial, title=live.title(trial), **self._live(request, f"/runs/{trial.id}"))
+        return page(
+            "live.html",
+            trial=trial,
+            title=live.title(trial),
+            **self._live(request, f"/runs/{trial.id}"),
+        )
 
     def experiment(self, request: Request) -> Response:
         """An experiment: its answer so far and its running trial, or its report."""
@@ -149,7 +154,12 @@ class _Pages:
         row = store.experiment(store.find_experiment(request.path_params["name"]))
         if row.state != "running":
             return _drawn(_report(self._site, row.id))
-        return page("live.html", experiment=row, title=row.name, **self._live(request, f"/experiments/{row.id}"))
+        return page(
+            "live.html",
+            experiment=row,
+            title=row.name,
+            **self._live(request, f"/experiments/{row.id}"),
+        )
 
     def _live(self, request: Request, path: str) -> dict[str, Any]:
         trusted = self._site.stop is not None and request.scope.get("trusted", False)

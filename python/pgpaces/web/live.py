@@ -30,7 +30,7 @@ from pgpaces.times import Times, merge, values_at_ranks
 # The numbers of a row, in order. Times in ms; outcomes are those that became known in the second.
 COLUMNS = (
     *("second", "due", "on_time", "late", "skipped", "failed", "unfinished", "achieved"),
-    *("p50", "p95", "p99", "lag", "in_flight", "backlog", "generator_cpu"),
+    *("p50", "p95", "p99", "dispatch_lag", "start_lag", "in_flight", "backlog", "generator_cpu"),
 )
 # Of the server's machine, the generator's, and the server: active sessions by their wait event.
 MACHINE = ("second", "cpu_busy", "cpu_iowait", "cpu_steal", "disk_busy",
@@ -59,15 +59,18 @@ _IDLE_S = 60.0
 def row(interval: Interval, scripts: int | None = None) -> Row:
     """The numbers of a second. scripts: the number of those of the workload itself; None: all.
 
-    Percentiles are of transactions that succeeded; in flight and backlog are means.
+    Percentiles are of transactions that succeeded; in flight and backlog are means. The start lag
+    has the wait for a client, the dispatch lag is that of the generator alone; both are p99.
     """
     tallies = [t for t in interval.tallies if scripts is None or t.script < scripts]
     sums = counts(tallies)
     p50, p95, p99 = quantiles((tally.latency for tally in tallies), (0.5, 0.95, 0.99))
-    (lag,) = quantiles((tally.lag for tally in tallies), (0.99,))
+    (dispatch_lag,) = quantiles((interval.dispatch,), (0.99,))
+    (start_lag,) = quantiles((tally.lag for tally in tallies), (0.99,))
     return (
         *(interval.second, sums.due, sums.on_time, sums.late, sums.skipped, sums.failed),
-        *(sums.unfinished, sum(tally.latency.count for tally in tallies), p50, p95, p99, lag),
+        *(sums.unfinished, sum(tally.latency.count for tally in tallies), p50, p95, p99),
+        *(dispatch_lag, start_lag),
         *(round(interval.in_flight_ns / 1e9, 3), round(interval.pending_ns / 1e9, 3)),
         round(max(interval.cpu_ns, default=0) / 1e9, 4),
     )
@@ -199,8 +202,9 @@ class Message(Struct, frozen=True):
     """A part of a trial for a reader. at: the number of rows with it, from which to go on.
 
     limits_ms: the latency limits. machine: rows by MACHINE; a later one of a second replaces it.
-    measured: what was due in the measured part so far. failed: all, by SQLSTATE, since the start. first_errors: the first text of each. blocked: who waited
-    for whom, by server, the most frequent first. marks: all of the trial so far, by second.
+    measured: what was due in the measured part so far. failed: all, by SQLSTATE, since the start.
+    first_errors: the first text of each. blocked: who waited for whom, by server, the most frequent
+    first. marks: all of the trial so far, by second.
     """
 
     at: int

@@ -62,7 +62,10 @@ FAMILIES: Mapping[str, Family] = {family.name.removeprefix(PREFIX): family for f
     Family("pgpaces_errors", "counter", "Failed transactions by SQLSTATE."),
     Family("pgpaces_latency_seconds", "histogram",
            "Time from due to end of transactions that succeeded.", "s"),
-    Family("pgpaces_lag_seconds", "histogram", "Time from due to start of transactions.", "s"),
+    Family("pgpaces_lag_seconds", "histogram",
+           "Time from due to start of transactions, with the wait for a client.", "s"),
+    Family("pgpaces_dispatch_lag_seconds", "histogram",
+           "The same where a client was idle: the lag of the generator alone.", "s"),
     Family("pgpaces_latency_limit_seconds", "gauge",
            "Latency above which a transaction is late.", "s"),
     Family("pgpaces_in_flight", "gauge", "Transactions in progress, mean of the last second."),
@@ -136,6 +139,7 @@ class Totals:
         self._latest: Interval | None = None
         self._by: dict[tuple[int, str], _Script] = {}
         self._cpu_ns: Counter[int] = Counter()
+        self._dispatch = _Histogram(LADDER_NS)
         place = head.place
         self.labels = _present({
             "workload": head.workload.name,
@@ -169,6 +173,8 @@ class Totals:
                 self._by[key] = _Script(_Histogram(tuple(sorted(bounds))), _Histogram(LADDER_NS))
             self._by[key].add(tallies)
         self._cpu_ns.update(dict(enumerate(interval.cpu_ns)))
+        if interval.dispatch.count:
+            self._dispatch.add((interval.dispatch,))
         self._latest = interval
 
     def points(self) -> Iterator[tuple[str, Labels, float | Distribution]]:
@@ -183,6 +189,7 @@ class Totals:
                 yield "errors", {**labels, "sqlstate": escape.line(state)}, count
             yield "latency_seconds", labels, script.latency.value(self._exact(number, script))
             yield "lag_seconds", labels, script.lag.value()
+        yield "dispatch_lag_seconds", self.labels, self._dispatch.value()
         for thread, ns in sorted(self._cpu_ns.items()):
             yield "generator_cpu_seconds", {**self.labels, "thread": str(thread)}, ns / 1e9
         if self.head.state != "running":

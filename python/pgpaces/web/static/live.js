@@ -20,7 +20,9 @@ const CHARTS = [
   ["Rate", "/s", [["offered", "line1", (row) => row[at.due], [6, 4]], ["achieved", "line0", (row) => row[at.achieved]]]],
   ["Latency", "ms", [["p50", "line2", (row) => row[at.p50]], ["p95", "line0", (row) => row[at.p95]], ["p99", "line1", (row) => row[at.p99]]]],
   ["Missed", "%", [["missed", "line1", shareOf]]],
-  ["Generator", "ms, %", [["p99 lag, ms", "line3", (row) => row[at.lag]], ["busiest thread, % CPU", "line4", (row) => 100 * row[at.generator_cpu], [6, 4]]]],
+  ["Lag of the generator", "ms", [["p99 dispatch lag", "line3", (row) => row[at.dispatch_lag]]]],
+  ["CPU of the generator", "%", [["busiest thread", "line4", (row) => 100 * row[at.generator_cpu]]]],
+  ["Start after due, with the wait for a client", "ms", [["p99", "line3", (row) => row[at.start_lag]]]],
   ["In flight", "transactions", [["in flight", "line0", (row) => row[at.in_flight]], ["due and not done", "line1", (row) => row[at.backlog], [6, 4]]]],
 ];
 // Of the machine: by second, what is known at this moment.
