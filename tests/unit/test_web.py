@@ -17,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.cli.followed import address as read_address
+from pgpaces.design import Design, Factor
 from pgpaces.errors import PlanError
 from pgpaces.result import Blocked, Counts, Observed, Place
 from pgpaces.series import Collection, Sample
@@ -26,7 +27,7 @@ from pgpaces.web import listening, live, serve
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, is_loopback
 from pgpaces.web.metrics import Totals
-from tests.unit.stored import Kept, keep, opened
+from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.test_cli_runs import experiment
 from tests.unit.test_report_forms import NASTY
 from tests.unit.trials import second, series, times
@@ -70,6 +71,15 @@ def running(
     return trial.id
 
 
+def grid(store: Store) -> tuple[str, list[str]]:
+    """An experiment that has ended, and its trials."""
+    id_ = begun(store, Design((Factor("clients", ("1", "2")),)), "grid")
+    trials = [f"01F00000000000000000000{n}RN" for n in (1, 2)]
+    for n, trial in enumerate(trials, 1):
+        keep(store, Kept(trial, place=Place(id_, f"c{n}", {"clients": str(n)}, 1)))
+    return id_, trials
+
+
 # --- pages ----------------------------------------------------------------------------------------
 
 
@@ -78,8 +88,51 @@ def test_the_list_has_every_run_with_its_link(store: Store) -> None:
     for id_ in (RUN, OTHER):
         assert f'href="/runs/{id_}"' in text
         assert f'value="{id_}"' in text
-    assert client(store).get("/?limit=1").text.count('name="run"') == 1
-    assert 'href="/?limit=10"' in client(store).get("/?limit=1").text
+
+
+def test_older_runs_and_experiments_are_on_pages_of_their_own(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgpaces.web.app._RUNS", 1)
+    monkeypatch.setattr("pgpaces.web.app._EXPERIMENTS", 1)
+    ids = [experiment(store, name)[0].id for name in ("one", "two")]
+    reader, shown = client(store), []
+    for path in ("/", "/?runs=1&experiments=0", "/?runs=1&experiments=1"):
+        shown.append(reader.get(path).text)
+        assert shown[-1].count('name="run"') == 2
+    assert (f'href="/experiments/{ids[1]}"' in shown[0], OTHER in shown[0]) == (True, True)
+    assert 'href="/?runs=1&amp;experiments=0">Older runs' in shown[0]
+    assert 'href="/?runs=0&amp;experiments=1">Older experiments' in shown[0]
+    assert "Newer" not in shown[0]
+    assert (RUN in shown[1], OTHER in shown[1]) == (True, False)
+    assert 'href="/?runs=0&amp;experiments=0">Newer runs' in shown[1]
+    assert f'href="/experiments/{ids[0]}"' in shown[2]
+    assert "Older" not in shown[2]
+
+
+def test_a_page_of_an_experiment_leads_to_its_trials(store: Store) -> None:
+    id_, trials = grid(store)
+    assert f'href="/?of={id_}"' in client(store).get(f"/experiments/{id_}").text
+    text = client(store).get(f"/?of={id_}").text
+    for trial in trials:
+        assert f'href="/runs/{trial}"' in text
+    assert RUN not in text
+    assert f'href="/experiments/{id_}"' in text
+
+
+def test_a_damaged_experiment_is_listed_and_does_not_hide_others(store: Store) -> None:
+    import sqlite3
+
+    damaged, fine = experiment(store, "one")[0].id, experiment(store, "two")[0].id
+    assert store.path is not None
+    with sqlite3.connect(store.path) as connection:
+        connection.execute(
+            "UPDATE experiment SET started_at = 'yesterday' WHERE id = ?", (damaged,)
+        )
+    connection.close()
+    text = client(store).get("/").text
+    assert f'href="/experiments/{fine}"' in text
+    assert f'{damaged[-8:]}</th><td colspan="2">damaged: ' in text
 
 
 def test_a_run_is_the_report_that_the_command_writes_without_inline_scripts(store: Store) -> None:
@@ -109,8 +162,10 @@ def test_two_runs_are_compared_and_one_has_a_trend(store: Store) -> None:
         ("/static/guard.py", 404, "there is no such file"),
         ("/runs/%00", 404, "there is no run"),
         ("/runs/%F0%9F%92%A3", 404, "there is no run"),
-        ("/?limit=-1", 200, "Runs"),
-        ("/?limit=99999999999999999999", 200, "Runs"),
+        ("/?runs=-1", 200, "Runs"),
+        ("/?runs=99999999999999999999", 200, "Runs"),
+        ("/?experiments=%D9%A3", 200, "Runs"),
+        ("/?of=nope", 404, "there is no experiment"),
     ],
 )
 def test_what_is_not_there_is_said(store: Store, path: str, status: int, text: str) -> None:

@@ -251,7 +251,7 @@ def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
                 "experiment": row.id,
                 "name": row.name,
                 "state": row.state,
-                "started_at": row.started_at.isoformat(),
+                "started_at": row.started_at and row.started_at.isoformat(),
                 "ended_at": row.ended_at and row.ended_at.isoformat(),
                 "runs": row.runs,
                 "names": row.names,
@@ -271,10 +271,14 @@ def _experiment_cells(row: ExperimentLine) -> _Line:
     names = f" [{', '.join(row.names)}]" if row.names else ""
     return row.name + names, {
         "experiment": row.id[-8:],
-        "started": row.started_at.astimezone().strftime("%m-%d %H:%M"),
+        "started": _started(row),
         "runs": str(row.runs),
         "state": row.state,
     }
+
+
+def _started(row: TrialRow | ExperimentLine) -> str:
+    return row.started_at.astimezone().strftime("%m-%d %H:%M") if row.started_at else "-"
 
 
 def _cells(row: TrialRow) -> dict[str, str]:
@@ -283,7 +287,6 @@ def _cells(row: TrialRow) -> dict[str, str]:
     summary = row.summary or {}
     share = summary.get("missed_share")
     missed = f"{percent(share[0])} ({percent(share[1])}-{percent(share[2])})" if share else "-"
-    started = row.started_at.astimezone().strftime("%m-%d %H:%M") if row.started_at else "-"
     due = str(summary.get("due", "-"))
     p99, ends = milliseconds(summary.get("p99_ms"), "-"), []
     for name in ("p99_low_ms", "p99_high_ms"):
@@ -291,7 +294,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
     marked = row.state == "finished" and summary.get("validity") == "invalid"
     return {
         "run": row.id[-8:],
-        "started": started,
+        "started": _started(row),
         "due": due,
         "missed %": missed,
         "p99 ms": f"{p99} ({'-'.join(ends)})" if len(ends) == 2 else p99,

@@ -44,11 +44,12 @@ def card(section: Section, figure: Figure | None) -> str:
     )
 
 
-def html(report: Report, *, served: bool = False, part: bool = False) -> str:
+def html(report: Report, *, served: bool = False, part: bool = False, trials: str = "") -> str:
     """The page: the question and its answer first, with the main chart.
 
     served: with a link to the list of runs, and its script and style as files of the server. part:
-    only the answer and the numbers, for another page of the server.
+    only the answer and the numbers, for another page of the server. trials: where it lists those of
+    the experiment.
     """
     script = template("page.js")
     head = report.top.headline
@@ -71,6 +72,7 @@ def html(report: Report, *, served: bool = False, part: bool = False) -> str:
             ],
             served=served,
             part=part,
+            trials=trials,
             style=style_sheet(),
             script=_safe(script),
             script_hash=_safe(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),

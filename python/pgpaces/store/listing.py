@@ -43,24 +43,29 @@ class TrialRow(Struct, frozen=True):
 
 
 class ExperimentLine(Struct, frozen=True):
-    """An experiment for lists. runs: the number of its trials in the store."""
+    """An experiment for lists. runs: the number of its trials in the store. damage: as of a row."""
 
     id: str
     name: str
     state: str
-    started_at: datetime
+    started_at: datetime | None
     ended_at: datetime | None
     runs: int
     names: tuple[str, ...] = ()
+    damage: str | None = None
 
 
 class RunFilter(Struct, frozen=True):
-    """At most `limit` trials, of an experiment (its id), with a tag; single: of no experiment."""
+    """At most `limit` trials, of an experiment (its id), with a tag; single: of no experiment.
+
+    skip: the number of newer ones to leave out.
+    """
 
     limit: int | None = None
     experiment: str | None = None
     tag: str | None = None
     single: bool = False
+    skip: int = 0
 
 
 class Cursor(Struct, frozen=True):
@@ -107,7 +112,7 @@ def trials(cursor: Cursor, chosen: RunFilter) -> list[TrialRow]:
     alone = ["coalesce(experiment, '') = ''"] if chosen.single else []
     terms = [*conditions, *alone]
     where = " WHERE " + " AND ".join(terms) if terms else ""
-    limit = {} if chosen.limit is None else {" LIMIT ?": chosen.limit}
+    limit = {} if chosen.limit is None else {" LIMIT ?": chosen.limit, " OFFSET ?": chosen.skip}
     query = _TRIALS + where + _NEWEST + "".join(limit)
     names = _names(cursor)
     rows = cursor.rows(query, (*conditions.values(), *limit.values()))
@@ -126,16 +131,24 @@ _STATES = ("running", "finished", "interrupted")
 _RUNS = "SELECT {} FROM trial WHERE trial.experiment = experiment.id"
 _EXPERIMENTS = f"""SELECT id, state, name, started_at, ended_at, heartbeat,
  ({_RUNS.format("max(heartbeat)")} AND state = 'running'),
- ({_RUNS.format("count(*)")}) FROM experiment ORDER BY started_at DESC, id DESC LIMIT ?"""
+ ({_RUNS.format("count(*)")}) FROM experiment ORDER BY started_at DESC, id DESC
+ LIMIT ? OFFSET ?"""
 
 
-def experiments(cursor: Cursor, limit: int) -> list[ExperimentLine]:
-    """The newest experiments. Raises encoding.UNREADABLE for a damaged one."""
-    names = _names(cursor)
-    return [_experiment(row, names.get(row[0], ())) for row in cursor.rows(_EXPERIMENTS, (limit,))]
+def experiments(cursor: Cursor, limit: int, skip: int = 0) -> list[ExperimentLine]:
+    """The newest experiments after those to skip; unreadable ones as damaged."""
+    names, rows = _names(cursor), cursor.rows(_EXPERIMENTS, (limit, skip))
+    return [_experiment(values, names.get(values[0], ())) for values in rows]
 
 
 def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLine:
+    try:
+        return _whole_experiment(values, names)
+    except encoding.UNREADABLE as error:
+        return ExperimentLine(str(values[0]), "?", "failed", None, None, 0, names, _damage(error))
+
+
+def _whole_experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLine:
     id_, state, name, started, ended, heartbeat, beat, runs = values
     if state not in _STATES:
         raise ValueError(f"the state of experiment {id_} is {state!r}")
@@ -153,8 +166,12 @@ def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
     try:
         return _whole(values, names)
     except encoding.UNREADABLE as error:
-        damage = " ".join(str(error).split()[:20])
-        return TrialRow(str(values[0]), "failed", None, "?", "?", "?", None, None, names, damage)
+        texts, unread = ("?", "?", "?"), _damage(error)
+        return TrialRow(str(values[0]), "failed", None, *texts, None, None, names, unread)
+
+
+def _damage(error: Exception) -> str:
+    return " ".join(str(error).split()[:20])
 
 
 def _whole(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
@@ -187,9 +204,8 @@ def at_once(place: Path | str | None, chosen: RunFilter) -> list[TrialRow] | Non
 
 def experiments_at_once(place: Path | str | None, limit: int) -> list[ExperimentLine] | None:
     """The same for experiments; None also for a damaged one."""
-    with contextlib.suppress(*encoding.UNREADABLE):
-        return _query(place, lambda cursor: experiments(cursor, limit))
-    return None
+    lines = _query(place, lambda cursor: experiments(cursor, limit))
+    return None if lines is None or any(line.damage for line in lines) else lines
 
 
 def _query(place: Path | str | None, query: Callable[[Cursor], T]) -> T | None:

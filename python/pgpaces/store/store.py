@@ -26,7 +26,7 @@ from pgpaces.store import backend, copying, encoding, experiments, listing, name
 from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
 from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
-from pgpaces.store.listing import TrialRow
+from pgpaces.store.listing import ExperimentLine, TrialRow
 from pgpaces.store.rows import ExperimentState, Row
 from pgpaces.validation import check
 
@@ -139,12 +139,13 @@ class Store:
         experiment: str | None = None,
         tag: str | None = None,
         single: bool = False,
+        skip: int = 0,
     ) -> list[TrialRow]:
         """The trials, newest first; only those of an experiment (its id), with a tag, or of none.
 
-        Unreadable ones are listed as damaged.
+        Unreadable ones are listed as damaged. skip: the number of newer ones to leave out.
         """
-        chosen = listing.RunFilter(limit, experiment, tag, single)
+        chosen = listing.RunFilter(limit, experiment, tag, single, skip)
         with self._reading("a run") as connection, backend.cursor(connection) as cursor:
             return listing.trials(cursor, chosen)
 
@@ -252,6 +253,11 @@ class Store:
         """The experiments, newest first; one whose process died is interrupted."""
         with self._reading("an experiment") as connection:
             return experiments.listed(connection, limit)
+
+    def experiment_lines(self, limit: int, skip: int = 0) -> list[ExperimentLine]:
+        """Experiments for lists, the newest after those to skip; unreadable ones as damaged."""
+        with self._reading("an experiment") as connection, backend.cursor(connection) as cursor:
+            return listing.experiments(cursor, limit, skip)
 
     def experiment(self, experiment_id: str) -> ExperimentRow:
         """The experiment with this id. Raises PlanError if there is none."""

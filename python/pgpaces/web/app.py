@@ -28,7 +28,6 @@ from starlette.routing import Route
 
 from pgpaces.errors import PgpacesError, PlanError, StoreError
 from pgpaces.report import escape, html
-from pgpaces.store import listing
 from pgpaces.store.store import Store
 from pgpaces.web import live
 
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 
     from pgpaces.section import Report
 
-_LIMIT, _LIMIT_MAX = 100, 5000
-_EXPERIMENTS = 30
+# Rows of a page of the list.
+_RUNS, _EXPERIMENTS = 100, 30
 _TYPES = {"js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
 _WATCH_S = 1.0
 _RETRY_MS = 1000
@@ -95,20 +94,22 @@ class _Pages:
         self._site = site
 
     def list(self, request: Request) -> Response:
-        """The newest experiments and runs."""
-        text = request.query_params.get("limit", str(_LIMIT))
-        limit = min(int(text), _LIMIT_MAX) if text.isdecimal() and len(text) < 9 else _LIMIT
-        store, place = self._site.store(), self._site.place
-        chosen = listing.RunFilter(limit + 1, None, None, single=True)
-        runs = listing.at_once(place, chosen)
-        runs = store.trials(limit + 1, single=True) if runs is None else runs
-        experiments = listing.experiments_at_once(place, _EXPERIMENTS) or []
+        """A page of experiments and one of runs, or the trials of an experiment."""
+        store, query = self._site.store(), request.query_params
+        of = store.experiment(store.find_experiment(query["of"])) if "of" in query else None
+        at = {name: _number(query.get(name, "")) for name in ("runs", "experiments")}
+        size, skip = _RUNS + 1, at["runs"] * _RUNS
+        runs = store.trials(size, experiment=of.id if of else None, single=of is None, skip=skip)
+        size, skip = _EXPERIMENTS + 1, at["experiments"] * _EXPERIMENTS
+        lines = [] if of else store.experiment_lines(size, skip)
         return page(
             "list.html",
             address=store.address,
-            runs=runs[:limit],
-            more=min(limit * 10, _LIMIT_MAX) if len(runs) > limit else 0,
-            experiments=experiments,
+            of=of,
+            runs=runs[:_RUNS],
+            experiments=lines[:_EXPERIMENTS],
+            at=at,
+            older={"runs": len(runs) > _RUNS, "experiments": len(lines) > _EXPERIMENTS},
         )
 
     def live(self, request: Request) -> Response:
@@ -153,7 +154,7 @@ class _Pages:
         store = self._site.store()
         row = store.experiment(store.find_experiment(request.path_params["name"]))
         if row.state != "running":
-            return _drawn(_report(self._site, row.id))
+            return _drawn(_report(self._site, row.id), trials=f"/?of={row.id}")
         return page(
             "live.html",
             experiment=row,
@@ -198,6 +199,11 @@ class _Pages:
             return PlainTextResponse("only the printed link may stop this load\n", 403)
         self._site.stop()
         return PlainTextResponse("stopping\n", 202)
+
+
+def _number(text: str) -> int:
+    """The number of a page of a list; 0 is the first."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 9 else 0
 
 
 class _Streams:
@@ -265,9 +271,9 @@ def _report(site: Site, id_: str) -> Report:
     return report(page_of(site.store(), (id_,)))
 
 
-def _drawn(report: Report, *, part: bool = False) -> Response:
+def _drawn(report: Report, *, part: bool = False, trials: str = "") -> Response:
     with _DRAWING:
-        return HTMLResponse(html.html(report, served=True, part=part))
+        return HTMLResponse(html.html(report, served=True, part=part, trials=trials))
 
 
 def _static(request: Request) -> Response:
