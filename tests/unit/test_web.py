@@ -479,6 +479,20 @@ def test_beyond_loopback_nothing_is_shown_without_the_token(store: Store) -> Non
     assert outside.get(f"/runs/{RUN}").status_code == 200
 
 
+def test_a_machine_answers_to_its_names_in_any_case(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Pi4")
+    monkeypatch.setattr("socket.getfqdn", lambda: "Pi4.Example.org")
+    opened_port = listening.listen("0.0.0.0", 0, TOKEN)
+    server = serve.server(Site(str(store.path)), opened_port)
+    opened_port.socket.close()
+    reader = client_of(server.config.app, base_url="http://127.0.0.1")
+    hosts = ("pi4:8432", "PI4", "pi4.local", "pi4.example.org", "evil.local")
+    statuses = [reader.get("/", headers={"Host": host}).status_code for host in hosts]
+    assert statuses == [401] * 4 + [421]
+
+
 def test_a_token_is_not_guessed() -> None:
     token, reached, statuses = secrets.token_urlsafe(32), [], []
 

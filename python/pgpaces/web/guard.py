@@ -63,7 +63,8 @@ class Guard:
     def __init__(
         self, app: App, hosts: frozenset[str], token: str | None, *, required: bool
     ) -> None:
-        self._app, self._hosts, self._token, self._required = app, hosts, token, required
+        self._app, self._token, self._required = app, token, required
+        self._hosts = frozenset(map(str.lower, hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As an ASGI application."""
@@ -107,7 +108,7 @@ class Guard:
         return self._token is not None and same(values[0], self._token)
 
     def _knows(self, host: str) -> bool:
-        if is_loopback(host) or host in self._hosts:
+        if is_loopback(host) or host.lower() in self._hosts:
             return True
         try:
             ipaddress.ip_address(host)

@@ -27,7 +27,8 @@ def server(site: Site, listening: Listening) -> uvicorn.Server:
     """The server, not yet started."""
     names: set[str] = set()
     if listening.required:
-        names = {listening.host, socket.gethostname(), socket.getfqdn()}
+        own = socket.gethostname()
+        names = {listening.host, own, socket.getfqdn(), f"{own.partition('.')[0]}.local"}
     guarded: Any = Guard(app(site), frozenset(names), listening.token, required=listening.required)
     config = uvicorn.Config(
         guarded,
