@@ -143,6 +143,7 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
         assert generator.evaluate(PIXELS, "--line3") > 50
         assert chart(page, "CPU of the generator, %").count() == 1
         served.end(trial)
+        expect(page.locator("#again")).to_contain_text(trial.id)
         page.get_by_text("Open the report").click()
         expect(page.locator("h1")).to_contain_text("FAIL")
         expect(page.locator(".facts")).to_contain_text("300")
@@ -279,6 +280,28 @@ def test_an_experiment_fills_while_its_trials_run(browser: Browser, served: Serv
         page.get_by_text("Open the report").click()
         expect(page.get_by_role("link", name="All runs")).to_be_visible()
         assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ["runs", "experiments"])
+def test_a_page_whose_server_is_gone_says_so_and_how_to_open_it_again(
+    browser: Browser, served: Served, kind: str
+) -> None:
+    experiment = begun(served.store, Design((Factor("clients", ("1",)),)), "grid")
+    served.store.beat_experiment(experiment)
+    levels = {"clients": "1"}
+    place = Place(experiment, "c", levels, 1) if kind == "experiments" else None
+    trial = served.begin(place=place)
+    served.seconds(trial, range(3))
+    name = experiment if place else trial.id
+    with opened_page(browser, f"{served.url}{kind}/{name}") as (page, _):
+        expect(tile(page, "due")).to_have_text("30")
+        expect(page.locator("#state")).to_have_text("running")
+        expect(page.locator("#again")).to_be_hidden()
+        served.close()
+        expect(page.locator("#state")).to_have_text("connecting")
+        again = page.locator("#again")
+        expect(again).to_contain_text(f"pgpaces serve --store {served.store.path}")
+        expect(again).to_contain_text(name)
 
 
 def test_the_list_compares_by_two_clicks(browser: Browser, served: Served) -> None:

@@ -6,6 +6,7 @@ Every answer is a report, as the command line writes it; the store is read by it
 from __future__ import annotations
 
 import asyncio
+import shlex
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import cache, lru_cache
@@ -166,7 +167,9 @@ class _Pages:
         trusted = self._site.stop is not None and request.scope.get("trusted", False)
         can_stop = trusted and path == self._own()
         columns, machine = (" ".join(names) for names in (live.COLUMNS, live.MACHINE))
-        return {"columns": columns, "machine": machine, "can_stop": can_stop}
+        place = ("--store", self._site.store().address) if self._site.place else ()
+        again = shlex.join(("pgpaces", "serve", *place))
+        return {"columns": columns, "machine": machine, "can_stop": can_stop, "again": again}
 
     def part(self, request: Request) -> Response:
         """The answer of an experiment so far, for its live page."""

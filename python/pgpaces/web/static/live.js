@@ -190,6 +190,7 @@ const follow = (id) => {
   source = new EventSource(`/events/runs/${encodeURIComponent(id)}`);
   source.addEventListener("message", (event) => {
     const message = JSON.parse(event.data);
+    byId("again").hidden = true;
     rows = rows.slice(0, message.at - message.rows.length).concat(message.rows);
     for (const row of message.machine) machine.set(row[0], row);
     ({ limits_ms: limits, measured } = message);
@@ -203,9 +204,15 @@ const follow = (id) => {
     source.close();
     if (!root.dataset.experiment) ended();
   });
-  source.addEventListener("error", () => { if (!root.dataset.experiment) tellState("connecting"); });
+  source.addEventListener("error", () => { if (!root.dataset.experiment) lost(); });
+};
+// A browser connects again by itself; the page of a load may be gone.
+const lost = () => {
+  tellState("connecting");
+  byId("again").hidden = false;
 };
 const ended = () => {
+  byId("again").hidden = false;
   const link = document.createElement("a");
   link.href = location.pathname;
   link.textContent = "Open the report";
@@ -215,8 +222,10 @@ const ended = () => {
 const watch = (id) => {
   const states = new EventSource(`/events/experiments/${encodeURIComponent(id)}`);
   let [runs, shown] = [-1, ""];
+  states.addEventListener("error", lost);
   states.addEventListener("message", async (event) => {
     const state = JSON.parse(event.data);
+    byId("again").hidden = true;
     tellState(state.state);
     byId("running").textContent = state.running.length ? `The running trial, after ${state.runs}` : `${state.runs} trials`;
     if (state.running.length && state.running[0] !== shown) follow(shown = state.running[0]);
