@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
 from pgpaces.design import Design, Factor
+from pgpaces.experiment import recorder
 from pgpaces.record import Interval
+from pgpaces.report.numbers import milliseconds
 from pgpaces.result import Blocked, Observed, Place, Trial
 from pgpaces.series import Sample
 from pgpaces.store.store import Store
@@ -319,24 +322,86 @@ def test_the_list_compares_by_two_clicks(browser: Browser, served: Served) -> No
 PHONE = {"width": 390, "height": 800}
 
 
-@pytest.mark.parametrize("how", ["light", "dark"])
-@pytest.mark.parametrize("path", ["", "live"])
+RUNS = ("01A000000000000000000000RN", "01B000000000000000000000RN")
+# Of each page its path, and what is on it when it is complete.
+PAGES = {
+    "list": ("", "#h-runs"),
+    "trials": ("?of={grid}", "#h-runs"),
+    "report of a run": (f"runs/{RUNS[0]}", "#h-answer"),
+    "report of an experiment": ("experiments/{grid}", "#h-answer"),
+    "comparison": (f"compare?run={RUNS[0]}&run={RUNS[1]}", "#h-answer"),
+    "trend": (f"trend/{RUNS[0]}", "#h-answer"),
+    "live run": ("runs/{live}", "#tiles dd"),
+    "live experiment": ("experiments/{going}", "#part .lead"),
+    "error": ("runs/nope", ".note"),
+    "waiting": ("live", ".note"),
+}
+
+
+def stored(served: Served, *, going: bool) -> dict[str, str]:
+    """Runs, an experiment, and, if going, a trial and an experiment that run; their ids."""
+    for n, id_ in enumerate(RUNS):
+        keep(served.store, Kept(id_, ms=10 + n, at=n))
+    design = Design((Factor("clients", ("1", "2")),))
+    ids = {name: begun(served.store, design, name) for name in ("grid", "going")}
+    for name, id_ in ids.items():
+        for n in (1, 2):
+            place = Place(id_, f"c{n}", {"clients": str(n)}, 1)
+            keep(served.store, Kept(f"01F{name.upper():0<21}{n}N", place=place))
+    if going:
+        trial = served.begin()
+        served.seconds(trial, range(5))
+        ids["live"] = trial.id
+        served.store.beat_experiment(ids["going"])
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [*((name, "light") for name in PAGES), ("list", "dark"), ("live run", "dark")]
+)
 def test_pages_are_accessible_and_fit_a_phone(
-    browser: Browser, served: Served, path: str, how: str
+    browser: Browser, served: Served, name: str, how: str
 ) -> None:
-    keep(served.store, Kept("01A000000000000000000000RN"))
-    trial = served.begin()
-    served.seconds(trial, range(5))
-    address = f"{served.url}{path}"
+    ids, (path, complete) = stored(served, going="live" in name), PAGES[name]
+    address = f"{served.url}{path.format(**ids)}"
     with opened_page(browser, address, viewport=PHONE, color_scheme=how) as (page, wrong):
-        ready: Callable[[], Any] = (
-            (lambda: expect(tile(page, "due")).to_have_text("50"))
-            if path
-            else (lambda: expect(page.locator("table").first).to_be_visible())
-        )
-        ready()
+        expect(page.locator(complete).first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         results = Axe().run(page)
         assert [each["id"] for each in results["violations"]] == []
-        assert [w for w in wrong if "console" not in w] == []
-    served.end(trial)
+        status = ["console: Failed to load resource: the server responded with a status of 404"]
+        assert [w.partition(" (")[0] for w in wrong] == (status if name == "error" else [])
+
+
+def test_the_link_of_a_load_opens_it_when_it_has_begun(browser: Browser, served: Served) -> None:
+    with opened_page(browser, f"{served.url}live") as (page, wrong):
+        expect(page.locator("h1")).to_contain_text("Waiting")
+        trial = served.begin()
+        served.seconds(trial, range(3))
+        expect(tile(page, "due")).to_have_text("30")
+        assert wrong == []
+
+
+def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(
+    browser: Browser, served: Served
+) -> None:
+    plan = {"limit_ns": 20_000_000, "policy": "run", "model": "open", "load_text": "open, 40/s"}
+    summaries = [
+        recorder.record(served.store, series([[ms] * 39 + [50.0]] * 5, id=id_, plan=plan))
+        for id_, ms in zip(RUNS, (10.0, 12.0), strict=True)
+    ]
+    with opened_page(browser, served.url) as (page, _):
+        for id_, summary in zip(RUNS, summaries, strict=True):
+            assert summary.latency.p99 is not None
+            row = page.locator("#h-runs ~ div tbody tr").filter(has_text=id_[-8:])
+            due, _, p99 = row.locator("td").all_text_contents()[4:7]
+            assert due == str(summary.counts.due) == "200"
+            assert p99 == milliseconds(summary.latency.p99.value, "–")
+    address = f"{served.url}compare?run={RUNS[0]}&run={RUNS[1]}"
+    with opened_page(browser, address) as (page, _):
+        text = page.locator("main").inner_text()
+        first, second_p95 = (summary.latency.p95 for summary in summaries)
+        assert first is not None
+        assert second_p95 is not None
+        assert f"{100 * (second_p95.value / first.value - 1):.1f}% higher" in text
+        assert re.search(rf"p95 latency, ms\s+{first.value:.3g}\s+–\s+{second_p95.value:.3g}", text)
