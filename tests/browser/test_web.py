@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -227,6 +227,7 @@ def test_the_cursor_goes_by_keys_and_the_table_has_the_numbers(
 ) -> None:
     trial = served.begin()
     served.seconds(trial, range(8))
+    served.store.add(trial.id, None, [Sample(7, "host", "cpu_busy", 62.5)])
     with opened_page(browser, f"{served.url}live") as (page, wrong):
         expect(tile(page, "due")).to_have_text("80")
         plot = page.locator(".plot").first
@@ -239,6 +240,12 @@ def test_the_cursor_goes_by_keys_and_the_table_has_the_numbers(
         row = page.locator("#seconds tbody tr").first
         expect(row.locator("th")).to_have_text("7")
         expect(row.locator("td").first).to_have_text("10")
+        columns = page.locator("#seconds thead th").all_text_contents()
+        assert columns == [name.replace("_", " ") for name in (*live.COLUMNS, *live.MACHINE[1:])]
+        number = columns.index("cpu busy") - 1
+        expect(row.locator("td").nth(number)).to_have_text("62.5")
+        label = "Server's machine over time; the last 20 seconds are in the table below"
+        expect(page.get_by_label(label, exact=True)).to_be_visible()
         assert wrong == []
     served.end(trial)
 

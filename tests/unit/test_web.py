@@ -285,8 +285,12 @@ def test_what_the_machine_did_is_told_by_second_and_class_of_wait_event() -> Non
     rows = live.machine_rows(collection.series())
     assert rows.keys() == {0, 1}
     named = [dict(zip(live.MACHINE, row, strict=True)) for row in rows.values()]
-    assert (named[0]["cpu_busy"], named[0]["disk_busy"], named[0]["lock"]) == (40.0, 30.0, 3.5)
-    assert (named[1]["other"], named[1]["cpu_busy"]) == (1.0, None)
+    assert (named[0]["cpu_busy"], named[0]["disk_busy"], named[0]["sessions_lock"]) == (
+        40.0,
+        30.0,
+        3.5,
+    )
+    assert (named[1]["sessions_other"], named[1]["cpu_busy"]) == (1.0, None)
     assert [each["generator_steal"] for each in named] == [None, 7.0]
 
 

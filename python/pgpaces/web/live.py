@@ -35,7 +35,8 @@ COLUMNS = (
 # Of the server's machine, the generator's, and the server: active sessions by their wait event.
 MACHINE = ("second", "cpu_busy", "cpu_iowait", "cpu_steal", "disk_busy",
            "generator_busy", "generator_iowait", "generator_steal",
-           "cpu", "io", "lwlock", "lock", "other")  # fmt: skip
+           "sessions_cpu", "sessions_io", "sessions_lwlock", "sessions_lock", "sessions_other",
+)  # fmt: skip
 _CLASSES = {"CPU": "cpu", "IO": "io", "LWLock": "lwlock", "Lock": "lock"}
 # A sample may be stored some seconds after its second.
 _DELAY_S = 5
@@ -108,7 +109,7 @@ def machine_rows(series: Iterable[Series]) -> dict[int, Row]:
             for second, value in each.pairs:
                 numbers.setdefault(second, {})[column] = value
         elif each.source == "waits":
-            kind = _CLASSES.get(name.partition(":")[0], "other")
+            kind = f"sessions_{_CLASSES.get(name.partition(':')[0], 'other')}"
             for second, value in each.pairs:
                 seconds = numbers.setdefault(second, {})
                 seconds[kind] = seconds.get(kind, 0.0) + value

@@ -34,7 +34,7 @@ const ELSEWHERE = "Generator's machine";
 CHARTS.push(
   [ELSEWHERE, "%", [["CPU", "line0", of("generator_busy")], ["I/O wait", "line1", of("generator_iowait")], ["steal", "line2", of("generator_steal")]]],
   ["Server's machine", "%", [["CPU", "line0", of("cpu_busy")], ["I/O wait", "line1", of("cpu_iowait")], ["steal", "line2", of("cpu_steal")], ["busiest disk", "line3", of("disk_busy"), [6, 4]]]],
-  ["Active sessions by what they wait for", "sessions", [["CPU or run queue", "line0", of("cpu")], ["IO", "line1", of("io")], ["LWLock", "line2", of("lwlock")], ["Lock", "line3", of("lock")], ["other", "line4", of("other"), [6, 4]]]],
+  ["Active sessions by what they wait for", "sessions", [["CPU or run queue", "line0", of("sessions_cpu")], ["IO", "line1", of("sessions_io")], ["LWLock", "line2", of("sessions_lwlock")], ["Lock", "line3", of("sessions_lock")], ["other", "line4", of("sessions_other"), [6, 4]]]],
 );
 let rows = [];
 let paused = false;
@@ -82,7 +82,7 @@ const build = () => {
     place.className = "plot";
     place.tabIndex = 0;
     place.setAttribute("role", "img");
-    place.setAttribute("aria-label", `${title} over time; the numbers are in the table below`);
+    place.setAttribute("aria-label", `${title} over time; the last 20 seconds are in the table below`);
     figure.append(caption, place);
     holder.append(figure);
     const axis = { stroke: color("muted"), grid: { stroke: color("grid"), width: 1 }, ticks: { stroke: color("grid") }, font: "12px sans-serif" };
@@ -141,10 +141,11 @@ const tell = () => {
   const second = last?.[at.second];
   byId("clock").textContent = last === undefined ? "" : second < 0 ? `warm-up, ${-second} s left` : `second ${second + 1}`;
   const [head, body] = [byId("seconds").tHead.rows[0], byId("seconds").tBodies[0]];
-  if (!head.cells.length) head.append(...Object.keys(at).map((name) => cell("th", name.replaceAll("_", " "), "col")));
+  if (!head.cells.length) head.append(...[...Object.keys(at), ...Object.keys(on).slice(1)].map((name) => cell("th", name.replaceAll("_", " "), "col")));
   body.replaceChildren(...rows.slice(-20).reverse().map((row) => {
     const line = document.createElement("tr");
-    line.append(...row.map((value, index) => index ? cell("td", value === null ? "–" : `${value}`) : cell("th", `${value}`, "row")));
+    const values = [...row.slice(1), ...Object.keys(on).slice(1).map((name) => of(name)(row))];
+    line.append(cell("th", `${row[0]}`, "row"), ...values.map((value) => cell("td", value === null ? "–" : `${value}`)));
     return line;
   }));
 };
