@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from pgpaces.answers.validity import Validity
 from pgpaces.design import Design, Factor
@@ -17,6 +17,9 @@ from pgpaces.questions.sweep.page import About, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
 from tests.unit.experiments import WORKERS, experiment, made
+
+# A board whose CPUs are busy draws slowly.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")

@@ -185,12 +185,29 @@ def test_who_waits_for_whom_and_marks_appear_while_it_runs(
         served.store.add(trial.id, None, samples, [Observed(blocked=(pair,))])
         served.seconds(trial, range(3, 4))
         expect(elsewhere).to_be_visible()
-        expect(page.locator("#marks")).to_have_text("Marks on the charts: 1 s checkpoint")
+        expect(page.locator("#marks")).to_have_text("Marks on the charts: 1 at 1 s: checkpoint")
         row = page.locator("#blocked tbody tr")
         expect(row).to_have_count(1)
         expect(row).to_contain_text("<b>psql</b> (active)")
         expect(row.locator("td").last).to_have_text("0–1")
         assert wrong == []
+    served.end(trial)
+
+
+def test_every_mark_has_its_number_and_its_text(browser: Browser, served: Served) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(30))
+    with opened_page(browser, f"{served.url}live") as (page, _):
+        expect(tile(page, "due")).to_have_text("300")
+        canvas = chart(page, "Rate").locator("canvas")
+        before = canvas.evaluate(PIXELS, "--muted")
+        checkpoints = [Sample(2 * n, "checkpoints", "checkpoints", 1.0) for n in range(12)]
+        served.store.add(trial.id, None, checkpoints)
+        served.seconds(trial, range(30, 31))
+        expect(tile(page, "due")).to_have_text("310")
+        texts = page.locator("#marks span").inner_text().split("; ")
+        assert texts == [f"{n + 1} at {2 * n} s: checkpoint" for n in range(12)]
+        assert canvas.evaluate(PIXELS, "--muted") > before + 12 * 50
     served.end(trial)
 
 

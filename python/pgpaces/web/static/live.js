@@ -62,10 +62,15 @@ const marks = (title) => ({
       const x = plot.valToPos(0, "x", true);
       if (rows.length && rows[0][at.second] < 0 && x > bbox.left) line(x, bbox.top, x, bbox.top + bbox.height);
       ctx.setLineDash([1, 3]);
-      for (const { second } of events) {
+      ctx.fillStyle = color("muted");
+      ctx.textAlign = "left";
+      ctx.font = `${11 * devicePixelRatio}px sans-serif`;
+      events.forEach(({ second }, index) => {
         const x = plot.valToPos(second, "x", true);
-        if (x >= bbox.left && x <= bbox.left + bbox.width) line(x, bbox.top, x, bbox.top + bbox.height);
-      }
+        if (x < bbox.left || x > bbox.left + bbox.width) return;
+        line(x, bbox.top, x, bbox.top + bbox.height);
+        ctx.fillText(`${index + 1}`, x + 2 * devicePixelRatio, bbox.top + 10 * devicePixelRatio);
+      });
       ctx.restore();
     }],
   },
@@ -164,7 +169,7 @@ const tellBlocked = (blocked) => table("blocked", blocked.map((one) => [
   one.first_s === one.last_s ? `${one.first_s}` : `${one.first_s}–${one.last_s}`]));
 const tellMarks = () => {
   byId("marks").hidden = !events.length;
-  byId("marks").querySelector("span").textContent = events.slice(-10).map(({ second, text }) => `${second} s ${text}`).join("; ");
+  byId("marks").querySelector("span").textContent = events.map(({ second, text }, index) => `${index + 1} at ${second} s: ${text}`).join("; ");
 };
 const tellState = (state) => {
   byId("state").textContent = state;
