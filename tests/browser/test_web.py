@@ -180,11 +180,16 @@ def test_who_waits_for_whom_and_marks_appear_while_it_runs(
         pair = Blocked("load", "Lock:tuple", "X", "<b>psql</b>", "active", "UPDATE a", 2, 0, 1)
         elsewhere = page.locator("figure").filter(has_text="Generator's machine")
         expect(elsewhere).to_be_hidden()
-        samples = [Sample(1, "checkpoints", "checkpoints", 1.0),
+        for title in ("Server's machine", "Active sessions"):
+            expect(chart(page, title)).to_be_hidden()
+        samples = [Sample(1, "host", "disk_sda_busy", 7.0), Sample(1, "waits", "Lock:tuple", 1.0),
+                   Sample(1, "checkpoints", "checkpoints", 1.0),
                    Sample(1, "generator", "cpu_busy", 50.0)]  # fmt: skip
         served.store.add(trial.id, None, samples, [Observed(blocked=(pair,))])
         served.seconds(trial, range(3, 4))
         expect(elsewhere).to_be_visible()
+        for title in ("Server's machine", "Active sessions"):
+            expect(chart(page, title)).to_be_visible()
         expect(page.locator("#marks")).to_have_text("Marks on the charts: 1 at 1 s: checkpoint")
         row = page.locator("#blocked tbody tr")
         expect(row).to_have_count(1)

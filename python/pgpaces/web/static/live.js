@@ -29,13 +29,13 @@ const CHARTS = [
 const on = Object.fromEntries(root.dataset.machine.split(" ").map((name, index) => [name, index]));
 let machine = new Map();
 const of = (name) => (row) => machine.get(row[at.second])?.[on[name]] ?? null;
-// Empty, and so hidden, if the server is on the same machine.
-const ELSEWHERE = "Generator's machine";
-CHARTS.push(
-  [ELSEWHERE, "%", [["CPU", "line0", of("generator_busy")], ["I/O wait", "line1", of("generator_iowait")], ["steal", "line2", of("generator_steal")]]],
+// Hidden while they are empty: of a server without monitors, of a generator on the server's machine.
+const MONITORED = [
+  ["Generator's machine", "%", [["CPU", "line0", of("generator_busy")], ["I/O wait", "line1", of("generator_iowait")], ["steal", "line2", of("generator_steal")]]],
   ["Server's machine", "%", [["CPU", "line0", of("cpu_busy")], ["I/O wait", "line1", of("cpu_iowait")], ["steal", "line2", of("cpu_steal")], ["busiest disk", "line3", of("disk_busy"), [6, 4]]]],
   ["Active sessions by what they wait for", "sessions", [["CPU or run queue", "line0", of("sessions_cpu")], ["IO", "line1", of("sessions_io")], ["LWLock", "line2", of("sessions_lwlock")], ["Lock", "line3", of("sessions_lock")], ["other", "line4", of("sessions_other"), [6, 4]]]],
-);
+];
+CHARTS.push(...MONITORED);
 let rows = [];
 let paused = false;
 let limits = [];
@@ -79,7 +79,8 @@ const build = () => {
   const holder = byId("charts");
   for (const { plot } of plots) plot.destroy();
   holder.replaceChildren();
-  plots = CHARTS.map(([title, unit, series]) => {
+  plots = CHARTS.map((chart) => {
+    const [title, unit, series] = chart;
     const figure = document.createElement("figure");
     const caption = document.createElement("figcaption");
     caption.textContent = captionOf(title, unit);
@@ -110,7 +111,7 @@ const build = () => {
       const index = Math.min(rows.length - 1, Math.max(0, (plot.cursor.idx ?? rows.length) + step));
       plot.setCursor({ left: plot.valToPos(rows[index][at.second], "x"), top: 10 });
     });
-    return { plot, series, place, tellLimits: () => { caption.textContent = captionOf(title, unit); }, hides: title === ELSEWHERE && figure };
+    return { plot, series, place, tellLimits: () => { caption.textContent = captionOf(title, unit); }, hides: MONITORED.includes(chart) && figure };
   });
 };
 const resize = () => plots.forEach(({ plot, place }) => plot.setSize({ width: place.clientWidth, height: 220 }));
@@ -179,7 +180,7 @@ const draw = () => {
   if (paused || !measured) return;
   for (const { plot, series, tellLimits, hides } of plots) {
     tellLimits();
-    if (hides) hides.hidden = !rows.some((row) => series[0][2](row) !== null);
+    if (hides) hides.hidden = !series.some(([, , value]) => rows.some((row) => value(row) !== null));
     const zoomed = plot.scales.x.min > plot.data[0][0] || plot.scales.x.max < plot.data[0].at(-1);
     plot.setData(columnsOf(series), !zoomed);
     if (zoomed) plot.redraw();
