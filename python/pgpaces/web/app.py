@@ -43,7 +43,7 @@ _RUNS, _EXPERIMENTS = 100, 30
 _TYPES = {"js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
 _WATCH_S = 1.0
 _RETRY_MS = 1000
-# While a load runs, drawing shares its CPUs: one report at a time.
+# While a load runs, its CPUs are shared: one report at a time is computed and drawn.
 _DRAWING = threading.Lock()
 
 
@@ -142,7 +142,7 @@ class _Pages:
         store = self._site.store()
         trial = store.head(store.find(request.path_params["name"]))
         if trial.state != "running":
-            return _drawn(_report(self._site, trial.id))
+            return _drawn(lambda: _report(self._site, trial.id))
         return page(
             "live.html",
             trial=trial,
@@ -155,7 +155,7 @@ class _Pages:
         store = self._site.store()
         row = store.experiment(store.find_experiment(request.path_params["name"]))
         if row.state != "running":
-            return _drawn(_report(self._site, row.id), trials=f"/?of={row.id}")
+            return _drawn(lambda: _report(self._site, row.id), trials=f"/?of={row.id}")
         return page(
             "live.html",
             experiment=row,
@@ -175,11 +175,10 @@ class _Pages:
         """The answer of an experiment so far, for its live page."""
         store = self._site.store()
         id_ = store.find_experiment(request.path_params["name"])
-        if not store.ended(id_):
+        if not (ended := store.ended(id_)):
             return HTMLResponse("<p>No trial has ended yet.</p>")
         with _DRAWING:
-            report = _report(self._site, id_)
-        return _drawn(report, part=True)
+            return HTMLResponse(_answer(self._site, id_, tuple(ended)))
 
     def compare(self, request: Request) -> Response:
         """Whether the second of two runs or experiments is better than the first."""
@@ -188,13 +187,15 @@ class _Pages:
         names = request.query_params.getlist("run")
         if len(names) != 2:
             raise PlanError(f"{len(names)} runs are chosen", "choose two of the list to compare")
-        return _drawn(compare(*names, anyway=True, store=self._site.place).document())
+        store = self._site.place
+        return _drawn(lambda: compare(*names, anyway=True, store=store).document())
 
     def trend(self, request: Request) -> Response:
         """Since when runs like one are better or worse."""
         from pgpaces.questions.trend import trend
 
-        return _drawn(trend(request.path_params["name"], store=self._site.place).document())
+        name, store = request.path_params["name"], self._site.place
+        return _drawn(lambda: trend(name, store=store).document())
 
     def stop(self, request: Request) -> Response:
         """Stops the load as Ctrl-C does; only with the token of the user who started it."""
@@ -274,9 +275,15 @@ def _report(site: Site, id_: str) -> Report:
     return report(page_of(site.store(), (id_,)))
 
 
-def _drawn(report: Report, *, part: bool = False, trials: str = "") -> Response:
+@lru_cache(8)
+def _answer(site: Site, experiment_id: str, ended: tuple[str, ...]) -> str:
+    """The answer of an experiment so far, once for all readers. ended: the trials that it is of."""
+    return html.html(_report(site, experiment_id), served=True, part=True)
+
+
+def _drawn(make: Callable[[], Report], trials: str = "") -> Response:
     with _DRAWING:
-        return HTMLResponse(html.html(report, served=True, part=part, trials=trials))
+        return HTMLResponse(html.html(make(), served=True, trials=trials))
 
 
 def _static(request: Request) -> Response:
