@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import secrets
+import socket
 import threading
+import tracemalloc
+import urllib.request
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -23,6 +27,7 @@ from pgpaces.result import Blocked, Counts, Observed, Place
 from pgpaces.series import Collection, Sample
 from pgpaces.store.store import Store
 from pgpaces.times import Times, times_of
+from pgpaces.web import app as application
 from pgpaces.web import listening, live, serve
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, is_loopback
@@ -332,6 +337,48 @@ def test_the_answer_so_far_is_of_trials_that_have_ended(store: Store) -> None:
     assert store.ended(row.id) == ended
 
 
+def test_readers_of_an_experiment_share_one_answer_until_a_trial_ends(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_, _ = grid(store)
+    report, computed = application._report, []
+
+    def counted(site: Site, name: str) -> Any:
+        computed.append(name)
+        return report(site, name)
+
+    monkeypatch.setattr(application, "_report", counted)
+    reader = client(store)
+    texts = {reader.get(f"/experiments/{id_}/answer").text for _ in range(3)}
+    assert len(texts) == len(computed) == 1
+    place = Place(id_, "c1", {"clients": "1"}, 2)
+    keep(store, Kept("01F000000000000000000003RN", place=place))
+    assert reader.get(f"/experiments/{id_}/answer").status_code == 200
+    assert len(computed) == 2
+
+
+def test_one_report_at_a_time_is_computed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pgpaces.questions import trend
+    from pgpaces.questions.compare import api
+
+    alone = []
+    id_, _ = grid(store)
+
+    def watched(function: Any) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
+            alone.append(application._DRAWING.locked())
+            return function(*args, **more)
+
+        return call
+
+    for module, name in ((application, "_report"), (api, "compare"), (trend, "trend")):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    for path in (f"runs/{RUN}", f"experiments/{id_}", f"experiments/{id_}/answer",
+                 f"compare?run={RUN}&run={OTHER}", f"trend/{RUN}"):  # fmt: skip
+        assert client(store).get(f"/{path}").status_code == 200
+    assert alone == [True] * 5
+
+
 def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store: Store) -> None:
     trial = series([[5.0]] * 30 + [[50.0]] * 30, id="01D000000000000000000000RN")
     for id_, plan in (("01D000000000000000000000RN", trial.plan),
@@ -352,7 +399,12 @@ def test_rows_reach_a_reader_before_levels_are_looked_for(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id_, sent, early = running(store, 30), threading.Event(), list[bool]()
-    monkeypatch.setattr(live.Levels, "look", lambda _: sent.wait(10) or early.append(True))
+
+    def look(_: live.Levels) -> None:
+        if not sent.wait(10):
+            early.append(True)
+
+    monkeypatch.setattr(live.Levels, "look", look)
 
     async def first() -> int:
         async for message in live.Follower(store).messages(id_, 0):
@@ -424,6 +476,63 @@ def test_a_lost_store_ends_the_stream_and_no_reader_waits(store: Store) -> None:
     last = run_alone(follow())
     assert last is not None
     assert last.state == "lost"
+
+
+def test_a_long_trial_comes_in_parts_and_ends_with_the_last(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_ROWS_MAX", 2)
+    parts = events(client(store).get(f"/events/runs/{RUN}").text)
+    assert [[row[0] for row in part["rows"]] for part in parts] == [[0, 1], [2]]
+    assert [(part["at"], part["state"]) for part in parts] == [(2, "running"), (3, "finished")]
+
+
+def test_a_reader_that_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_BLOCKED_MS", 300)
+    with listening.listen("127.0.0.1", 0).socket as port, slow_reader(port) as reader:
+        served, _ = port.accept()
+        served.settimeout(60)
+        with pytest.raises(TimeoutError) as error:
+            served.sendall(bytes(50_000_000))
+        assert error.value.errno == errno.ETIMEDOUT
+        served.close()
+        assert reader.fileno() >= 0
+
+
+def slow_reader(port: socket.socket) -> socket.socket:
+    """A connection whose reader has room for little."""
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    reader.connect(port.getsockname())
+    return reader
+
+
+def test_readers_that_take_nothing_cost_little_memory_and_others_finish(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(second, *[12345.678] * (len(live.COLUMNS) - 1)) for second in range(40_000)]
+    monkeypatch.setattr(live.Followed, "read", lambda self, _: self.rows.extend(rows))
+    opened_port = listening.listen("127.0.0.1", 0)
+    opened_port.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    server = serve.server(Site(str(store.path)), opened_port)
+    thread = threading.Thread(target=server.run, args=([opened_port.socket],))
+    thread.start()
+    request = f"GET /events/runs/{RUN} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    readers = [slow_reader(opened_port.socket) for _ in range(10)]
+    tracemalloc.start()
+    for reader in readers:
+        reader.sendall(request)
+        assert b"200 OK" in reader.recv(500)
+    lines = urllib.request.urlopen(f"{opened_port.url}events/runs/{RUN}")
+    last = [line for line in lines if line.startswith(b"id: ")][-1]
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    for reader in readers:
+        reader.close()
+    server.should_exit = True
+    thread.join()
+    assert last == b"id: 40000\n"
+    assert largest < 25e6
 
 
 # --- whom they answer -----------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from pgpaces.errors import RunError
 from pgpaces.web.guard import is_loopback
 
 _BACKLOG = 128
+# Linux drops a reader that takes nothing for this time. A browser comes back, and says what it has.
+_BLOCKED_MS = 30_000
 _HINT = "name another with --listen; --listen 0 takes any free port"
 
 
@@ -37,6 +39,8 @@ def listen(host: str, port: int, token: str | None = None, *, hint: str = _HINT)
                                   flags=socket.AI_PASSIVE)[0]  # fmt: skip
         opened = socket.socket(info[0], socket.SOCK_STREAM)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if (option := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+            opened.setsockopt(socket.IPPROTO_TCP, option, _BLOCKED_MS)
         opened.bind(info[4])
         opened.listen(_BACKLOG)
     except OSError as error:

@@ -50,6 +50,8 @@ _TIME = 10
 # Of those who waited for whom, the most frequent are shown.
 _BLOCKED_MAX = 8
 
+# A message to a reader that takes nothing stays in memory; one has the rows of an hour.
+_ROWS_MAX = 4000
 _POLL_S = 1.0
 # A proxy between closes a connection without traffic.
 SILENCE_S = 15.0
@@ -291,14 +293,18 @@ class Followed(Struct):
 
     def since(self, at: int) -> Message:
         """What a reader does not have. at: the number of rows that it has."""
-        rows, failed = self.rows[at:], dict(self.failed)  # copies: another thread reads the store
+        # Copies: another thread reads the store.
+        rows, failed = self.rows[at : at + _ROWS_MAX], dict(self.failed)
+        complete = at + len(rows) == len(self.rows)
         since = -math.inf if at == 0 else (self.rows[at - 1][0] or 0) - 2 * _DELAY_S
-        machine = [each for second, each in list(self.machine.items()) if second >= since]
+        until = math.inf if complete else rows[-1][0] or 0
+        machine = [row for second, row in list(self.machine.items()) if since <= second <= until]
         every = (*self.checkpoints.copy().values(), *self.levels.marks)
         marks = sorted(every, key=lambda mark: mark.second)
         return Message(
             at + len(rows),
-            *(self.state, self._limits_ms(), rows, machine, self.measured, failed),
+            self.state if complete else "running",
+            *(self._limits_ms(), rows, machine, self.measured, failed),
             *(dict(self.first_errors), self.blocked, marks),
         )
 

@@ -15,6 +15,8 @@ from pgpaces.web.listening import Listening
 
 # Streams have no end of their own.
 _FAREWELL_S = 1
+# More are refused, with the status 503.
+_CONNECTIONS_MAX = 500
 
 
 def serve(site: Site, listening: Listening) -> None:
@@ -39,5 +41,6 @@ def server(site: Site, listening: Listening) -> uvicorn.Server:
         date_header=False,
         timeout_graceful_shutdown=_FAREWELL_S,
         ws="none",
+        limit_concurrency=_CONNECTIONS_MAX,
     )
     return uvicorn.Server(config)
