@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,9 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    # No process beats for a trial of a test, however slowly a page is drawn.
+    monkeypatch.setattr("pgpaces.store.encoding._STALE", timedelta(hours=1))
     served = Served(tmp_path)
     yield served
     served.close()
@@ -268,6 +271,35 @@ def test_the_cursor_goes_by_keys_and_the_table_has_the_numbers(
         expect(row.locator("td").nth(number)).to_have_text("62.5")
         label = "Server's machine over time; the last 20 seconds are in the table below"
         expect(page.get_by_label(label, exact=True)).to_be_visible()
+        assert wrong == []
+    served.end(trial)
+
+
+def test_charts_are_zoomed_by_keys_and_by_the_mouse(browser: Browser, served: Served) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(40))
+    with opened_page(browser, f"{served.url}live") as (page, wrong):
+        expect(tile(page, "due")).to_have_text("400")
+        plot, canvas = chart(page, "Rate").locator(".plot"), chart(page, "Rate").locator("canvas")
+        whole = canvas.evaluate(DRAWN)
+
+        def settled(same: bool) -> None:
+            """Waits until the chart looks as at the start, or different."""
+            look = f"([canvas, whole]) => (canvas.toDataURL() === whole) === {str(same).lower()}"
+            page.wait_for_function(look, arg=[canvas.element_handle(), whole])
+
+        for key, same in (("+", False), ("0", True), ("+", False), ("-", True)):
+            plot.press(key)
+            settled(same)
+        area = plot.locator(".u-over").bounding_box()
+        assert area is not None
+        page.mouse.move(area["x"] + 100, area["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(area["x"] + 250, area["y"] + 50)
+        page.mouse.up()
+        settled(False)
+        page.get_by_role("button", name="Whole time").click()
+        settled(True)
         assert wrong == []
     served.end(trial)
 

@@ -105,6 +105,7 @@ const build = () => {
       plugins: [marks(title)],
     }, columnsOf(series), place);
     place.addEventListener("keydown", (event) => {
+      if (zoom(plot, event.key)) event.preventDefault();
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!step || !rows.length) return;
       event.preventDefault();
@@ -113,6 +114,18 @@ const build = () => {
     });
     return { plot, series, place, tellLimits: () => { caption.textContent = captionOf(title, unit); }, hides: MONITORED.includes(chart) && figure };
   });
+};
+// + and - zoom around the cursor, or the middle; 0 shows the whole time.
+const zoom = (plot, key) => {
+  const factor = { "+": 0.5, "=": 0.5, "-": 2, 0: Infinity }[key];
+  if (!factor || !rows.length) return false;
+  const [first, last] = [rows[0][at.second], rows.at(-1)[at.second]];
+  const { min, max } = plot.scales.x;
+  const middle = plot.data[0][plot.cursor.idx] ?? (min + max) / 2;
+  const low = Math.max(first, middle - factor * (middle - min));
+  const high = Math.min(last, middle + factor * (max - middle));
+  for (const each of plots) each.plot.setScale("x", { min: factor === Infinity ? first : low, max: factor === Infinity ? last : high });
+  return true;
 };
 const resize = () => plots.forEach(({ plot, place }) => plot.setSize({ width: place.clientWidth, height: 220 }));
 new ResizeObserver(resize).observe(byId("charts"));
