@@ -352,7 +352,8 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            keyword="quantile"),
     Option("by", _one_of("rate", "users", "clients"), GOAL, "Unit of the load. [default:"
            " users with --pace, clients with --rate-per-client or --think-time, else rate]"),
-    Option("fail_if", TEXT, GOAL, "Exit with code 30 if this is true.", metavar="CONDITION"),
+    Option("fail_if", TEXT, GOAL, "Exit with code 30 if this is true.", metavar="CONDITION",
+           several=True),
     Option("metric", _one_of("rate", "mean", "p50", "p95", "p99", "p99.9", "missed"), GOAL,
            "Metric to compare: rate, mean, p50, p95, p99, p99.9 or missed. [default: p95 of a load"
            " with a planned rate, else rate]", metavar="METRIC"),

@@ -412,6 +412,9 @@ def test_fail_if_has_an_exit_code_of_its_own(pgpaces: Command, pg15: Postgres) -
     assert failed.code == 30
     assert "--fail-if 'p50 > 0.001ms' is true: it is " in failed.err
     assert pgpaces(*words, "--fail-if", "failed > 0").code == 0
+    first = pgpaces(*words, "--fail-if", "p50 > 0.001ms", "--fail-if", "failed > 0")
+    assert first.code == 30
+    assert first.err.count("is true: it is ") == 1
 
 
 def started(process: subprocess.Popen[str]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgpaces.errors import PlanError
-from pgpaces.units import duration_ns, rate_per_s
+from pgpaces.units import NUMBER, duration_ns, rate_per_s
 
 if TYPE_CHECKING:
     from pgpaces.answers.spread import Spread
@@ -68,6 +68,8 @@ def parse(text: str) -> Condition:
         return _count(name, compare, bound, text)
     kind, quantile = _split(name)
     if quantile in _TIMES and kind in ("", "latency", "lag", "service"):
+        if re.fullmatch(NUMBER, bound):
+            raise _without_unit(text, bound, f"'{bound}ms' or '{bound}s'")
         limit_ms = duration_ns(bound, "the time in --fail-if") / 1e6
         of = kind or "latency"
         return Condition(text, lambda s: _time(s, of, quantile), compare, limit_ms, " ms")
@@ -103,10 +105,7 @@ def _count(name: str, compare: Callable[[float, float], bool], bound: str, text:
     if number[2] == "%":
         return Condition(text, lambda s: _share(s, name), compare, value, "%")
     if value and not number[2]:
-        raise PlanError(
-            f"the condition '{text}' has no unit: {bound} of what?",
-            f"write '{bound}%' of what was due, or '{bound} transactions'",
-        )
+        raise _without_unit(text, bound, f"'{bound}%' of what was due, or '{bound} transactions'")
     return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
 
 
@@ -120,6 +119,10 @@ def _time(summary: Summary, kind: str, quantile: str) -> float:
         return math.inf if spread.max is None else spread.max
     estimate = spread.estimate(quantile)
     return math.inf if estimate is None else estimate.value
+
+
+def _without_unit(text: str, bound: str, units: str) -> PlanError:
+    return PlanError(f"the condition '{text}' has no unit: {bound} of what?", f"write {units}")
 
 
 def _unreadable(text: str) -> PlanError:

@@ -79,7 +79,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     outputs_of(params["live"], params["metrics"])
     # A run copies the database as it is now; an experiment uses one copy for all its trials.
     params["fresh"] = params["fresh"] or params["from_database"] is not None
-    fails = condition.parse(params["fail_if"]) if params["fail_if"] else None
+    conditions = [condition.parse(text) for text in params["fail_if"]]
     request = single.run_of(
         workload,
         options.values(params),
@@ -113,14 +113,15 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
         from pgpaces.cli import report
 
         report.write_of(params["store_path"], outcome.trial.id, params["output"])
-    if fails is not None and condition.depends_on_cut(fails, outcome.summary, outcome.whole):
-        text = f"--fail-if '{params['fail_if']}' is decided by the warm-up that was left out"
-        click.echo(f"warning: {text}: see the finding above", err=True)
-    failed = fails is not None and fails(outcome.summary)
-    if fails is not None and failed:
-        value = fails.measured(outcome.summary)
-        click.echo(f"--fail-if '{fails.text}' is true: it is {value}", err=True)
-    return _exit_code(outcome, failed)
+    summary = outcome.summary
+    for each in conditions:
+        if condition.depends_on_cut(each, summary, outcome.whole):
+            text = f"--fail-if '{each.text}' is decided by the warm-up that was left out"
+            click.echo(f"warning: {text}: see the finding above", err=True)
+        if each(summary):
+            value = each.measured(summary)
+            click.echo(f"--fail-if '{each.text}' is true: it is {value}", err=True)
+    return _exit_code(outcome, any(each(summary) for each in conditions))
 
 
 def _workload(params: Mapping[str, Any]) -> Workload:
