@@ -258,3 +258,13 @@ def test_a_server_without_connections_is_not_called_full() -> None:
     assert "max_connections" in (backend._explain_server("lab", error)[1] or "")
     error = psycopg.errors.DiskFull("could not extend file")
     assert "disk is full" in (backend._explain_server("lab", error)[1] or "")
+
+
+@pytest.mark.parametrize("command", ["runs", "runs -E", "show last"])
+def test_a_store_named_by_the_environment_is_as_one_named_by_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    absent = tmp_path / "typo" / "x.db"
+    monkeypatch.setenv("PGPACES_STORE", str(absent))
+    error = refused(CliRunner().invoke(cli, command.split()))
+    assert error.message == f"there is no store {absent}"

@@ -45,7 +45,7 @@ def _absent(path: str | None) -> bool:
 
     place = address.default()
     with contextlib.suppress(OSError):  # opening the store raises the error
-        return path is None and isinstance(place, Path) and not place.exists()
+        return not address.named(path) and isinstance(place, Path) and not place.exists()
     return False
 
 
@@ -73,13 +73,15 @@ def runs(context: click.Context, /, **params: Any) -> None:
         return
     folded = experiment is None and tag is None and not as_json
     others: list[ExperimentLine] = []
+    damage = ""
     if folded:
         try:
             others = _experiments(store_path, limit)
         except StoreError as error:  # the readable rows are listed all the same
-            click.echo(f"warning: {error.message}; the trials of experiments are listed", err=True)
-            folded = False
-    rows = _listed(store_path, limit, experiment, tag, single=folded)
+            damage = error.message
+    rows = _listed(store_path, limit, experiment, tag, single=folded and not damage)
+    if damage:
+        click.echo(f"warning: {damage}; the trials of experiments are listed", err=True)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return

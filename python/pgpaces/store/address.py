@@ -13,6 +13,7 @@ from pgpaces.errors import StoreError
 from pgpaces.home import home
 
 _URL = re.compile(r"\s*postgres(ql)?://", re.IGNORECASE)
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 # A file with such a name needs a folder before it: ./host=pi
 _CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile|ssl\w+)\s*=")
 # libpq's keywords and their values.
@@ -25,12 +26,25 @@ def default() -> Path | str:
     return located(chosen) if chosen else home() / "results.db"
 
 
+def named(place: Path | str | None) -> bool:
+    """Whether a store is named: by a place, or by $PGPACES_STORE."""
+    return place is not None or bool(os.environ.get("PGPACES_STORE"))
+
+
 def located(place: Path | str | None) -> Path | str:
-    """A file, or the connection string of a PostgreSQL server; None is the default store."""
+    """A file, or the connection string of a PostgreSQL server; None is the default store.
+
+    Raises StoreError for a URL of another kind.
+    """
     if place is None:
         return default()
     if isinstance(place, str) and (_URL.match(place) or _CONNINFO.match(place)):
         return place
+    if isinstance(place, str) and (scheme := _SCHEME.match(place)):
+        raise StoreError(
+            f"a store cannot be at {scheme[0]}...",
+            "name a file, or a PostgreSQL database: postgresql://user@host/dbname",
+        )
     return Path(place).expanduser()
 
 

@@ -166,7 +166,7 @@ def existing(place: Path | str | None) -> Backend:
     if not isinstance(location, Path):
         backend = _server(location)
     elif not _test(location, str(location), _has_content):
-        raise _absent(str(location), default=place is None)
+        raise _absent(str(location), default=not address.named(place))
     else:
         can_write = os.access(location, os.W_OK) and os.access(location.parent, os.W_OK)
         connect = sqlite.writable if can_write else sqlite.readable

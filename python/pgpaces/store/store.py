@@ -417,7 +417,7 @@ class Store:
             ids = names.find(connection, table, name)
             if len(ids) == 1:
                 return str(ids[0])
-            near = nearest(name, names.existing(connection, table))
+            near = nearest(name, [*names.existing(connection, table), "last"])
         raise names.missing(table, name, ids, self.address, near)
 
     @contextlib.contextmanager
