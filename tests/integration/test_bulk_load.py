@@ -123,6 +123,14 @@ def test_a_query_for_rows_that_tells_none_is_no_silence(
     assert found["bulk"]["rows"] is None
 
 
+def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(
+    pgpaces: Command, target: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = pgpaces("load", f"touch {tmp_path}/loaded", "--rows", "many", *target)
+    assert (done.code, "the query for rows, 'many': syntax error" in done.err) == (2, True)
+    assert not (tmp_path / "loaded").exists()
+
+
 def test_an_empty_command_is_refused(pgpaces: Command) -> None:
     done = pgpaces("load", " ")
     assert (done.code, "the command is empty" in done.err) == (2, True)

@@ -224,6 +224,8 @@ class Counters:
             self._keywords = for_driver(cell.way("primary", work.prepared.dbname))
             command = work.request.workload.command
             self._rows = command.rows if command else None
+            if self._rows is not None:
+                self._read()  # an error of syntax is found before the load
 
     def begin(self) -> None:
         """To be called just before the load begins."""
@@ -311,11 +313,19 @@ class _Reading(Struct, frozen=True):
 
 
 def _number_of(session: Any, query: str) -> tuple[float | None, str]:
-    """The number that a user's query returns, or why it returns none."""
+    """The number that a user's query returns, or why it returns none.
+
+    Raises PlanError for a query that the server cannot parse.
+    """
     import psycopg
 
     try:
         rows = session.execute(encoded(query)).fetchall()
+    except psycopg.errors.SyntaxError as error:
+        raise PlanError(
+            f"the query for rows, '{query}': {error.diag.message_primary}",
+            "write a query of one number, such as 'SELECT count(*) FROM item'",
+        ) from None
     except psycopg.Error as error:
         return None, error.diag.message_primary or str(error)
     try:
