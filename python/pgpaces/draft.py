@@ -172,5 +172,8 @@ def share(text: str, what: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise PlanError(f"{what} '{text}' is no share", "write a percentage below 100%, such as 5%")
+        percentage = f"{digits}%" if not percent and 1 <= value < 100 else "5%"
+        raise PlanError(
+            f"{what} '{text}' is no share", f"write a percentage below 100%, such as {percentage}"
+        )
     return value

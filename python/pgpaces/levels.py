@@ -43,10 +43,11 @@ def check_name(name: str) -> None:
         return _check_background(name, rest)
     if name in FACTORS or (dot and rest and family in FAMILIES):
         return None
-    near = difflib.get_close_matches(name, names(), n=1)
+    ending = [f"{each}.{rest}" for each in FAMILIES if rest]
+    near = difflib.get_close_matches(name, [*names(), *ending], n=1)
     raise PlanError(
         f"there is no factor '{name}'",
-        f"did you mean {near[0]}?" if near else f"factors are {', '.join(sorted(names()))}",
+        f"did you mean {near[0]}?" if near else "such as clients, rate, server, set.work_mem",
     )
 
 

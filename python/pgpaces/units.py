@@ -22,6 +22,8 @@ _UNITS_NS = {
 _RATE_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _SIZES = {"kB": 2**10, "MB": 2**20, "GB": 2**30}
 _DURATION_MAX_NS = 366 * 86_400 * SECOND_NS
+# The end of a hint for several numbers in the place of one.
+SEVERAL = "; `pgpaces sweep` takes several, separated by commas"
 NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
 
 
@@ -55,7 +57,8 @@ def duration_ns(
     if not match or unit is None:
         raise PlanError(
             f"{what} '{text}' is not a duration",
-            "write a number with a unit: us, ms, s, min, h or d, such as 500ms or 10min",
+            "write a number with a unit: us, ms, s, min, h or d, such as 500ms or 10min"
+            + (f"; without a unit it is in {bare}" if bare else ""),
         )
     value = float(match[1]) * _UNITS_NS[unit]
     if not value <= _DURATION_MAX_NS:
@@ -82,7 +85,8 @@ def rate_per_s(text: str, what: str = "rate") -> float:
     if not match:
         raise PlanError(
             f"{what} '{text}' is not a rate",
-            "write a number of transactions, with its time if it is not a second: 1/s, 30/min",
+            "write a number of transactions, with its time if it is not a second: 1/s, 30/min"
+            + (SEVERAL if "," in text else ""),
         )
     value = float(match[1]) / _RATE_UNITS_S[match[2] or "s"]
     if not RATE_MIN <= value <= RATE_MAX:

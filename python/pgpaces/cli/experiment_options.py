@@ -213,6 +213,10 @@ def _add(by_name: dict[str, tuple[str, ...]], name: str, text: str) -> None:
         both = ",".join((*by_name[name], text))
         raise PlanError(f"{name} is given twice", f"put a comma between levels: {both}")
     by_name[name] = levels.split(text)
+    if name in table.FACTORS and "" in by_name[name]:
+        every = ",".join(filter(None, by_name[name])) or "A,B"
+        word = table.FACTORS[name].word
+        raise PlanError(f"{word} '{text}' has an empty level", f"such as {every}")
 
 
 def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -69,5 +69,7 @@ def _read(path: Path) -> imported.PgbenchFile:
         text = path.read_text(encoding="utf-8", errors="replace")
         ended_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError as error:
-        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
+        raise PlanError(
+            f"{path} cannot be read: {error.strerror}", "name the files that pgbench wrote"
+        ) from None
     return imported.PgbenchFile(path.name, ended_at, text)

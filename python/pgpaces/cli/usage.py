@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from pgpaces.errors import PlanError, nearest
+from pgpaces.units import SEVERAL
 
 _UNITS = frozenset(("us", "ms", "s", "sec", "min", "h", "d", "%"))
 # What pgbench, psql and other load generators call an option.
@@ -98,6 +99,9 @@ def _bad_value(error: click.BadParameter) -> PlanError:
         guess = nearest(wrong[1], map(str, kind.choices))
         return PlanError(f"{name} '{wrong[1]}' is none of {choices}", guess or _about(error.param))
     message = error.message.rstrip(".").replace("is not a valid float", "is not a number")
+    if isinstance(kind, click.IntRange) and isinstance(error.param, click.Option):
+        several = SEVERAL if re.match(r"'\d+,", message) else ""
+        return PlanError(f"{name} {message}", f"such as {name} {kind.min or 1}{several}")
     return PlanError(f"{name} {message}", _about(error.param))
 
 

@@ -114,14 +114,15 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
         )
     if question.missed is not None or any(_is_limit(name) for name in draft.levels):
         raise PlanError(
-            "a goal on a quantile is a latency limit and a share that may miss it",
-            "leave out --missed and --latency-limit, or the goal",
+            "--goal is a latency limit and a share that may miss it",
+            "leave out --missed and --latency-limit, or --goal",
         )
     if match[2].replace(".", "", 1).isdigit():
         raise PlanError(
             f"--goal '{question.quantile}' has no unit: {match[2]} of what?",
             f"write 'p{match[1]} <= {match[2]}ms'",
         )
+    duration_ns(match[2], "the time in --goal")
     # Rounded to decimal digits, so that p99 is exactly 0.01.
     missed = round(1 - float(match[1]) / 100, 12)
     return draft.with_levels({"latency_limit": (match[2],)}), missed

@@ -24,7 +24,7 @@ def form_of(path: str) -> Form:
             return form
     raise PlanError(
         f"the ending of '{path}' names no form of a report",
-        f"end it with .html, or another of {', '.join(FORMS)}; `pgpaces report` has --format",
+        "end it with .html, .md, .txt, .csv, .json, .parquet, .svg or .png",
     )
 
 
