@@ -57,7 +57,8 @@ def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[Li
     lines = _chosen(page, factor, chosen)
     if len(lines) > _LINES_MAX:
         raise PlanError(
-            f"{len(lines)} lines are too many for a forecast each", "choose with --in FACTOR=LEVEL"
+            f"{len(lines)} lines are too many for a forecast each",
+            "choose with --where FACTOR=LEVEL",
         )
     every = forecast_lines(lines, factor.name, () if to is None else (to,))
     for each in every:
