@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pgpaces.report import terminal
 from pgpaces.section import Section
-from tests.unit import answered, faces
+from tests.unit import answered, faces, test_docs
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,19 @@ def test_each_fits_its_width_and_at_80_columns_a_screen(
         cells = sum(len(table.rows) for table in section.tables if table.brief)
         if width >= 80:
             assert len(lines) <= faces.LINES_MAX + cells, name
+
+
+# Their load cannot be repeated from a command line.
+WITHOUT_NEXT = {"run bulk", "run users", "run standbys"}
+
+
+def test_each_ends_with_a_command_that_there_is(every: dict[str, Section]) -> None:
+    for name, section in every.items():
+        assert bool(section.next) == (name not in WITHOUT_NEXT), name
+        for command in section.next:
+            program, *words = shlex.split(command.partition(";")[0])
+            assert program == "pgpaces", name
+            assert test_docs.parsed(words), name
 
 
 def test_no_line_begins_with_what_a_number_counts(every: dict[str, Section]) -> None:

@@ -259,6 +259,25 @@ def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts: Counts, said
         assert checked.validity.warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("late", "limited", "command"),
+    [
+        (0, True, "pgpaces capacity w --clients 2 --latency-limit 500ms --scale 1 --quick"),
+        (12, True, "pgpaces why T"),
+        (4, True, "pgpaces run w --clients 2 --latency-limit 500ms --scale 1 -T 6min"),
+        (0, False, "pgpaces sweep w --scale 1 --clients 2,4,8"),
+        (40, True, "pgpaces show T"),
+    ],
+)
+def test_the_next_command_follows_from_the_verdict(late: int, limited: bool, command: str) -> None:
+    intervals = [answered(n, [10.0] * 40) for n in range(9)]
+    intervals += [answered(9, [10.0] * (40 - late) + [600.0] * late)]
+    if late == 40:
+        intervals = [answered(0, [], failed={"22012": 40})]
+    run = of(*intervals, plan=PLAN if limited else PLAN | {"limit_ns": None, "model": "closed"})
+    assert section(run, summarize(run)).next == (command,)
+
+
 def test_no_queries_a_day_are_told_where_nothing_was_on_time() -> None:
     script = {"name": "a", "weight": 1, "commands": [], "queries": 3}
     late, mixed = (

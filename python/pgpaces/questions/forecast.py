@@ -16,6 +16,7 @@ from pgpaces.answers.forecasts import LineForecast, forecast_lines
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.design import Factor
 from pgpaces.errors import PlanError
+from pgpaces.questions.again import again
 from pgpaces.questions.compare.lookup import named
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
@@ -29,6 +30,8 @@ LOADS = ("users", "clients")
 # With a planned rate, throughput equals the rate up to the capacity.
 _RATES = ("rate", "rate_per_client")
 _LINES_MAX = 12
+# Enough levels for a forecast.
+_LOADS = "1,2,3,4,6,8"
 
 
 def forecast(
@@ -44,8 +47,16 @@ def forecast(
 
     opened = Store.existing(store)
     page = lookup.gathered(opened, names or (opened.find_experiment("last"),))
-    section = of_page(forecasts(page, chosen, to), page, to)
+    every = forecasts(page, chosen, to)
+    section = replace(of_page(every, page, to), next=(_next_step(every, page),))
     return Answer(section, lambda: lookup.fronted(page, section))
+
+
+def _next_step(every: Sequence[LineForecast], page: Page) -> str:
+    """The sweep with enough loads and trials where they were too few, else the report."""
+    if page.about.rerun and any(each.fit.refusal in ("few loads", "few trials") for each in every):
+        return again(page.about.rerun, trials=str(TRIALS_MIN), **{_factor(page).name: _LOADS})
+    return f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
 
 
 def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[LineForecast, ...]:
@@ -115,7 +126,7 @@ def _factor(page: Page) -> Factor:
     if not able:
         raise PlanError(
             "there are no trials with several numbers of clients or users",
-            f"pgpaces sweep WORKLOAD --clients 1,2,3,4,6,8 --trials {TRIALS_MIN}",
+            f"pgpaces sweep WORKLOAD --clients {_LOADS} --trials {TRIALS_MIN}",
         )
     return max(able, key=lambda factor: len(factor.levels))
 

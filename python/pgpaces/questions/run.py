@@ -12,6 +12,8 @@ from typing import Any
 
 from pgpaces.answers import goal, waits
 from pgpaces.answers.accumulator import by_functions
+from pgpaces.answers.attribution import next_step
+from pgpaces.answers.attribution.answer import MISSED_MIN
 from pgpaces.answers.digest import Bucket
 from pgpaces.answers.outcome import no_measurement
 from pgpaces.answers.spread import Spread
@@ -22,6 +24,7 @@ from pgpaces.answers.volume import as_json as volume_json
 from pgpaces.answers.volume import of as queries_of
 from pgpaces.facts import stored
 from pgpaces.questions import costs, servers, volume
+from pgpaces.questions.again import again
 from pgpaces.questions.parts import work_of
 from pgpaces.questions.trials import above, clients, copied, judgment, layout, limits, outages
 from pgpaces.report.numbers import (
@@ -140,11 +143,15 @@ def _missed(missed: Estimate) -> str:
 
 def _deciding(needed: float, trial: Trial) -> str:
     """How long a trial would have to be for a verdict, as an option."""
-    if not math.isfinite(needed) or needed > 86_400:
+    if not _reasonable(needed):
         return "too close to it for any reasonable time"
     if trial.plan.transactions:
         return f"about {clock(needed)} of load can decide"
     return f"-T {_length(needed)} can decide"
+
+
+def _reasonable(needed: float) -> bool:
+    return needed <= 86_400
 
 
 def _length(value: float) -> str:
@@ -370,15 +377,32 @@ def _round(count: float) -> str:
 
 
 def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
-    """What to do next: a command where one can say it."""
-    if summary.generator.limited:
-        yield "the same with a CPU for the generator alone, or with more --threads"
-    elif (
-        summary.counts.missed
-        and not trial.workload.command_alone
-        and no_measurement(summary) is None
-    ):
-        yield f"pgpaces why {trial.id[-8:]}"
+    """The command to continue with, unless the load cannot be repeated from a command line."""
+    run, top = trial.id[-8:], headline(trial, summary)
+    command = trial.workload.command_alone
+    repeatable = not (command or summary.background or trial.plan.imported or by_functions(trial))
+    needed = goal.needed_s(summary.missed, summary.seconds, goal.allowed(trial))
+    if trial.state == "finished" and no_measurement(summary) is not None:
+        yield f"pgpaces show {run}"
+    elif summary.generator.limited and repeatable:
+        threads = 2 * next_step.threads(trial.plan)
+        yield again(f"pgpaces run {next_step.options(trial)}", threads=str(threads))
+    elif summary.counts.missed >= MISSED_MIN and top.mark != "meets" and not command:
+        yield f"pgpaces why {run}"
+    elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
+        yield again(f"pgpaces run {next_step.options(trial)}", duration=_length(needed))
+    elif repeatable:
+        yield _onward(trial)
+
+
+def _onward(trial: Trial) -> str:
+    """The experiment that finds how much more is possible: a search, or a sweep of clients."""
+    if trial.plan.model == "closed" or not goal.limited(trial):
+        more = next_step.clients(1, 2, 4)(trial)
+        return f"pgpaces sweep {next_step.options(trial, more)} {more}"
+    search = f"pgpaces capacity {next_step.options(trial, '--rate')} --quick"
+    chosen = ("users", "duration", "transactions", "warmup", "shape")
+    return again(search, **dict.fromkeys(chosen, ""))
 
 
 # --- details --------------------------------------------------------------------------------------

@@ -186,7 +186,19 @@ def section(series: RunSeries) -> Section:
         figures=(_figure(series),) if _measured(series) else (),
         value=trend,
         trials=tuple(each.id for each in series.runs),
+        next=tuple(_next_steps(series)),
     )
+
+
+def _next_steps(series: RunSeries) -> Iterator[str]:
+    """The comparison of the runs at the last change, else the newest run."""
+    if series.trend.changes:
+        ids = {each.run.name: each.id[-8:] for each in series.runs}
+        change = series.trend.changes[-1]
+        anyway = " --anyway" if series.confounders else ""
+        yield f"pgpaces compare {ids[change.before]} {ids[change.first]}{anyway}"
+    elif series.runs:
+        yield f"pgpaces show {series.runs[-1].id[-8:]}"
 
 
 def _headline(trend: Trend, metric: Metric) -> Headline:

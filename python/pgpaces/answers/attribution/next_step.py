@@ -40,13 +40,13 @@ def _set(name: str, *levels: str) -> Callable[[Trial], str]:
     return lambda _: f"--server-set {name}={','.join(levels)}"
 
 
-def _threads(plan: PlanFacts) -> int:
-    """Of each generator."""
+def threads(plan: PlanFacts) -> int:
+    """The threads of each generator."""
     return max(1, (plan.threads or 1) // max(1, len(plan.generated)))
 
 
 def _more_threads(trial: Trial) -> str:
-    now = _threads(trial.plan)
+    now = threads(trial.plan)
     return f"--threads {now},{2 * now},{4 * now}"
 
 
@@ -55,7 +55,7 @@ def _rates(trial: Trial) -> str:
     return f"--rate {','.join(f'{now * each:g}/s' for each in (0.5, 0.75, 1))}"
 
 
-def _clients(*times: float) -> Callable[[Trial], str]:
+def clients(*times: float) -> Callable[[Trial], str]:
     """Multiples of the number of clients, or of users for a load of users."""
 
     def levels(trial: Trial) -> str:
@@ -113,7 +113,7 @@ CAUSES: Mapping[str, _Cause] = {
     "contention": _Cause(
         "transactions of the load waiting for each other's locks",
         "Does it go away with fewer clients? Then shorten the time during which rows are locked.",
-        _clients(0.5, 1, 2),
+        clients(0.5, 1, 2),
     ),
     "standby": _Cause(
         "waiting for a standby's confirmation",
@@ -140,7 +140,7 @@ CAUSES: Mapping[str, _Cause] = {
     "latch": _Cause(
         "contention inside the server",
         "Does it go away with fewer clients?",
-        _clients(0.5, 1, 2),
+        clients(0.5, 1, 2),
     ),
     "plan": _Cause(
         "whole tables read for a few rows",
@@ -153,7 +153,7 @@ CAUSES: Mapping[str, _Cause] = {
     "connections": _Cause(
         "too few clients",
         "Does it go away with more of them?",
-        _clients(1, 2, 4),
+        clients(1, 2, 4),
     ),
     "steal": _Cause(
         "CPU time that other virtual machines had",
@@ -183,7 +183,7 @@ CAUSES: Mapping[str, _Cause] = {
 def next_step_for(key: str, trial: Trial) -> NextStep:
     """What to do next about a cause that a trial shows."""
     cause = CAUSES[key]
-    varied = _clients(0.5, 0.75, 1) if key == "cpu" and trial.plan.model != "open" else cause.sweep
+    varied = clients(0.5, 0.75, 1) if key == "cpu" and trial.plan.model != "open" else cause.sweep
     if varied is None:
         # A shell command is executed by `load`.
         run = f"{'load' if trial.workload.requested.command else 'run'} {options(trial)}"
@@ -265,9 +265,9 @@ def _generators(plan: PlanFacts, sweep: str) -> dict[str, Any]:
     count, _, cluster = (plan.generators or "").rpartition(" of ")
     if "://" not in cluster:
         count, cluster = cluster, ""
-    threads = _threads(plan)
+    each = threads(plan)
     return {
-        "--threads": threads if threads > 1 else None,
+        "--threads": each if each > 1 else None,
         "--generators": _level(count or None, sweep),
         "--cluster": _level(cluster or None, sweep),
     }

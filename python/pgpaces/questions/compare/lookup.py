@@ -17,6 +17,7 @@ from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.trend import BASELINE_MIN, check
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document
+from pgpaces.questions import run
 from pgpaces.questions.again import decisive
 from pgpaces.questions.compare import section as shown
 from pgpaces.questions.compare import words as verdicts
@@ -101,7 +102,9 @@ def section(comparison: Compared) -> Section:
         notes=(*shown.planned(comparison.verdict.metric.name, every), *shown.differing(listed)),
     )
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
-    steps = decisive(a.command, verdict) if a.command == b.command else ()
+    steps = [*decisive(a.command, verdict)] if a.command == b.command else []
+    newest = max(b.digests, key=lambda digest: digest.trial.started_at)
+    steps = steps or [*run.next_steps(newest.trial, newest.summary)]
     return replace(shown.section(verdict, a.name, b.name, basis), next=tuple(steps))
 
 

@@ -48,7 +48,7 @@ def section(
         headline=_headline(answer),
         note=f"{about}: {answer.missed:,} of {answer.due:,} due missed",
         facts=tuple(_facts(answer)),
-        next=() if answer.cause is None else (answer.cause.command,),
+        next=(answer.cause.command if answer.cause else f"pgpaces show {answer.shown}".strip(),),
     )
 
 
