@@ -38,7 +38,8 @@ def test_each_fits_its_width_and_at_80_columns_a_screen(
         lines = faces.shown(section, width).splitlines()
         assert max(map(len, lines)) <= width, name
         assert [line for line in lines if line.endswith(" ")] == [], name
-        cells = sum(len(table.rows) for table in section.tables if table.brief)
+        # A sweep has a line for each cell.
+        cells = sum(len(table.rows) for table in section.tables if table.key == "brief")
         if width >= 80:
             assert len(lines) <= faces.LINES_MAX + cells, name
 
@@ -109,6 +110,12 @@ def test_no_line_breaks_a_command_without_a_backslash(every: dict[str, Section])
                 line for line in faces.shown(section, 60).splitlines() if "page: pgpaces" in line
             ]
             assert shown.endswith("page: pgpaces report -o run.html"), name
+
+
+def test_loads_whose_trials_are_not_valid_are_listed_as_that(every: dict[str, Section]) -> None:
+    [tried] = [each for each in every["experiment capacity"].tables if each.brief]
+    marked = [(row[0].text, row[-1].text) for row in tried.rows if row[-1].mark == "not valid"]
+    assert marked == [("130", "not valid"), ("135", "not valid")]
 
 
 def test_a_quick_answer_ends_with_the_command_that_makes_it_sure(every: dict[str, Section]) -> None:

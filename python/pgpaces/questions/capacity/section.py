@@ -5,6 +5,7 @@ Values in, a section out. The charts are in charts.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -34,6 +35,8 @@ KEY = "capacity"
 # The columns that a narrow terminal omits, in this order.
 _SPARE = ("warnings", "limit", "trials", "users")
 _CELLS_MAX, _DOUBTS_MAX, _GROUPS_MAX = 6, 6, 6
+# Loads of a quick search in its table.
+_LOADS_MAX = 7
 _MARKS: Mapping[str, Mark] = {
     "passed": "meets",
     "failed": "misses",
@@ -53,7 +56,7 @@ def section(searches: Sequence[CellSearch], limits: Mapping[str, Limit | None]) 
         sentences=tuple(_sentences(searches, answer, factors)),
         headline=_headline(searches, answer, factors),
         note=_rule(searches),
-        facts=tuple(_facts(answer)) if len(searches) == 1 else (),
+        facts=tuple(_facts(searches[0], answer.cells[0])) if len(searches) == 1 else (),
         tables=tuple(_tables(searches, answer, factors)),
         figures=tuple(capacity_charts.figures(searches, answer, factors)),
         value=answer,
@@ -73,11 +76,29 @@ def _headline(
     return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
 
 
-def _facts(answer: Capacities) -> Iterator[tuple[str, str]]:
-    """The capacity in other units, and the limiting resource."""
-    [holds] = answer.cells
+def _facts(search: CellSearch, holds: Holds) -> Iterator[tuple[str, str]]:
+    """Why the range is wide, the capacity in other units, and the limiting resource."""
+    if _wider(search):
+        yield (
+            "range",
+            "wider than the loads below show: a short trial of a load may differ by chance",
+        )
     yield from (("worth", text) for text in _worth(holds))
     yield from (("bottleneck", text) for text in _limit(holds))
+
+
+def _wider(search: CellSearch) -> bool:
+    """Whether the range of a quick search goes beyond loads whose trials agree."""
+    low, high = search.capacity.indicative
+    if search.goal.mode != "quick" or low is None or high is None:
+        return False
+    sides = {
+        each.load: _side(each, search.goal.missed_max) for _, each in search.trials if each.valid
+    }
+    return any(
+        (side == "meets" and low < load) or (side == "misses" and load < high)
+        for load, side in sides.items()
+    )
 
 
 def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
@@ -293,24 +314,43 @@ def _tables(
 
 
 def _quick_loads(search: CellSearch, unit: str) -> Table:
-    """Each load of a quick search, with the range of missed shares of its trials."""
+    """The loads of a quick search nearest to its range, with the missed shares of their trials."""
     points: dict[float, list[TrialPoint]] = {}
     for _, each in search.trials:
-        if each.valid:
-            points.setdefault(each.load, []).append(each)
+        points.setdefault(each.load, []).append(each)
     rows = []
-    for load, own in sorted(points.items()):
+    for load, every in sorted(_nearest(points, search).items()):
+        own = [each for each in every if each.valid] or every
         shares = [each.share for each in own]
         least, most = percent(min(shares)), percent(max(shares))
-        sides = {_side(each, search.goal.missed_max) for each in own}
-        mark: Mark = "unknown" if len(sides) > 1 else min(sides)
-        text = "trials disagree" if len(sides) > 1 else "too close" if mark == "unknown" else mark
+        mark = _side_of(own, search.goal.missed_max)
+        text = {"not valid": "not valid", "unknown": "too close"}.get(mark, mark)
+        if mark == "unknown" and len(own) > 1:
+            text = "trials disagree"
         rows.append((
             TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
             TableCell(str(len(own))), TableCell(text, "", mark),
         ))  # fmt: skip
     columns = (f"load, {unit}", "missed %", "trials", "verdict")
-    return Table(f"{KEY}-tried", "Loads that were tried", columns, 1, tuple(rows), brief=True)
+    return Table(f"{KEY}-tried", "Loads near the range", columns, 1, tuple(rows), brief=True)
+
+
+def _nearest(
+    points: Mapping[float, list[TrialPoint]], search: CellSearch
+) -> dict[float, list[TrialPoint]]:
+    """The loads that fit a screen, by their distance from the range of the answer."""
+    ends = [end for end in search.capacity.indicative if end is not None] or [search.goal.start]
+    middle = sum(map(math.log, ends)) / len(ends)
+    near = sorted(points, key=lambda load: abs(math.log(load) - middle))
+    return {load: points[load] for load in near[:_LOADS_MAX]}
+
+
+def _side_of(points: Sequence[TrialPoint], missed_max: float) -> Mark:
+    """What the trials of a load say of it together."""
+    if not points[0].valid:
+        return "not valid"
+    sides = {_side(each, missed_max) for each in points}
+    return "unknown" if len(sides) > 1 else sides.pop()
 
 
 def _side(point: TrialPoint, missed_max: float) -> Mark:
