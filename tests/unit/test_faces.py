@@ -112,6 +112,12 @@ def test_no_line_breaks_a_command_without_a_backslash(every: dict[str, Section])
             assert shown.endswith("page: pgpaces report -o run.html"), name
 
 
+def test_a_warning_is_a_consequence_in_few_words(every: dict[str, Section]) -> None:
+    for name, section in every.items():
+        [*texts] = (each.text for each in section.sentences if each.weight == "warning")
+        assert [text for text in texts if "dispatch lag" in text or len(text) > 220] == [], name
+
+
 def test_loads_whose_trials_are_not_valid_are_listed_as_that(every: dict[str, Section]) -> None:
     [tried] = [each for each in every["experiment capacity"].tables if each.brief]
     marked = [(row[0].text, row[-1].text) for row in tried.rows if row[-1].mark == "not valid"]

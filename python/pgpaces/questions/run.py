@@ -54,6 +54,8 @@ _FAILURES_SHOWN = 2
 _WAITS_SHOWN = 3
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
+# The numbers behind a warning of the generator, which only the details have.
+_EVIDENCE = re.compile(r" \(p99 dispatch lag [^)]*\)(, which explains [^:]*)?")
 # Notes that nearly every run has; those of hidden sessions and expensive monitors do not match.
 _ROUTINE = re.compile(
     r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d ?% of one core here"
@@ -341,9 +343,9 @@ def _sentences(trial: Trial, summary: Summary) -> Iterator[Sentence]:
     failed = trial.state == "finished" and no_measurement(summary) is not None
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
     reasons = [each for each in reasons if not (failed and each.source == "outcome")]
-    cautions = summary.validity.warnings
+    cautions = [_EVIDENCE.sub("", text) for text in summary.validity.warnings]
     for each in reasons:
-        yield Sentence(each.text, "warning")
+        yield Sentence(_EVIDENCE.sub("", each.text), "warning")
     if cautions and not reasons:
         more = len(cautions) - 1
         rest = f" ({plural(more, 'more warning')}: pgpaces show {trial.id[-8:]})"

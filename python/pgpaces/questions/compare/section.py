@@ -432,6 +432,8 @@ def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
 
 
 def differing(sentences: Sequence[Sentence]) -> tuple[Sentence, ...]:
-    """The other differences of A and B as one warning; sentences: those of verdicts.refused."""
-    text = " ".join(each.text for each in sentences)
-    return (Sentence(text, "warning"),) if text else ()
+    """A warning that A and B differ otherwise, and how; sentences: those of verdicts.refused."""
+    if not sentences:
+        return ()
+    first, *others = (each.text for each in sentences)
+    return Sentence(first, "warning"), Sentence(" ".join(others))
