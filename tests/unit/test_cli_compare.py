@@ -81,7 +81,8 @@ def test_levels_of_an_experiment_are_compared_by_pairs_of_its_blocks(place: Path
 def test_a_document_says_which_runs_it_rests_on(place: Path) -> None:
     words = ("variant=triggers", "variant=log", "--metric", "mean", "--in", "sensors", "--json")
     found = json.loads(called(place, *words).stdout)
-    assert found["verdict"]["outcome"] == "better"
+    assert found["verdict"]["outcome"] == "BETTER"
+    assert found["verdict"]["text"].startswith("variant=log against variant=triggers")
     assert found["compared"] == ["variant"]
     assert sorted(found["b"]["runs"]) == [f"01L{block}" for block in range(1, 9)]
 

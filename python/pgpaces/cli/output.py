@@ -59,10 +59,12 @@ def rendered(parts: Callable[[int], Iterable[RenderableType]]) -> str:
 
 
 def _keys(answer: Answer, document: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The answer as JSON: `title`, `answer`, `trials`, and its value."""
+    """The answer as JSON: `title`, `verdict`, `answer`, `trials`, and its value."""
     from pgpaces.report.data import section
 
     keys = section(answer.section)
     if document is not None:
         del keys["value"]
-    return {**(document or {}), **keys}
+    for name, own in (document or {}).items():
+        keys[name] = {**own, **keys[name]} if name == "verdict" else own
+    return keys

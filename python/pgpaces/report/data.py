@@ -76,6 +76,7 @@ def json(report: Report) -> str:
         "made_at": report.made_at.isoformat(),
         "pgpaces": report.version,
         "rerun": report.rerun,
+        "verdict": verdict(report.top),
         "answer": to_builtins(report.sentences),
         "sections": {each.key: section(each) for each in report.answers()},
         **report.document(),
@@ -83,10 +84,17 @@ def json(report: Report) -> str:
     return escape.json_text(document)
 
 
+def verdict(answer: Section) -> dict[str, str | None] | None:
+    """The first line of an answer; its outcome is null where it is no verdict."""
+    top = answer.headline
+    return None if top is None else {"outcome": top.word or None, "text": top.text}
+
+
 def section(answer: Section) -> dict[str, Any]:
     """An answer for programs."""
     return {
         "title": answer.title,
+        "verdict": verdict(answer),
         "answer": to_builtins(answer.sentences),
         "value": plain(answer.value),
         "trials": list(answer.trials),

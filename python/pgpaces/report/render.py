@@ -24,7 +24,8 @@ def form_of(path: str) -> Form:
             return form
     raise PlanError(
         f"the ending of '{path}' names no form of a report",
-        "end it with .html, .md, .txt, .csv, .json, .parquet, .svg or .png",
+        "end it with .html, .md, .txt, .csv, .json, .parquet, .svg or .png; `pgpaces report` has"
+        " --format",
     )
 
 
