@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from pgpaces.questions.sweep.lookup import page_of
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
 from pgpaces.report.style import DARK, LIGHT
+from pgpaces.store.store import Store
+from tests.unit import answered
 from tests.unit.test_report_forms import HOSTILE
 
 pytestmark = pytest.mark.browser
@@ -130,6 +133,33 @@ def test_a_phone_scrolls_tables_in_their_boxes_and_nothing_else(
                 .filter(e => e.textContent.trim()).map(e => e.getBoundingClientRect().height))"""
         )
         assert small > 8, "texts of charts stay legible"
+        assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a search for a capacity."""
+    store = Store.existing(answered.unpacked(tmp_path_factory.mktemp("searched")))
+    path = tmp_path_factory.mktemp("page") / "capacity.html"
+    path.write_text(html(report_of(page_of(store, ("capacity",)))), encoding="utf-8")
+    return path.as_uri()
+
+
+def test_no_mark_lies_on_the_label_of_the_threshold(browser: Browser, searched: str) -> None:
+    with opened(browser, searched) as (page, wrong):
+        clashes = page.evaluate(
+            """() => [...document.querySelectorAll('figure svg')].flatMap(svg => {
+                const boxes = (what) => [...svg.querySelectorAll(what)].map(
+                    e => e.getBoundingClientRect()).filter(box => box.width);
+                const labels = [...svg.querySelectorAll('text')].filter(
+                    e => e.textContent.startsWith('may miss')).map(e => e.getBoundingClientRect());
+                return labels.flatMap(x => boxes('path[data-description]').filter(y =>
+                    x.left < y.right && y.left < x.right && x.top < y.bottom && y.top < x.bottom));
+            }).length"""
+        )
+        assert page.locator("text", has_text="may miss").count() >= 1
+        assert page.locator("path[data-description]").count() > 5
+        assert clashes == 0
         assert wrong == []
 
 
@@ -254,6 +284,21 @@ def test_a_command_is_copied_by_its_button(browser: Browser, report: str) -> Non
     page.locator("#rerun .copy").click()
     assert page.evaluate("navigator.clipboard.readText()") == "pgpaces sweep pi.toml"
     context.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_button_of_a_long_command_is_in_view(browser: Browser, report: str, width: int) -> None:
+    with opened(browser, report, viewport={"width": width, "height": 900}) as (page, _):
+        outside = page.evaluate(
+            """() => [...document.querySelectorAll('.copy')].filter(button => {
+                button.nextElementSibling.textContent = 'pgpaces sweep '.repeat(40);
+                const box = button.closest('.scroll').getBoundingClientRect();
+                const own = button.getBoundingClientRect();
+                return own.left < box.left || own.right > box.right || own.right > innerWidth;
+            }).length"""
+        )
+        assert page.locator(".copy").count() > 0
+        assert outside == 0
 
 
 def test_without_a_script_every_number_is_there_and_no_button(

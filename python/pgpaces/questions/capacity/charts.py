@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -28,6 +29,8 @@ _CELLS_MAX = 6
 _NAMED_MAX = 8
 # Short trials farther from the others than this factor are not drawn.
 _FAR = 1.35
+# A label above the threshold reaches up to this multiple of it.
+_LABEL_HIGH = 2.5
 _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
@@ -250,13 +253,22 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
         (
             *_curve(band, ends, top),
             Layer("point", tuple(_trial(point) for point in points), size=46),
-            *bound(theta, f"may miss: {theta:.4g}%"),
+            *bound(theta, f"may miss: {theta:.4g}%", _free_side(points, theta, ends)),
             *(layer for name, load in bounds for layer in _bound(name, load)),
         ),
         tuple(Series(ROLES[role], *_ROLE_STYLES[role]) for role in roles),
         "trial",
         height=_HEIGHT + 20,
     )
+
+
+def _free_side(
+    points: Sequence[TrialPoint], theta: float, ends: tuple[float, float]
+) -> Literal["left", "right"]:
+    """The side of the threshold's line at which no trial lies on its label."""
+    near = [each.load for each in points if theta <= 100 * each.share <= _LABEL_HIGH * theta]
+    left, right = min(near, default=ends[1]) - ends[0], ends[1] - max(near, default=ends[0])
+    return "left" if left >= right else "right"
 
 
 _ROLE_STYLES = {

@@ -301,7 +301,7 @@ def _strip(title: str, pairs: Iterable[tuple[float, float | None]], x: Axis, col
 
 
 def _distribution(row: Row, number: int) -> Iterator[Figure]:
-    able = [digest for digest in row.trials if digest.latency][:_TRIALS_MAX]
+    able = [digest for digest in row.trials if digest.latency and _answered(digest)][:_TRIALS_MAX]
     if not able:
         return
     more = len(row.trials) - len(able)
@@ -325,6 +325,12 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
         table,
         (_distribution_chart(able),),
     )
+
+
+def _answered(digest: Digest) -> bool:
+    """Whether at least half of what was due was answered."""
+    counts = digest.summary.counts
+    return 2 * (counts.on_time + counts.late) >= counts.due
 
 
 def _at(curve: Sequence[tuple[float, float | None]], share: float) -> str:
