@@ -353,6 +353,8 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
         name = "max_parallel_workers_per_gather = 0"
         assert any(a.startswith(f"With {name} no transaction succeeded {error}") for a in answers)
     assert not any("it breaks at 1 client already" in answer for answer in answers)
+    drawn = [each for each in report_of(page).figures() if each.key.startswith("distribution")]
+    assert bool(drawn) == (len(workers) > 1), "nothing is drawn of what failed"
     rows = [line for line in said.splitlines() if line.split()[:2] in (["1", "0"], ["8", "0"])]
     assert len(workers) == 1 or any("failed" in line for line in rows)
 

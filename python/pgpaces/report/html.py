@@ -61,7 +61,11 @@ def html(report: Report, *, served: bool = False, part: bool = False, trials: st
         .render(
             report=report,
             head=head,
-            sentences=[each for each in report.sentences if not head or each.text != head.text],
+            sentences=[
+                each
+                for each in report.sentences
+                if not head or each.text not in (head.text, f"{head.word}: {head.text}")
+            ],
             next=[each for each in report.top.next if not each.startswith(_REPORT)],
             lead=lead,
             wide=_safe(draw.inline(lead, _WIDE)) if lead and wide else "",

@@ -37,6 +37,9 @@ _BARS = ("missed", "p95", "rate")
 
 def report(page: Page) -> Report:
     """The report of a page."""
+    if (head := _of_run(page)) is not None and page.answer:
+        text = ": ".join(filter(None, (head.word, head.text)))
+        page = replace(page, answer=(Sentence(text, "main"), *page.answer[1:]))
     sections = tuple(_sections(page))
     return Report(
         title=page.title,
@@ -65,8 +68,8 @@ def top(page: Page) -> Section:
     """The answer in one screen: that of a search or of pairs, else that of the cells."""
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
     alone = page.digests if len(page.digests) == 1 and not _of_why(page) else ()
-    own = (step for digest in alone for step in run.next_steps(digest.trial, digest.summary))
-    steps = (*own, *_surer(page), command)
+    own = [step for digest in alone for step in run.next_steps(digest.trial, digest.summary)]
+    steps = (*(own or _surer(page) or _causes(page)), command)
     first = page.sections[0] if page.sections else None
     if (
         first is not None
@@ -100,20 +103,36 @@ def _of_why(page: Page) -> bool:
     return page.title.startswith("Why late")
 
 
-def _surer(page: Page) -> Iterator[str]:
+def _causes(page: Page) -> list[str]:
+    """The attribution of an experiment in which a cell misses its limit."""
+    missed = any(crossing.verdict(row, page.missed_max) == "misses" for row in page.rows)
+    return [f"pgpaces why {page.about.id[-8:]}"] if page.limits and page.about.id and missed else []
+
+
+def _surer(page: Page) -> list[str]:
     """The command of an experiment that would tell more: longer trials, or all of a quick one."""
     command, quick = page.about.rerun, "--quick" in shlex.split(page.about.rerun)
     if page.about.chosen or not page.limits:
-        yield from (again(command, quick=""),) if quick else ()
-        return
+        return [again(command, quick="")] if quick else []
     needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
     finite = [need for need in needs if need is not None and need <= words.LONG_S]
     if command and finite and all(factor.name != "duration" for factor in page.factors):
-        yield longer(command, max(finite))
+        return [longer(command, max(finite))]
+    return []
+
+
+def _of_run(page: Page) -> Headline | None:
+    """The headline of the only trial, as `pgpaces run` has it; None of several."""
+    if len(page.digests) != 1 or _of_why(page) or page.about.chosen:
+        return None
+    [digest] = page.digests
+    return run.headline(digest.trial, digest.summary)
 
 
 def _headline_of(page: Page) -> Headline:
     """The first sentence, and the common verdict of all cells if there is one."""
+    if (head := _of_run(page)) is not None:
+        return head
     text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
     if text.startswith(_FAILED):
         return Headline("FAIL", "misses", text.removeprefix(_FAILED))
