@@ -34,6 +34,8 @@ PROSE = {
     r"behind(?! (a|an|the|one|its|another|this|that) (connection )?(pool|proxy|load))": "after",
     r"lanes|seats|warden|keeper|soundness|wishes": "see the vocabulary",
     r"foreseen|gone on with|is no whole number|has no good end|mind:": "see the vocabulary",
+    r"does it hold|(cell|load)s? holds?\b|it holds\?": "meets the limit, the goal; its capacity",
+    r"(?-i:TPS)\b": "tx/s",
     r"not estimable": "an en dash with a footnote",
     r"is (said|told)|are (said|told)|was (said|told)|be (said|told)|(said|told) of": (
         "reported, printed, stated: say what the program does"
@@ -84,6 +86,15 @@ def defects(path: Path) -> list[str]:
 
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "migrations" not in p.parts)
+
+
+TEXTS = [*PACKAGE.glob("experiments/*"), *PACKAGE.glob("workloads/_new/*")]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_words_of_files_that_users_copy(path: Path) -> None:
+    text = path.read_text()
+    assert [m[0] for pattern in _PROSE for m in pattern.finditer(text)] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

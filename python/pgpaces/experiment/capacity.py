@@ -215,7 +215,7 @@ def _check(plan: TrialPlan, cell: Cell, goal: CapacityGoal) -> None:
         raise levels.in_cell(error, cell)
     if plan.limit_ns is None and not plan.limits:
         error = PlanError(
-            "nothing says what is late, so every load holds",
+            "without a latency limit every load meets the goal",
             "add --latency-limit, such as 500ms, or --goal 'p99 <= 250ms'",
         )
         raise levels.in_cell(error, cell)

@@ -54,7 +54,7 @@ _FAILURES_SHOWN = 2
 _WAITS_SHOWN = 3
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
-# The numbers behind a warning of the generator, which only the details have.
+# The numbers of a warning of the generator, which only the details have.
 _EVIDENCE = re.compile(r" \(p99 dispatch lag [^)]*\)(, which explains [^:]*)?")
 # Notes that nearly every run has; those of hidden sessions and expensive monitors do not match.
 _ROUTINE = re.compile(

@@ -31,7 +31,7 @@ class SearchGoal(Struct, frozen=True):
 
 
 class Holds(Struct, frozen=True):
-    """How much one cell holds, in `unit`.
+    """The capacity of one cell, in `unit`.
 
     cell: its key. proved, refuted: rounded to three digits, to the safe side; None: unknown.
     estimate: the load at which the allowed share misses. indicative: the highest load that met the
@@ -72,7 +72,7 @@ class Holds(Struct, frozen=True):
 
 
 class Most(Struct, frozen=True):
-    """Which of several cells holds most.
+    """The cell with the largest capacity, of several.
 
     certain: its proved load is no less than the refuted load of each other cell. rivals: the keys
     of cells that may hold as much.
@@ -84,7 +84,7 @@ class Most(Struct, frozen=True):
 
 
 class Capacities(Struct, frozen=True):
-    """The answer: how much each cell holds, and which holds most; None for a single cell."""
+    """The answer: the capacity of each cell, and the largest; None for a single cell."""
 
     cells: tuple[Holds, ...]
     most: Most | None

@@ -33,7 +33,7 @@ _OPEN_MAX = 12
 FAILURES_SHOWN = 20
 # The columns that a narrow terminal omits, in this order.
 _SPARE = (
-    *("stddev ms", "skipped %", "unfinished %", "failed %", "late %", "trials", "TPS"),
+    *("stddev ms", "skipped %", "unfinished %", "failed %", "late %", "trials", "tx/s"),
     *("latency ms", "p95 ms", "p99 ms"),
 )
 
@@ -71,8 +71,8 @@ def cells(page: Page) -> Table:
         page.rows,
         len(levels),
         note=f"Small figures are 95% intervals across the trials of a cell{few}.",
-        # Without a limit the answer is the cell of the highest rate: TPS is omitted last.
-        spare=spare if page.limits else (*(name for name in spare if name != "TPS"), "TPS"),
+        # Without a limit the answer is the cell of the highest rate: tx/s is omitted last.
+        spare=spare if page.limits else (*(name for name in spare if name != "tx/s"), "tx/s"),
         absent=_absent(page),
     )
 
@@ -94,7 +94,7 @@ def _verdict(page: Page) -> Column[Row]:
 
 
 def _of_transactions(page: Page) -> Iterator[Column[Row]]:
-    yield "TPS", lambda row: estimate_cell(row.rate, rate)
+    yield "tx/s", lambda row: estimate_cell(row.rate, rate)
     yield "latency ms", lambda row: _time(page, row.mean)
     yield "stddev ms", lambda row: _time(page, row.stddev)
     if page.limits:
@@ -175,7 +175,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     counted = {id(digest) for row in shown for digest in row.trials}
     numbers: Sequence[Column[Digest]] = [
         ("due", lambda digest: f"{digest.summary.counts.due:,}"),
-        ("TPS", lambda digest: estimate_cell(digest.summary.rate, rate)),
+        ("tx/s", lambda digest: estimate_cell(digest.summary.rate, rate)),
         ("latency ms", lambda digest: estimate_cell(digest.summary.latency.mean, ms)),
         ("missed %", lambda digest: share_cell(digest.summary.missed)),
         ("p99 ms", lambda digest: _time(page, digest.summary.latency.p99)),
@@ -242,7 +242,7 @@ def ratios(page: Page) -> Table:
         ("against", lambda each: each.base),
         *((factor_name(factor.name), at(factor.name)) for factor in others),
         ("pairs", lambda each: str(max(e.n for e in (each.rate, each.latency) if e))),
-        ("TPS, times", lambda each: estimate_cell(each.rate, times)),
+        ("tx/s, times", lambda each: estimate_cell(each.rate, times)),
         ("mean latency, times", lambda each: estimate_cell(each.latency, times)),
     ]
     note = "The mean ratio over pairs of trials of one block, with its 95% interval."
@@ -267,7 +267,7 @@ def background(page: Page) -> Table:
         ("workload", lambda each: each.name),
         *levels,
         ("due", lambda each: f"{each.due:,}"),
-        ("TPS", lambda each: estimate_cell(each.rate, rate)),
+        ("tx/s", lambda each: estimate_cell(each.rate, rate)),
         ("missed %", lambda each: share_cell(each.missed)),
         ("mean ms", lambda each: time(each.mean)),
         ("p95 ms", lambda each: time(each.p95)),
