@@ -103,9 +103,18 @@ def section(comparison: Compared) -> Section:
     )
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
     steps = [*decisive(a.command, verdict)] if a.command == b.command else []
-    newest = max(b.digests, key=lambda digest: digest.trial.started_at)
-    steps = steps or [*run.next_steps(newest.trial, newest.summary)]
-    return replace(shown.section(verdict, a.name, b.name, basis), next=tuple(steps))
+    return replace(
+        shown.section(verdict, a.name, b.name, basis), next=tuple(steps or [_closer(b.digests)])
+    )
+
+
+def _closer(digests: Sequence[Digest]) -> str:
+    """The command that says more of the newest of these trials."""
+    newest = max(digests, key=lambda digest: digest.trial.started_at)
+    late = any(
+        step.startswith("pgpaces why") for step in run.next_steps(newest.trial, newest.summary)
+    )
+    return f"pgpaces {'why' if late else 'show'} {newest.trial.id[-8:]}"
 
 
 def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Side], ...]:
