@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.integration import causes
 
 import pgpaces
-from pgpaces.answers.attribution.next_step import next_step_for
+from pgpaces.answers.next_step import next_step_for
 from pgpaces.cli.main import cli
 from pgpaces.database.access import Access
 from pgpaces.errors import PlanError

@@ -16,7 +16,7 @@ from tests.integration import causes
 
 import pgpaces
 from pgpaces.answers.attribution import attribute
-from pgpaces.answers.attribution.answer import MISSED_MIN
+from pgpaces.answers.next_step import MISSED_MIN
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.answers import attribution as answers
-from pgpaces.answers.attribution import attribute, lift, limiting, next_step
+from pgpaces.answers import next_step
+from pgpaces.answers.attribution import attribute, lift, limiting
 from pgpaces.answers.attribution.answer import SHARE_MIN
 from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.sessions import gaps

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import asdict, replace
 
-from pgpaces.answers.attribution import next_step
+from pgpaces.answers import next_step
 from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
 from pgpaces.design import Slot

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from pgpaces.answers.compare import PAIRS_MIN, Verdict
 from pgpaces.options import BY_NAME, OF_COMMANDS
+
+if TYPE_CHECKING:
+    from pgpaces.answers.compare import Verdict
 
 # Trials are not made longer than this; more of them decide as well.
 _TRIAL_MAX_S = 300
@@ -47,6 +50,8 @@ def longer(command: str, needed_s: float) -> str:
 
 def decisive(command: str, verdict: Verdict) -> Iterator[str]:
     """The command of an inconclusive comparison with as many pairs as would decide."""
+    from pgpaces.answers.compare import PAIRS_MIN
+
     if not command or verdict.why != "wide" or not 0 < (verdict.needed or 0) <= _PAIRS_MAX:
         return
     count = str(max(PAIRS_MIN, verdict.needed or 0, verdict.pairs + 1))

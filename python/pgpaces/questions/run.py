@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pgpaces.answers import goal, waits
+from pgpaces.answers import goal, next_step, waits
 from pgpaces.answers.accumulator import by_functions
-from pgpaces.answers.attribution import next_step
-from pgpaces.answers.attribution.answer import MISSED_MIN
 from pgpaces.answers.digest import Bucket
 from pgpaces.answers.outcome import no_measurement
 from pgpaces.answers.spread import Spread
@@ -389,7 +387,7 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     elif summary.generator.limited and repeatable:
         threads = 2 * next_step.threads(trial.plan)
         yield again(f"pgpaces run {next_step.options(trial)}", threads=str(threads))
-    elif summary.counts.missed >= MISSED_MIN and top.mark != "meets" and not command:
+    elif summary.counts.missed >= next_step.MISSED_MIN and top.mark != "meets" and not command:
         yield f"pgpaces why {run}"
     elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
         yield again(f"pgpaces run {next_step.options(trial)}", duration=_length(needed))

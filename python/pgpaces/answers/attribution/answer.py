@@ -18,9 +18,9 @@ from pgpaces.answers.attribution import lift as arithmetic
 from pgpaces.answers.attribution import machine, server
 from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.material import Material, material
-from pgpaces.answers.attribution.next_step import CAUSES, next_step_for
 from pgpaces.answers.attribution.sign import Proof, Sign, by_priority, carry
 from pgpaces.answers.goal import Limit
+from pgpaces.answers.next_step import CAUSES, MISSED_MIN, next_step_for
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Estimate, Trial
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[Any]
 
-# Fewer missed transactions than this have no attribution.
-MISSED_MIN = 10
 SHARE_MIN = 0.5
 # The least lift (at the lower end of its interval) and difference of shares of a contrast.
 LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pgpaces.answers.attribution import Attribution, Card
-from pgpaces.answers.attribution.answer import MISSED_MIN
+from pgpaces.answers.next_step import MISSED_MIN
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import capital, estimate_cell, interval, percent

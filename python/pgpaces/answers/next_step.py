@@ -15,6 +15,9 @@ from msgspec import Struct
 from pgpaces.facts import PlanFacts, RequestFacts
 from pgpaces.result import Trial
 
+# Fewer missed transactions than this have no attribution.
+MISSED_MIN = 10
+
 
 class NextStep(Struct, frozen=True):
     """What to do next. command: one line for a shell."""
