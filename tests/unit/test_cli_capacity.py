@@ -76,10 +76,10 @@ def called(*words: object) -> Result:
         ((), "nothing to search was named"),
         (("reporting", "--quick", "--strict"), "exclude each other"),
         (("reporting", "-T", "60s", "-L", "1s"), "--duration is for the search to choose"),
-        (("tpcb-like",), "nothing says what is late"),
+        (("tpcb-like",), "without a latency limit"),
         (("reporting", "--goal", "mean <= 50ms"), "is no bound on a quantile"),
-        (("reporting", "--goal", "p99 <= 50ms", "-L", "1s"), "a goal on a quantile is a latency"),
-        (("reporting", "--goal", "p99 <= 50ms", "--missed", "1%"), "a goal on a quantile is"),
+        (("reporting", "--goal", "p99 <= 50ms", "-L", "1s"), "--goal is a latency limit"),
+        (("reporting", "--goal", "p99 <= 50ms", "--missed", "1%"), "--goal is a latency limit"),
         (("reporting", "-L", "1s", "--missed", "0%"), "is not a share between 0 and 1"),
         (("reporting", "-L", "1s", "--rate", "0"), "is out of range"),
         (("reporting", "-L", "1s", "--by", "users"), "--users needs the pace of each"),
@@ -200,7 +200,7 @@ def test_an_experiment_that_is_no_search_is_not_gone_on_with(tmp_path: Path) -> 
     [
         ({}, "nothing to search was named"),
         ({"what": "reporting", "quick": True, "strict": True}, "exclude each other"),
-        ({"what": "tpcb-like"}, "nothing says what is late"),
+        ({"what": "tpcb-like"}, "without a latency limit"),
     ],
 )
 def test_python_refuses_what_the_command_refuses(
