@@ -25,7 +25,26 @@ from tests.unit.stored import Kept, keep, opened
 from tests.unit.test_docs import all_commands
 from tests.unit.trials import series
 
-WARNING = "--beside is now --background; the old spelling ends with the next release"
+ENDS = "the old spelling ends with the next release"
+# An old spelling, what is written instead, and the warning.
+OLD = [
+    (
+        "--set work_mem=4MB,64MB",
+        "--server-set work_mem=4MB,64MB",
+        "--set is now --server-set; from the next release on it is a session setting, as in"
+        " `pgpaces run`",
+    ),
+    (
+        "--scripts 'by_fk1@3 one_fk1,by_fk1'",
+        "--script 'by_fk1@3 one_fk1,by_fk1'",
+        f"--scripts is now --script; {ENDS}",
+    ),
+    (
+        "--beside 'reporting rate=1,2'",
+        "--background 'reporting rate=1,2'",
+        f"--beside is now --background; {ENDS}",
+    ),
+]
 
 
 def call(*words: str) -> Result:
@@ -45,16 +64,17 @@ def test_an_option_stands_in_one_group_in_all_commands() -> None:
 @pytest.mark.parametrize(
     "command", ["sweep reporting --rate 5 -L 1s -P 0", "capacity reporting -L 1s -P 0"]
 )
+@pytest.mark.parametrize("spelling", OLD)
 def test_an_old_spelling_asks_for_the_same_and_says_the_new_one(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, spelling: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--beside", "--background")
-    lines = [shlex.split(f"{command} {word} 'reporting rate=1,2'") for word in options]
+    before, now, warning = spelling
+    lines = [shlex.split(f"{command} {words}") for words in (before, now)]
     assert asked(lines[0], tmp_path) == asked(lines[1], tmp_path)
     assert "same" in asked(lines[1], tmp_path)
     monkeypatch.setattr(execute, "carry_out", lambda *_: 0)
     told = [call(*words).stderr for words in lines]
-    assert told == [f"warning: {WARNING}\n", ""]
+    assert told == [f"warning: {warning}\n", ""]
 
 
 def test_settings_of_the_server_and_of_sessions_are_two_options_of_a_run(tmp_path: Path) -> None:
@@ -189,6 +209,13 @@ def test_a_run_is_exported_into_a_file_in_the_form_of_its_ending(
 def test_a_disk_is_not_written_to_by_a_dry_run(tmp_path: Path) -> None:
     assert "writes up to" in said(call("disk", str(tmp_path), "--dry-run"))
     assert not [*tmp_path.iterdir()]
+
+
+def test_where_of_a_forecast_was_in(store: Store, tmp_path: Path) -> None:
+    place = ("--store", str(tmp_path / "results.db"))
+    now, before = (call("forecast", word, "clients=9", *place) for word in ("--where", "--in"))
+    assert refused(now).message == refused(before).message
+    assert before.stderr == f"warning: --in is now --where; {ENDS}\n"
 
 
 def test_a_dry_run_says_how_many_generators_a_rate_needs(tmp_path: Path) -> None:

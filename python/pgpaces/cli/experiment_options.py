@@ -65,6 +65,21 @@ OF_WHAT: tuple[options.Decorator, ...] = (
         metavar="NAME=LEVELS",
         help="Settings of the server, each applied in the least intrusive way.",
     ),
+    options.old(
+        *("--set", "old_settings"),
+        group="Target",
+        multiple=True,
+        metavar="NAME=LEVELS",
+        now="--server-set",
+        until="from the next release on it is a session setting, as in `pgpaces run`",
+    ),
+    options.old(
+        *("--scripts", "old_scripts"),
+        group="Workload",
+        multiple=True,
+        metavar="LEVELS",
+        now="--script",
+    ),
     options.option(
         *("-D", "--define"),
         group="Workload",
@@ -152,8 +167,8 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
     by_name: dict[str, tuple[str, ...]] = {}
     for name in table.FACTORS:
         texts = params[f"level_{name}"]
-        if name == "scripts" and texts:
-            _add(by_name, name, _together(texts))
+        if name == "scripts" and (*texts, *params["old_scripts"]):
+            _add(by_name, name, _together((*texts, *params["old_scripts"])))
         elif name in ("latency_limit", "node"):
             by_name |= _by_script(name, texts)
         elif name != "target":
@@ -172,6 +187,7 @@ def _families(by_name: dict[str, tuple[str, ...]], params: Mapping[str, Any]) ->
     """Adds levels of settings and variables, which the user names. Raises PlanError."""
     for family, word, of in (
         ("set", "--server-set", "settings"),
+        ("set", "--set", "old_settings"),
         ("define", "--define", "define"),
     ):
         for text in params[of]:

@@ -26,6 +26,12 @@ Examples:
     metavar="N",
     help="Forecast N clients or users, at most 1.5 times the highest measured number.",
 )
+@options.old(
+    *("--in", "old_chosen"),
+    group="Workload",
+    metavar="FACTOR=LEVEL,...",
+    now="--where",
+)
 @options.options(options.of("where", *options.ANSWER))
 def forecast(names: tuple[str, ...], **params: Any) -> None:
     """Forecast the throughput of more clients or users. Default: of the newest experiment.
@@ -37,7 +43,7 @@ def forecast(names: tuple[str, ...], **params: Any) -> None:
 
     answer = question.forecast(
         *names,
-        chosen=params["chosen"] or "",
+        chosen=params["chosen"] or params["old_chosen"] or "",
         to=params["to"],
         store=params["store_path"],
     )

@@ -49,6 +49,11 @@ Examples:
     options.of("from_database", "missed", "fail_if", *options.ANSWER, *options.RUNNING),
     options.of_trial(),
 )
+@options.old("--command", group="Workload", metavar="COMMAND", now="`pgpaces load COMMAND`")
+@options.option(
+    "--input", "inputs", group="Workload", rare=True, multiple=True, help="Of --command."
+)
+@options.option("--rows", group="Workload", rare=True, help="Of --command.")
 def run(**params: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
 
@@ -120,10 +125,20 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
 
 
 def _workload(params: Mapping[str, Any]) -> Workload:
-    """The named workload, with the scripts of --file if there are any."""
+    """The named workload, with the scripts of --file if there are any; or a command."""
     from pgpaces import trust, workload
 
     name, scripts = params["workload"], options.files(params["files"])
+    if params["command"] is not None:
+        if name is not None or scripts:
+            raise PlanError(
+                "--command is run instead of a workload or a --file",
+                "leave one of them out, or run the other one with --background",
+            )
+        return of_command(params)
+    for option, value in (("--input", params["inputs"]), ("--rows", params["rows"])):
+        if value:
+            raise PlanError(f"{option} belongs to --command", "a workload has its own")
     if name is not None:
         named = trust.find(name, consent.of(params))
         if params["variant"] is not None:
