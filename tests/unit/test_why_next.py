@@ -20,7 +20,7 @@ from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.cell import requested
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.request import Request
-from pgpaces.facts import stored
+from pgpaces.facts import BackgroundFacts, ComponentFacts, Prepared, stored
 from pgpaces.generators import engine
 from pgpaces.result import Trial
 from tests.unit.trials import known
@@ -47,6 +47,25 @@ def test_the_next_experiment_is_on_the_server_that_was_asked_for(
     command = next_step.next_step_for("lock", replace(trial, **known(server=server))).command
     assert option in command
     assert ("--server" in command) == (asked is not None)
+
+
+def test_the_next_experiment_has_the_background_workloads_and_the_goal() -> None:
+    trial, _ = STORIES["lock"].told()
+    own = ComponentFacts(clients=2, workload="reporting", model="open", rate=8.0)
+    other = ComponentFacts(
+        of="ingest", clients=4, workload="sensor", model="paced", rate=2.0, limit_ns=50_000_000,
+        node="standby1",
+    )  # fmt: skip
+    plan = trial.plan.but(components=(own, other), clients=6, missed_max=0.01)
+    prepared = Prepared("d", "f", created=True, seconds=1.0, size_bytes=1)
+    ingest = BackgroundFacts(of="ingest", name="sensor", hash="h", scale=3, prepared=prepared)
+    trial = replace(trial, plan=plan, workload=trial.workload.but(background=(ingest,)))
+    words = shlex.split(next_step.options(trial))
+    assert words[words.index("--clients") + 1] == "2"
+    assert words[words.index("--missed") + 1] == "1%"
+    background = words[words.index("--background") + 1]
+    load = "pace=2/s users=4 latency_limit=50ms node=standby1"
+    assert background == f"ingest workload=sensor scale=3 {load}"
 
 
 @pytest.mark.parametrize("key", next_step.CAUSES)

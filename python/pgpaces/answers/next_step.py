@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from pgpaces.answers.goal import ALLOWED
 from pgpaces.facts import PlanFacts, RequestFacts
 from pgpaces.result import Trial
 
@@ -62,7 +63,7 @@ def clients(*times: float) -> Callable[[Trial], str]:
     """Multiples of the number of clients, or of users for a load of users."""
 
     def levels(trial: Trial) -> str:
-        now = trial.plan.clients or 1
+        now = trial.plan.own_clients or 1
         counts = sorted({max(1, round(now * each)) for each in times})
         option = "--users" if trial.plan.model == "paced" else "--clients"
         return f"{option} {','.join(map(str, counts))}"
@@ -219,6 +220,7 @@ def options(trial: Trial, sweep: str = "") -> str:
         if getattr(plan, name):
             words += [f"--{name.replace('_', '-')}", *(["on"] if sweep else [])]
     words += _variables(plan, sweep)
+    words += _background(trial)
     words += _layout(request, sweep)
     words += _settings(trial, setting if factor == "--server-set" else "", sweep)
     return shlex.join(words)
@@ -245,16 +247,35 @@ def _workload(trial: Trial) -> Iterator[str]:
         yield from ("--from-database", request.from_database)
 
 
+def _background(trial: Trial) -> Iterator[str]:
+    """Background workloads that have a name; files of scripts are not stored of them."""
+    scales = {each.of: each.scale for each in trial.workload.background}
+    for each in trial.plan.components:
+        if not each.of or each.workload == "scripts":
+            continue
+        rate, of = (None if each.rate is None else f"{_number(each.rate)}/s"), each.model
+        values = {
+            "workload": each.workload,
+            "scale": scales.get(each.of),
+            "pace" if of == "paced" else "rate": rate,
+            "users" if of == "paced" else "clients": each.clients,
+            "latency_limit": each.limit_ns and _duration(each.limit_ns),
+            "node": None if each.node == "primary" else each.node,
+        }
+        options = (f"{name}={value}" for name, value in values.items() if value)
+        yield from ("--background", " ".join((each.of, *options)))
+
+
 def _load(plan: PlanFacts) -> dict[str, Any]:
     """Clients or users, and how often they send."""
     model = plan.model
     rate = None if plan.rate is None else f"{_number(plan.rate)}/s"
     if model == "paced":
-        values: dict[str, Any] = {"--users": plan.clients, "--pace": rate}
+        values: dict[str, Any] = {"--users": plan.own_clients, "--pace": rate}
     elif model == "open":
-        values = {"--rate": rate, "--clients": plan.clients}
+        values = {"--rate": rate, "--clients": plan.own_clients}
     else:
-        values = {"--clients": plan.clients}
+        values = {"--clients": plan.own_clients}
         if plan.think_ns:
             values["--think-time"] = _duration(plan.think_ns)
             values["--think"] = plan.think if plan.think == "fixed" else None
@@ -282,6 +303,8 @@ def _times(plan: PlanFacts) -> dict[str, Any]:
     limit, length = plan.limit_ns, plan.duration_ns
     if limit:
         values["--latency-limit"] = _duration(limit)
+    if plan.missed_max not in (None, ALLOWED):
+        values["--missed"] = f"{100 * plan.missed_max:.15g}%"
     if length:
         values["--duration"] = _duration(length)
     elif plan.transactions:

@@ -247,7 +247,7 @@ const watch = (id) => {
     const state = JSON.parse(event.data);
     byId("again").hidden = true;
     tellState(state.state);
-    byId("running").textContent = state.running.length ? `The running trial, after ${state.runs}` : `${state.runs} trials`;
+    byId("running").textContent = state.running.length ? `The running trial; ${state.runs} ended` : `${state.runs} trials`;
     if (state.running.length && state.running[0] !== shown) follow(shown = state.running[0]);
     if (state.state !== "running") {
       states.close();
