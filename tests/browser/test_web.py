@@ -24,6 +24,7 @@ from pgpaces.series import Sample
 from pgpaces.store.store import Store
 from pgpaces.web import listening, live
 from pgpaces.web import serve as serving
+from tests.faults.conftest import until
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.trials import second, series, times
 
@@ -89,7 +90,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 @contextmanager
 def opened_page(browser: Browser, address: str, **how: Any) -> Iterator[tuple[Page, list[str]]]:
     """The page, and what went wrong in it: console, errors, requests to elsewhere."""
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 2400}, **how})
     page, wrong = context.new_page(), []
     origin = "/".join(address.split("/")[:3])
     page.on("console", lambda message: wrong.append(f"console: {message.text}"))
@@ -169,6 +170,20 @@ def test_the_latency_limit_is_drawn_and_named_where_all_latencies_are_below_it(
         assert latency.locator("canvas").evaluate(PIXELS, "--alarm") > 50
         assert chart(page, "Rate").locator("canvas").evaluate(PIXELS, "--alarm") == 0
     served.end(trial)
+
+
+def test_a_chart_out_of_sight_is_drawn_when_it_comes_into_it(
+    browser: Browser, served: Served
+) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(10))
+    small = {"width": 800, "height": 500}
+    with opened_page(browser, f"{served.url}runs/{trial.id}", viewport=small) as (page, _):
+        expect(tile(page, "due")).not_to_have_text("0")
+        drawn = chart(page, "In flight").locator("canvas")
+        assert drawn.evaluate(PIXELS, "--line0") == 0
+        drawn.scroll_into_view_if_needed()
+        until(lambda: drawn.evaluate(PIXELS, "--line0") > 0, "it is drawn")
 
 
 def test_who_waits_for_whom_and_marks_appear_while_it_runs(
@@ -338,7 +353,7 @@ def test_an_experiment_fills_while_its_trials_run(browser: Browser, served: Serv
         two = run(2)
         served.seconds(two, range(7))
         expect(tile(page, "due")).to_have_text("70")
-        expect(page.locator("#running")).to_contain_text("after 1")
+        expect(page.locator("#running")).to_contain_text("; 1 ended")
         served.end(two)
         served.store.finish_experiment(experiment, "finished")
         page.get_by_text("Open the report").click()

@@ -353,7 +353,7 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(
         (("run", "reporting", "--server", "99"), 10, "PostgreSQL 99 is not here"),
         (("run", "reporting", "--target", "host=127.0.0.1 port=1 user=x"), 10, "no PostgreSQL"),
         (("run", "reporting", "--store", "/proc/nowhere/x.db"), 20, "no folder"),
-        (("show", "nosuch"), 20, "no results yet"),
+        (("show", "nosuch"), 20, "there is no store"),
         (("run", "reporting", "-D", "1x=3", "-T", "1s", "-P", "0"), 2, "name of a variable"),
     ],
 )

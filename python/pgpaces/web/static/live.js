@@ -75,8 +75,16 @@ const marks = (title) => ({
     }],
   },
 });
+// Charts out of sight are drawn when they come into it.
+const visible = new Set();
+const sight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) visible[isIntersecting ? "add" : "delete"](target);
+  if (!paused) drawCharts();
+});
 const build = () => {
   const holder = byId("charts");
+  sight.disconnect();
+  visible.clear();
   for (const { plot } of plots) plot.destroy();
   holder.replaceChildren();
   plots = CHARTS.map((chart) => {
@@ -91,6 +99,7 @@ const build = () => {
     place.setAttribute("aria-label", `${title} over time; the last 20 seconds are in the table below`);
     figure.append(caption, place);
     holder.append(figure);
+    sight.observe(place);
     const axis = { stroke: color("muted"), grid: { stroke: color("grid"), width: 1 }, ticks: { stroke: color("grid") }, font: "12px sans-serif" };
     const plot = new uPlot({
       width: place.clientWidth || 480,
@@ -189,17 +198,22 @@ const tellState = (state) => {
   byId("state").textContent = state;
   byId("state").className = `chip ${{ running: "running", finished: "ended", connecting: "running" }[state] ?? "not-valid"}`;
 };
-const draw = () => {
-  if (paused || !measured) return;
-  for (const { plot, series, tellLimits, hides } of plots) {
+const drawCharts = (every = false) => {
+  for (const { plot, place, series, tellLimits, hides } of plots) {
     tellLimits();
     if (hides) hides.hidden = !series.some(([, , value]) => rows.some((row) => value(row) !== null));
+    if (!every && !visible.has(place)) continue;
     const zoomed = plot.scales.x.min > plot.data[0][0] || plot.scales.x.max < plot.data[0].at(-1);
     plot.setData(columnsOf(series), !zoomed);
     if (zoomed) plot.redraw();
   }
+};
+const draw = () => {
+  if (paused || !measured) return;
+  drawCharts();
   tell();
 };
+addEventListener("beforeprint", () => { if (!paused) drawCharts(true); });
 
 // --- events ---
 let source = null;
@@ -261,6 +275,7 @@ const watch = (id) => {
 };
 
 byId("pause").addEventListener("click", () => {
+  if (!paused) drawCharts(true);
   paused = !paused;
   byId("pause").setAttribute("aria-pressed", String(paused));
   byId("pause").textContent = paused ? "Go on" : "Pause";
