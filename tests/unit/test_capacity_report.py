@@ -205,6 +205,11 @@ def test_what_to_mind_is_a_warning_and_stands_in_the_table(
 def test_a_search_that_has_not_ended_says_so() -> None:
     assert "The search has not ended" in said([searched(slope(17.5), most=9)], "warning")
     assert "has not ended" not in said([one()])
+    few = "the server has 96 free connections, 98 clients need as many"
+    over = capacity.section([searched(slope(17.5), most=9)], {}, few)
+    warnings = [s.text for s in over.sentences if s.weight == "warning"]
+    assert warnings[0] == f"More could not be run: {few}."
+    assert not any("has not ended" in s.text for s in over.sentences)
     assert said([searched(slope(17.5), most=0)]) == "Nothing was run yet, so nothing is known."
 
 

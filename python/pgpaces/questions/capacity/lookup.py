@@ -15,9 +15,13 @@ from pgpaces.store.store import Store
 
 
 def section_of(
-    store: Store, spec: SearchSpec, cells: Sequence[Cell], tells: Sequence[Tell]
+    store: Store, spec: SearchSpec, cells: Sequence[Cell], tells: Sequence[Tell], stopped: str = ""
 ) -> Section:
-    """The answer so far. cells: those of the design. Raises StoreError."""
+    """The answer so far. cells: those of the design. stopped: as in `section`.
+
+    Raises StoreError.
+    """
     own = Searches(spec, tuple(cells)).own(tells)
     searched = [trials.cell_search(spec, cell, own[cell.key]) for cell in cells]
-    return section(searched, {each.cell.key: attribution.limit(store, each) for each in searched})
+    limits = {each.cell.key: attribution.limit(store, each) for each in searched}
+    return section(searched, limits, stopped)

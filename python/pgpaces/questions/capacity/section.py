@@ -46,14 +46,19 @@ _FOR = {"preflight": "saturating"}
 _BIG = ((1e9, " billion"), (1e6, " million"))
 
 
-def section(searches: Sequence[CellSearch], limits: Mapping[str, Limit | None]) -> Section:
-    """The capacity of each cell. limits: the limiting resource, by the key of the cell."""
+def section(
+    searches: Sequence[CellSearch], limits: Mapping[str, Limit | None], stopped: str = ""
+) -> Section:
+    """The capacity of each cell. limits: the limiting resource, by the key of the cell.
+
+    stopped: why the last loads of a search that is over could not be run.
+    """
     answer = value.of(searches, limits)
     factors = varied([each.cell for each in searches])
     return Section(
         key=KEY,
         title="Capacity",
-        sentences=tuple(_sentences(searches, answer, factors)),
+        sentences=tuple(_sentences(searches, answer, factors, stopped)),
         headline=_headline(searches, answer, factors),
         note=_rule(searches),
         facts=tuple(_facts(searches[0], answer.cells[0])) if len(searches) == 1 else (),
@@ -115,19 +120,23 @@ def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
 
 
 def _sentences(
-    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor], stopped: str
 ) -> Iterator[Sentence]:
     if not any(each.digests for each in searches):
         yield Sentence("Nothing was run yet, so nothing is known.", "main")
         return
-    yield from (
+    first, *others = (
         _one(searches[0], answer.cells[0])
         if len(searches) == 1
         else _several(searches, answer, factors)
     )
-    yield Sentence(_rule(searches))
     running = sum(not each.ended for each in searches)
-    if running:
+    yield first
+    if running and stopped:
+        yield Sentence(f"More could not be run: {stopped}.", "warning")
+    yield from others
+    yield Sentence(_rule(searches))
+    if running and not stopped:
         of = "" if len(searches) == 1 else f" of {running} of {len(searches)} cells"
         yield Sentence(f"The search{of} has not ended: this is what is known so far.", "warning")
 

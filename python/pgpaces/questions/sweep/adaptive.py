@@ -38,7 +38,8 @@ def page_of(
     if isinstance(goal, Pairing):
         section = _comparison(goal, tells, digests, about.rerun)
     else:
-        section = capacity.section_of(store, goal, experiment.design.cells(), tells)
+        *_, stopped = ("", *(error for _, _, error in about.failures if not about.running))
+        section = capacity.section_of(store, goal, experiment.design.cells(), tells, stopped)
     failure = outcome.no_trial(digest.summary for digest in digests)
     return replace(
         page,
