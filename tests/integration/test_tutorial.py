@@ -54,6 +54,7 @@ def test_the_load_that_is_too_much_fails_with_the_number_due_that_the_page_shows
             run.counts.unfinished,
         )
     )
-    assert run.verdict == "FAIL"
+    # A machine whose CPUs others had, or that was late itself, allows no verdict.
+    assert run.verdict == ("FAIL" if run.validity.state == "valid" else "UNKNOWN")
     assert "FAIL" in of_page[0].text
     assert run.counts.skipped
