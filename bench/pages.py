@@ -54,19 +54,7 @@ def section(session: Session) -> Iterator[Finding]:
 def _run(session: Session, path: Path) -> str:
     """A run of some seconds, stored: its id."""
     target = ("--target", session.place.server.dsn("postgres"), "--store", str(path))
-    load = (
-        "select-only",
-        "--scale",
-        "1",
-        "--rate",
-        "100",
-        "-L",
-        "20ms",
-        "-T",
-        "8s",
-        "--warmup",
-        "0",
-    )
+    load = ("select-only", "--scale", "1", "--rate", "100", "-L", "20ms", "-T", "8s")
     command = [sys.executable, "-m", "pgpaces", "run", *load, "--warmup", "0", *target, "--json"]
     done = subprocess.run(
         command, env=session.place.environment(), capture_output=True, text=True, check=False

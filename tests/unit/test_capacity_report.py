@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import cache
 
 import pytest
@@ -23,6 +24,7 @@ from pgpaces.chart import Point
 from pgpaces.costs import Costs
 from pgpaces.design import Cell, Design, Experiment
 from pgpaces.questions.capacity import section as capacity
+from pgpaces.questions.sweep import adaptive
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import data, draw
@@ -210,6 +212,18 @@ def test_a_search_that_has_not_ended_says_so() -> None:
     warnings = [s.text for s in over.sentences if s.weight == "warning"]
     assert warnings[0] == f"More could not be run: {few}."
     assert not any("has not ended" in s.text for s in over.sentences)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"), [("finished", "too few"), ("interrupted", ""), ("running", "")]
+)
+def test_a_search_that_was_cut_short_did_not_end_where_a_trial_could_not_be_run(
+    state: str, why: str
+) -> None:
+    failures = (("cell", 1, "no route"), ("cell", 2, "too few"))
+    about = About(datetime.now(UTC), "0", failures=failures, state=state)
+    assert adaptive.stopped(about) == why
+    assert adaptive.stopped(replace(about, failures=())) == ""
     assert said([searched(slope(17.5), most=0)]) == "Nothing was run yet, so nothing is known."
 
 

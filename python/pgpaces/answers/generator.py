@@ -289,7 +289,7 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
         yield Finding("generator", severity, text, lag.value, "ms")
     elif names := _names(trial, "ms"):
         late = f"{' and '.join(names)} {'were' if len(names) > 1 else 'was'} late"
-        text = f"{late}, the generators together were not: for its part {_CAUTION}"
+        text = f"{late}, all generators together were not: {_CAUTION} there"
         yield Finding("generator", "warning", text)
 
 

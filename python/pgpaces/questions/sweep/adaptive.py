@@ -38,8 +38,8 @@ def page_of(
     if isinstance(goal, Pairing):
         section = _comparison(goal, tells, digests, about.rerun)
     else:
-        *_, stopped = ("", *(error for _, _, error in about.failures if not about.running))
-        section = capacity.section_of(store, goal, experiment.design.cells(), tells, stopped)
+        cells = experiment.design.cells()
+        section = capacity.section_of(store, goal, cells, tells, stopped(about))
     failure = outcome.no_trial(digest.summary for digest in digests)
     return replace(
         page,
@@ -50,6 +50,12 @@ def page_of(
         searched=not isinstance(goal, Pairing),
         options=_without_trials(page),
     )
+
+
+def stopped(about: About) -> str:
+    """Why the last loads of a finished search could not be run; empty of one that was cut short."""
+    errors = [error for _, _, error in about.failures]
+    return errors[-1] if errors and about.state == "finished" else ""
 
 
 def _comparison(

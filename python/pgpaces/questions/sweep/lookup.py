@@ -39,7 +39,7 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
             rerun=str(row.document.get("command", "")),
             id=row.id,
             started_at=row.started_at,
-            running=row.state == "running",
+            state=row.state,
             failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
         )
         experiment, goal = document.read(row.document), document.goal(row.document)

@@ -41,7 +41,7 @@ class About(Struct, frozen=True):
     rerun: the command that repeats the experiment. id, started_at: of the experiment. failures:
     cell key, block and error of each trial that never began. disks: measured disks, the newest
     first. chosen: the trials were chosen one after another, so none of the design is missing.
-    running: it has not ended.
+    state: of the experiment.
     """
 
     made_at: datetime
@@ -52,7 +52,7 @@ class About(Struct, frozen=True):
     failures: tuple[tuple[str, int, str], ...] = ()
     disks: tuple[DiskRow, ...] = ()
     chosen: bool = False
-    running: bool = False
+    state: str = ""
 
 
 class Page(Struct, frozen=True):

@@ -481,7 +481,7 @@ def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
             " left out of the numbers of cells that have valid ones.",
             "warning",
         )
-    if page.missing and page.about.running:
+    if page.missing and page.about.state == "running":
         yield Sentence(f"Still to run: {plural(page.missing, 'trial')}.", "note")
     elif page.missing:
         yield Sentence(
