@@ -34,8 +34,26 @@ pytestmark = pytest.mark.postgres
 SLEEP = "\\set ms random(1, 5)\nSELECT pg_sleep(:ms / 1000.0);\n"
 
 
+def ports_of(*pids: int) -> set[int]:
+    """Where these processes listen."""
+    import psutil
+
+    return {
+        connection.laddr.port
+        for pid in pids
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
 @pytest.fixture(scope="module")
-def two() -> Iterator[Workers]:
+def others() -> set[int]:
+    """Where this process listened before there was a cluster: other tests' own."""
+    return ports_of(os.getpid())
+
+
+@pytest.fixture(scope="module")
+def two(others: set[int]) -> Iterator[Workers]:
     """Two workers, each in a process of its own."""
     clusters = Clusters()
     yield clusters.workers(GeneratorsPlan(2), lambda _: None)
@@ -294,19 +312,11 @@ def test_the_workers_of_a_cluster_that_exists_make_the_load_and_another_beside_i
     assert sum(source.endswith(" (beside)") for source in shares) == 2
 
 
-def test_every_port_of_a_cluster_needs_its_key(two: Workers) -> None:
-    import psutil
-
-    pids = [os.getpid(), *(worker.host.pid for worker in two.workers)]
-    ports = {
-        connection.laddr.port
-        for pid in pids
-        for connection in psutil.Process(pid).net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
+def test_every_port_of_a_cluster_needs_its_key(two: Workers, others: set[int]) -> None:
+    ports = ports_of(os.getpid(), *(worker.host.pid for worker in two.workers)) - others
     assert len(ports) >= 3
     for port in ports:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as plain:
             plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
             with contextlib.suppress(ConnectionError):
                 assert b"HTTP" not in plain.recv(100), port

@@ -607,15 +607,15 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
 
 
 @pytest.mark.parametrize(
-    ("running", "text"),
+    ("state", "text", "weight"),
     [
-        (True, "Still to run: 2 trials."),
-        (False, "Asked for and not run: 2 trials. This is what there is."),
+        ("running", "Still to run: 2 trials.", "note"),
+        ("interrupted", "Asked for and not run: 2 trials. This is what there is.", "warning"),
     ],
 )
 def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ended(
-    running: bool, text: str
+    state: str, text: str, weight: str
 ) -> None:
-    page = gather(DIGESTS[:-2], replace(ABOUT, running=running), experiment(design=PLAN))
+    page = gather(DIGESTS[:-2], replace(ABOUT, state=state), experiment(design=PLAN))
     [shown] = [each for each in page.answer if each.text == text]
-    assert shown.weight == ("note" if running else "warning")
+    assert shown.weight == weight
