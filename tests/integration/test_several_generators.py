@@ -96,7 +96,8 @@ def test_the_load_of_two_generators_is_that_of_one(
     assert sum(each.threads for each in trial.plan.generated) == trial.plan.threads
     shares = [f.text for f in trial.findings if "p99 dispatch lag" in f.text and " due, " in f.text]
     assert len(shares) == 2
-    assert not [f for f in trial.findings if f.severity == "invalid"]
+    # What other machines on the same host took is not of this load.
+    assert not [f for f in trial.findings if f.severity == "invalid" and f.source != "host"]
 
 
 @pytest.mark.slow
