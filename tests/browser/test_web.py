@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import threading
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from pgpaces.store.store import Store
 from pgpaces.web import listening, live
 from pgpaces.web import serve as serving
 from tests.faults.conftest import until
+from tests.unit.answered import STORED
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.trials import second, series, times
 
@@ -359,6 +361,50 @@ def test_an_experiment_fills_while_its_trials_run(browser: Browser, served: Serv
         page.get_by_text("Open the report").click()
         expect(page.get_by_role("link", name="All runs")).to_be_visible()
         assert wrong == []
+
+
+# Of measured experiments, by the number of their trials that have ended: what is there to read.
+NARROWING = {
+    "capacity": {
+        3: "90/s or more",
+        4: "Between 111/s (most likely met) and 146/s (most likely missed)",
+        12: "Between 119/s (most likely met) and 155/s (most likely missed)",
+    },
+    "pairs": {
+        2: "75.5% higher than that of set.work_mem=4MB (–)",
+        6: "(47.3% lower to 2.88 times as high)",
+        14: "(26.1% lower to 30.8% higher)",
+    },
+}
+
+
+@pytest.mark.parametrize("name", NARROWING)
+def test_the_range_of_a_search_and_of_a_comparison_narrows_while_they_run(
+    browser: Browser, served: Served, tmp_path: Path, name: str
+) -> None:
+    measured = tmp_path / "measured.db"
+    measured.write_bytes(lzma.decompress(STORED.read_bytes()))
+    source = Store.open(measured)
+    [row] = [each for each in source.experiments() if each.name == name]
+    served.store.begin_experiment(replace(row, state="running", ended_at=None))
+    served.store.beat_experiment(row.id)
+    ids = source.ended(row.id)
+    with opened_page(browser, f"{served.url}experiments/{row.id}") as (page, wrong):
+        for number, text in NARROWING[name].items():
+            for id_ in ids[len(served.store.ended(row.id)) : number]:
+                assert source.copy(served.store, id_) is None
+            expect(page.locator("#part")).to_contain_text(text)
+            expect(page.locator("#h-answer")).to_have_text("The answer so far")
+            assert page.locator("#part svg").count()
+            assert not page.get_by_text("What to do next").count()
+        for id_ in ids[number:]:
+            source.copy(served.store, id_)
+        served.store.finish_experiment(row.id, "finished")
+        expect(page.locator("#h-answer")).to_have_text("The answer")
+        # No number of pairs that one would run decides this comparison.
+        expect(page.get_by_text("What to do next")).to_have_count(int(name == "capacity"))
+        assert wrong == []
+    source.close()
 
 
 @pytest.mark.parametrize("kind", ["runs", "experiments"])

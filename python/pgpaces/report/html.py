@@ -44,7 +44,7 @@ def card(section: Section, figure: Figure | None) -> str:
     )
 
 
-def html(report: Report, *, served: bool = False, part: bool = False, trials: str = "") -> str:
+def html(report: Report, *, served: bool = False, part: str = "", trials: str = "") -> str:
     """The page: the question and its answer first, with the main chart.
 
     served: with a link to the list of runs, and its script and style as files of the server. part:

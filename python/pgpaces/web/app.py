@@ -177,8 +177,9 @@ class _Pages:
         id_ = store.find_experiment(request.path_params["name"])
         if not (ended := store.ended(id_)):
             return HTMLResponse("<p>No trial has ended yet.</p>")
+        state = store.experiment(id_).state
         with _DRAWING:
-            return HTMLResponse(_answer(self._site, id_, tuple(ended)))
+            return HTMLResponse(_answer(self._site, id_, tuple(ended), state))
 
     def compare(self, request: Request) -> Response:
         """Whether the second of two runs or experiments is better than the first."""
@@ -276,9 +277,10 @@ def _report(site: Site, id_: str) -> Report:
 
 
 @lru_cache(8)
-def _answer(site: Site, experiment_id: str, ended: tuple[str, ...]) -> str:
+def _answer(site: Site, experiment_id: str, ended: tuple[str, ...], state: str) -> str:
     """The answer of an experiment so far, once for all readers. ended: the trials that it is of."""
-    return html.html(_report(site, experiment_id), served=True, part=True)
+    part = "The answer so far" if state == "running" else "The answer"
+    return html.html(_report(site, experiment_id), served=True, part=part)
 
 
 def _drawn(make: Callable[[], Report], trials: str = "") -> Response:

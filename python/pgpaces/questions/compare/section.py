@@ -63,7 +63,7 @@ class VerdictBasis(Struct, frozen=True):
     """The trials of a verdict: pairs, or trials in chronological order, with True for those of B.
 
     ids: of all trials. left_out: the number of trials that did not finish or are not valid. notes:
-    further sentences.
+    further sentences. running: more trials follow.
     """
 
     pairs: tuple[Pair, ...] = ()
@@ -71,6 +71,7 @@ class VerdictBasis(Struct, frozen=True):
     ids: tuple[str, ...] = ()
     left_out: int = 0
     notes: tuple[Sentence, ...] = ()
+    running: bool = False
 
     @property
     def a(self) -> tuple[Side, ...]:
@@ -93,7 +94,11 @@ def section(verdict: Verdict, a: str, b: str, basis: VerdictBasis) -> Section:
     return Section(
         key=KEY,
         title=f"{b} against {a}",
-        sentences=(*verdicts.comparison(verdict, a, b), *_left_out(basis), *basis.notes),
+        sentences=(
+            *verdicts.comparison(verdict, a, b, running=basis.running),
+            *_left_out(basis),
+            *basis.notes,
+        ),
         headline=Headline(
             verdict.outcome.upper(),
             _MARKS[verdict.outcome],

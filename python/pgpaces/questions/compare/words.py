@@ -86,11 +86,13 @@ def _ends(metric: Metric, estimate: Estimate) -> str:
     return f"{_amount(metric, least)} to {_amount(metric, most)}{_unit(metric)}"
 
 
-def comparison(verdict: Verdict, a: str = "A", b: str = "B") -> tuple[Sentence, ...]:
-    """A verdict on B against A: the answer first, what to do last."""
+def comparison(
+    verdict: Verdict, a: str = "A", b: str = "B", *, running: bool = False
+) -> tuple[Sentence, ...]:
+    """A verdict on B against A: the answer first, what to do last. running: more pairs follow."""
     return (
         _main(verdict, a, b),
-        *_reason(verdict, a, b),
+        *_reason(verdict, a, b, running=running),
         *_evidence(verdict),
         *(_secondary(each, len(verdict.secondary)) for each in verdict.secondary),
         *(replace(each, weight="note") for each in _next(verdict, a)),
@@ -116,7 +118,7 @@ def _main(verdict: Verdict, a: str, b: str) -> Sentence:
     return Sentence(text, "main")
 
 
-def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
+def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sentence]:
     """The reason for the verdict."""
     metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
     match verdict.why:
@@ -143,9 +145,10 @@ def _reason(verdict: Verdict, a: str, b: str) -> Iterable[Sentence]:
                 "warning",
             )
         case "look":
+            undecided = "It is not decided yet" if running else "It was ended before it was decided"
             yield Sentence(
-                f"It was ended before it was decided: the next look is at {verdict.needed} pairs,"
-                " and between looks nothing is concluded.",
+                f"{undecided}: the next look is at {verdict.needed} pairs, and between looks"
+                " nothing is concluded.",
                 "note",
             )
         case "apart":

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pgpaces.answers import differences, grouping, outcome, pairing
+from pgpaces.answers.cells import sound
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.sequential import Tell
@@ -36,7 +37,7 @@ def page_of(
     page = gather(digests, replace(about, chosen=True), placed)
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
-        section = _comparison(goal, tells, digests, about.rerun)
+        section = _comparison(goal, tells, digests, about)
     else:
         cells = experiment.design.cells()
         section = capacity.section_of(store, goal, cells, tells, stopped(about))
@@ -59,7 +60,7 @@ def stopped(about: About) -> str:
 
 
 def _comparison(
-    goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest], command: str
+    goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest], about: About
 ) -> Section:
     pairs = tuple(pairing.pairs(goal, tells))
     a, b, _ = (cell.key for cell in goal.cells)
@@ -67,14 +68,16 @@ def _comparison(
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
     differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
     verdict = pairing.standing(goal, tells)
+    running = about.state == "running"
     basis = comparing.VerdictBasis(
         pairs,
         ids=tuple(digest.trial.id for digest in digests),
-        left_out=len(digests) - 2 * len(pairs),
+        left_out=sum(not sound(d) for d in digests) if running else len(digests) - 2 * len(pairs),
         notes=(*comparing.planned(verdict.metric.name, digests), *comparing.differing(differing)),
+        running=running,
     )
     section = comparing.section(verdict, *pairing.names(goal), basis)
-    return replace(section, next=tuple(decisive(command, verdict)))
+    return replace(section, next=tuple(decisive(about.rerun, verdict)))
 
 
 def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:

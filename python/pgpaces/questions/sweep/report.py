@@ -65,11 +65,15 @@ def _lead(sections: Iterable[Section]) -> Figure | None:
 
 
 def top(page: Page) -> Section:
-    """The answer in one screen: that of a search or of pairs, else that of the cells."""
+    """The answer in one screen: that of a search or of pairs, else that of the cells.
+
+    While trials follow there is nothing to do next but to wait.
+    """
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
     alone = page.digests if len(page.digests) == 1 and not _of_why(page) else ()
     own = [step for digest in alone for step in run.next_steps(digest.trial, digest.summary)]
-    steps = (*(own or _surer(page) or _causes(page)), command)
+    running = page.about.state == "running"
+    steps = (*(() if running else own or _surer(page) or _causes(page)), command)
     first = page.sections[0] if page.sections else None
     if (
         first is not None
@@ -79,7 +83,8 @@ def top(page: Page) -> Section:
     ):
         if page.answer and page.answer[0].text.startswith(_FAILED):
             first = replace(first, headline=_headline_of(page))
-        return replace(first, sentences=page.answer, next=(*first.next, *steps))
+        steps = (*(() if running else first.next), *steps)
+        return replace(first, sentences=page.answer, next=steps)
     mains = [each for each in page.answer if each.weight == "main"]
     return Section(
         "answer",

@@ -255,7 +255,7 @@ const ended = () => {
 };
 const watch = (id) => {
   const states = new EventSource(`/events/experiments/${encodeURIComponent(id)}`);
-  let [runs, shown] = [-1, ""];
+  let [answered, shown] = ["", ""];
   states.addEventListener("error", lost);
   states.addEventListener("message", async (event) => {
     const state = JSON.parse(event.data);
@@ -267,8 +267,9 @@ const watch = (id) => {
       states.close();
       ended();
     }
-    if (state.runs === runs) return;
-    runs = state.runs;
+    const known = `${state.runs} ${state.state}`;
+    if (known === answered) return;
+    answered = known;
     const answer = await fetch(`/experiments/${encodeURIComponent(id)}/answer`);
     if (answer.ok) byId("part").innerHTML = await answer.text();
   });
