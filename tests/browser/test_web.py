@@ -182,10 +182,16 @@ def test_a_chart_out_of_sight_is_drawn_when_it_comes_into_it(
     small = {"width": 800, "height": 500}
     with opened_page(browser, f"{served.url}runs/{trial.id}", viewport=small) as (page, _):
         expect(tile(page, "due")).not_to_have_text("0")
+        chart(page, "Rate").locator(".plot").scroll_into_view_if_needed()
+        expect(chart(page, "Rate").locator("canvas")).to_have_count(1)
+        chart(page, "Rate").locator(".plot").press("+")
         drawn = chart(page, "In flight").locator("canvas")
-        assert drawn.evaluate(PIXELS, "--line0") == 0
-        drawn.scroll_into_view_if_needed()
+        expect(drawn).to_have_count(0)
+        chart(page, "In flight").locator(".plot").scroll_into_view_if_needed()
         until(lambda: drawn.evaluate(PIXELS, "--line0") > 0, "it is drawn")
+        zoomed = drawn.evaluate(DRAWN)
+        chart(page, "In flight").locator(".plot").press("0")
+        until(lambda: drawn.evaluate(DRAWN) != zoomed, "it was made with the zoom of the others")
 
 
 def test_who_waits_for_whom_and_marks_appear_while_it_runs(

@@ -75,7 +75,7 @@ const marks = (title) => ({
     }],
   },
 });
-// Charts out of sight are drawn when they come into it.
+// Charts out of sight are made and drawn when they come into it.
 const visible = new Set();
 const sight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) visible[isIntersecting ? "add" : "delete"](target);
@@ -85,7 +85,7 @@ const build = () => {
   const holder = byId("charts");
   sight.disconnect();
   visible.clear();
-  for (const { plot } of plots) plot.destroy();
+  for (const { plot } of plots) plot?.destroy();
   holder.replaceChildren();
   plots = CHARTS.map((chart) => {
     const [title, unit, series] = chart;
@@ -100,29 +100,38 @@ const build = () => {
     figure.append(caption, place);
     holder.append(figure);
     sight.observe(place);
-    const axis = { stroke: color("muted"), grid: { stroke: color("grid"), width: 1 }, ticks: { stroke: color("grid") }, font: "12px sans-serif" };
-    const plot = new uPlot({
-      width: place.clientWidth || 480,
-      height: 220,
-      cursor: { sync: { key: "time" }, drag: { x: true, y: false } },
-      scales: { x: { time: false }, y: { range: (_, low, high) => [0, 1.1 * Math.max(high, ...limitsOf(title)) || 1] } },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map((each) => `${each} s`) }, { ...axis, size: 56 }],
-      series: [{ label: "second" }, ...series.map(([label, name, , dash]) => ({
-        label, stroke: color(name), width: 1.6, dash, spanGaps: false, points: { show: false },
-        value: (_, value) => short(value),
-      }))],
-      plugins: [marks(title)],
-    }, columnsOf(series), place);
+    const each = { title, series, place, plot: null, tellLimits: () => { caption.textContent = captionOf(title, unit); }, hides: MONITORED.includes(chart) && figure };
     place.addEventListener("keydown", (event) => {
-      if (zoom(plot, event.key)) event.preventDefault();
+      if (!each.plot) return;
+      if (zoom(each.plot, event.key)) event.preventDefault();
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!step || !rows.length) return;
       event.preventDefault();
-      const index = Math.min(rows.length - 1, Math.max(0, (plot.cursor.idx ?? rows.length) + step));
-      plot.setCursor({ left: plot.valToPos(rows[index][at.second], "x"), top: 10 });
+      const index = Math.min(rows.length - 1, Math.max(0, (each.plot.cursor.idx ?? rows.length) + step));
+      each.plot.setCursor({ left: each.plot.valToPos(rows[index][at.second], "x"), top: 10 });
     });
-    return { plot, series, place, tellLimits: () => { caption.textContent = captionOf(title, unit); }, hides: MONITORED.includes(chart) && figure };
+    return each;
   });
+};
+// A chart that was not drawn yet has no scale.
+const isZoomed = ({ scales: { x }, data: [seconds] }) => typeof x.min === "number" && (x.min > seconds[0] || x.max < seconds.at(-1));
+const make = ({ title, series, place }) => {
+  const axis = { stroke: color("muted"), grid: { stroke: color("grid"), width: 1 }, ticks: { stroke: color("grid") }, font: "12px sans-serif" };
+  const plot = new uPlot({
+    width: place.clientWidth || 480,
+    height: 220,
+    cursor: { sync: { key: "time" }, drag: { x: true, y: false } },
+    scales: { x: { time: false }, y: { range: (_, low, high) => [0, 1.1 * Math.max(high, ...limitsOf(title)) || 1] } },
+    axes: [{ ...axis, values: (_, ticks) => ticks.map((each) => `${each} s`) }, { ...axis, size: 56 }],
+    series: [{ label: "second" }, ...series.map(([label, name, , dash]) => ({
+      label, stroke: color(name), width: 1.6, dash, spanGaps: false, points: { show: false },
+      value: (_, value) => short(value),
+    }))],
+    plugins: [marks(title)],
+  }, columnsOf(series), place);
+  const zoomed = plots.find((each) => each.plot && isZoomed(each.plot));
+  if (zoomed) plot.setScale("x", { min: zoomed.plot.scales.x.min, max: zoomed.plot.scales.x.max });
+  return plot;
 };
 // + and - zoom around the cursor, or the middle; 0 shows the whole time.
 const zoom = (plot, key) => {
@@ -133,10 +142,10 @@ const zoom = (plot, key) => {
   const middle = plot.data[0][plot.cursor.idx] ?? (min + max) / 2;
   const low = Math.max(first, middle - factor * (middle - min));
   const high = Math.min(last, middle + factor * (max - middle));
-  for (const each of plots) each.plot.setScale("x", { min: factor === Infinity ? first : low, max: factor === Infinity ? last : high });
+  for (const each of plots) each.plot?.setScale("x", { min: factor === Infinity ? first : low, max: factor === Infinity ? last : high });
   return true;
 };
-const resize = () => plots.forEach(({ plot, place }) => plot.setSize({ width: place.clientWidth, height: 220 }));
+const resize = () => plots.forEach(({ plot, place }) => plot?.setSize({ width: place.clientWidth, height: 220 }));
 new ResizeObserver(resize).observe(byId("charts"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
 
@@ -199,11 +208,16 @@ const tellState = (state) => {
   byId("state").className = `chip ${{ running: "running", finished: "ended", connecting: "running" }[state] ?? "not-valid"}`;
 };
 const drawCharts = (every = false) => {
-  for (const { plot, place, series, tellLimits, hides } of plots) {
-    tellLimits();
+  for (const each of plots) {
+    const { plot, place, series, hides } = each;
+    each.tellLimits();
     if (hides) hides.hidden = !series.some(([, , value]) => rows.some((row) => value(row) !== null));
     if (!every && !visible.has(place)) continue;
-    const zoomed = plot.scales.x.min > plot.data[0][0] || plot.scales.x.max < plot.data[0].at(-1);
+    if (!plot) {
+      if (measured) each.plot = make(each);
+      continue;
+    }
+    const zoomed = isZoomed(plot);
     plot.setData(columnsOf(series), !zoomed);
     if (zoomed) plot.redraw();
   }
@@ -282,7 +296,7 @@ byId("pause").addEventListener("click", () => {
   byId("pause").textContent = paused ? "Go on" : "Pause";
   draw();
 });
-byId("whole").addEventListener("click", () => plots.forEach(({ plot, series }) => plot.setData(columnsOf(series), true)));
+byId("whole").addEventListener("click", () => plots.forEach(({ plot, series }) => plot?.setData(columnsOf(series), true)));
 byId("stop")?.addEventListener("click", async () => {
   if (!confirm("Stop the load? What was measured stays, as with Ctrl-C.")) return;
   const answer = await fetch("/stop", { method: "POST" });
