@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -329,6 +330,38 @@ def test_another_program_on_a_generator_is_refused_by_name(
     monkeypatch.setattr(agent, "_build", lambda: "0000")
     with pytest.raises(RunError, match=r"generator .*/1 runs pgpaces .* \(build \w+\), this is"):
         two._check()
+
+
+@pytest.mark.slow
+def test_a_generator_on_which_another_version_is_installed_is_refused_by_name(
+    pg15: Postgres, tmp_path: Path
+) -> None:
+    from distributed import Client, LocalCluster
+
+    other, script = tmp_path / "other", tmp_path / "sleep.sql"
+    script.write_text(SLEEP)
+    shutil.copytree(Path(pgpaces.__file__).parent, other / "pgpaces")
+    metadata = other / "pgpaces-0.0.9.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: pgpaces\nVersion: 0.0.9\n")
+    quiet: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": None}
+    with LocalCluster(n_workers=0, **quiet) as cluster, Client(cluster) as client:
+        address = cluster.scheduler_address
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard"],
+            env={**os.environ, "PYTHONPATH": str(other)},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            client.wait_for_workers(1, timeout=DEADLINE_S)
+            with pytest.raises(RunError, match=r"runs pgpaces 0\.0\.9 \(build \w+\), this is 0\.1"):
+                pgpaces.run(
+                    files=[script], target=pg15.dsn("u_trust"), cluster=address, rate=10,
+                    duration=1, store=tmp_path / "results.db",
+                )  # fmt: skip
+        finally:
+            worker.terminate()
+            worker.wait(DEADLINE_S)
 
 
 def test_functions_do_not_travel_to_another_python(
