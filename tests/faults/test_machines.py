@@ -215,3 +215,20 @@ def test_a_clock_that_is_elsewhere_is_right_and_one_that_runs_faster_is_noticed(
         document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "8s"))
     severe = texts(document, "invalid") + texts(document, "warning")
     assert any(expected in text for text in severe) if expected else not texts(document, "invalid")
+
+
+def test_a_clock_that_is_set_during_the_load_is_noticed_and_harms_nothing(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    if not FAKETIME:
+        pytest.skip("skipped: libfaketime is not here")
+    offset = tmp_path / "offset"
+    offset.write_text("+0")
+    clock = {"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": str(offset)}
+    clock |= {"FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
+    with machines(tmp_path, clock, {}):
+        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "8s")
+        offset.write_text("+90s")
+        document = answer(child)
+    assert any("clock of generator pgpt1 was set" in text for text in texts(document, "warning"))
+    assert document["counts"]["on_time"] == document["counts"]["due"]
