@@ -294,8 +294,8 @@ def test_the_page_has_bars_with_the_numbers_as_a_table() -> None:
     found = {figure.key: figure for figure in charts.overview(shown)}
     assert list(found) == ["rows-s", "seconds", "wal-row", "us-row"]
     assert found["seconds"].rows == (
-        ("15", "10", "9.5-10.5", "3", "yes"),
-        ("18", "5", "4.75-5.25", "3", "yes"),
+        ("15", "10", "9.5–10.5", "3", "yes"),
+        ("18", "5", "4.75–5.25", "3", "yes"),
     )
     [chart] = found["seconds"].charts
     [cells, ends, dots, _] = chart.layers

@@ -200,8 +200,8 @@ def test_a_cut_is_part_of_the_warm_up_that_is_told() -> None:
 @pytest.mark.parametrize(
     ("estimate", "text"),
     [
-        (Estimate(12.3, 11.8, 12.9, 1000), "11.8-12.9"),
-        (Estimate(12.3, 0.0, 12.9, 300), "0-12.9"),
+        (Estimate(12.3, 11.8, 12.9, 1000), "11.8–12.9"),
+        (Estimate(12.3, 0.0, 12.9, 300), "0–12.9"),
         (Estimate(12.3, 11.8, math.inf, 1000), "over 11.8"),
         (Estimate(math.inf, 11.8, math.inf, 1000), "over 11.8"),
         (Estimate(math.inf, math.inf, math.inf, 1000), ""),
@@ -242,7 +242,7 @@ def row(**summary: Any) -> TrialRow:
 
 def test_a_list_of_runs_marks_what_is_not_valid() -> None:
     marked = _cells(row(validity="invalid", p99_low_ms=11.8, p99_high_ms=12.9))
-    assert (marked["state"], marked["p99 ms"]) == ("not valid", "12.3 (11.8-12.9)")
+    assert (marked["state"], marked["p99 ms"]) == ("not valid", "12.3 (11.8–12.9)")
     good = _cells(row(validity="valid", p99_low_ms=None, p99_high_ms=None))
     assert (good["state"], good["p99 ms"]) == ("finished", "12.3")
     older = _cells(row())

@@ -78,7 +78,7 @@ def test_the_report_has_a_table_for_each_thing_and_none_for_what_was_not_seen() 
     assert all(len(row) == len(table.columns) for table in found.values() for row in table.rows)
     grown = [[cell.text for cell in row] for row in found["grown"].rows]
     assert grown[0] == ["public.t", "table", "8 KiB", "5 MiB", "+4.992 MiB", "3 to 1,700"]
-    assert grown[1][4:] == ["+8 KiB", "-"]
+    assert grown[1][4:] == ["+8 KiB", "–"]
     assert len(grown) == 2, "what did not change is left out"
     assert [[cell.text for cell in row] for row in found["moved"].rows] == [
         ["wal written", "3 MiB"]

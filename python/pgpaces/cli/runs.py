@@ -16,7 +16,7 @@ from pgpaces.cli.main import output as writing
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
-from pgpaces.report.numbers import plural
+from pgpaces.report.numbers import NOT_KNOWN, plural
 from pgpaces.result import fields
 from pgpaces.section import Records
 
@@ -280,26 +280,28 @@ def _experiment_cells(row: ExperimentLine) -> _Line:
 
 
 def _started(row: TrialRow | ExperimentLine) -> str:
-    return row.started_at.astimezone().strftime("%m-%d %H:%M") if row.started_at else "-"
+    return row.started_at.astimezone().strftime("%m-%d %H:%M") if row.started_at else NOT_KNOWN
 
 
 def _cells(row: TrialRow) -> dict[str, str]:
-    from pgpaces.report.numbers import milliseconds, percent
+    from pgpaces.report.numbers import ms, percent
 
     summary = row.summary or {}
     share = summary.get("missed_share")
-    missed = f"{percent(share[0])} ({percent(share[1])}-{percent(share[2])})" if share else "-"
-    due = str(summary.get("due", "-"))
-    p99, ends = milliseconds(summary.get("p99_ms"), "-"), []
+    missed = NOT_KNOWN
+    if share:
+        missed = f"{percent(share[0])} ({percent(share[1])}–{percent(share[2])})"
+    due = str(summary.get("due", NOT_KNOWN))
+    p99, ends = ms(summary.get("p99_ms")), []
     for name in ("p99_low_ms", "p99_high_ms"):
-        ends += [milliseconds(summary[name], "-")] if summary.get(name) is not None else []
+        ends += [ms(summary[name])] if summary.get(name) is not None else []
     marked = row.state == "finished" and summary.get("validity") == "invalid"
     return {
         "run": row.id[-8:],
         "started": _started(row),
         "due": due,
         "missed %": missed,
-        "p99 ms": f"{p99} ({'-'.join(ends)})" if len(ends) == 2 else p99,
+        "p99 ms": f"{p99} ({'–'.join(ends)})" if len(ends) == 2 else p99,
         "state": "damaged" if row.damage else "not valid" if marked else row.state,
     }
 

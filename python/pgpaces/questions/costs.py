@@ -17,7 +17,7 @@ from pgpaces.answers.summary import Summary
 from pgpaces.costs import machines_of
 from pgpaces.design import Design, Experiment, Factor
 from pgpaces.questions.trials import cell_name
-from pgpaces.report.numbers import estimate_cell, interval, percent, rate
+from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, interval, percent, rate
 from pgpaces.result import Estimate, Trial, plain
 from pgpaces.section import Addition, Column, Section, Sentence, TableCell, table
 from pgpaces.units import size_text
@@ -212,7 +212,7 @@ def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
         ("machine", lambda one: one.name or "this machine"),
         ("at", _at),
     ]
-    shown = [each for each in every if any(each[1](one) != "-" for one in machines)]
+    shown = [each for each in every if any(each[1](one) != NOT_KNOWN for one in machines)]
     return [*labels, *shown]
 
 
@@ -221,21 +221,21 @@ def _at(one: Priced) -> TableCell:
 
 
 def _amount(one: Priced, value: float | None) -> str:
-    return "-" if value is None else f"{rate(value)} {one.economy.currency}"
+    return NOT_KNOWN if value is None else f"{rate(value)} {one.economy.currency}"
 
 
 def _number(one: Priced, value: float | None) -> str:
-    return rate(value) if one.meets and value is not None else "-"
+    return rate(value) if one.meets and value is not None else NOT_KNOWN
 
 
 def _estimate(one: Priced, value: Estimate | None) -> TableCell | str:
-    return estimate_cell(value, _millions) if one.meets and value is not None else "-"
+    return estimate_cell(value, _millions) if one.meets and value is not None else NOT_KNOWN
 
 
 def _written_cell(one: Priced) -> TableCell | str:
     written = one.economy.written
     if written is None:
-        return "-"
+        return NOT_KNOWN
     least = "over " if _least(written) else ""
     return TableCell(f"{least}{size_text(written.bytes_a_day.value)}", written.source)
 
@@ -243,7 +243,7 @@ def _written_cell(one: Priced) -> TableCell | str:
 def _years(one: Priced) -> str:
     years = one.economy.card_years
     if years is None or one.economy.written is None:
-        return "-"
+        return NOT_KNOWN
     return f"{_end(one.economy.written)}{rate(years)} years"
 
 

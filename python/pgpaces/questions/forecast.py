@@ -21,7 +21,7 @@ from pgpaces.questions.compare.lookup import named
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import estimate_cell, estimate_texts, in_words, percent, rate
+from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, estimate_texts, in_words, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Column, Figure, Headline, Section, Sentence, Table, table
 from pgpaces.store.store import Store
@@ -188,8 +188,8 @@ def _facts(every: Sequence[LineForecast]) -> Iterator[tuple[str, str]]:
     for each in every:
         name = name_of(each) or "throughput"
         for load, mean, law, ends, _ in _readings(each, None):
-            fitted = f", by the law {law} (95% CI {ends})" if law != "-" else ""
-            measured = f"{mean}/s" if mean != "-" else "not measured"
+            fitted = f", by the law {law} (95% CI {ends})" if law != NOT_KNOWN else ""
+            measured = f"{mean}/s" if mean != NOT_KNOWN else "not measured"
             unit = each.unit.removesuffix("s") if load == "1" else each.unit
             yield name, f"{load} {unit}: {measured}{fitted}"
 
@@ -289,7 +289,7 @@ def _readings(each: LineForecast, to: float | None) -> Iterator[tuple[str, ...]]
         rates, fitted = measured.get(load), law.get(load)
         yield (
             f"{load:,.4g}",
-            "-" if rates is None else rate(math.fsum(rates) / len(rates)),
+            NOT_KNOWN if rates is None else rate(math.fsum(rates) / len(rates)),
             *estimate_texts(None if fitted is None else fitted.rate, rate),
             _at_most(fit, load),
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from pgpaces.answers import waits
-from pgpaces.report.numbers import milliseconds, percent
+from pgpaces.report.numbers import NOT_KNOWN, milliseconds, percent
 from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, Trial
 from pgpaces.section import Column, Table, table
 from pgpaces.units import memory_text
@@ -111,7 +111,7 @@ def _blocked(observed: Observed, of: str) -> Table:
     columns: list[Column[Blocked]] = [
         ("waiting", lambda one: one.waiting),
         ("for", lambda one: f"{one.event} {one.mode}".strip()),
-        ("blocked by", lambda one: one.blocking or "-"),
+        ("blocked by", lambda one: one.blocking or NOT_KNOWN),
         ("which did", _did),
         ("seen", lambda one: str(one.samples)),
         ("second", lambda one: f"{one.first_s} to {one.last_s}"),
@@ -150,7 +150,7 @@ def _signed(growth: int) -> str:
 
 def _dead(one: Grown) -> str:
     if one.dead_before is None or one.dead_after is None:
-        return "-"
+        return NOT_KNOWN
     return f"{one.dead_before:,} to {one.dead_after:,}"
 
 
@@ -161,11 +161,11 @@ def _executed(observed: Observed, of: str) -> Table:
         ("role", lambda one: "the load" if one.load else "others"),
         ("calls", lambda one: f"{one.calls:,}"),
         ("time %", lambda one: percent(one.total_ms / total)),
-        ("mean ms", lambda one: milliseconds(one.total_ms / one.calls, "-")),
+        ("mean ms", lambda one: milliseconds(one.total_ms / one.calls, NOT_KNOWN)),
         ("rows", lambda one: f"{one.rows:,}"),
         ("blocks hit", lambda one: f"{one.blocks_hit:,}"),
         ("blocks read", lambda one: f"{one.blocks_read:,}"),
-        ("WAL", lambda one: "-" if one.wal_bytes is None else memory_text(one.wal_bytes)),
+        ("WAL", lambda one: NOT_KNOWN if one.wal_bytes is None else memory_text(one.wal_bytes)),
     ]
     note = "By pg_stat_statements, from the start of the load, with its warm-up, to its end."
     return table(

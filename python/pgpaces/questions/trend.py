@@ -27,7 +27,7 @@ from pgpaces.questions.compare.section import differing, is_planned, named, numb
 from pgpaces.questions.compare.words import changed_by, size, title
 from pgpaces.questions.sweep.lookup import answer_for
 from pgpaces.report.escape import line
-from pgpaces.report.numbers import estimate_cell, plural, sparkline
+from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, plural, sparkline
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
@@ -227,7 +227,7 @@ def _changed(series: RunSeries) -> Iterator[Sentence]:
     """What else changed at a change of level."""
     for first, confounders in series.confounders:
         parts = [
-            f"{each.name} ({', '.join(each.a) or '-'}, then {', '.join(each.b) or '-'})"
+            f"{each.name} ({', '.join(each.a) or NOT_KNOWN}, then {', '.join(each.b) or NOT_KNOWN})"
             for each in confounders[:_CHANGED_SHOWN]
         ]
         if more := len(confounders) - len(parts):
@@ -250,8 +250,8 @@ def _table(series: RunSeries) -> Table:
             when(level.last),
             TableCell(str(level.runs)),
             TableCell(*_texts(metric, level.value)),
-            TableCell("-") if change is None else TableCell(*short(metric, change.ratio)),
-            TableCell("-" if change is None else f"{change.p:.2g}"),
+            TableCell(NOT_KNOWN) if change is None else TableCell(*short(metric, change.ratio)),
+            TableCell(NOT_KNOWN if change is None else f"{change.p:.2g}"),
         )
 
     columns = ("from", "to", "runs", named(metric), "change", "p")
@@ -374,7 +374,7 @@ def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:
 
 
 def _values(values: Sequence[tuple[str, int]]) -> str:
-    shown = [f"{value or '-'} in {count}" for value, count in values[:_VALUES_SHOWN]]
+    shown = [f"{value or NOT_KNOWN} in {count}" for value, count in values[:_VALUES_SHOWN]]
     more = len(values) - len(shown)
     return ", ".join([*shown, *([f"{more} more"] if more else [])])
 

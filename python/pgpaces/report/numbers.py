@@ -31,12 +31,12 @@ def milliseconds(value: float | None, above: str) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
-def ms(value: float) -> str:
-    """A time in milliseconds without its unit."""
-    return milliseconds(value, "-")
+def ms(value: float | None) -> str:
+    """A time in milliseconds without its unit; `–` if it is infinite or None."""
+    return milliseconds(value, NOT_KNOWN)
 
 
-def interval(estimate: Estimate, form: Callable[[float], str], to: str = "-") -> str:
+def interval(estimate: Estimate, form: Callable[[float], str], to: str = "–") -> str:
     """The interval of an estimate, in the fewest words."""
     if not estimate.estimable:
         return NOT_KNOWN
@@ -60,7 +60,7 @@ def capital(text: str) -> str:
 
 
 def estimate_cell(
-    estimate: Estimate | None, form: Callable[[float], str], absent: str = "-"
+    estimate: Estimate | None, form: Callable[[float], str], absent: str = NOT_KNOWN
 ) -> TableCell:
     """An estimate and its interval as a cell of a table. absent: stands for None."""
     if estimate is None:
@@ -69,16 +69,16 @@ def estimate_cell(
 
 
 def estimate_texts(estimate: Estimate | None, form: Callable[[float], str]) -> tuple[str, str]:
-    """An estimate and its interval as texts; `-` for what there is not."""
+    """An estimate and its interval as texts; `–` for what there is not."""
     cell = estimate_cell(estimate, form)
-    return cell.text, cell.ends or "-"
+    return cell.text, cell.ends or NOT_KNOWN
 
 
 def share_cell(estimate: Estimate | None) -> TableCell:
-    """A share and both ends of its interval in percent, as a cell of a table; `-` for None."""
+    """A share and both ends of its interval in percent, as a cell of a table; `–` for None."""
     if estimate is None:
-        return TableCell("-")
-    return TableCell(percent(estimate.value), f"{percent(estimate.low)}-{percent(estimate.high)}")
+        return TableCell(NOT_KNOWN)
+    return TableCell(percent(estimate.value), f"{percent(estimate.low)}–{percent(estimate.high)}")
 
 
 def share_in_words(estimate: Estimate) -> str:

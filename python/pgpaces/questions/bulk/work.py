@@ -9,7 +9,7 @@ from pgpaces.answers import bulk
 from pgpaces.answers.bulk import Bulk
 from pgpaces.questions.bulk import words
 from pgpaces.questions.work import CellsWork, Measure, TrialWork
-from pgpaces.report.numbers import estimate_cell
+from pgpaces.report.numbers import NOT_KNOWN, estimate_cell
 from pgpaces.section import Figure, Headline, Sentence, TableCell
 from pgpaces.units import size_text
 
@@ -86,7 +86,7 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
 
 def _median(row: Row) -> TableCell:
     seconds = words.median_s(row)
-    return TableCell("-" if seconds is None else f"{seconds:.3g}")
+    return TableCell(NOT_KNOWN if seconds is None else f"{seconds:.3g}")
 
 
 def _column(show: Callable[[Bulk], str | None]) -> Callable[[Digest], TableCell]:
@@ -94,7 +94,7 @@ def _column(show: Callable[[Bulk], str | None]) -> Callable[[Digest], TableCell]
 
     def cell(digest: Digest) -> TableCell:
         command = words.of_digest(digest)
-        return TableCell((command and show(command)) or "-")
+        return TableCell((command and show(command)) or NOT_KNOWN)
 
     return cell
 

@@ -19,7 +19,7 @@ from pgpaces.design import Cell, Factor
 from pgpaces.questions.sweep.axes import along, axis_of_names
 from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import estimate_texts, percent, rate
+from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, percent, rate
 from pgpaces.section import Figure
 
 _KEY = "capacity"
@@ -111,7 +111,7 @@ def _name(holds: Holds) -> str:
 
 
 def _row(holds: Holds, *, quick: bool) -> Iterator[str]:
-    yield from ("-" if end is None else rate(end) for end in holds.ends)
+    yield from (NOT_KNOWN if end is None else rate(end) for end in holds.ends)
     if not quick:
         yield from estimate_texts(holds.estimate, rate)
 
@@ -125,7 +125,7 @@ def _level_of(holds: Holds) -> Point:
     elif at is not None and ((low or 0.0) > at or (high is not None and high < at)):
         at = None
     if low is not None and high is not None:
-        text = f"{rate(low)}-{rate(high)}"
+        text = f"{rate(low)}–{rate(high)}"
     else:
         text = f"over {rate(low)}" if low is not None else f"under {rate(high)}" if high else ""
     return Point(y=at, low=low, high=high, text=text)
@@ -141,8 +141,10 @@ def _charts(
     others = [factor for factor in factors if factor != main]
     every: dict[str, list[Point]] = {}
     for holds, level in cells:
-        name = ", ".join(shown(holds.levels.get(factor.name, "-")) for factor in others) or "all"
-        placed = replace(level, x=shown(holds.levels.get(main.name, "-")), series=name)
+        name = (
+            ", ".join(shown(holds.levels.get(factor.name, NOT_KNOWN)) for factor in others) or "all"
+        )
+        placed = replace(level, x=shown(holds.levels.get(main.name, NOT_KNOWN)), series=name)
         every.setdefault(name, []).append(placed)
     legend = shown(factor_name(others[0].name)) if len(others) == 1 else ""
     names, order = list(every), [shown(level) for level in main.levels]
@@ -196,7 +198,7 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
             digest.trial.id[-8:],
             ROLES[point.role],
             f"{point.load:.6g}",
-            percent(point.share) if point.due else "-",
+            percent(point.share) if point.due else NOT_KNOWN,
             "yes" if point.valid else "no",
         )
         for digest, point in every

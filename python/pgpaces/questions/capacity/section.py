@@ -27,7 +27,15 @@ from pgpaces.questions.capacity import charts as capacity_charts
 from pgpaces.questions.sweep import facts
 from pgpaces.questions.sweep.axes import along
 from pgpaces.questions.trials import factor_name
-from pgpaces.report.numbers import estimate_cell, milliseconds, percent, rate, share_cell
+from pgpaces.report.numbers import (
+    NOT_KNOWN,
+    estimate_cell,
+    milliseconds,
+    ms,
+    percent,
+    rate,
+    share_cell,
+)
 from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell
 from pgpaces.units import duration_text
 
@@ -271,7 +279,7 @@ def _worth(holds: Holds) -> Iterator[str]:
     if worth.think_s is not None and worth.response_s is not None:
         yield (
             f"{at} {are} as many users who pause for {duration_text(worth.think_s * 1e9)} between"
-            f" transactions: each waits for {milliseconds(1e3 * worth.response_s, '-')} ms, so"
+            f" transactions: each waits for {ms(1e3 * worth.response_s)} ms, so"
             f" together they make {rate(worth.rate)}/s (N = X (R + Z))."
         )
     elif holds.load != "rate":
@@ -370,7 +378,7 @@ def _side(point: TrialPoint, missed_max: float) -> Mark:
 
 
 def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
-    return [TableCell(levels.get(factor.name, "-")) for factor in factors] or [
+    return [TableCell(levels.get(factor.name, NOT_KNOWN)) for factor in factors] or [
         TableCell("the one cell")
     ]
 
@@ -395,15 +403,21 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     )  # fmt: skip
     rows = []
     for each in answer.cells:
-        bounds = [TableCell("-" if end is None else _number(end, each)) for end in each.ends]
+        bounds = [TableCell(NOT_KNOWN if end is None else _number(end, each)) for end in each.ends]
         others = [] if quick else [estimate_cell(each.estimate, rate), _soak(each)]
-        others += [TableCell(each.limit.name if each.limit else "-")] if limit else []
+        others += [TableCell(each.limit.name if each.limit else NOT_KNOWN)] if limit else []
         flags = ", ".join(flag for flag in each.flags if flag != "indicative")
         trials = TableCell(
             str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else ""
         )
         rows.append(
-            (*_labels(each.levels, factors), *bounds, *others, trials, TableCell(flags or "-"))
+            (
+                *_labels(each.levels, factors),
+                *bounds,
+                *others,
+                trials,
+                TableCell(flags or NOT_KNOWN),
+            )
         )
     note = (
         "A quick estimate of short trials."
@@ -423,7 +437,7 @@ def _number(load: float, holds: Holds) -> str:
 def _soak(holds: Holds) -> TableCell:
     soak = holds.soak
     if soak is None:
-        return TableCell("not run" if holds.goal.soak_s and holds.proved else "-")
+        return TableCell("not run" if holds.goal.soak_s and holds.proved else NOT_KNOWN)
     mark: Mark = "meets" if soak.met else "misses"
     return TableCell(mark, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", mark)
 
@@ -440,7 +454,7 @@ def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) ->
         (f"{currency} per million", [_or(worth.per_million, rate) for _, worth in worths]),
         (f"{currency} per user", [_or(worth.per_user, rate) for _, worth in worths]),
     )
-    shown = [(title, texts) for title, texts in every if any(text != "-" for text in texts)]
+    shown = [(title, texts) for title, texts in every if any(text != NOT_KNOWN for text in texts)]
     rows = tuple(
         (*_labels(holds.levels, factors), *(TableCell(texts[at]) for _, texts in shown))
         for at, (holds, _) in enumerate(worths)
@@ -453,7 +467,7 @@ def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) ->
 
 
 def _or(number: float | None, form: Callable[[float], str]) -> str:
-    return "-" if number is None else form(number)
+    return NOT_KNOWN if number is None else form(number)
 
 
 def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
@@ -477,7 +491,7 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
 
 def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
     yield TableCell(_number(load.load, holds))
-    yield TableCell(percent(load.share), f"{percent(load.low)}-{percent(load.high)}")
+    yield TableCell(percent(load.share), f"{percent(load.low)}–{percent(load.high)}")
     yield TableCell(str(load.trials))
     mark = _MARKS[load.verdict]
     yield TableCell(mark, "", mark)
@@ -515,7 +529,7 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
                 share_cell(share([[(missed, due)]], summary.phi)),
                 TableCell(milliseconds(summary.latency.p99.value, "above"))
                 if summary.latency.p99
-                else TableCell("-"),
+                else TableCell(NOT_KNOWN),
                 TableCell(state, "", "" if counts else "not valid"),
             )
         )

@@ -158,8 +158,11 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
         ("metric", lambda each: named(each.metric)),
         ("A", lambda each: _own(basis.a, each.metric)),
         ("B", lambda each: _own(basis.b, each.metric)),
-        ("B against A", lambda e: TableCell(*short(e.metric, e.estimate)) if e.estimate else "-"),
-        ("p", lambda each: "-" if each.p is None else f"{each.p:.2g}"),
+        (
+            "B against A",
+            lambda e: TableCell(*short(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
+        ),
+        ("p", lambda each: NOT_KNOWN if each.p is None else f"{each.p:.2g}"),
         ("B is", lambda each: TableCell(each.outcome, "", _MARKS[each.outcome])),
     ]
     return table(f"{KEY}-metrics", "By metric", columns, effects, note=note, spare=("p", "B is"))

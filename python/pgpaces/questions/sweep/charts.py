@@ -27,7 +27,7 @@ from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import factor_name
 from pgpaces.questions.work import Measure
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import estimate_texts, milliseconds, percent, rate
+from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, milliseconds, percent, rate
 from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
@@ -170,7 +170,7 @@ def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str
                 line_label(line, panel),
                 *estimate_texts(row.estimate(measure.key), measure.form),
                 str(len(row.trials)),
-                "yes" if row.sound else "no" if row.trials else "-",
+                "yes" if row.sound else "no" if row.trials else NOT_KNOWN,
             )
 
 

@@ -17,7 +17,7 @@ from pgpaces.questions.sweep.axes import LOG_FROM, MainAxis, axis_of, panels
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import estimate_texts, milliseconds, ms, percent
+from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, percent
 from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
@@ -176,14 +176,14 @@ def _time_rows(digest: Digest) -> Iterator[tuple[str, ...]]:
         yield (
             str(bucket.start_s),
             str(due),
-            *(milliseconds(v, "-") for v in (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)),
-            percent(bucket.counts.missed / due) if due else "-",
-            milliseconds(bucket.lag_p99_ms, "-"),
+            *(milliseconds(v, NOT_KNOWN) for v in (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)),
+            percent(bucket.counts.missed / due) if due else NOT_KNOWN,
+            milliseconds(bucket.lag_p99_ms, NOT_KNOWN),
         )
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return NOT_KNOWN if value is None else f"{value:.4g}"
 
 
 def _seconds(digest: Digest) -> Axis:
@@ -334,7 +334,7 @@ def _answered(digest: Digest) -> bool:
 
 
 def _at(curve: Sequence[tuple[float, float | None]], share: float) -> str:
-    return next((milliseconds(ms, "-") for at, ms in curve if at >= share - 1e-9), "-")
+    return next((milliseconds(ms, NOT_KNOWN) for at, ms in curve if at >= share - 1e-9), NOT_KNOWN)
 
 
 def _distribution_chart(digests: Sequence[Digest]) -> Chart:

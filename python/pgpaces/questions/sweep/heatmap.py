@@ -14,7 +14,7 @@ from pgpaces.design import Factor
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import factor_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import estimate_texts, milliseconds, percent
+from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, milliseconds, percent
 from pgpaces.section import Figure
 
 _HEAT_ROWS_MAX = 40
@@ -40,7 +40,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
             shown(crossing.level_of(row, main.name)),
             _label(line),
             text,
-            crossing.verdict(row, page.missed_max) if by_limit else "-",
+            crossing.verdict(row, page.missed_max) if by_limit else NOT_KNOWN,
         )
         for (line, row), text in zip(cells, texts, strict=True)
     )

@@ -23,7 +23,7 @@ from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, judgment
 from pgpaces.questions.work import Measure
-from pgpaces.report.numbers import interval
+from pgpaces.report.numbers import NOT_KNOWN, interval
 from pgpaces.result import Estimate
 from pgpaces.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence
 
@@ -449,7 +449,7 @@ def _group(page: Page, line: Line, measure: Measure, top: float) -> Iterator[Bar
 
 def _number(row: Row, estimate: Estimate | None, measure: Measure) -> str:
     if estimate is None:
-        return "-"
+        return NOT_KNOWN
     ends = interval(estimate, measure.form) if estimate.estimable else ""
     value = "above" if estimate.value == math.inf else measure.form(estimate.value)
     mark = "" if row.sound else ", not valid"

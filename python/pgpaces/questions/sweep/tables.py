@@ -21,7 +21,7 @@ from pgpaces.answers.statements import StatementRow
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.questions.work import CellsWork, Measure
-from pgpaces.report.numbers import estimate_cell, milliseconds, ms, rate, share_cell
+from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, milliseconds, ms, rate, share_cell
 from pgpaces.result import Estimate
 from pgpaces.section import Column, Table, TableCell, table
 from pgpaces.units import memory_text
@@ -196,7 +196,7 @@ def _block(digest: Digest) -> str:
     """The block of a trial, its attempt and its target."""
     place = digest.trial.place
     if place is None:
-        return "-"
+        return NOT_KNOWN
     attempt = f", attempt {place.attempt}" if place.attempt > 1 else ""
     return f"{place.block}{attempt}" + (
         f" on {place.levels['target']}" if "target" in place.levels else ""
@@ -235,7 +235,7 @@ def ratios(page: Page) -> Table:
     others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
 
     def at(name: str) -> Callable[[Ratio], str]:
-        return lambda each: dict(each.at).get(name, "-")
+        return lambda each: dict(each.at).get(name, NOT_KNOWN)
 
     columns: list[Column[Ratio]] = [
         ("level", lambda each: f"{factor_name(each.factor)} = {each.level}"),

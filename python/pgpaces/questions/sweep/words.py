@@ -17,6 +17,7 @@ from pgpaces.design import Factor
 from pgpaces.questions.sweep import facts
 from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.report.numbers import (
+    NOT_KNOWN,
     capital,
     clock,
     in_words,
@@ -345,7 +346,7 @@ def _rounded(seconds: float) -> str:
 
 
 def _missed(row: Row) -> str:
-    return share_in_words(row.missed) if row.missed else "-"
+    return share_in_words(row.missed) if row.missed else NOT_KNOWN
 
 
 def _by_cell(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
@@ -450,7 +451,7 @@ def _reasons(rows: Sequence[Row]) -> str:
 
 def _time(estimate: Estimate | None) -> str:
     if estimate is None:
-        return "-"
+        return NOT_KNOWN
     value = milliseconds(estimate.value, "above every time that was seen")
     return f"{value} ms" if value[0].isdigit() else value
 

@@ -12,7 +12,7 @@ from pgpaces.answers.attribution import Attribution, Card
 from pgpaces.answers.next_step import MISSED_MIN
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import capital, estimate_cell, interval, percent
+from pgpaces.report.numbers import NOT_KNOWN, capital, estimate_cell, interval, percent
 from pgpaces.result import Estimate
 from pgpaces.section import Column, Figure, Headline, Section, Sentence, Table, table
 
@@ -155,8 +155,8 @@ def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tab
     likeliest = answer.causes[:_CAUSES_MAX]
     evidence: list[Column[Card]] = [
         ("sign of", lambda card: card.title),
-        ("seen", lambda card: "; ".join(card.evidence) or "-"),
-        ("against", lambda card: "; ".join(card.against) or "-"),
+        ("seen", lambda card: "; ".join(card.evidence) or NOT_KNOWN),
+        ("against", lambda card: "; ".join(card.against) or NOT_KNOWN),
     ]
     yield table(f"{key}-seen", "What was seen", evidence, likeliest, 3)
     confirming: list[Column[Card]] = [
@@ -193,7 +193,7 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else percent(value)
+    return NOT_KNOWN if value is None else percent(value)
 
 
 def _charts(answer: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
