@@ -23,7 +23,10 @@ SCRIPTS = [{"name": "a", "weight": 1, "commands": []}]
 
 
 class Kept(Struct, frozen=True):
-    """A run: so many transactions a second, all of them as long. at: days after START."""
+    """A run: so many transactions a second, all of them as long. at: days after START.
+
+    latencies_ms: those of each second instead.
+    """
 
     id: str
     ms: float = 10.0
@@ -34,6 +37,7 @@ class Kept(Struct, frozen=True):
     server: dict[str, Any] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
     state: str = "finished"
+    latencies_ms: tuple[tuple[float, ...], ...] = ()
 
 
 def keep(store: Store, run: Kept) -> None:
@@ -42,7 +46,7 @@ def keep(store: Store, run: Kept) -> None:
     plan |= {"load_text": "closed", "warmup_ns": 0, "settings": {}, "protocol": "simple"}
     plan |= {"seed": 1, "duration_ns": 3_000_000_000, **run.plan}
     trial = series(
-        [[run.ms] * run.rate] * 3,
+        run.latencies_ms or [[run.ms] * run.rate] * 3,
         id=run.id,
         plan=plan,
         workload={"name": "w", "scale": 1, "hash": "h", "scripts": SCRIPTS},

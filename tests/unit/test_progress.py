@@ -195,6 +195,18 @@ def test_a_terminal_has_a_bar_the_time_that_is_left_and_a_picture() -> None:
     assert text == f"{'█' * 9}{'░' * 3} 1 s left  1/s  p95 10 ms  missed 0.0%   ▅█"
 
 
+def test_seconds_after_the_last_one_are_of_what_still_runs() -> None:
+    live = LiveLine(2)
+    texts = []
+    for second in range(3):
+        live.add(Interval(second))
+        texts.append(live.text(terminal=True))
+    assert ["1 s left" in texts[0], *("ending" in text for text in texts)] == [
+        True, False, True, True,
+    ]  # fmt: skip
+    assert not any(" 0 s left" in text for text in texts)
+
+
 def test_a_line_keeps_no_more_than_it_shows() -> None:
     live = LiveLine(None)
     for second in range(100):

@@ -133,7 +133,9 @@ class LiveLine:
         if self._whole_s:
             full = round(_BAR * min(1.0, self._passed / self._whole_s))
             bar = f"{'█' * full}{'░' * (_BAR - full)} "
-            left = f"{clock(max(0.0, self._whole_s - self._passed))} left  "
+            # Seconds after the last one are of transactions that still run.
+            ahead_s = self._whole_s - self._passed
+            left = f"{clock(ahead_s)} left  " if ahead_s > 0 else "ending  "
         return f"{bar}{left}{done}  {missed}  {sparkline(tuple(self._p95))}"
 
 
