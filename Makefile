@@ -23,7 +23,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help map build compiled run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs site outputs commands lock man wheel wheels clean
+.PHONY: help map build compiled run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ site: $(SITE)/.ready ## Build docs/ as a site into target/site, links checked; V
 # Some of them: PAGES=docs/tutorial. All take about 40 minutes; what they show depends on the machine.
 outputs: build ## Run the commands whose output docs/ shows, and put it there
 	python docs/outputs.py $(PAGES)
+
+pictures: build ## Take the pictures of pages that docs/ shows, of real runs
+	python docs/pictures.py
 
 # Some of them: PAGES=docs/tutorial. Ctrl-C ends what takes longer than 40 s (CUT=40) in its load.
 commands: build ## Run every command of README and docs/ as printed, in a lab of its own

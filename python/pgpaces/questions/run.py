@@ -75,7 +75,7 @@ def section(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Se
         parts=(Section("details", "Details", facts=tuple(_details(trial, summary))),),
         value=summary,
         trials=(trial.id,),
-        aside="details: pgpaces show   page: pgpaces report -o run.html",
+        aside=("details: pgpaces show", "page: pgpaces report -o run.html"),
     )
 
 

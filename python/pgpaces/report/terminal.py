@@ -118,7 +118,7 @@ def brief(
             )
     if answer.aside:
         # Its parts are three blanks apart, and lines break only there: two are commands.
-        ran = (f"run {answer.trials[0][-8:]}", *answer.aside.split("   "))
+        ran = (f"run {answer.trials[0][-8:]}", *answer.aside)
         glued = "   ".join(part.replace(" ", "\0") for part in ran)
         yield from (Text(f"  {each}") for each in _wrapped(glued, width - 2))
     if answer.next:
@@ -158,7 +158,7 @@ def whole(answer: Section, width: int) -> Iterator[RenderableType]:
     plain = tuple(replace(each, brief=False) for each in answer.tables)
     notes = tuple(each for each in answer.sentences if each.weight == "note")
     first = answer.sentences if answer.headline is None or answer.parts else notes
-    yield from brief(replace(answer, aside="", tables=plain, sentences=first), width, None)
+    yield from brief(replace(answer, aside=(), tables=plain, sentences=first), width, None)
     if first is notes:
         yield from _sentences((each for each in answer.sentences if each.weight != "note"), width)
     for each in plain:

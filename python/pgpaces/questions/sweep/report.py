@@ -276,7 +276,7 @@ def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
     """One cell in detail."""
     row = closeup.row
     verdict = tables.verdict(page, row)
-    missed = f"missed {100 * row.missed.value:.1f}%" if row.missed and page.limits else ""
+    missed = (f"missed {100 * row.missed.value:.1f}%",) if row.missed and page.limits else ()
     observed = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
     return Section(
         f"cell-{page.rows.index(row) + 1}",

@@ -1,0 +1,128 @@
+"""Takes the pictures of pages that README and docs/ show, of real runs, by Chromium.
+
+`make pictures` runs the README's experiment, watched from its first trial to its last, and a run
+that fails. It takes about five minutes and writes docs/pictures/report.png and watch-*.png.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from blocks import ROOT
+from playwright.sync_api import Browser, Page, sync_playwright
+
+PICTURES = ROOT / "docs" / "pictures"
+EXPERIMENT = "examples/pi-reporting.toml"
+# Sessions that wait for each other, and transactions that fail.
+SCRIPTS = {
+    "hot.sql": "BEGIN;\nSELECT pg_advisory_xact_lock(1);\nSELECT pg_sleep(0.08);\nCOMMIT;\n",
+    "fails.sql": "\\set a random(1, 3)\nSELECT 1 / (:a - 1);\n",
+}
+FAILING = ("--rate", "40", "-c", "12", "-L", "200ms", "-T", "24s", "--warmup", "2s")
+WATCH_MS, TOP = 1500, {"width": 1000, "height": 1150}
+
+
+class Load:
+    """A command of pgpaces with its live page: what it prints, and the page's address."""
+
+    def __init__(self, home: Path, *words: str) -> None:
+        environment = {**os.environ, "PGPACES_HOME": str(home)}
+        environment["PGPACES_STORE"] = str(home / "results.db")
+        command = [sys.executable, "-m", "pgpaces", *words, "--live"]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        assert self.process.stderr is not None
+        self.lines: list[str] = []
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if found := re.match(r"live: (\S+)", line):
+                self.address = found[1]
+                break
+        else:
+            raise SystemExit("".join(self.lines))
+        threading.Thread(target=lambda: self.lines.extend(self.process.stderr or ())).start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the command has ended."""
+        return self.process.poll() is not None
+
+
+@contextmanager
+def opened(browser: Browser, load: Load, **how: Any) -> Iterator[Page]:
+    """The live page, once there are numbers on it."""
+    page = browser.new_page(**how)
+    page.goto(load.address)
+    page.locator("#tiles dd").first.wait_for()
+    yield page
+    page.close()
+
+
+def take(page: Page, name: str, *, whole: bool = True) -> None:
+    """Writes a picture, once the charts that came into sight are drawn."""
+    page.wait_for_timeout(WATCH_MS)
+    page.screenshot(path=PICTURES / f"{name}.png", full_page=whole)
+
+
+def experiment(browser: Browser, home: Path) -> None:
+    """Its beginning, half of it, its end, and the head of its report."""
+    load = Load(home, "sweep", EXPERIMENT, "--quick")
+    with opened(browser, load, viewport=TOP) as page:
+        take(page, "watch-start", whole=False)
+        while not load.ended and sum("/18 " in line for line in load.lines) < 9:
+            page.wait_for_timeout(WATCH_MS)
+        page.get_by_text("; 9 ended").wait_for()
+        take(page, "watch-middle")
+        page.locator("#h-answer", has_text=re.compile("^The answer$")).wait_for(timeout=600_000)
+        take(page, "watch-end")
+    load.process.wait()
+    report = home / "report.html"
+    command = [sys.executable, "-m", "pgpaces", "report", "-o", str(report)]
+    command += ["--store", str(home / "results.db")]
+    subprocess.run(command, check=True)
+    page = browser.new_page(viewport={"width": 1000, "height": 700})
+    page.goto(report.as_uri())
+    take(page, "report", whole=False)
+
+
+def failure(browser: Browser, home: Path) -> None:
+    """A run of which some sessions wait for others, and some transactions fail."""
+    words = ["run"]
+    for name, text in SCRIPTS.items():
+        (home / name).write_text(text)
+        words += ["-f", str(home / name)]
+    load = Load(home, *words, *FAILING)
+    with opened(browser, load, viewport={"width": 1180, "height": 900}) as page:
+        page.get_by_text("second 15").wait_for(timeout=60_000)
+        take(page, "watch-failure")
+    load.process.wait()
+
+
+def main() -> None:
+    """Takes all of them."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pgpaces-", ignore_cleanup_errors=True) as folder,
+        sync_playwright() as browsers,
+    ):
+        Path(folder).chmod(0o755)
+        chromium = shutil.which("chromium")
+        browser = browsers.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        experiment(browser, Path(folder))
+        failure(browser, Path(folder))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
