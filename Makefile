@@ -93,6 +93,7 @@ lint: build ## Every check that is not a test
 	ruff check python tests docs bench packaging
 	ruff format --check python tests docs bench packaging
 	mypy
+	MYPYPATH=bench:. mypy --follow-imports=silent --explicit-package-bases $(filter-out %/locust_select.py,$(wildcard bench/*.py))
 	lint-imports
 	cd python && stubtest --mypy-config-file ../.ci/stubs.ini pgpaces._engine
 	cargo fmt --check

@@ -62,7 +62,7 @@ def section(_session: Session) -> Iterator[Finding]:
     for name, seconds in took.items():
         yield Figure(SECTION, name, "s", (seconds,), goal=Goal("ours", "at most", 1.0))
     assert unpaired.verdict(a, b, goal).bootstrap is not None, "all of it was computed"
-    assert forecasts.forecast_lines(lines, "clients")[0].found.curve, "all of it was computed"
+    assert forecasts.forecast_lines(lines, "clients")[0].fit.curve, "all of it was computed"
 
 
 def _level(digest: Digest) -> str:
