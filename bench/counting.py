@@ -19,6 +19,7 @@ from programs import ProgramError
 _CALLED = re.compile(r"^cfn=\((\d+)\)(?: (.*))?$")
 _CALLS = re.compile(r"^calls=(\d+)")
 _COST = re.compile(r"^[0-9+*-]\S* \d+$")
+_TOTAL = re.compile(r"^(?:totals|summary): (\d+)", re.M)
 _NAMED = re.compile(r"^c?fn=\((\d+)\) (.*)$")
 
 
@@ -64,6 +65,20 @@ def executed(command: Sequence[str], environment: Mapping[str, str]) -> Executed
             raise ProgramError(f"callgrind collected nothing: {said[-1000:]}")
         text = profile.read_text(errors="replace")
         return Executed(int(found[1]), calls(text, "clock_gettime"))
+
+
+def executed_by_threads(command: Sequence[str], environment: Mapping[str, str]) -> Executed:
+    """What the threads of a program execute, but its first: what that does grows with the seconds.
+
+    Under callgrind a transaction takes long, so seconds of the first would be in the figure.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        callgrind = ["valgrind", "--tool=callgrind", "--separate-threads=yes"]
+        _complete([*callgrind, f"--callgrind-out-file={folder}/thread", *command], environment)
+        threads = [path for path in Path(folder).iterdir() if path.name != "thread-01"]
+        texts = [path.read_text(errors="replace") for path in threads]
+        totals = (int(found[1]) for each in texts if (found := _TOTAL.search(each)))
+        return Executed(sum(totals), sum(calls(each, "clock_gettime") for each in texts))
 
 
 def inside(profile: str, library: str) -> int:

@@ -1,18 +1,19 @@
 """User-mode instructions and clock reads a transaction, beside pgbench's, by callgrind.
 
-Ours with everything recorded, by epoll: valgrind does not run io_uring. What the kernel does is not
-in it.
+Ours with everything recorded, by epoll: valgrind does not run io_uring. Counted are the engine's
+threads: the main thread stores and prints each second, however many transactions it has. What the
+kernel does is not in it.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import programs
-from counting import executed
+from counting import Executed, executed, executed_by_threads
 from figures import Figure, Finding, Goal, Note
 from load import Order
 from session import Session
@@ -20,6 +21,9 @@ from session import Session
 SECTION = "Instructions"
 # Transactions of all clients in the short and in the long run.
 LENGTHS = (2560, 12_800)
+
+# Counts a command in an environment.
+Counting = Callable[[Sequence[str], Mapping[str, str]], Executed]
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def section(session: Session) -> Iterator[Finding]:
     if shutil.which("valgrind") is None:
         yield Note(SECTION, "not measured: valgrind is not installed")
         return
-    yield Note(SECTION, "by callgrind and epoll: valgrind does not run io_uring")
+    yield Note(SECTION, "by callgrind and epoll, which valgrind runs; ours: the engine's threads")
     for case in CASES:
         yield from _compare(session, case)
 
@@ -84,10 +88,10 @@ def _compare(session: Session, case: Case) -> Iterator[Finding]:
     yield Figure(SECTION, case.label(""), "clock reads", mine, other, paged=False)
 
 
-def _each(session: Session, case: Case, commands: list[list[str]]) -> Count:
+def _each(session: Session, case: Case, commands: list[list[str]], count: Counting) -> Count:
     """The difference of a short and a long run."""
     environment = session.place.environment()
-    short, long = (executed(command, environment) for command in commands)
+    short, long = (count(command, environment) for command in commands)
     few, many = _lengths(case)
     span = (many - few) * case.clients
     return Count(
@@ -104,7 +108,8 @@ def _lengths(case: Case) -> tuple[int, int]:
 def _pgbench(session: Session, case: Case) -> Count:
     program = session.place.program("pgbench")
     what = (program, case.script, case.protocol, case.clients)
-    return _each(session, case, [programs.pgbench(*what, "-t", n) for n in _lengths(case)])
+    commands = [programs.pgbench(*what, "-t", n) for n in _lengths(case)]
+    return _each(session, case, commands, executed)
 
 
 def _ours(session: Session, case: Case, *, describe: bool) -> Count:
@@ -120,4 +125,4 @@ def _ours(session: Session, case: Case, *, describe: bool) -> Count:
         )
         for count in _lengths(case)
     )
-    return _each(session, case, [programs.ours(order) for order in orders])
+    return _each(session, case, [programs.ours(order) for order in orders], executed_by_threads)
