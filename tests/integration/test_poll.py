@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from tests.conftest import Postgres
 
+from pgpaces.generators.engine import Engine, EnginePlan, resolve
+from pgpaces.generators.time_slice import attributes
+from pgpaces.plan import Load, TrialPlan
+
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 
 # What follows runs where the system forbids io_uring, as containers do: a filter of system calls
@@ -85,3 +89,23 @@ def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(
     assert asked.returncode != 0
     assert "io_uring cannot be used: this system forbids it" in asked.stderr
     assert "--poll auto" in asked.stderr
+
+
+@pytest.mark.parametrize(("load", "short"), [(Load("open", 10.0), True), (Load("closed"), False)])
+def test_threads_of_a_load_with_a_schedule_wake_before_others(
+    pg15: Postgres, load: Load, short: bool
+) -> None:
+    own = attributes()
+    if own is None or own.runtime <= 100_000:
+        pytest.skip("skipped: the kernel has no slices of tasks")
+    plan = EnginePlan.of(TrialPlan(load, duration_ns=10**9, warmup_ns=0), 2, 1, ["one"])
+    engine = Engine(plan, [("one", 1, b"SELECT 1")], resolve(pg15.dsn()))
+    tasks = [
+        int(task.name)
+        for task in Path("/proc/self/task").iterdir()
+        if (task / "comm").read_text().startswith("pgpaces-")
+    ]
+    slices = {attributes(task).runtime for task in tasks}  # type: ignore[union-attr]
+    engine.abort()
+    list(engine)
+    assert slices == ({100_000} if short else {own.runtime})

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from pgpaces import _engine
 from pgpaces.errors import ServerError
+from pgpaces.generators.time_slice import short_slice
 from pgpaces.plan import LogPlan, TrialPlan, without_secrets
 from pgpaces.record import Interval, copied
 from pgpaces.shape import Segment
@@ -183,7 +184,8 @@ class Engine:
     ) -> None:
         """Connects all clients. Raises PgpacesError."""
         route = _engine.find_route(connection.resolved)
-        self._run = _engine.Run(plan, list(scripts), route)
+        with short_slice(plan.load):
+            self._run = _engine.Run(plan, list(scripts), route)
         self.scripts, self.threads, self.clients = len(scripts), plan.threads, plan.clients
         self.connect_ns = self._run.connect_ns
         self.poll = self._run.poll

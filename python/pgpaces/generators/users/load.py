@@ -29,6 +29,7 @@ from pgpaces import _engine
 from pgpaces.errors import RunError, WorkloadError
 from pgpaces.generators import engine
 from pgpaces.generators.engine import EnginePlan
+from pgpaces.generators.time_slice import short_slice
 from pgpaces.generators.users.counter import SharedCounter
 from pgpaces.generators.users.order import STUCK, ProcessOrder, hidden
 from pgpaces.plan import without_secrets
@@ -120,8 +121,9 @@ class UsersLoad:
         )
         self._processes: list[_Process] = []
         try:
-            for number in range(self.threads):
-                self._processes.append(_started(replace(order, number=number)))
+            with short_slice(plan.load):
+                for number in range(self.threads):
+                    self._processes.append(_started(replace(order, number=number)))
             for process in self._processes:
                 self._ready(process)
         except BaseException:

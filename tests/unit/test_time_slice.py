@@ -1,0 +1,50 @@
+"""Threads of a load with a schedule wake before others: they have a short time slice."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from pgpaces.generators.time_slice import attributes, short_slice
+
+RELEASE = tuple(int(part) for part in platform.release().split(".")[:2] if part.isdigit())
+CHILD = "from pgpaces.generators.time_slice import attributes; print(attributes().runtime)"
+
+
+def slice_ns() -> int | None:
+    """Of the thread that asks."""
+    own = attributes()
+    return None if own is None else own.runtime
+
+
+@pytest.mark.skipif(RELEASE < (6, 12), reason="the kernel has no slices of tasks")
+def test_what_is_begun_within_has_a_short_slice_and_nothing_else() -> None:
+    before = slice_ns()
+    assert before is not None
+    assert before > 100_000
+    seen: list[int | None] = []
+    with short_slice("open"):
+        thread = threading.Thread(target=lambda: seen.append(slice_ns()))
+        thread.start()
+        child = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, check=True)
+    thread.join()
+    assert seen == [100_000]
+    assert child.stdout.split() == [b"100000"]
+    assert slice_ns() == before
+    later = threading.Thread(target=lambda: seen.append(slice_ns()))
+    later.start()
+    later.join()
+    assert seen[1] == before
+
+
+def test_without_the_call_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = slice_ns()
+    monkeypatch.setattr(platform, "machine", lambda: "mips")
+    with short_slice("open"):
+        assert slice_ns() is None
+    monkeypatch.undo()
+    assert slice_ns() == before
