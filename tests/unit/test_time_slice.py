@@ -24,16 +24,15 @@ def slice_ns() -> int | None:
 @pytest.mark.skipif(RELEASE < (6, 12), reason="the kernel has no slices of tasks")
 def test_what_is_begun_within_has_a_short_slice_and_nothing_else() -> None:
     before = slice_ns()
-    assert before is not None
-    assert before > 100_000
+    assert before
     seen: list[int | None] = []
     with short_slice("open"):
         thread = threading.Thread(target=lambda: seen.append(slice_ns()))
         thread.start()
         child = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, check=True)
     thread.join()
-    assert seen == [100_000]
-    assert child.stdout.split() == [b"100000"]
+    assert seen == [before // 2]
+    assert int(child.stdout) == before // 2
     assert slice_ns() == before
     later = threading.Thread(target=lambda: seen.append(slice_ns()))
     later.start()
