@@ -69,7 +69,7 @@ def test_a_generator_that_is_the_limit_makes_a_trial_invalid(
         ({"cpu": 0.95}, "generator-limited: pi-3: its busiest thread took 95% of a CPU"),
         (
             {"late": True, "dispatch_p99": Estimate(5.4, 5, 6, 299), "due": 9, "excused": 6},
-            "generator-limited: pi-1 and pi-2 were late (p99 dispatch lag 5.4 ms",
+            "generator-limited: pi-1, pi-6 and pi-2 were late (p99 dispatch lag 5.4 ms",
         ),
     ],
 )
@@ -78,7 +78,7 @@ def test_of_several_generators_those_that_were_the_limit_are_named(
 ) -> None:
     shares = (
         ("pi-1", 5.4, "ms"), ("pi-2", 6.0, "ms"), ("pi-3", 95.0, "%"), ("pi-4", None, ""),
-        ("pi-5", 91.0, "%"),
+        ("pi-5", 91.0, "%"), ("pi-6", 5.5, "ms"),
     )  # fmt: skip
     named = tuple(
         Finding(f"{SHARE}{name}", "info", "", value, unit) for name, value, unit in shares

@@ -6,7 +6,7 @@ A trial is generator-limited only where the generator's lateness could change it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -270,7 +270,7 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
         few = quantile_ranks(QUANTILES["p99"], lag.n) is None
         sample = f", from only {lag.n} transactions with an idle client" if few else ""
         names = _names(trial, "ms")
-        who = " and ".join(names) or "the load generator"
+        who = _listed(names) or "the load generator"
         late = f"{who} {'were' if len(names) > 1 else 'was'} late"
         size = f"p99 dispatch lag {lag.value:.3g} ms, acceptable {_floor_ms(trial):g} ms{sample}"
         if not generator.limited:
@@ -288,7 +288,7 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
             text += f"; {advice}"
         yield Finding("generator", severity, text, lag.value, "ms")
     elif names := _names(trial, "ms"):
-        late = f"{' and '.join(names)} {'were' if len(names) > 1 else 'was'} late"
+        late = f"{_listed(names)} {'were' if len(names) > 1 else 'was'} late"
         text = f"{late}, all generators together were not: {_CAUTION} there"
         yield Finding("generator", "warning", text)
 
@@ -298,6 +298,11 @@ def _names(trial: Trial, unit: str) -> list[str]:
     shares = (f for f in trial.findings if f.source.startswith(SHARE) and f.unit == unit)
     ordered = sorted(shares, key=lambda finding: finding.value or 0.0)
     return [finding.source.removeprefix(SHARE) for finding in ordered]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As in `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
 
 
 def _weight(trial: Trial, generator: Generator) -> str:
