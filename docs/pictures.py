@@ -29,7 +29,7 @@ SCRIPTS = {
     "fails.sql": "\\set a random(1, 3)\nSELECT 1 / (:a - 1);\n",
 }
 FAILING = ("--rate", "40", "-c", "12", "-L", "200ms", "-T", "24s", "--warmup", "2s")
-WATCH_MS, TOP = 1500, {"width": 1000, "height": 1150}
+WATCH_MS, TOP = 1500, {"width": 1280, "height": 1150}
 
 
 class Load:
@@ -71,9 +71,15 @@ def opened(browser: Browser, load: Load, **how: Any) -> Iterator[Page]:
 
 
 def take(page: Page, name: str, *, whole: bool = True) -> None:
-    """Writes a picture, once the charts that came into sight are drawn."""
+    """Writes a picture. whole: of all of the page, whose charts are drawn where they are seen."""
+    size = page.viewport_size
+    assert size is not None
+    if whole:
+        height = page.evaluate("document.documentElement.scrollHeight")
+        page.set_viewport_size({"width": size["width"], "height": height})
     page.wait_for_timeout(WATCH_MS)
-    page.screenshot(path=PICTURES / f"{name}.png", full_page=whole)
+    page.screenshot(path=PICTURES / f"{name}.png")
+    page.set_viewport_size(size)
 
 
 def experiment(browser: Browser, home: Path) -> None:

@@ -145,8 +145,9 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
         served.seconds(trial, range(3, 30))
         expect(tile(page, "due")).to_have_text("300")
         after = [canvas.evaluate(DRAWN) for canvas in page.locator("canvas").all()]
-        assert len(after) == 10
         # The last three are of machines and the server, which this trial did not monitor.
+        assert page.locator("#charts figure").count() == 10
+        assert page.locator("#charts figure:visible").count() == 7
         assert not set(before[:5]) & set(after[:5])
         generator = chart(page, "Lag of the generator, ms").locator("canvas")
         assert generator.evaluate(PIXELS, "--line3") > 50
@@ -192,6 +193,30 @@ def test_a_chart_out_of_sight_is_drawn_when_it_comes_into_it(
         zoomed = drawn.evaluate(DRAWN)
         chart(page, "In flight").locator(".plot").press("0")
         until(lambda: drawn.evaluate(DRAWN) != zoomed, "it was made with the zoom of the others")
+
+
+def test_charts_that_come_into_sight_with_others_show_the_whole_time(
+    browser: Browser, served: Served
+) -> None:
+    trial = served.begin()
+    served.seconds(trial, range(5))
+    small = {"width": 800, "height": 500}
+    with opened_page(browser, f"{served.url}runs/{trial.id}", viewport=small) as (page, _):
+        rate = chart(page, "Rate").locator(".plot")
+        rate.scroll_into_view_if_needed()
+        expect(rate.locator("canvas")).to_have_count(1)
+        page.locator("#h-errors").scroll_into_view_if_needed()
+        served.seconds(trial, range(5, 40))
+        expect(tile(page, "due")).to_have_text("400")
+        page.set_viewport_size({"width": 800, "height": 4000})
+        drawn = chart(page, "Missed").locator("canvas")
+        expect(drawn).to_have_count(1)
+        page.wait_for_timeout(200)
+        before = drawn.evaluate(DRAWN)
+        chart(page, "Missed").locator(".plot").press("0")
+        page.wait_for_timeout(200)
+        assert drawn.evaluate(DRAWN) == before
+    served.end(trial)
 
 
 def test_who_waits_for_whom_and_marks_appear_while_it_runs(

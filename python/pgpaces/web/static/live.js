@@ -115,7 +115,8 @@ const build = () => {
 };
 // A chart that was not drawn yet has no scale.
 const isZoomed = ({ scales: { x }, data: [seconds] }) => typeof x.min === "number" && (x.min > seconds[0] || x.max < seconds.at(-1));
-const make = ({ title, series, place }) => {
+// view: the part of the time that is shown, if it is not the whole.
+const make = ({ title, series, place }, view) => {
   const axis = { stroke: color("muted"), grid: { stroke: color("grid"), width: 1 }, ticks: { stroke: color("grid") }, font: "12px sans-serif" };
   const plot = new uPlot({
     width: place.clientWidth || 480,
@@ -129,8 +130,7 @@ const make = ({ title, series, place }) => {
     }))],
     plugins: [marks(title)],
   }, columnsOf(series), place);
-  const zoomed = plots.find((each) => each.plot && isZoomed(each.plot));
-  if (zoomed) plot.setScale("x", { min: zoomed.plot.scales.x.min, max: zoomed.plot.scales.x.max });
+  if (view) plot.setScale("x", view);
   return plot;
 };
 // + and - zoom around the cursor, or the middle; 0 shows the whole time.
@@ -208,18 +208,21 @@ const tellState = (state) => {
   byId("state").className = `chip ${{ running: "running", finished: "ended", connecting: "running" }[state] ?? "not-valid"}`;
 };
 const drawCharts = (every = false) => {
+  // Before any of them has new data, to which its scale follows later.
+  const zoomed = plots.find((each) => each.plot && isZoomed(each.plot));
+  const view = zoomed && { min: zoomed.plot.scales.x.min, max: zoomed.plot.scales.x.max };
   for (const each of plots) {
     const { plot, place, series, hides } = each;
     each.tellLimits();
     if (hides) hides.hidden = !series.some(([, , value]) => rows.some((row) => value(row) !== null));
     if (!every && !visible.has(place)) continue;
     if (!plot) {
-      if (measured) each.plot = make(each);
+      if (measured) each.plot = make(each, view);
       continue;
     }
-    const zoomed = isZoomed(plot);
-    plot.setData(columnsOf(series), !zoomed);
-    if (zoomed) plot.redraw();
+    const whole = !isZoomed(plot);
+    plot.setData(columnsOf(series), whole);
+    if (!whole) plot.redraw();
   }
 };
 const draw = () => {
