@@ -52,10 +52,10 @@ def short_slice(load: str) -> Iterator[None]:
 def attributes(task: int = 0) -> _Attributes | None:
     """Those of a thread, 0 for this one; None where they are not known."""
     calls = _CALLS.get(platform.machine()) if platform.system() == "Linux" else None
-    found, size = _Attributes(), ctypes.sizeof(_Attributes)
-    if calls is None or ctypes.CDLL(None).syscall(calls[1], task, ctypes.byref(found), size, 0):
+    own, size = _Attributes(), ctypes.sizeof(_Attributes)
+    if calls is None or ctypes.CDLL(None).syscall(calls[1], task, ctypes.byref(own), size, 0):
         return None
-    return found
+    return own
 
 
 def _set(attributes: _Attributes) -> None:
