@@ -90,7 +90,7 @@ def experiment(browser: Browser, home: Path) -> None:
         while not load.ended and sum("/18 " in line for line in load.lines) < 9:
             page.wait_for_timeout(WATCH_MS)
         page.get_by_text("; 9 ended").wait_for()
-        page.locator("#clock", has_text="second 3").wait_for()
+        page.locator("#clock", has_text="second 1").wait_for()
         take(page, "watch-middle")
         page.locator("#h-answer", has_text=re.compile("^The answer$")).wait_for(timeout=600_000)
         take(page, "watch-end")
