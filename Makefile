@@ -110,6 +110,7 @@ format: $(READY) ## Format all code
 # Without ARGS what is measured goes to the page of the documentation.
 bench: build ## Side by side with pgbench and other tools; ARGS="--quick cpu" for less
 	cargo build --release --locked --quiet --package pgpaces-fakeserver
+	cargo build --release --locked --quiet --package pgpaces-engine --example bare
 	python bench/bench.py $(or $(ARGS),--page docs/explanation/cost.md)
 
 bench-check: build ## Gates: instructions and system calls against bench/baseline.json

@@ -40,21 +40,29 @@ class ProgramError(Exception):
 
 @dataclass(frozen=True)
 class Ended:
-    """A program that has run: what it printed, its CPU seconds (user and system)."""
+    """A program that has run: its output, its CPU seconds (user and system), its memory at most."""
 
     output: str
     cpu_s: float
+    memory_mb: float
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
+def run(
+    command: Sequence[str], environment: Mapping[str, str], stdin: int = subprocess.DEVNULL
+) -> Ended:
     """Runs a program to its end. Raises ProgramError where that is a bad one."""
-    return Running(command, environment).ended()
+    return Running(command, environment, stdin).ended()
 
 
 class Running:
     """A program that runs beside others."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stdin: int = subprocess.DEVNULL,
+    ) -> None:
         self._command = list(command)
         # Closed by `ended`.
         self._out = tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -62,7 +70,7 @@ class Running:
         self._process = subprocess.Popen(
             self._command,
             env=dict(environment),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=self._out,
             stderr=self._err,
         )
@@ -77,7 +85,9 @@ class Running:
             text, said = out.read(), err.read()
         if self._process.returncode:
             raise ProgramError.of(self._command, self._process.returncode, said)
-        return Ended(text, usage.ru_utime + usage.ru_stime)
+        # Linux counts in KiB, macOS in bytes.
+        unit = 1e6 if sys.platform == "darwin" else 1e3 / 1.024
+        return Ended(text, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit)
 
 
 def alternately(rounds: int, *ways: Callable[[], Value]) -> list[tuple[Value, ...]]:
