@@ -107,6 +107,16 @@ def size_bytes(text: str, what: str = "size") -> int:
     return round(value)
 
 
+def rate_text(per_s: float) -> str:
+    """A rate with three significant digits, from 1000 on an integer, and no exponent."""
+    return f"{per_s:,.0f}" if per_s >= 999.5 else f"{per_s:.3g}"
+
+
+def ms_text(value: float) -> str:
+    """Milliseconds with three significant digits, from 100 on an integer, without the unit."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
 def size_text(size: float) -> str:
     """Bytes in decimal units, the units of disks and networks: `18.3 MB`."""
     return _in_units(size, 1000, ("B", "kB", "MB", "GB", "TB"), 3)

@@ -274,7 +274,7 @@ def test_a_quick_search_that_contradicts_itself_says_so() -> None:
     close = point(replace(ask, load=120), 1.2 * goal.missed_max)
     assert "inversion" not in answer.of([*points[:2], close], goal).flags, "too close is no pass"
     [text] = words.doubts(answer.of(points, goal))
-    assert text.startswith("A load met it above one that missed it: so far do short trials scatter")
+    assert text.startswith("A load met it above one that missed it: short trials scatter that much")
 
 
 def test_quick_takes_three_minutes_and_claims_nothing() -> None:
@@ -306,6 +306,52 @@ def test_a_quick_estimate_has_the_capacity_in_it_and_is_no_wider_than_a_factor_o
     assert all(low and high and high <= 1.3 * low for low, high in ends)
     inside = [low is not None and high is not None and low <= 175.05 <= high for low, high in ends]
     assert sum(inside) >= 54
+
+
+def trials(role: str, loads: dict[float, float], seconds: float) -> list[TrialPoint]:
+    asks = [NextLoad(load, seconds, role, seed, "") for seed, load in enumerate(loads)]
+    return [point(ask, share) for ask, share in zip(asks, loads.values(), strict=True)]
+
+
+@pytest.mark.parametrize(("short", "long"), [((0.0, 0.05), 0.0), ((0.0, 0.0), 0.3)])
+def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(
+    short: tuple[float, float], long: float
+) -> None:
+    loads = (98.7, 101.7, 103.4, 108.3, 113.2, 113.5, 125.8, 140)
+    points = [
+        *trials("coarse", dict(zip((100, 112), short, strict=True)), 20),
+        *trials("fine", dict.fromkeys(loads, long), 60),
+    ]
+    found = answer.of(points, BASE)
+    if long:
+        assert found.proved is None
+        assert found.refuted is not None
+        assert found.refuted <= 98.7
+    else:
+        assert found.refuted is None
+        assert found.proved is not None
+        assert 113 <= found.proved <= 140
+    assert found.estimate is None, "it would be as far as the curve is good for, and no further"
+
+
+@pytest.mark.parametrize(
+    ("soak_s", "missed", "said"),
+    [
+        (30, 0.0, "in a short soak: 0% missed in 30 seconds; ten minutes show what it can hold."),
+        (600, 0.2, "It does not meet"),
+        (600, 0.011, "for long is unknown"),
+    ],
+)
+def test_a_short_soak_shows_little_and_one_that_misses_refutes(
+    soak_s: float, missed: float, said: str
+) -> None:
+    goal = replace(BASE, soak_s=soak_s)
+    points: list[TrialPoint] = []
+    while isinstance(ask := step(points, goal), NextLoad):
+        points.append(point(ask, missed if ask.role == "soak" else slope(175, 10)(ask.load)))
+    assert not ask.can_hold
+    assert ask.misses_for_long is (missed == 0.2)
+    assert said in " ".join(sentences(ask))
 
 
 def test_strict_runs_more_trials() -> None:

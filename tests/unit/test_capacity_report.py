@@ -56,7 +56,7 @@ def said(found: Sequence[CellSearch], weight: str = "") -> str:
 
 @cache
 def one() -> CellSearch:
-    return searched(slope(17.5), replace(GOAL, soak_s=120), **PRICED)
+    return searched(slope(17.5), replace(GOAL, soak_s=600), **PRICED)
 
 
 @cache

@@ -291,6 +291,8 @@ def test_where_a_differs_from_itself_b_has_to_differ_from_that() -> None:
     assert (found.outcome, found.why) == ("inconclusive", "biased")
     assert with_noise([0.09 + x for x in STEADY], biased).outcome == "better"
     assert with_noise([-0.09 + x for x in STEADY], biased).outcome == "worse"
+    found = with_noise([0.025 + x for x in STEADY], biased)
+    assert (found.outcome, found.why) == ("inconclusive", "biased"), "A differs more from itself"
 
 
 @pytest.mark.parametrize("bad", [math.inf, 0.0])

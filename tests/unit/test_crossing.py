@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
+from pgpaces.answers.validity import Validity
 from pgpaces.design import Cell, Design, Factor
 from pgpaces.questions.sweep import words
-from pgpaces.questions.sweep.page import About, gather
-from pgpaces.result import Estimate
+from pgpaces.questions.sweep.page import About, Page, gather
+from pgpaces.result import Estimate, Finding
 from tests.unit.experiments import WORKERS, experiment, made
 
 ENDS = {"h": (0.0, 0.02), "b": (0.10, 0.30), "?": (0.02, 0.10)}
@@ -147,6 +148,43 @@ def test_without_a_limit_nothing_is_said_to_hold() -> None:
     text = " ".join(sentence.text for sentence in page.answer)
     assert "holds up to" not in text
     assert "There was no latency limit" in text
+
+
+@pytest.mark.parametrize("cells", [1, 2])
+def test_without_a_limit_an_invalid_cell_is_never_the_one_with_the_highest_throughput(
+    cells: int,
+) -> None:
+    from msgspec.structs import replace
+
+    plan = Design((Factor("clients", ("2", "8")),))
+    digests = [made(slot, 20) for slot in plan.slots()]
+    digests = [
+        replace(d, trial=replace(d.trial, plan=d.trial.plan.but(limit_ns=None))) for d in digests
+    ]
+    page = gather(digests, About(datetime.now(UTC), "0"), experiment(design=plan))
+    ranked = sorted(page.rows, key=lambda row: row.rate.value if row.rate else 0.0, reverse=True)
+    assert f"Highest throughput with clients = {dict(ranked[0].cell.levels)['clients']}" in said_of(
+        page
+    )
+
+    invalid = {row.cell.key for row in ranked[:cells]}
+    late = Validity("invalid", (Finding("generator", "invalid", "the generator was late"),))
+    digests = [
+        replace(d, summary=replace(d.summary, validity=late))
+        if d.trial.place and d.trial.place.cell in invalid
+        else d
+        for d in digests
+    ]
+    page = gather(digests, About(datetime.now(UTC), "0"), experiment(design=plan))
+    if cells == 1:
+        other = dict(ranked[1].cell.levels)["clients"]
+        assert f"Highest throughput with clients = {other}" in said_of(page)
+    else:
+        assert "Which has the highest throughput is unknown: no trial is valid" in said_of(page)
+
+
+def said_of(page: Page) -> str:
+    return " ".join(sentence.text for sentence in page.answer)
 
 
 @pytest.mark.parametrize(

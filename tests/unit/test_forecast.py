@@ -19,6 +19,12 @@ TRUE = Usl(100, 0.03, 0.0002)
 LOADS = (1, 16, 32, 64, 80, 96, 112, 128)
 
 
+def law(c: Sequence[float]) -> Usl:
+    """Of a row of `fits`."""
+    one = c[0] + c[1]
+    return Usl(1 / one, c[1] / one, c[2] / one)
+
+
 def points(
     usl: Usl = TRUE, loads: Sequence[float] = LOADS, noise: float = 0.02, seed: int = 1
 ) -> list[Point]:
@@ -61,8 +67,7 @@ def test_many_fits_at_once_are_those_of_the_library(seed: int) -> None:
         return sum((found.at(n) - x) ** 2 for n, x in zip(LOADS, row, strict=True))
 
     for row, c in zip(means, fits(loads, means, np.ones(len(loads)), usl), strict=True):
-        one = Usl(1 / c[0], c[1] / c[0], c[2] / c[0])
-        assert squares(one, row) == pytest.approx(squares(fit(LOADS, row), row), rel=1e-6)
+        assert squares(law(c), row) == pytest.approx(squares(fit(LOADS, row), row), rel=1e-6)
 
 
 def test_a_peak_is_told_with_its_interval() -> None:
@@ -93,6 +98,37 @@ def test_a_peak_beyond_what_can_be_said_is_none() -> None:
     assert low.peak > 1.5 * 128
     assert found.peak is None
     assert found.peak_beyond
+
+
+def test_a_peak_that_may_be_within_reach_is_not_said_to_be_beyond_it() -> None:
+    near, unclear = Usl(100, 0.03, 0.97 / 100**2), 0
+    for seed in range(10):
+        found = forecast(points(near, (1, 2, 4, 8, 16, 32, 64), 0.05, seed), seed, 300)
+        unclear += found.refusal == "" and found.peak is None
+        assert found.peak is None or found.peak.value <= found.reach
+        assert not found.peak_beyond
+    assert unclear
+
+
+def test_throughput_that_falls_from_the_first_client_on_has_no_peak_and_says_so() -> None:
+    rates = {1: 1000, 2: 934.6, 3: 903.6, 4: 881, 6: 845, 8: 814.7}
+    found = forecast([Point(n, x * (1 + k / 500)) for n, x in rates.items() for k in (-1, 0, 1)])
+    assert found.usl is not None
+    assert found.usl.a == 1
+    assert (found.refusal, found.peak, found.falls) == ("", None, True)
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_many_fits_of_a_load_that_takes_turns_are_those_of_the_library(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    usl = Usl(1000, 1, draw.uniform(0, 0.1))
+    loads = np.array([1, 2, 3, 4, 6, 8], dtype=float)
+    row = np.array([usl.at(n) * (1 + draw.normal(0, 0.05)) for n in loads])
+    [c] = fits(loads, row[None, :], np.ones(len(loads)), usl)
+    costs = [sum((each.at(n) - x) ** 2 for n, x in zip(loads, row, strict=True))
+             for each in (law(c), fit(loads, row))]  # fmt: skip
+    assert costs[0] == pytest.approx(costs[1], rel=1e-6)
 
 
 def test_nothing_is_said_beyond_half_as_much_again() -> None:

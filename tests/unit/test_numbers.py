@@ -15,6 +15,7 @@ from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import request
 from pgpaces.experiment.request import Request
 from pgpaces.plan import Load, PoolPlan, TrialPlan
+from pgpaces.units import ms_text, rate_text
 
 HUGE = str(2**70)
 ENDLESS = "9" * 5000
@@ -53,6 +54,15 @@ def test_a_number_that_is_too_large_is_refused_by_every_command(
     assert code == 2, (error, done.output)
     assert "No such" not in done.output
     assert "Missing" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("value", "rates", "times"),
+    [(0.1234, "0.123", "0.123"), (99.94, "99.9", "99.9"), (99.96, "100", "100"),
+     (999.4, "999", "999"), (999.7, "1,000", "1,000"), (5234.4, "5,234", "5,234")],
+)  # fmt: skip
+def test_no_rate_or_time_is_printed_with_an_exponent(value: float, rates: str, times: str) -> None:
+    assert (rate_text(value), ms_text(value)) == (rates, times)
 
 
 @pytest.mark.parametrize("command", ["run -f", "sweep --dry-run -c 1 -f"])

@@ -5,7 +5,7 @@
 use crate::backlog::{Backlog, Moments};
 use crate::feeds::Streams;
 use crate::interval::{Interval, Summary};
-use crate::pace::{Ns, SECOND, Stream, Taken};
+use crate::pace::{Due, Ns, SECOND, Stream, Taken};
 use crate::record::{Batch, DueCount, count_due};
 use std::collections::BTreeMap;
 
@@ -46,18 +46,30 @@ impl Ledger {
         interval
     }
 
+    /// Passes what is taken, so that the last second does not take as long as the load.
+    pub fn pass(&mut self, taken: &Taken) {
+        if let Some(stream) = &mut self.whole {
+            stream.pass(taken.number());
+        }
+    }
+
     /// The last second. Transactions that were not taken, or given back, stay unfinished.
     pub fn last(&mut self, batches: &mut [Batch], end: Ns, taken: &Taken) -> Interval {
         let mut interval = self.until(end, batches, end);
         if let Some(stream) = self.whole.take() {
-            let mut left = Vec::new();
-            stream.from(taken.number()).until(end, |due| left.push(due));
-            left.extend(std::iter::from_fn(|| taken.take_back()).filter(|due| due.at < end));
-            for due in left {
-                interval.waited_ns += interval.ended - due.at;
-                self.owed_since -= i128::from(due.at);
-                interval.tally(due.at.div_euclid(SECOND), due.script).unfinished += 1;
+            let (mut left, mut fell_due): (Vec<DueCount>, Moments) = Default::default();
+            let mut leave = |due: Due| {
+                count_due(&mut left, due.at, due.script);
+                fell_due.add(due.at);
+            };
+            stream.from(taken.number()).until(end, &mut leave);
+            std::iter::from_fn(|| taken.take_back()).filter(|due| due.at < end).for_each(leave);
+            for entry in left {
+                interval.tally(entry.second, entry.script).unfinished += entry.count;
             }
+            let waited = fell_due.until(interval.ended);
+            interval.waited_ns += Ns::try_from(waited).unwrap_or(Ns::MAX);
+            self.owed_since -= fell_due.sum();
         }
         self.owe(&interval);
         interval

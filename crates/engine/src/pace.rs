@@ -287,6 +287,13 @@ impl Stream {
         self
     }
 
+    /// Passes all before number `next`, unless it has.
+    pub fn pass(&mut self, next: u64) {
+        if next > self.next {
+            self.at(next - 1);
+        }
+    }
+
     /// Transaction `n`, none after the last; `n` must not fall from call to call.
     pub fn at(&mut self, n: u64) -> Option<Due> {
         self.next = n + 1;

@@ -158,8 +158,12 @@ fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Re
     postgres_protocol::message::frontend::terminate(connection.buffer());
     let _ = write_all(&mut connection, &mut *socket);
     // The server closes when the place is free again, which a client of the run may need.
-    let _ = socket.limit(connect_timeout.min(GOODBYE));
-    while socket.answer(&mut buffer).is_ok_and(|count| count > 0) {}
+    let goodbye = Instant::now() + connect_timeout.min(GOODBYE);
+    while socket.wait_until(goodbye).is_ok() {
+        if !socket.answer(&mut buffer).is_ok_and(|count| count > 0) {
+            break;
+        }
+    }
     let (address, tcp) = (address.clone(), conninfo.tcp());
     Ok(Route { address, settings, server_version, connect_timeout, tcp })
 }

@@ -234,6 +234,7 @@ impl Run {
         let interval = if self.ended {
             self.ledger.last(&mut batches, end, &self.taken)
         } else {
+            self.ledger.pass(&self.taken);
             self.ledger.interval(&mut batches, end)
         };
         for (at, batch) in from.into_iter().zip(batches) {

@@ -110,6 +110,27 @@ fn a_failure_in_a_block_is_rolled_back_and_its_time_ends_with_the_failed_stateme
 }
 
 #[test]
+fn a_client_is_free_after_its_rollback_so_what_falls_due_meanwhile_is_no_lag_of_the_generator() {
+    let server = || {
+        Server::new(|call| match call.sql {
+            "UPDATE;" => Answer::Error("40P01", MS),
+            "ROLLBACK" => Answer::Rows(60 * MS),
+            _ => Answer::Rows(MS),
+        })
+    };
+    let text = &[(1, "BEGIN;\nUPDATE;\nCOMMIT;")][..];
+    let seen = run(&open(20.0, 1), text, server());
+    assert!(seen.outcomes().any(|o| o.sent - o.due > 10 * MS), "some wait for the rollback");
+    for outcome in seen.outcomes().filter(|o| o.idle) {
+        assert!(outcome.sent - outcome.due < MS, "{outcome:?}");
+    }
+    let closed = Plan { stop: Stop::Count(3), ..plan(Load::Closed { think: Think::None }) };
+    let seen = run(&closed, text, server());
+    let took: Vec<_> = seen.in_order().iter().map(|o| o.done - o.due).collect();
+    assert_eq!(took, [2 * MS; 3], "the next is due when the client is free");
+}
+
+#[test]
 fn a_closed_client_that_lost_its_connection_goes_on_where_it_was() {
     let mut server = serving(MS);
     server.cuts = vec![(4500 * MS, 0), (7000 * MS - MS / 2, 0)];

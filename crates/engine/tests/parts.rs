@@ -4,7 +4,7 @@
 mod support;
 
 use pgpaces_engine::actors::{Actors, ledger};
-use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
+use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Taken, Think};
 use pgpaces_engine::plan::{Load, Part, Plan, Stop};
 use pgpaces_engine::shape::Segment;
 use proptest::prelude::*;
@@ -115,6 +115,28 @@ proptest! {
             }
         }
         prop_assert_eq!(sum, counts(&whole));
+    }
+
+    #[test]
+    fn what_was_not_taken_is_the_same_however_often_what_was_is_passed(
+        seed: u64, rate in 1.0..200f64, taken in proptest::collection::vec(0..300u64, 10)
+    ) {
+        let plan = Plan { seed, ..plan(Load::Open { rate, arrivals: Arrivals::Poisson }) };
+        let last = |passes: bool| {
+            let mut accounts = ledger(&plan, &WEIGHTS).expect("a plan that can be");
+            let mut number = 0;
+            for more in &taken {
+                number += more;
+                if passes {
+                    accounts.pass(&Taken::until(number));
+                }
+                accounts.interval(&mut [], 11 * SECOND);
+            }
+            let last = accounts.last(&mut [], 11 * SECOND, &Taken::until(number));
+            let unfinished: u64 = last.tallies.iter().map(|tally| tally.unfinished).sum();
+            (unfinished, last.waited_ns)
+        };
+        prop_assert_eq!(last(true), last(false));
     }
 }
 

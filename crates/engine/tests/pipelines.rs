@@ -197,6 +197,34 @@ fn a_client_that_gives_up_while_its_shell_command_runs_ignores_its_end() {
 }
 
 #[test]
+fn a_copy_from_a_client_in_a_pipeline_fails_and_nobody_waits_for_its_syncs() {
+    for pipeline in [
+        "COPY t FROM STDIN;\n\\endpipeline",
+        "COPY t FROM STDIN;\n\\syncpipeline\n\\endpipeline",
+        "COPY t FROM STDIN;\n\\syncpipeline\n\\sleep 5 ms\n\\endpipeline",
+    ] {
+        for protocol in [Protocol::Extended, Protocol::Prepared] {
+            let text = format!("\\startpipeline\n{pipeline}");
+            let server = Server::new(|call| match call.sql.starts_with("COPY") {
+                true => Answer::Copy(MS),
+                false => Answer::Rows(MS),
+            });
+            let seen = run(&with(protocol), &[(1, &*text)], server);
+            assert_eq!(seen.count(Class::Failed), 3, "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_a_server_says_behind_the_end_of_a_transaction_does_not_undo_it() {
+    let mut desk = Desk::new(&with(Protocol::Extended), "SELECT 1;");
+    desk.start().expect("a script that runs");
+    let late = error("ERROR", "57014", "too late");
+    let step = desk.receive(&[answer(), ready(b'I'), late].concat()).expect("fits");
+    assert!(matches!(step, Next::Free(_)), "{step:?}");
+}
+
+#[test]
 fn an_empty_pipeline_is_a_round_trip() {
     for protocol in [Protocol::Extended, Protocol::Prepared] {
         let mut desk = Desk::new(&with(protocol), "\\startpipeline\n\\endpipeline");

@@ -300,7 +300,7 @@ def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcom
     Equivalence comes first: a difference within delta does not matter, even if it is not 0. For
     that the noise floor, the largest effect that A with itself leaves possible, must be within
     delta. Where A with itself shows an effect, the measurement is biased, and B is better or worse
-    only if its interval lies beyond that of A with itself.
+    only if its interval lies further from 0 than that of A with itself, to either side.
     """
     margin = _margin(base.metric, base.delta)
     if effect.p_within(margin) <= base.level:
@@ -309,7 +309,7 @@ def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcom
     if effect.p() > base.level:
         return "inconclusive", "wide"
     biased = noise is not None and noise.p() <= ALPHA
-    if noise and biased and abs(effect.value - noise.value) <= effect.half() + noise.half():
+    if noise and biased and abs(effect.value) - effect.half() <= abs(noise.value) + noise.half():
         return "inconclusive", "biased"
     return direction(base.metric, effect), ""
 

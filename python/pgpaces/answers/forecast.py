@@ -30,6 +30,8 @@ BOOTSTRAPS = 2000
 _TAIL = 0.025
 _POINTS = 40
 _STEPS, _STEP_MIN = 60, 1e-7
+# Which of the three a fit may have at its bound, though not both of what one user takes.
+_ZEROS = ((1, 2), (1,), (0, 2), (0,), (2,))
 
 Refusal = Literal["", "few loads", "few trials", "nothing done", "hold-out"]
 
@@ -99,7 +101,7 @@ class Forecast(Struct, frozen=True):
     loads: their number; trials: the fewest of one of them. holdout: the larger relative error of a
     fit without the last two loads, at these. peak: N*, and peak_rate the throughput there; None
     where there may be no peak (b's interval includes 0), or where it is beyond reach, which is 1.5
-    x the largest measured load.
+    x the largest measured load. peak_beyond: so is its interval. falls: it is below every load.
     """
 
     refusal: Refusal
@@ -115,13 +117,14 @@ class Forecast(Struct, frozen=True):
     peak: Estimate | None = None
     peak_rate: Estimate | None = None
     peak_beyond: bool = False
+    falls: bool = False
     curve: tuple[Reading, ...] = ()
 
 
 def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
     """The law by bounded least squares: g > 0, 0 <= a <= 1, b >= 0.
 
-    With c = (1, a, b) / g throughput is N / (c0 + c1 (N - 1) + c2 N (N - 1)): three numbers of at
+    With c = (1 - a, a, b) / g throughput is N / (c0 + c1 N + c2 N (N - 1)): three numbers of at
     least 0, scaled to similar sizes for the solver.
     """
     import numpy as np
@@ -132,7 +135,7 @@ def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
     design = _design(n) * scale
 
     def errors(c: Numbers) -> Any:
-        return n / (design @ c) - x
+        return n / np.maximum(design @ c, 1e-12) - x
 
     def slopes(c: Numbers) -> Any:
         return -design * (n / (design @ c) ** 2)[:, None]
@@ -141,7 +144,7 @@ def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
         errors,
         np.array([1.0, 0.05, 0.05]),
         jac=slopes,
-        bounds=([1e-9, 0, 0], np.inf),
+        bounds=(0, np.inf),
         x_scale="jac",
         xtol=1e-12,
         ftol=1e-14,
@@ -149,19 +152,24 @@ def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
         max_nfev=2000,
     ).x
     # The solver stays inside of its bounds; a parameter next to one is 0.
-    ends = [np.where(np.isin(np.arange(3), zeros), 0.0, solution) for zeros in ((1, 2), (1,), (2,))]
+    ends = [np.where(np.isin(np.arange(3), zeros), 0.0, solution) for zeros in _ZEROS]
     candidates = (*ends, solution)
     squares = [float(np.sum(errors(c) ** 2)) for c in candidates]
     near = min(squares) * (1 + 1e-9) + 1e-18 * float(np.sum(x * x))
     best = next(c for c, cost in zip(candidates, squares, strict=True) if cost <= near)
-    c0, c1, c2 = (float(value) for value in best * scale)
-    return Usl(1 / c0, min(1.0, c1 / c0), c2 / c0)
+    return Usl(*(float(value) for value in _law(best * scale)))
+
+
+def _law(c: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """g, a and b of (1 - a, a, b) / g, along the last axis."""
+    one = c[..., 0] + c[..., 1]
+    return 1 / one, c[..., 1] / one, c[..., 2] / one
 
 
 def _design(loads: Numbers) -> Numbers:
     import numpy as np
 
-    return np.stack([np.ones_like(loads), loads - 1, loads * (loads - 1)], axis=1)
+    return np.stack([np.ones_like(loads), loads, loads * (loads - 1)], axis=1)
 
 
 def _scale(loads: Numbers, rates: Numbers) -> Numbers:
@@ -170,11 +178,11 @@ def _scale(loads: Numbers, rates: Numbers) -> Numbers:
 
     top = float(np.max(loads))
     each = float(np.max(loads[rates > 0] / rates[rates > 0], initial=1e-9))
-    return np.array([each, each / max(1.0, top - 1), each / max(1.0, top * (top - 1))])
+    return np.array([each, each / max(1.0, top), each / max(1.0, top * (top - 1))])
 
 
 def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Numbers:
-    """The same for many sets of means at once: rows of (1, a, b) / g.
+    """The same for many sets of means at once: rows of (1 - a, a, b) / g.
 
     Levenberg and Marquardt in all rows together, with parameters fixed at a bound that they would
     leave (Nocedal and Wright, Numerical Optimization, 2006, 10.3, 16.7): a solver called for each
@@ -185,7 +193,8 @@ def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Number
 
     scale = _scale(loads, means.max(axis=0))
     design, roots = _design(loads) * scale, np.sqrt(weights)
-    c = np.tile(np.array([1.0, start.a, start.b]) / start.g / scale, (len(means), 1))
+    first = np.array([1 - start.a, start.a, start.b]) / start.g / scale
+    c = np.tile(first, (len(means), 1))
     damping, eye = np.full(len(means), 1e-3), np.eye(3)
     cost = _cost(c, design, (loads, means, weights))
     for _ in range(_STEPS):
@@ -199,7 +208,6 @@ def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Number
         diagonal = np.einsum("rii->ri", normal) * damping[:, None]
         step = np.linalg.solve(normal + eye * diagonal[:, :, None], (gradient * ~fixed)[:, :, None])
         trial = np.maximum(c + step[:, :, 0], 0)
-        trial[:, 0] = np.maximum(trial[:, 0], 1e-3 * c[:, 0])
         new = _cost(trial, design, (loads, means, weights))
         done = float(np.abs(trial - c).max()) < _STEP_MIN
         good = new <= cost
@@ -214,7 +222,9 @@ def _cost(c: Numbers, design: Numbers, data: tuple[Numbers, Numbers, Numbers]) -
     loads, means, weights = data
     import numpy as np
 
-    return np.asarray(((means - loads / (c @ design.T)) ** 2 * weights).sum(axis=1))
+    # Where one user would take no time at all, the error is large, not infinite.
+    below = np.maximum(c @ design.T, 1e-12)
+    return np.asarray(((means - loads / below) ** 2 * weights).sum(axis=1))
 
 
 def bounds(points: Sequence[Point]) -> Bounds | None:
@@ -285,7 +295,7 @@ def holdout(loads: Sequence[float], rates: Sequence[Sequence[float]]) -> float:
 def _resampled(
     loads: Sequence[float], rates: Sequence[Sequence[float]], how: tuple[Usl, int, int]
 ) -> Numbers:
-    """Fits to bootstrap samples of the trials at each load: rows of (1, a, b) / g.
+    """Fits to bootstrap samples of the trials at each load: rows of (1 - a, a, b) / g.
 
     Three trials show little of a spread, so the samples are drawn from the relative deviations of
     all loads, times sqrt(k / (k - 1)) as deviations from a mean of k are too small (Davison and
@@ -319,11 +329,11 @@ def _of_fit(
     import numpy as np
 
     n, base = len(points), _base("", points, error)
-    a, b = np.minimum(1, drawn[:, 1] / drawn[:, 0]), drawn[:, 2] / drawn[:, 0]
+    g, a, b = _law(drawn)
     result = replace(
         base,
         usl=usl,
-        g=_band(usl.g, 1 / drawn[:, 0], n),
+        g=_band(usl.g, g, n),
         a=_band(usl.a, a, n),
         b=_band(usl.b, b, n),
         curve=tuple(_curve(usl, drawn, points, base, at)),
@@ -332,7 +342,9 @@ def _of_fit(
         return result
     peak = _band(usl.peak, np.sqrt((1 - a) / np.maximum(b, 1e-300)), n)
     if peak.value > base.reach:
-        return replace(result, peak_beyond=True)
+        return replace(result, peak_beyond=peak.low > base.reach)
+    if peak.value < min(point.load for point in points):
+        return replace(result, falls=True)
     rate = _band(usl.at(peak.value), _rates(drawn, np.array([peak.value]))[:, 0], n)
     return replace(result, peak=peak, peak_rate=rate)
 

@@ -20,6 +20,7 @@ from pgpaces.answers.stats import inefficiency
 from pgpaces.answers.validity import changes
 from pgpaces.result import Finding, Severity, Trial
 from pgpaces.series import Series
+from pgpaces.units import rate_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -304,8 +305,8 @@ def _cause(
 
 def _fell(shift: LevelShift, cause: str, seconds: int) -> Finding:
     text = (
-        f"CPU credits or throttling: throughput fell from {shift.before:.3g}/s to"
-        f" {shift.after:.3g}/s {_when(shift)} while {cause}"
+        f"CPU credits or throttling: throughput fell from {rate_text(shift.before)}/s to"
+        f" {rate_text(shift.after)}/s {_when(shift)} while {cause}"
     )
     if shift.start_s >= _EDGE_S:
         text += f"; burst capacity holds for about {duration(shift.start_s)}"
@@ -313,7 +314,7 @@ def _fell(shift: LevelShift, cause: str, seconds: int) -> Finding:
     if until_end and shift.end_s - shift.start_s > _STEP_S:
         text += "; it still fell at the end, so the sustained rate is unknown: run longer"
     else:
-        text += f"; sustained is {shift.after:.3g}/s, burst {shift.before:.3g}/s"
+        text += f"; sustained is {rate_text(shift.after)}/s, burst {rate_text(shift.before)}/s"
     return Finding(SOURCE, "invalid", text, shift.after, "/s")
 
 

@@ -92,7 +92,9 @@ def trend(runs: Sequence[Run]) -> Trend:
     parts = _parts(logs, starts)
     error, freedom = _spread(parts, own)
     changes = tuple(
-        Change(usable[at - 1].name, usable[at].name, _ratio(test), min(1.0, test.p() * len(logs)))
+        Change(
+            usable[at - 1].name, usable[at].name, _ratio(test), min(1.0, test.p() * (len(logs) - 1))
+        )
         for at, test in zip(starts, _tests(logs, starts, own), strict=True)
     )
     levels, low = [], 0

@@ -12,7 +12,7 @@ from pgpaces.answers.generator import Generator
 from pgpaces.answers.outcome import LoadPart, Silences
 from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
-from pgpaces.units import SECOND_NS, duration_text
+from pgpaces.units import SECOND_NS, duration_text, ms_text
 
 _CHANGES_SHOWN = 3
 _OUTAGE_S = 1.0
@@ -183,10 +183,10 @@ def _described(flatness: Flatness) -> str:
     if flatness.changes:
         first, *others = flatness.levels_ms
         later = zip(flatness.changes, others, strict=True)
-        steps = [f"to {level:.3g} ms at {second} s" for second, level in later]
+        steps = [f"to {ms_text(level)} ms at {second} s" for second, level in later]
         if more := steps[_CHANGES_SHOWN:]:
             steps[_CHANGES_SHOWN:] = [f"{len(more)} times more"]
-        parts.append(f"from {first:.3g} ms {', '.join(steps)}")
+        parts.append(f"from {ms_text(first)} ms {', '.join(steps)}")
     if steady.drifts(drift):
         low, high = 100 * drift.low, 100 * drift.high
         parts.append(f"drift {100 * drift.value:+.1f}% ({low:+.1f} to {high:+.1f})")

@@ -223,7 +223,7 @@ def _tables(every: Sequence[LineForecast]) -> tuple[Table, ...]:
     name: Column[LineForecast] = ("line", lambda each: name_of(each) or "all")
     columns: list[Column[LineForecast]] = [
         name,
-        ("peak at", lambda each: estimate_cell(each.fit.peak, lambda load: f"{load:,.3g}")),
+        ("peak at", lambda each: estimate_cell(each.fit.peak, rate)),
         ("1/s there", lambda each: estimate_cell(each.fit.peak_rate, rate)),
         ("farthest", lambda each: f"{each.fit.reach:,.4g}"),
         ("1/s at it", lambda each: estimate_cell(_farthest(each.fit), rate)),
@@ -385,9 +385,11 @@ def _at_peak(fit: Forecast, unit: str) -> Iterable[Sentence]:
     reach = f"{fit.reach:,.4g} {unit}"
     last: Reading = fit.curve[-1]
     if fit.peak is not None and fit.peak_rate is not None:
-        at = in_words(fit.peak, lambda load: f"{load:,.3g}", f" {unit}")
+        at = in_words(fit.peak, rate, f" {unit}")
         most = in_words(fit.peak_rate, rate, "/s")
         text = f"Throughput peaks at {at} with {most}; more {unit} complete less."
+    elif fit.falls:
+        text = f"Throughput falls from the lowest measured load on: more {unit} complete less."
     elif fit.peak_beyond:
         text = f"No peak up to {reach}: it lies beyond the range of the forecast."
     else:
@@ -434,6 +436,7 @@ def _bounds(fit: Forecast, unit: str) -> Iterable[Sentence]:
     above = [r.load for r in fit.curve if not r.within and r.rate.value > r.bound]
     if above:
         yield Sentence(
-            f"From about {above[0]:,.3g} {unit} the curve exceeds this bound: use the bound there.",
+            f"From about {rate(above[0])} {unit} on the curve exceeds this bound: use the bound"
+            " there.",
             "warning",
         )

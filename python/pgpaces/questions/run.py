@@ -129,7 +129,7 @@ def _nothing_due(trial: Trial) -> str:
 def _verdict(trial: Trial, summary: Summary, missed: Estimate) -> Headline:
     share = goal.allowed(trial)
     mark = goal.verdict(missed, share) if summary.validity.state == "valid" else "unknown"
-    text = f"{_missed(missed)}, allowed {percent(share).removesuffix('.0')}%"
+    text = f"{_missed(missed)}, allowed {100 * share:.4g}%"
     if summary.validity.state != "valid":
         text += "; the trial is not valid"
     elif (needed := goal.needed_s(missed, summary.seconds, share)) is not None:

@@ -7,16 +7,19 @@ from collections.abc import Callable, Sequence
 
 from pgpaces.result import Estimate
 from pgpaces.section import TableCell
+from pgpaces.units import ms_text, rate_text
 
 # Stands for an unknown value or interval.
 NOT_KNOWN = "–"
+# Its name in tables and sentences.
+rate = rate_text
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SPARK_MAX = 40
 _LINE = 31
 
 
 def percent(share: float) -> str:
-    """A share as a percentage without its sign: 2 significant digits below ten, else one place."""
+    """A share as a percentage without its sign: one place, or 2 digits that count below 0.1."""
     value = 100 * share
     # A smaller number is the rounding error of a difference of shares.
     if value < 0.095 and abs(value) > 1e-9:
@@ -28,7 +31,7 @@ def milliseconds(value: float | None, above: str) -> str:
     """A time of a table; `above` if it is infinite or None."""
     if value is None or math.isinf(value):
         return above
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+    return ms_text(value)
 
 
 def ms(value: float | None) -> str:
@@ -131,11 +134,6 @@ def sparkline(values: Sequence[float | None]) -> str:
     return "".join(
         " " if each is None else _BLOCKS[min(7, int(8 * max(0.0, each) / top))] for each in most
     )
-
-
-def rate(per_s: float) -> str:
-    """A rate with three significant digits, from 1000 on an integer, and no exponent."""
-    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.3g}"
 
 
 def seconds(value: float) -> str:

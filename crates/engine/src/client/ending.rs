@@ -210,9 +210,9 @@ impl Runner {
             return self.decide(self.may_try_again(turn), turn);
         };
         self.state = State::Free;
-        let free = outcome.done;
         turn.record.put(outcome);
-        Ok(Next::Free(free))
+        // The transaction was over before, but the client was not free.
+        Ok(Next::Free(turn.at.arrived))
     }
 
     fn outcome(&self, transaction: &Transaction, done: Ns, shared: &Shared) -> Outcome {

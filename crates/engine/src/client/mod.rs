@@ -334,7 +334,11 @@ impl Client {
             match event {
                 // It may come at any time, and decides nothing.
                 Event::Notice(notice) => runner.say_notice(&notice, &mut turn),
-                event => next = runner.event(event, &mut turn)?,
+                // What follows a step in the same bytes has none of its own.
+                event => match runner.event(event, &mut turn)? {
+                    Next::Server => {}
+                    step => next = step,
+                },
             }
             Ok::<(), Trouble>(())
         })?;

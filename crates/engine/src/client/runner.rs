@@ -177,7 +177,8 @@ impl Runner {
     }
 
     /// Nothing can be copied from a script. In the extended protocols the server has swallowed
-    /// the Sync that was sent with the statement.
+    /// the Sync that was sent with the statement; of several, or of one that is still to come, it
+    /// cannot be known which, and only a new connection is in step again.
     #[cold]
     fn refuse_copy(&self, turn: &mut Turn<'_>) -> TroubleOr<()> {
         if self.transaction.is_some() && !turn.shared.continue_on_error {
@@ -186,8 +187,13 @@ impl Runner {
             return Err(Trouble::abort(Kind::Aborted, message));
         }
         let reason = "COPY FROM STDIN has nothing to read in a script";
+        let extended = turn.shared.protocol != Protocol::Simple;
+        let working = matches!(self.state, State::Busy | State::Away);
+        if extended && working && (self.state, self.awaited) != (State::Busy, 1) {
+            return Err(Fault::lost(reason).into());
+        }
         frontend::copy_fail(reason, turn.connection.buffer()).expect("no NUL");
-        if self.state == State::Busy && turn.shared.protocol != Protocol::Simple {
+        if extended && working {
             frontend::sync(turn.connection.buffer());
         }
         Ok(())

@@ -24,6 +24,8 @@ use std::sync::mpsc::{Receiver, Sender};
 
 /// How many connections a thread opens at the same time.
 const CONNECTING_MAX: usize = 32;
+/// How many alarms a client may have at most, of which one counts.
+const ALARMS_MOST: usize = 4;
 /// How many buffers in a row one connection may fill before the others have their turn.
 const TURN: usize = 16;
 /// Waits between attempts to connect again: doubled from the first to the last.
@@ -273,6 +275,13 @@ impl<P: Poll> Worker<P> {
 
     fn set_alarm(&mut self, token: Token, at: Ns, alarm: Alarm) {
         self.slots[token].alarm = Some((at, alarm));
+        if self.alarms.len() > ALARMS_MOST * self.slots.len() {
+            // Those of logins that succeeded: with a connection each there are many.
+            let slots = &self.slots;
+            self.alarms.retain(|Reverse((at, token))| {
+                slots[*token].alarm.as_ref().is_some_and(|(set_for, _)| set_for == at)
+            });
+        }
         self.alarms.push(Reverse((at, token)));
     }
 

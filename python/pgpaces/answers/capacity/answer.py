@@ -40,6 +40,8 @@ Flag = Literal[
 # An answer this narrow is enough, as the log of refuted over proved.
 ENOUGH = math.log(1.04)
 _SOAK_SHARE = 0.9
+# A shorter soak meets no checkpoint, vacuum or heat.
+SOAK_MIN_S = 600
 _TAIL_95 = 0.025
 # The fewest trials for which the interval of a line is useful.
 _LINE_MIN = 8
@@ -111,8 +113,14 @@ class Capacity(Struct, frozen=True):
 
     @property
     def can_hold(self) -> bool:
-        """Whether a load is proved and the soak met the goal."""
-        return self.proved is not None and self.soak is not None and self.soak.met
+        """Whether a load is proved and a soak of at least ten minutes met the goal."""
+        soaked = self.soak is not None and self.soak.met and self.goal.soak_s >= SOAK_MIN_S
+        return self.proved is not None and soaked
+
+    @property
+    def misses_for_long(self) -> bool:
+        """Whether the soak missed the goal beyond chance."""
+        return self.soak is not None and self.soak.low > self.goal.missed_max
 
 
 def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
@@ -317,13 +325,15 @@ def _more(proved: float | None, refuted: float | None, goal: CapacityGoal, fine:
 
 def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | None:
     fit = line(points, goal, _TAIL_95)
-    if fit is None:
+    if fit is None or fit.x in (fit.low, fit.high):
         return None
     if fit.low == -math.inf:
         return Estimate.alone(math.exp(fit.x), fit.n)
     without = line(excused(points), goal, _TAIL_95)
     high = max(each.high for each in (fit, without or fit))
-    return Estimate(math.exp(fit.x), math.exp(fit.low), math.exp(min(high, 700)), fit.n)
+    return Estimate(
+        math.exp(fit.x), math.exp(fit.low), math.exp(high) if high < 700 else math.inf, fit.n
+    )
 
 
 def _soak_load(proved: float | None, goal: CapacityGoal) -> float | None:

@@ -227,7 +227,10 @@ def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curv
 
 
 def _ends(curve: _Curve, target: float, tail: float) -> tuple[float, float]:
-    """The interval of the load at which its mean share is the target, as logs."""
+    """The interval of the load at which its mean share is the target, as logs.
+
+    Infinite at the side where the loads of the trials are too far away to say more.
+    """
     gap = target - curve.variance / 2
     at = _crossing(curve, gap)
     t2 = student_quantile(curve.freedom, 1 - tail) ** 2
@@ -235,6 +238,9 @@ def _ends(curve: _Curve, target: float, tail: float) -> tuple[float, float]:
     def differs(x: float) -> bool:
         return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)
 
+    if differs(at):
+        # The crossing is out of reach, and `at` only as far towards it as the curve is good for.
+        return (at, math.inf) if curve.at(at) < gap else (-math.inf, at)
     return _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
 
 

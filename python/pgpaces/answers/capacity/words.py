@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pgpaces.answers.capacity.answer import Capacity, Flag
+from pgpaces.answers.capacity.answer import SOAK_MIN_S, Capacity, Flag
 from pgpaces.answers.capacity.goal import CapacityGoal
 
 # More long trials than these are not worth their time.
@@ -124,8 +124,12 @@ def soaked(capacity: Capacity) -> tuple[str, ...]:
         return ("Whether it meets that for long is unknown: no soak ran.",)
     at, result = load(soak.load, capacity.goal), f"{100 * soak.share:.3g}% missed"
     result = f"{result} in {length(soak.seconds)}"
+    if soak.met and capacity.goal.soak_s < SOAK_MIN_S:
+        return (f"It met {at} in a short soak: {result}; ten minutes show what it can hold.",)
     if soak.met:
         return (f"It can hold {at}: {result}.",)
+    if capacity.misses_for_long:
+        return (f"It does not meet {at} for long: {result}.",)
     return (f"Whether it meets {at} for long is unknown: {result}.",)
 
 
@@ -143,10 +147,10 @@ def _flag(flag: Flag, capacity: Capacity) -> str:
         f" {misses}: the capacity {is_} below it.",
         "no load reaches it": "Less load misses no less: no load reaches this threshold. Allow a"
         " longer latency or a larger share.",
-        "inversion": "A load met it above one that missed it: so far do short trials scatter, or"
-        " something else than the load decides."
+        "inversion": "A load met it above one that missed it: short trials scatter that much, or"
+        " something other than the load decides."
         if quick
-        else "A load passed above one that failed: something else than the load decides.",
+        else "A load passed above one that failed: something other than the load decides.",
         "irregular": "Trials at one load contradict all of them together: the answer was widened.",
         "generator-limited": f"{_count(capacity)} not valid because the generator was the"
         " bottleneck: they are no bounds of the server.",

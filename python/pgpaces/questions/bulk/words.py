@@ -157,13 +157,16 @@ def numbers(rows: Iterable[Row]) -> tuple[Measure, ...]:
 def sentences(rows: Sequence[Row]) -> Iterator[Sentence]:
     """Sentences about the cells, the most important first."""
     able = [row for row in rows if row.more]
+    sound = [row for row in able if row.sound]
     main = _compared(able)
     if main is None:
         yield Sentence("No execution succeeded in any trial.", "main")
     elif len(able) == 1:
         yield Sentence(f"{_did(able[0])}.", "main")
+    elif len(sound) < 2:
+        yield Sentence("Which is the fastest is unknown: not two have valid trials.", "main")
     else:
-        ranked = sorted(able, key=lambda row: row.more[main.key].value)
+        ranked = sorted(sound, key=lambda row: row.more[main.key].value)
         best, worst = ranked[0], ranked[-1]
         yield Sentence(f"Fastest: {cell_name(best.cell)}. {_did(best)}.", "main")
         yield Sentence(_worst(best, worst, main), "main")

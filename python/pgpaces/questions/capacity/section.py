@@ -36,7 +36,7 @@ from pgpaces.report.numbers import (
     rate,
     share_cell,
 )
-from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell
+from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell, Weight
 from pgpaces.units import duration_text
 
 KEY = "capacity"
@@ -153,7 +153,9 @@ def _one(search: CellSearch, holds: Holds) -> Iterator[Sentence]:
     capacity = search.capacity
     yield Sentence(words.answer(capacity), "main")
     soaked = words.soaked(capacity)
-    yield from (Sentence(text, "main" if capacity.can_hold else "plain") for text in soaked)
+    weight: Weight = "warning" if capacity.misses_for_long else "plain"
+    weight = "main" if capacity.can_hold else weight
+    yield from (Sentence(text, weight) for text in soaked)
     yield from (Sentence(text, "warning") for text in words.doubts(capacity))
     yield from (Sentence(text) for text in _limit(holds))
     yield from (Sentence(text) for text in _worth(holds))

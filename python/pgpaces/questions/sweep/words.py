@@ -391,11 +391,14 @@ def _names(rows: Sequence[Row]) -> str:
     return names + (f"; {len(rows) - _NAMES_MAX} more" if len(rows) > _NAMES_MAX else "")
 
 
-def _without_limit(rows: Sequence[Row]) -> Iterable[Sentence]:
-    best = max(rows, key=lambda row: row.rate.value if row.rate else 0.0)
-    if best.rate:
+def _without_limit(ran: Sequence[Row]) -> Iterable[Sentence]:
+    rows = [row for row in ran if row.sound or len(ran) == 1]
+    if not rows:
+        yield Sentence("Which has the highest throughput is unknown: no trial is valid.", "main")
+    best = max(rows, key=lambda row: row.rate.value if row.rate else 0.0, default=None)
+    if best is not None and best.rate:
         where = f"Highest throughput with {cell_name(best.cell)}: "
-        where = where if len(rows) > 1 else ""
+        where = where if len(ran) > 1 else ""
         yield Sentence(f"{where}{in_words(best.rate, rate, '/s')}.", "main")
         low = best.rate.low
         overlapping = sum(
