@@ -61,6 +61,8 @@ SECTIONS: dict[str, Section] = {
 }
 # For hours, and without a server.
 SIMULATED = ("coverage", "characteristics")
+# What results cost, and not the load: not on its page.
+RESULTS = (report.SECTION, answers.SECTION)
 BACKENDS = ("epoll", "io_uring")
 PAIRS = 9
 
@@ -158,7 +160,8 @@ def main() -> int:
             raw = {"facts": about, "pairs": session.pairs, "findings": document(findings)}
             given.json.write_text(json.dumps(raw, indent=1) + "\n")
         if given.page:
-            write(given.page, about, session.pairs, findings)
+            paged = [finding for finding in findings if finding.section not in RESULTS]
+            write(given.page, about, session.pairs, paged)
         if given.write_baseline:
             _, others = kept(findings, session)
             whole = {**others, **baseline(findings)}

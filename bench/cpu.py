@@ -78,11 +78,6 @@ def section(session: Session) -> Iterator[Finding]:
     """Select-only by both ways to PostgreSQL; tpcb-like; a server that costs nothing."""
     if shutil.which("sysbench") is None:
         yield Note(SECTION, "sysbench: not installed (apt-get install sysbench)")
-    yield Note(
-        SECTION,
-        "beside the quicker and the cheaper of pgbench and sysbench, which has a thread for each"
-        " client; the bare loop has no accounting",
-    )
     for transport, name in ((Transport.SOCKET, "unix"), (Transport.TCP, "TCP")):
         way = session.place.environment(transport)
         for clients, quick in THROUGHPUT.items():
@@ -93,11 +88,8 @@ def section(session: Session) -> Iterator[Finding]:
     if not fake.is_built():
         yield Note(ALONE, fake.NOT_BUILT)
         return
-    yield Note(
-        ALONE,
-        "against a server that answers at once, without a process or a table; pgpaces without its"
-        " store, which asks that server more than it can answer",
-    )
+    # The store asks more of a server than this one can answer.
+    yield Note(ALONE, "a fake server, which answers at once; pgpaces without its store")
     with fake.server(session.place.home) as way:
         for clients in THROUGHPUT:
             case = Case("select-only", programs.SELECT, way, clients, "engine")

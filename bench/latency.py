@@ -30,17 +30,14 @@ class Lag:
 
 def queueing(session: Session) -> Iterator[Finding]:
     """Latency as 63 busy clients of one thread report it, over that of one client beside them."""
-    yield Note(QUEUEING, "means; the one client is a pgbench of its own, the same for both")
+    yield Note(QUEUEING, "means; the one client is a pgbench")
     goal = Goal("ours", "at most", 2.0)
     yield from _queueing(session, session.place.environment(), "PostgreSQL", goal)
     if not fake.is_built():
         yield Note(QUEUEING, fake.NOT_BUILT)
         return
-    yield Note(
-        QUEUEING,
-        "63 clients fill PostgreSQL's CPUs, and requests wait there too; the fake server takes"
-        f" {SERVICE_MS} ms for each: what is over 1 with it is the client's own queue",
-    )
+    # Requests of so many clients wait in PostgreSQL too.
+    yield Note(QUEUEING, f"with the fake server ({SERVICE_MS} ms each) over 1 is the client's own")
     with fake.server(session.place.home, "--delay-ms", str(SERVICE_MS)) as way:
         yield from _queueing(session, way, "fake server", None)
 

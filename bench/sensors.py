@@ -25,8 +25,8 @@ def section(session: Session) -> Iterator[Finding]:
         here, there = (tuple(values) for values in zip(*found, strict=True))
         name = f"CPU of all sensors, tpcb-like, {clients} clients"
         both = tuple(a + b for a, b in found)
-        yield Figure(SECTION, f"{name}, here", "% of a core", here)
-        yield Figure(SECTION, f"{name}, of the server", "% of a core", there)
+        yield Figure(SECTION, f"{name}, here", "% of a core", here, paged=False)
+        yield Figure(SECTION, f"{name}, of the server", "% of a core", there, paged=False)
         yield Figure(SECTION, f"{name}, both", "% of a core", both, goal=LIMIT)
     for script in (programs.SELECT, programs.TPCB):
         rounds = programs.alternately(
