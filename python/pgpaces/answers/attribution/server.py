@@ -78,8 +78,10 @@ def _blocker(one: Blocked) -> str:
     holder = "another transaction of the load" if one.blocking == "load" else one.blocking
     state = f", which was {one.state or 'hidden'}"
     text = f": {one.statement}" if one.statement else ""
-    last = "" if one.last_s == one.first_s else f" to {one.last_s}"
-    when = f"seen {one.samples} times in second {one.first_s}{last}"
+    seconds = f"second {one.first_s}"
+    if one.last_s != one.first_s:
+        seconds = f"seconds {one.first_s} to {one.last_s}"
+    when = f"seen {one.samples} times in {seconds}"
     return f"{one.event} {one.mode} of {holder or 'a session without a name'}{state}{text} ({when})"
 
 
