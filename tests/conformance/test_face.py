@@ -387,8 +387,25 @@ class TestOurs:
         with psycopg.connect(connected.dsn("postgres", dbname="face"), autocommit=True) as other:
             other.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
             done = here(Row({}, "-n -S --no-store", "18"))
+            other.execute("SELECT pg_advisory_unlock(%s)", (LOCK,))
         assert done.stderr == "pgbench: warning: another pgpaces pgbench runs on this database\n"
         assert done.code == 0
+
+    def test_a_run_that_follows_another_at_once_is_not_told_of_it(
+        self, here: Here, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        left: list[Any] = []  # sessions that the server has not noticed to be closed
+
+        def close(session: Any) -> None:
+            left.append(session)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Connection, "close", close)
+            for _ in range(2):
+                assert here(Row({}, "-n -S --no-store", "18")).stderr == ""
+        assert left
+        for session in left:
+            session.close()
 
     @pytest.mark.parametrize("password", [PASSWORD, "wrong", ""])
     def test_a_password_is_asked_for_once(self, password: str) -> None:

@@ -69,11 +69,9 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
         facts = _facts(options, session, texts, voice)
         if not options.no_vacuum:
             pgbench_tables.vacuum_before_run(session, options.vacuum_all, voice.say, voice.failed)
-        # If it can be spared, the session stays open for the lock, which ends with it.
-        if not _locked(session, options.clients, voice):
-            session.close()
         watch = _Watch(options, voice)
-        outcome = pipeline.run(_request(options, facts, texts, setup), watch)
+        with _locked(session, options.clients, voice):
+            outcome = pipeline.run(_request(options, facts, texts, setup), watch)
     return _end(options, facts, outcome, watch)
 
 
@@ -104,8 +102,26 @@ def _facts(options: Options, session: Session, texts: Sequence[str], voice: Voic
     return Facts(scale, *pgbench_tables.partitions_of(session), commands)
 
 
-def _locked(session: Session, clients: int, voice: Voice) -> bool:
-    """Whether the session holds the lock of this run. Warns if another run holds it."""
+@contextlib.contextmanager
+def _locked(session: Session, clients: int, voice: Voice) -> Iterator[None]:
+    """Holds the lock of this run, or closes the session. Warns if another run holds it.
+
+    It is released here and not by closing: a server notices that later, when the next run
+    may have begun.
+    """
+    if not _lock(session, clients, voice):
+        session.close()
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psycopg.Error):  # the server is gone, and the lock with it
+            session.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", (LOCK,))
+
+
+def _lock(session: Session, clients: int, voice: Voice) -> bool:
+    """Takes the lock if the session can be spared. Warns if another run has it."""
     try:
         row = session.execute(_SPARE.encode()).fetchone()
         pid, free, role_limit, database_limit = row or (0, 0, 0, 0)
