@@ -32,14 +32,14 @@ class Conninfo:
     """Connection parameters, resolved as libpq does it."""
 
     def keywords(self) -> dict[str, str]:
-        """Every keyword that has a value, the password included."""
+        """Every keyword that has a value, which may be empty, the password included."""
 
     @property
     def warnings(self) -> list[str]:
         """Settings that were ignored despite their purpose (a readable password file, ...)."""
 
     def password(self) -> str | None:
-        """The password of the first host, also from the password file."""
+        """The password of all hosts, also from the password file; None if they differ."""
 
 @final
 class Route:
@@ -48,6 +48,10 @@ class Route:
     @property
     def server_version(self) -> str:
         """The version as the server reports it."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was done without despite a wish for it (TLS that failed under sslmode=prefer)."""
 
     @property
     def address(self) -> str:

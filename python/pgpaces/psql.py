@@ -171,7 +171,7 @@ def environment(client: ClientProgram) -> Iterator[Environment]:
     Where the system allows it, the file has no name, so that not even kill -9 leaves it.
     """
     variables = _not_of_libpq()
-    keywords = {k: _absolute(v) if k in _FILES else v for k, v in client.keywords.items()}
+    keywords = {k: _absolute(v) if v and k in _FILES else v for k, v in client.keywords.items()}
     variables |= {_VARIABLES[k]: v for k, v in keywords.items() if k in _VARIABLES}
     variables |= {
         "PGDATABASE": client.dbname,
@@ -179,7 +179,7 @@ def environment(client: ClientProgram) -> Iterator[Environment]:
         "PGCLIENTENCODING": "UTF8",
     }
     password = client.keywords.get("password")
-    if password is None:
+    if not password:
         yield Environment(variables)
         return
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")

@@ -5,11 +5,13 @@ asks the server how they came.
 """
 
 import os
+import re
 import shutil
 import signal
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,6 +21,7 @@ from urllib.parse import quote
 
 import pytest
 from msgspec import Struct, field
+from psycopg import conninfo
 from tests.conftest import each_poll
 
 from pgpaces import _engine
@@ -31,6 +34,7 @@ from pgpaces.errors import (
     ServerError,
     TlsError,
 )
+from pgpaces.generators import engine
 
 poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
@@ -221,6 +225,41 @@ def test_bad_sql_on_connecting_is_an_error_before_the_run(pg15: Any, run_load: A
         run_load(pg15.dsn(), "SELECT 1", on_connect=["SELECT nosuch"])
 
 
+def frame(tag: bytes, body: bytes = b"") -> bytes:
+    return tag + (len(body) + 4).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted", "fits"),
+    [
+        ("primary off", "read-write", True),
+        ("primary on", "read-write", False),
+        ("standby on", "read-write", False),
+        ("standby on", "standby", True),
+        ("primary on", "standby", False),
+        ("primary off", "prefer-standby", True),
+    ],
+)
+def test_a_server_before_14_is_asked_for_its_part(part: str, wanted: str, fits: bool) -> None:
+    ready = frame(b"Z", b"I")
+    row = b"\0\1" + len(part).to_bytes(4, "big") + part.encode()
+    columns = frame(b"T", b"\0\1c\0" + bytes(6) + b"\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0")
+
+    def serve(wire: socket.socket) -> None:
+        wire.recv(4096)
+        wire.sendall(frame(b"R", bytes(4)) + frame(b"S", b"server_version\x0013.9\0") + ready)
+        if b"pg_is_in_recovery" in wire.recv(4096):
+            wire.sendall(columns + frame(b"D", row) + frame(b"C", b"SELECT 1\0") + ready)
+
+    with answering(serve) as port:
+        dsn = f"host=127.0.0.1 port={port} user=u sslmode=disable target_session_attrs={wanted}"
+        if fits:
+            route = _engine.find_route(_engine.resolve(dsn, {}))
+            assert route.server_version == "13.9"
+        else:
+            refusal(dsn, ServerError, f"is not {wanted}")
+
+
 # --- sources --------------------------------------------------------------------------------
 
 
@@ -245,6 +284,29 @@ def test_the_password_file_at_home_and_the_one_of_PGPASSFILE_are_used(  # noqa: 
     (clean_client / ".pgpass").unlink()
     monkeypatch.setenv("PGPASSFILE", str(pass_file(tmp_path / "elsewhere", pg15)))
     assert ways(pg15, pg15.tcp("u_scram")).startswith("u_scram")
+
+
+def test_each_of_several_hosts_has_its_own_password(pg15: Any, ways: Any, tmp_path: Path) -> None:
+    """Given to all, that of the first would be sent to the second."""
+    path = pass_file(tmp_path / "pgpass", pg15)
+    one = engine.resolve(pg15.tcp("u_scram", passfile=path))
+    assert engine.for_driver(one)["password"] == PASSWORD
+    ports = f"1,{pg15.port}"
+    several = engine.resolve(
+        pg15.tcp("u_scram", host="127.0.0.1,127.0.0.1", port=ports, passfile=path)
+    )
+    assert "password" not in engine.for_driver(several)
+    assert ways(pg15, conninfo.make_conninfo(**several.keywords)) == "u_scram plain 127.0.0.1"
+
+
+def test_an_empty_value_keeps_a_variable_out_also_of_what_is_resolved_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Preparation would go to one server, and the load to another."""
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.9")
+    first = engine.resolve("host=db1 hostaddr='' dbname=x")
+    assert engine.resolve("", **first.keywords).keywords["hostaddr"] == ""
+    assert engine.resolve("host=db1").keywords["hostaddr"] == "192.0.2.9"
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
@@ -486,6 +548,8 @@ def test_tls_13_is_not_to_be_had_of_a_server_that_stops_at_12(pg15_tls12: Any, w
         ("documented verify-full documented", None),
         ("documented verify-ca ca", (TlsError, "root")),
         ("common_name_only verify-full ca", None),
+        ("version_1 require -", None),
+        ("version_1 verify-ca ca", (TlsError, "of version 1")),
     ],
 )
 def test_certificates_as_people_make_them(
@@ -502,6 +566,54 @@ def test_certificates_as_people_make_them(
             refusal(dsn, *expected)
     finally:
         pg15_tls12.use_certificate("server")
+
+
+def test_a_certificate_of_version_1_is_enough_to_encrypt(
+    pg15: Any, certificates: Any, ways: Any
+) -> None:
+    about = ["openssl", "x509", "-noout", "-text", "-in", str(certificates.crt("version_1"))]
+    assert b"Version: 1 " in subprocess.run(about, capture_output=True, check=True).stdout
+    pg15.use_certificate("version_1")
+    try:
+        for mode in ("prefer", "require"):
+            assert ways(pg15, pg15.tls(sslmode=mode)) == f"u_trust {SECURE}"
+    finally:
+        pg15.reset_certificate()
+
+
+def test_that_a_load_is_not_encrypted_for_a_reason_of_ours_is_a_warning(
+    pg15: Any, certificates: Any, fake_server: Any
+) -> None:
+    dsn = pg15.tls(sslmode="prefer", sslrootcert=certificates.crt("other_ca"))
+    [text] = _engine.find_route(_engine.resolve(dsn, {})).warnings
+    assert re.search("not encrypted: .*not signed by a root", text)
+    server = fake_server()
+    assert not _engine.find_route(_engine.resolve(server.dsn(sslmode="prefer"), {})).warnings
+
+
+def test_a_list_of_revoked_certificates_is_of_no_concern_without_roots(
+    pg15: Any, certificates: Any, ways: Any, clean_client: Path
+) -> None:
+    (clean_client / ".postgresql").mkdir()
+    (clean_client / ".postgresql/root.crl").write_text("a list\n")
+    assert ways(pg15, pg15.tls(sslmode="prefer")) == f"u_trust {SECURE}"
+    refusal(pg15.tls(sslmode="require", sslrootcert=certificates.crt("ca")), TlsError, "revocation")
+
+
+def test_a_direct_connection_needs_the_servers_consent_to_the_protocol(certificates: Any) -> None:
+    """Without it, another program behind the port would be sent what is for PostgreSQL."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.crt("server"), certificates.key("server"))
+    heard: list[bytes] = []
+
+    def serve(wire: socket.socket) -> None:
+        with suppress(OSError), context.wrap_socket(wire, server_side=True) as sealed:
+            heard.append(sealed.recv(1))
+
+    with answering(serve) as port:
+        dsn = f"host=127.0.0.1 port={port} user=u sslmode=require sslnegotiation=direct"
+        refusal(dsn, TlsError, "ALPN")
+    assert heard in ([], [b""])
 
 
 def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(

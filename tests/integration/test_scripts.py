@@ -326,6 +326,15 @@ INSERT INTO found VALUES (:client_id, :a, :b)
     assert found == [(c, c + 41, -c - 41) for c in range(3)]
 
 
+def test_of_a_line_without_an_end_setshell_reads_what_an_integer_can_have(
+    server: Any, make: Any, run_load: Any
+) -> None:
+    make("CREATE TABLE found (v int)")
+    script = "\\setshell v yes 0 | tr -d '\\n'\nINSERT INTO found VALUES (:v);\n"
+    assert run_load(server.dsn(), script, clients=1, transactions=1).on_time == 1
+    assert rows(server, "SELECT v FROM found") == [(0,)]
+
+
 # --- conditions and meta commands -----------------------------------------------------------
 
 

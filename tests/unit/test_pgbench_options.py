@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import subprocess
 import sys
@@ -118,6 +120,26 @@ def test_the_database_is_named_by_the_environment(environment: dict[str, str], n
     found = parse([], environment)
     assert isinstance(found, Options)
     assert found.dbname == name
+
+
+def test_the_database_is_named_after_who_runs_it_whatever_a_shell_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `runuser` and `setpriv` leave LOGNAME and USER of another one."""
+    for name in ("LOGNAME", "USER"):
+        monkeypatch.setenv(name, "somebody")
+    found = parse([], {})
+    assert isinstance(found, Options)
+    assert found.dbname == pwd.getpwuid(os.geteuid()).pw_name
+
+
+def test_a_user_whom_the_system_does_not_know_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", absent)
+    with pytest.raises(OptionError, match=r"could not look up effective user ID \d+: user does"):
+        parse([], {})
 
 
 # --- order ----------------------------------------------------------------------------------

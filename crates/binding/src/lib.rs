@@ -25,10 +25,9 @@ struct Conninfo(conninfo::Conninfo);
 
 #[pymethods]
 impl Conninfo {
-    /// Every keyword that has a value.
+    /// Every keyword that has a value. Empty ones keep the variables of libpq out.
     fn keywords(&self) -> BTreeMap<String, String> {
-        let filled = self.0.iter().filter(|(_, value)| !value.is_empty());
-        filled.map(|(keyword, value)| (keyword.to_owned(), value.to_owned())).collect()
+        self.0.iter().map(|(keyword, value)| (keyword.to_owned(), value.to_owned())).collect()
     }
 
     /// Settings that were ignored despite their purpose.
@@ -37,10 +36,11 @@ impl Conninfo {
         self.0.warnings.clone()
     }
 
-    /// The password of the first host, if there is one.
+    /// The password of all hosts, if they have one in common.
     fn password(&self) -> PyResult<Option<String>> {
-        let endpoints = self.0.endpoints().map_err(|e| exception(&e))?;
-        Ok(endpoints.into_iter().next().and_then(|endpoint| endpoint.password))
+        let mut endpoints = self.0.endpoints().map_err(|e| exception(&e))?.into_iter();
+        let first = endpoints.next().and_then(|endpoint| endpoint.password);
+        Ok(first.filter(|own| endpoints.all(|other| other.password.as_ref() == Some(own))))
     }
 }
 
@@ -61,6 +61,12 @@ impl Route {
     #[getter]
     fn server_version(&self) -> &str {
         &self.0.server_version
+    }
+
+    /// What was done without despite a wish for it.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.0.warnings.clone()
     }
 
     #[getter]

@@ -29,6 +29,8 @@ pub struct Route {
     pub connect_timeout: Duration,
     /// How a connection over TCP finds out that the other side is gone.
     pub tcp: TcpSettings,
+    /// What was done without despite a wish for it, as sentences for the user.
+    pub warnings: Vec<String>,
 }
 
 /// The default timeout of connecting.
@@ -36,6 +38,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a server may take to close a connection.
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Asks a server which part it plays.
+const PART: &str = "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'standby ' ELSE \
+    'primary ' END || pg_catalog.current_setting('transaction_read_only')";
 
 const METHODS: [AuthMethod; 4] =
     [AuthMethod::None, AuthMethod::Password, AuthMethod::Md5, AuthMethod::ScramSha256];
@@ -48,6 +54,18 @@ pub fn find(conninfo: &Conninfo) -> Result<Route> {
     if conninfo.startup_parameters().iter().any(|(k, v)| k.contains('\0') || v.contains('\0')) {
         return Err(Error::new(Kind::Conninfo, "a connection parameter cannot hold a NUL byte"));
     }
+    let wanted = conninfo.target_session_attrs();
+    if wanted != TargetSessionAttrs::PreferStandby {
+        return find_one(conninfo, wanted);
+    }
+    match find_one(conninfo, TargetSessionAttrs::Standby) {
+        Err(error) if error.kind == Kind::Connect => find_one(conninfo, TargetSessionAttrs::Any),
+        other => other,
+    }
+}
+
+/// The first host that plays the part.
+fn find_one(conninfo: &Conninfo, wanted: TargetSessionAttrs) -> Result<Route> {
     let mut last = Error::new(Kind::Connect, "no host to connect to");
     for endpoint in conninfo.endpoints()? {
         let found = match addresses(&endpoint) {
@@ -58,7 +76,7 @@ pub fn find(conninfo: &Conninfo) -> Result<Route> {
             }
         };
         for address in found {
-            match try_modes(conninfo, &endpoint, &address) {
+            match try_modes(conninfo, &endpoint, &address, wanted) {
                 Ok(route) => return Ok(route),
                 Err(error) if error.kind == Kind::Connect => last = error,
                 Err(error) => return Err(error),
@@ -81,24 +99,38 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Address>> {
     }
 }
 
-/// The TLS settings to try in turn, as sslmode says; a local socket never uses TLS.
-fn modes(conninfo: &Conninfo, endpoint: &Endpoint) -> Result<Vec<Option<tls::Settings>>> {
+/// The TLS settings to try in turn, as sslmode says, and why TLS that was wished for is not among
+/// them; a local socket never uses TLS.
+fn modes(
+    conninfo: &Conninfo,
+    endpoint: &Endpoint,
+) -> Result<(Vec<Option<tls::Settings>>, Option<Error>)> {
     if matches!(endpoint.address, Named::Unix(_)) {
-        return Ok(vec![None]);
+        return Ok((vec![None], None));
     }
     let secure = || tls::Settings::load(conninfo, &endpoint.host).map(Some);
     Ok(match conninfo.ssl_mode() {
-        SslMode::Disable => vec![None],
+        SslMode::Disable => (vec![None], None),
         // Where TLS is only a wish, files that cannot be used are no reason to give up.
-        SslMode::Allow => std::iter::once(None).chain(secure().ok()).collect(),
-        SslMode::Prefer => secure().ok().into_iter().chain([None]).collect(),
-        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => vec![secure()?],
+        SslMode::Allow => (std::iter::once(None).chain(secure().ok()).collect(), None),
+        SslMode::Prefer => match secure() {
+            Ok(settings) => (vec![settings, None], None),
+            Err(error) => (vec![None], Some(error)),
+        },
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => (vec![secure()?], None),
     })
 }
 
-fn try_modes(conninfo: &Conninfo, endpoint: &Endpoint, address: &Address) -> Result<Route> {
+fn try_modes(
+    conninfo: &Conninfo,
+    endpoint: &Endpoint,
+    address: &Address,
+    wanted: TargetSessionAttrs,
+) -> Result<Route> {
     let mut last: Option<Error> = None;
-    for tls in modes(conninfo, endpoint)? {
+    let (modes, mut unencrypted) = modes(conninfo, endpoint)?;
+    for tls in modes {
+        let encrypted = tls.is_some();
         let settings = Arc::new(Settings {
             credentials: Credentials {
                 user: conninfo.user().to_owned(),
@@ -109,10 +141,18 @@ fn try_modes(conninfo: &Conninfo, endpoint: &Endpoint, address: &Address) -> Res
             startup: conninfo.startup_parameters(),
             tls,
         });
-        match log_in(conninfo, address, settings) {
-            Ok(route) => return Ok(route),
+        match log_in(conninfo, address, settings, wanted) {
+            Ok(mut route) => {
+                let reason = unencrypted.filter(|_| !encrypted).map(|error| error.message);
+                let text = |reason| format!("the load is not encrypted: {reason}");
+                route.warnings.extend(reason.map(text));
+                return Ok(route);
+            }
             // Wrong passwords stay wrong; pg_hba.conf may ask for the other mode.
             Err(error) if matches!(error.kind, Kind::Tls | Kind::Auth | Kind::Connect) => {
+                if error.kind == Kind::Tls && error.message != NO_TLS {
+                    unencrypted = Some(error.clone());
+                }
                 // That there is no TLS matters less than what happened without it.
                 if last.as_ref().is_none_or(|before| before.message == NO_TLS) {
                     last = Some(error);
@@ -124,56 +164,87 @@ fn try_modes(conninfo: &Conninfo, endpoint: &Endpoint, address: &Address) -> Res
     Err(last.unwrap_or_else(|| Error::new(Kind::Connect, "no way to connect is allowed")))
 }
 
-fn log_in(conninfo: &Conninfo, address: &Address, settings: Arc<Settings>) -> Result<Route> {
-    let connect_timeout = conninfo.connect_timeout().unwrap_or(TIMEOUT);
-    // All of it together: a server that says a word now and then would hold us for ever.
-    let deadline = Instant::now() + connect_timeout;
-    let mut socket = connect(address, connect_timeout)?;
-    let mut connection = Connection::open(&settings);
-    let mut buffer = [0; 16 * 1024];
-    while !connection.is_ready() {
-        socket.wait_until(deadline).map_err(|e| no_answer(address, &e))?;
-        write_all(&mut connection, &mut *socket)?;
-        let count = socket.answer(&mut buffer).map_err(|e| no_answer(address, &e))?;
+/// A login over a blocking socket. All of it has until `deadline`: a server that says a word now
+/// and then would hold us for ever.
+struct Talk<'a> {
+    conninfo: &'a Conninfo,
+    address: &'a Address,
+    socket: Box<dyn Socket>,
+    connection: Connection,
+    deadline: Instant,
+}
+
+impl Talk<'_> {
+    /// Sends what there is to send, and takes what the server says next.
+    fn turn(
+        &mut self,
+        each: impl FnMut(&mut Connection, Event) -> std::result::Result<(), Fault>,
+    ) -> Result<()> {
+        let mut buffer = [0; 16 * 1024];
+        self.socket.wait_until(self.deadline).map_err(|e| no_answer(self.address, &e))?;
+        write_all(&mut self.connection, &mut *self.socket)?;
+        let count = self.socket.answer(&mut buffer).map_err(|e| no_answer(self.address, &e))?;
         if count == 0 {
-            let direct = conninfo.ssl_negotiation() == SslNegotiation::Direct;
+            let direct = self.conninfo.ssl_negotiation() == SslNegotiation::Direct;
             let hint = if direct {
                 "sslnegotiation=direct needs PostgreSQL 17 or later"
             } else {
                 "look into the server's log"
             };
             let message =
-                format!("the server at {} closed the connection during login", shown(address));
+                format!("the server at {} closed the connection during login", shown(self.address));
             return Err(Error::new(Kind::Connect, message).with_hint(hint));
         }
-        let seen = connection.receive(&buffer[..count], |_, event| match event {
+        self.connection.receive(&buffer[..count], each).map_err(|fault| error_of(&fault))
+    }
+
+    /// Ends the session. The server closes when the place is free again, which a client of the
+    /// run may need.
+    fn end(mut self, within: Duration) {
+        postgres_protocol::message::frontend::terminate(self.connection.buffer());
+        let _ = write_all(&mut self.connection, &mut *self.socket);
+        let (goodbye, mut buffer) = (Instant::now() + within, [0; 1024]);
+        while self.socket.wait_until(goodbye).is_ok() {
+            if !self.socket.answer(&mut buffer).is_ok_and(|count| count > 0) {
+                break;
+            }
+        }
+    }
+}
+
+fn log_in(
+    conninfo: &Conninfo,
+    address: &Address,
+    settings: Arc<Settings>,
+    wanted: TargetSessionAttrs,
+) -> Result<Route> {
+    let connect_timeout = conninfo.connect_timeout().unwrap_or(TIMEOUT);
+    let deadline = Instant::now() + connect_timeout;
+    let socket = connect(address, connect_timeout)?;
+    let connection = Connection::open(&settings);
+    let mut talk = Talk { conninfo, address, socket, connection, deadline };
+    while !talk.connection.is_ready() {
+        talk.turn(|_, event| match event {
             Event::Failed(error) => Err(Fault::Server(error)),
             Event::Ready(_) => Ok(()),
             _ => Err(Fault::Protocol("the server sent more than a login needs".into())),
-        });
-        seen.map_err(|fault| error_of(&fault))?;
+        })?;
     }
-    check_role(conninfo, &connection)?;
-    let server_version = connection.parameter("server_version").unwrap_or("unknown").to_owned();
-    postgres_protocol::message::frontend::terminate(connection.buffer());
-    let _ = write_all(&mut connection, &mut *socket);
-    // The server closes when the place is free again, which a client of the run may need.
-    let goodbye = Instant::now() + connect_timeout.min(GOODBYE);
-    while socket.wait_until(goodbye).is_ok() {
-        if !socket.answer(&mut buffer).is_ok_and(|count| count > 0) {
-            break;
-        }
-    }
+    check_part(&mut talk, wanted)?;
+    let version = talk.connection.parameter("server_version");
+    let server_version = version.unwrap_or("unknown").to_owned();
+    talk.end(connect_timeout.min(GOODBYE));
     let (address, tcp) = (address.clone(), conninfo.tcp());
-    Ok(Route { address, settings, server_version, connect_timeout, tcp })
+    Ok(Route { address, settings, server_version, connect_timeout, tcp, warnings: Vec::new() })
 }
 
-/// Whether the server plays the part that `target_session_attrs` asks for, as far as it reports
-/// it (from PostgreSQL 14 on).
-fn check_role(conninfo: &Conninfo, connection: &Connection) -> Result<()> {
-    let standby = connection.parameter("in_hot_standby") == Some("on");
-    let read_only = standby || connection.parameter("default_transaction_read_only") == Some("on");
-    let fits = match conninfo.target_session_attrs() {
+/// Whether the server plays the part that `target_session_attrs` asks for.
+fn check_part(talk: &mut Talk<'_>, wanted: TargetSessionAttrs) -> Result<()> {
+    if wanted == TargetSessionAttrs::Any {
+        return Ok(());
+    }
+    let (standby, read_only) = part(talk)?;
+    let fits = match wanted {
         TargetSessionAttrs::Any | TargetSessionAttrs::PreferStandby => true,
         TargetSessionAttrs::ReadWrite => !read_only,
         TargetSessionAttrs::ReadOnly => read_only,
@@ -183,9 +254,36 @@ fn check_role(conninfo: &Conninfo, connection: &Connection) -> Result<()> {
     if fits {
         return Ok(());
     }
-    let wanted = conninfo.get("target_session_attrs").unwrap_or_default();
+    let wanted = talk.conninfo.get("target_session_attrs").unwrap_or_default();
     Err(Error::new(Kind::Connect, format!("the server is not {wanted}"))
         .with_hint("name a host that is, or drop target_session_attrs"))
+}
+
+/// Whether the server is a standby, and whether its transactions are read-only. From PostgreSQL 14
+/// on it says so when it lets us in; earlier ones and poolers are asked.
+fn part(talk: &mut Talk<'_>) -> Result<(bool, bool)> {
+    let said = |name| talk.connection.parameter(name).map(|value| value == "on");
+    if let (Some(standby), Some(read_only)) =
+        (said("in_hot_standby"), said("default_transaction_read_only"))
+    {
+        return Ok((standby, standby || read_only));
+    }
+    talk.connection.keep_rows(true);
+    postgres_protocol::message::frontend::query(PART, talk.connection.buffer())
+        .map_err(|e| Error::new(Kind::Connect, e.to_string()))?;
+    let (mut row, mut done) = (Vec::new(), false);
+    while !done {
+        talk.turn(|connection, event| {
+            match event {
+                Event::Failed(error) => return Err(Fault::Server(error)),
+                Event::Row => row = connection.content().to_vec(),
+                Event::Ready(_) => done = true,
+                _ => {}
+            }
+            Ok(())
+        })?;
+    }
+    Ok((row.windows(7).any(|word| word == b"standby"), row.ends_with(b" on")))
 }
 
 /// Asks the server to cancel what a backend runs; the protocol has no answer to it.

@@ -42,6 +42,16 @@ fn what_a_lost_client_was_waiting_for_is_started_in_time_by_an_idle_one() {
 }
 
 #[test]
+fn a_connection_timeout_is_for_the_next_client_and_not_for_all_of_them() {
+    // Half of them may log in at a time, in 20 s each; the time-out is 30 s.
+    let mut server = serving(MS);
+    server.logins = Box::new(|_| Answer::Rows(20 * SECOND));
+    let plan = Plan { warmup: 60 * SECOND, ..open(1.0, 64) };
+    let seen = run(&plan, ONE_STATEMENT, server);
+    assert_eq!(seen.count(Class::OnTime), 70);
+}
+
+#[test]
 fn losing_all_clients_at_once_near_the_end_loses_no_transaction() {
     for (clients, at) in [(2, 8500), (4, 8500), (20, 8500), (20, 9500), (20, 500)] {
         let mut server = serving(MS);

@@ -16,6 +16,7 @@ from pgpaces.errors import ServerError
 from pgpaces.generators.time_slice import short_slice
 from pgpaces.plan import LogPlan, TrialPlan, without_secrets
 from pgpaces.record import Interval, copied
+from pgpaces.servers.record import quoted
 from pgpaces.shape import Segment
 from pgpaces.texts import decoded, encoded
 from pgpaces.units import SECOND_NS
@@ -98,7 +99,10 @@ class EnginePlan(Struct, frozen=True):
 
 
 class Connection(Struct, frozen=True):
-    """Where the load goes: resolved keywords for Python's driver, and the engine's own form."""
+    """Where the load goes: resolved keywords for Python's driver, and the engine's own form.
+
+    password: the one of all hosts; None where each finds its own in the password file.
+    """
 
     keywords: Mapping[str, str]
     password: str | None
@@ -118,7 +122,13 @@ def for_driver(connection: Connection) -> dict[str, str]:
 
 
 def resolve(dsn: str, **overrides: str) -> Connection:
-    """Resolves a connection string, URI or database name as libpq does. Raises ServerError."""
+    """Resolves a connection string, URI or database name as libpq does. Raises ServerError.
+
+    As in libpq, an override with an empty value is none. Without a string the keywords are it, and
+    an empty value keeps its variable out.
+    """
+    if not dsn and overrides:
+        dsn, overrides = " ".join(f"{k}={quoted(v)}" for k, v in overrides.items()), {}
     try:
         resolved = _engine.resolve(dsn, overrides)
     except UnicodeEncodeError:
@@ -130,9 +140,9 @@ def resolve(dsn: str, **overrides: str) -> Connection:
     return Connection(keywords, resolved.password(), tuple(resolved.warnings), resolved)
 
 
-def probe(connection: Connection) -> str:
-    """Logs in once; returns the server's version. Raises ServerError."""
-    return _engine.find_route(connection.resolved).server_version
+def probe(connection: Connection) -> tuple[str, ...]:
+    """Logs in once; returns what was done without despite a wish for it. Raises ServerError."""
+    return tuple(_engine.find_route(connection.resolved).warnings)
 
 
 @functools.lru_cache(maxsize=16)

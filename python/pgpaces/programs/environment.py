@@ -120,7 +120,7 @@ def program_environment(
             },
             {
                 **environment.variables,
-                "PGAPPNAME": keywords.get("application_name", "pgpaces"),
+                "PGAPPNAME": keywords.get("application_name") or "pgpaces",
                 "PATH": path,
             },
             environment.files,

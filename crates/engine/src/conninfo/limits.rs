@@ -3,8 +3,8 @@
 
 use super::endpoint::Endpoint;
 use super::keywords::Values;
-use super::session::choice;
-use super::tls::{SslMode, TlsVersion};
+use super::session::{LoadBalanceHosts, choice};
+use super::tls::{SslCertMode, SslMode, TlsVersion};
 use super::{Conninfo, invalid};
 use crate::error::{Error, Result};
 
@@ -27,6 +27,10 @@ pub(super) fn check(conninfo: &Conninfo, endpoints: &[Endpoint]) -> Result<()> {
     }
     if endpoints.iter().any(Endpoint::is_tcp) {
         check_tls_version(conninfo)?;
+        check_certificate(conninfo)?;
+    }
+    if endpoints.len() > 1 {
+        check_balance(conninfo)?;
     }
     Ok(())
 }
@@ -75,6 +79,28 @@ fn check_peer(values: &Values) -> Result<()> {
         return Err(unsupported(
             "requirepeer on a Unix socket",
             "leave it out, or connect by TCP and sslmode=verify-full to know the server",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the server asked for a certificate is not known to us.
+fn check_certificate(conninfo: &Conninfo) -> Result<()> {
+    if conninfo.ssl_cert_mode() == SslCertMode::Require && conninfo.ssl_mode() != SslMode::Disable {
+        return Err(unsupported(
+            "sslcertmode=require",
+            "leave it out: the certificate is shown where the server asks for one",
+        ));
+    }
+    Ok(())
+}
+
+/// A load goes to one server, and so must every session that prepares and observes it.
+fn check_balance(conninfo: &Conninfo) -> Result<()> {
+    if conninfo.load_balance_hosts() == LoadBalanceHosts::Random {
+        return Err(unsupported(
+            "load_balance_hosts=random for several hosts",
+            "name one host, or set it to disable: the first that answers has the load",
         ));
     }
     Ok(())

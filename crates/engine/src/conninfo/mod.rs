@@ -63,11 +63,11 @@ pub struct Conninfo {
 
 /// Resolves a connection: overrides over `dsn` over the service over variables over defaults.
 ///
-/// `dsn` is empty, the name of a database, a keyword/value string or a URI. An override with an
-/// empty value is no override. Errors name what was found and what was expected, and never quote
-/// a password: an unknown keyword, a value that its keyword does not take, a file that does not
-/// parse, or a demand that the engine cannot meet (`Kind::Conninfo`); no roots for a server that
-/// is to be verified (`Kind::Tls`).
+/// `dsn` is empty, the name of a database, a keyword/value string or a URI. An empty value in it
+/// keeps weaker sources out; an override with an empty value is no override. Errors name what was
+/// found and what was expected, and never quote a password: an unknown keyword, a value that its
+/// keyword does not take, a file that does not parse, or a demand that the engine cannot meet
+/// (`Kind::Conninfo`); no roots for a server that is to be verified (`Kind::Tls`).
 pub fn resolve(
     dsn: &str,
     overrides: &[(&str, &str)],

@@ -29,7 +29,7 @@ pub enum TargetSessionAttrs {
 pub enum LoadBalanceHosts {
     /// In the order given.
     Disable,
-    /// In random order. `Conninfo::endpoints` keeps the order given: the caller has the seed.
+    /// In random order, which is refused where there are several.
     Random,
 }
 

@@ -4,10 +4,13 @@
 use super::{Token, Waker};
 use crate::client::ShellEnd;
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// The most that is read of a line that is to be an integer: what pgbench reads.
+const LINE_MAX: u64 = 63;
 
 /// Whose command, its number, and how it ended.
 type Ended = (Token, u64, ShellEnd);
@@ -68,7 +71,7 @@ fn run(line: Vec<u8>, capture: bool) -> std::io::Result<ShellEnd> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut line = Vec::new();
     if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_until(b'\n', &mut line)?;
+        BufReader::new(output.take(LINE_MAX)).read_until(b'\n', &mut line)?;
     }
     child.wait()?;
     Ok(ShellEnd { succeeded: true, line: Some(line).filter(|line| !line.is_empty()) })

@@ -193,6 +193,7 @@ impl Connection {
         let up_before = tunnel.is_up();
         tunnel.decrypt(bytes, &mut plain)?;
         if !up_before && tunnel.is_up() {
+            tunnel.check_protocol()?;
             let binding = tunnel.server_end_point();
             self.login(binding);
         }

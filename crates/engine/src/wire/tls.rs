@@ -8,7 +8,10 @@ use crate::conninfo::{
 use crate::error::{Error, Kind, Result};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature,
+    verify_tls13_signature, verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -19,7 +22,11 @@ use rustls::{SignatureScheme, SupportedProtocolVersion};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use x509_cert::der::Decode as _;
+use x509_cert::der::{Decode as _, Encode as _};
+use x509_cert::spki::SubjectPublicKeyInfoOwned;
+
+/// The protocol's name in ALPN.
+const PROTOCOL: &[u8] = b"postgresql";
 
 /// How the connections of a run use TLS.
 #[derive(Debug, Clone)]
@@ -63,7 +70,7 @@ impl Settings {
         };
         let direct = conninfo.ssl_negotiation() == SslNegotiation::Direct;
         if direct {
-            config.alpn_protocols = vec![b"postgresql".to_vec()];
+            config.alpn_protocols = vec![PROTOCOL.to_vec()];
         }
         config.enable_sni = conninfo.ssl_sni();
         let name = match ServerName::try_from(host.to_owned()) {
@@ -121,7 +128,9 @@ fn roots(conninfo: &Conninfo) -> Result<(RootCertStore, Vec<CertificateDer<'stat
             }
         }
     }
-    if conninfo.ssl_crl().is_some() || conninfo.ssl_crl_dir().is_some() {
+    // Without roots nothing is checked, and no list is looked at.
+    let listed = conninfo.ssl_crl().is_some() || conninfo.ssl_crl_dir().is_some();
+    if listed && *conninfo.ssl_root_cert() != RootCert::None {
         return Err(Error::new(Kind::Tls, "certificate revocation lists are not supported")
             .with_hint("leave out sslcrl and sslcrldir"));
     }
@@ -221,7 +230,11 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        let known = &self.provider.signature_verification_algorithms;
+        match self.check {
+            CertificateCheck::Nothing => verify_by_key(message, cert, dss, known),
+            _ => verify_tls12_signature(message, cert, dss, known),
+        }
     }
 
     fn verify_tls13_signature(
@@ -230,12 +243,54 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        let known = &self.provider.signature_verification_algorithms;
+        match self.check {
+            CertificateCheck::Nothing => {
+                let key = public_key(cert)?.to_der().map_err(|_| bad_encoding())?;
+                verify_tls13_signature_with_raw_key(message, &key.into(), dss, known)
+            }
+            _ => verify_tls13_signature(message, cert, dss, known),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// Whether the owner of a certificate signed the handshake, by the key in it alone: where nothing
+/// else of it is checked, its version is of no concern either. What rustls does with whole
+/// certificates takes none of version 1, as `openssl x509 -req` makes them before 3.2.
+fn verify_by_key(
+    message: &[u8],
+    der: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+    known: &WebPkiSupportedAlgorithms,
+) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+    let key = public_key(der)?;
+    let id = key.algorithm.to_der().map_err(|_| bad_encoding())?;
+    let bits = key.subject_public_key.raw_bytes();
+    let fitting = known.mapping.iter().filter(|(scheme, _)| *scheme == dss.scheme);
+    let verified = fitting.flat_map(|(_, algorithms)| algorithms.iter()).any(|algorithm| {
+        // Its identifier is the content of the sequence, whose header has two bytes.
+        id.get(2..) == Some(algorithm.public_key_alg_id().as_ref())
+            && algorithm.verify_signature(bits, message, dss.signature()).is_ok()
+    });
+    if verified {
+        return Ok(HandshakeSignatureValid::assertion());
+    }
+    Err(rustls::Error::InvalidCertificate(CertificateError::BadSignature))
+}
+
+fn public_key(
+    der: &CertificateDer<'_>,
+) -> std::result::Result<SubjectPublicKeyInfoOwned, rustls::Error> {
+    let certificate = x509_cert::Certificate::from_der(der).map_err(|_| bad_encoding())?;
+    Ok(certificate.tbs_certificate().subject_public_key_info().clone())
+}
+
+fn bad_encoding() -> rustls::Error {
+    rustls::Error::InvalidCertificate(CertificateError::BadEncoding)
 }
 
 fn check_dates(der: &CertificateDer<'_>, now: UnixTime) -> std::result::Result<(), rustls::Error> {
@@ -271,9 +326,10 @@ fn common_name_is(der: &CertificateDer<'_>, host: &str) -> bool {
     }
 }
 
-/// One TLS connection as bytes in and bytes out.
+/// One TLS connection as bytes in and bytes out. direct: it began without PostgreSQL's request.
 pub(super) struct Tunnel {
     tls: ClientConnection,
+    direct: bool,
 }
 
 impl Tunnel {
@@ -281,7 +337,16 @@ impl Tunnel {
         let config = Arc::clone(&settings.config);
         let mut tls = ClientConnection::new(config, settings.name.clone()).expect("a checked name");
         tls.set_buffer_limit(None);
-        Self { tls }
+        Self { tls, direct: settings.direct }
+    }
+
+    /// Whether the server took a direct connection for one of PostgreSQL's protocol.
+    pub(super) fn check_protocol(&self) -> std::result::Result<(), Fault> {
+        if self.direct && self.tls.alpn_protocol() != Some(PROTOCOL) {
+            let reason = "the server did not agree to PostgreSQL's protocol (ALPN)";
+            return Err(Fault::Tls(reason.into()));
+        }
+        Ok(())
     }
 
     /// True once the handshake is done.
@@ -355,6 +420,10 @@ fn explain(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "the server's certificate has expired".into(),
+        other if other.to_string().contains("UnsupportedCertVersion") => {
+            "the server's certificate is of version 1 and cannot be checked: make one of version 3"
+                .into()
+        }
         other if other.to_string().contains("CaUsedAsEndEntity") => {
             "the server's certificate is a CA's own and not among the roots that we know".into()
         }

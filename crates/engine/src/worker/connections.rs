@@ -10,13 +10,13 @@ use crate::wire::Fault;
 use std::cmp::Reverse;
 
 impl<P: Poll> Worker<P> {
-    /// Connects all clients, a bounded number at a time.
+    /// Connects all clients, a bounded number at a time. The time-out is for the next of them.
     ///
     /// # Errors
     /// Why the first connection that failed did.
     pub fn connect(&mut self) -> Result<()> {
-        let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
-        let mut opened = 0;
+        let mut deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
+        let (mut opened, mut let_in) = (0, 0);
         if self.setup.connect_each {
             self.free = (0..self.slots.len()).map(|token| (token, 0)).collect();
         }
@@ -32,10 +32,14 @@ impl<P: Poll> Worker<P> {
                 return Ok(());
             }
             let now = self.poll.now();
+            if self.free.len() > let_in {
+                let_in = self.free.len();
+                deadline = now.saturating_add(self.setup.connect_timeout);
+            }
             if now >= deadline {
                 return Err(Error::new(
                     Kind::Connect,
-                    "the server did not let all clients in within the connection time-out",
+                    "the server let no further client in within the connection time-out",
                 )
                 .with_hint("raise connect_timeout, or use fewer clients"));
             }

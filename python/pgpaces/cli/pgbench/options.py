@@ -7,6 +7,7 @@ whole line first, so it is not used.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -518,9 +519,16 @@ def _finish(line: _Line, environ: Mapping[str, str]) -> Options:
 
 def _database(environ: Mapping[str, str]) -> str:
     """The database's name where the command line has none."""
-    from getpass import getuser
+    import pwd
 
-    return environ.get("PGDATABASE") or environ.get("PGUSER") or getuser()
+    name = environ.get("PGDATABASE") or environ.get("PGUSER")
+    if name:
+        return name
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        message = f"could not look up effective user ID {os.geteuid()}: user does not exist"
+        raise OptionError(message) from None
 
 
 def parse(

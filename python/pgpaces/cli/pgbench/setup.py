@@ -36,11 +36,15 @@ class Setup(Redacted, frozen=True):
 
 
 def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
-    """The connection parameters. A connection string as database name overrides the options."""
+    """The connection parameters. A connection string as database name overrides the options.
+
+    Empty options are none, as in libpq, so that its variables apply; an empty value in a connection
+    string is one.
+    """
     every = {"host": options.host, "port": options.port, "user": options.user}
     if "PGAPPNAME" not in os.environ:
         every["application_name"] = program
-    parameters = {name: value for name, value in every.items() if value is not None}
+    parameters = {name: value for name, value in every.items() if value}
     name = options.dbname
     if name.startswith(("postgresql://", "postgres://")) or "=" in name:
         # All its values are texts, whatever their declared type.
@@ -48,7 +52,7 @@ def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
     if re.match(r"[a-zA-Z0-9+]+://", name):
         # A misspelled URI would be sent as a database name, and quoted with its password.
         raise _unconnected("the connection string is a URI, but not one of PostgreSQL", purpose)
-    return parameters | {"dbname": name}
+    return parameters | ({"dbname": name} if name else {})
 
 
 def connect(options: Options, voice: Voice, purpose: str) -> Setup:

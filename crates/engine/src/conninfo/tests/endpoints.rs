@@ -128,6 +128,13 @@ fn tcp_settings_have_their_units() {
 }
 
 #[test]
+fn several_hosts_are_not_taken_at_random() {
+    let error = World::new().refuse("host=a,b load_balance_hosts=random");
+    assert!(error.message.contains("load_balance_hosts=random"), "{error}");
+    World::new().resolve("host=a,b load_balance_hosts=disable");
+}
+
+#[test]
 fn targets_and_balance_are_read() {
     let found =
         World::new().resolve("target_session_attrs=prefer-standby load_balance_hosts=random");

@@ -60,6 +60,14 @@ fn what_is_checked_follows_from_the_mode_and_from_the_roots_that_exist() {
 }
 
 #[test]
+fn that_a_server_asks_for_a_certificate_cannot_be_demanded() {
+    let error = World::new().refuse("host=pi4 sslcertmode=require");
+    assert!(error.message.contains("sslcertmode=require"), "{error}");
+    World::new().resolve("host=/tmp sslcertmode=require");
+    World::new().resolve("host=pi4 sslcertmode=require sslmode=disable");
+}
+
+#[test]
 fn verifying_without_roots_is_an_error_over_tcp_only() {
     for dsn in ["sslmode=verify-full", "sslmode=verify-ca sslrootcert=/none"] {
         let error = World::new().refuse(&format!("host=pi4 {dsn}"));
