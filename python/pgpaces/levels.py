@@ -5,7 +5,6 @@ Turns them into the values of `plan.py`. Knows no files and no server.
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from msgspec import Struct, field
 
 from pgpaces import options
 from pgpaces.design import Cell, Levels
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, nearest
 from pgpaces.options import FACTORS, FAMILIES
 from pgpaces.plan import Pooler, PoolMode, PoolPlan, TrialPlan, pairs, trial_plan
 
@@ -44,10 +43,9 @@ def check_name(name: str) -> None:
     if name in FACTORS or (dot and rest and family in FAMILIES):
         return None
     ending = [f"{each}.{rest}" for each in FAMILIES if rest]
-    near = difflib.get_close_matches(name, [*names(), *ending], n=1)
     raise PlanError(
         f"there is no factor '{name}'",
-        f"did you mean {near[0]}?" if near else "such as clients, rate, server, set.work_mem",
+        nearest(name, [*names(), *ending]) or "such as clients, rate, server, set.work_mem",
     )
 
 
@@ -228,10 +226,16 @@ def _of_value(name: str, level: object) -> str:
     kind = parts[2] if parts[0] in BACKGROUND and len(parts) > 2 else parts[0]
     option = options.BY_NAME.get(kind)
     if option and option.kind.seconds and isinstance(level, int | float) and level:
-        return f"{level:g}s"
+        return f"{_number(level)}s"
     if isinstance(level, bool):
         return "true" if level else "false"
-    return f"{level:g}" if isinstance(level, float) else str(level)
+    return _number(level) if isinstance(level, float) else str(level)
+
+
+def _number(value: float) -> str:
+    """A number with all its digits."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def in_cell(error: PlanError, cell: Cell) -> PlanError:

@@ -24,6 +24,7 @@ import textwrap
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, TypeVar, cast, overload
 
 from msgspec.structs import replace
@@ -172,11 +173,12 @@ def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
     import linecache
     import sys
 
-    namespace: dict[str, Any] = {
-        "__name__": f"users of {path.parent.name}",
-        "__file__": str(folder / path.name),
-    }
+    module = ModuleType(f"users of {path.parent.name}")
+    namespace = vars(module)
+    namespace["__file__"] = str(folder / path.name)
     sys.path.insert(0, str(folder))
+    # Data classes look their module up.
+    sys.modules[module.__name__] = module
     # For tracebacks with the executed lines, even if the file changes meanwhile.
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     try:
@@ -198,6 +200,7 @@ def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
+        sys.modules.pop(module.__name__, None)
     return namespace
 
 

@@ -175,10 +175,14 @@ def test_every_statement_of_an_application_becomes_a_script_that_runs(
     found = capture(CaptureOptions(executed, tmp_path / "made", values=values))
     ours = ("BEGIN", "ROLLBACK", "SET LOCAL pg_stat_statements")
     wrong = {text: why for text, why in reasons(found).items() if not text.startswith(ours)}
+    # A server before 17 replaces no constants of CALL.
+    kept = wrong.pop("CALL note('a note')", None)
+    assert kept is None or (not values and counting.version < 17 and "has texts" in kept)
     assert {why for why in wrong.values()} <= {
         "reads only the server's own catalogs and statistics"
     }
-    assert len(found.scripts) >= len(STATEMENTS) - 1, "two differ in a literal alone"
+    missing = 1 + (kept is not None)
+    assert len(found.scripts) >= len(STATEMENTS) - missing, "two differ in a literal alone"
     assert any("guessed, each by itself" in note for note in found.notes)
     assert run_scripts(executed, tmp_path / "made") == []
     pgpaces.workload.read(tmp_path / "made")

@@ -103,6 +103,9 @@ def test_levels_of_pythons_values() -> None:
             "background": {"r": {"rate": [0.5, 2], "think_time": 0.25, "define": {"n": 1}}},
         }
     )
+    # All digits: what a script gets is what was asked for.
+    exact = levels.of_values({"define": {"share": 0.12345678, "n": 16777217.0}})
+    assert exact == {"define.share": ("0.12345678",), "define.n": ("16777217.0",)}
     assert found == {
         "clients": ("1", "2"),
         "duration": ("5s",),

@@ -273,6 +273,8 @@ def test_nulls_are_put_in_as_often_as_they_are_there() -> None:
 def test_true_and_false_come_in_their_shares() -> None:
     one = column("a", BOOL, common=("f", "t"), frequencies=(0.7, 0.3))
     assert source(Use(Role.EQUAL, one), BOOL).steps == ((1, "random(1, 100) <= 30"),)
+    rare = column("a", BOOL, common=("f", "t"), frequencies=(0.2, 0.2), null_share=0.6)
+    assert source(Use(Role.EQUAL, rare), BOOL).steps == ((1, "random(1, 100) <= 50"),)
 
 
 @pytest.mark.parametrize(
@@ -378,6 +380,24 @@ def test_a_script_sends_its_statement_and_nothing_else(sql: str) -> None:
     assert parser.fingerprint(sent[0][1]) == parser.fingerprint(sql)
 
 
+def test_a_negative_value_after_a_minus_begins_no_comment() -> None:
+    """Else the rest of the line would be gone, and with it what says which rows are changed."""
+    statement = parser.parse("UPDATE acc SET balance = balance-$1 WHERE id = $2")
+    number = ValueSource(SourceKind.LOG, "", steps=((1, "-5"),))
+    rows = [(1, {1: "-5", 2: "3"})]
+    for text in (
+        script.write(statement, {1: number, 2: number}).text,
+        script.write(statement, {1: number, 2: number}, rows).text,
+    ):
+        [(_, sent)] = engine.rehearse("s", text)
+        assert parser.fingerprint(sent) == parser.fingerprint(statement.text.decode())
+
+
+def test_a_statement_that_kept_its_texts_is_told_from_one_that_did_not() -> None:
+    assert parser.has_texts(parser.parse("CALL note('alice@example.com')"))
+    assert not parser.has_texts(parser.parse("SELECT a FROM t WHERE b = $1 ORDER BY 1"))
+
+
 def test_texts_stand_in_branches_by_their_weights() -> None:
     statement = parser.parse("SELECT 1 FROM t WHERE a = $1")
     source = ValueSource(SourceKind.STATISTICS, "", choices=((3, "'x'"), (1, "'y'")))
@@ -454,6 +474,7 @@ def test_a_row_of_the_readme_is_one_row(tmp_path: Path) -> None:
         ("alter  role\napp password 'canary'", "alter role ..."),
         ("COPY (SELECT 'canary') TO STDOUT", "COPY ..."),
         ("SELECT a FROM t WHERE b = $1", "SELECT a FROM t WHERE b = "),
+        ("SELECT a FROM t WHERE b = 'canary'", "SELECT a ..."),
         ("/* x */ WITH a AS (SELECT $1) TABLE a", "WITH a AS"),
     ],
 )
@@ -548,6 +569,27 @@ def test_parameters_are_read_from_a_log_of_stderr(tmp_path: Path) -> None:
         ],
         key=str,
     )
+
+
+@pytest.mark.parametrize(
+    "begin",
+    ["2026-01-01 00:00:00 UTC-6450-", "app,", "db;", "[1] ", ""],
+)
+@pytest.mark.parametrize("state", ["", "00000: "])
+def test_any_prefix_and_verbosity_of_lines_will_do(tmp_path: Path, begin: str, state: str) -> None:
+    statement = "duration: 0.1 ms  execute s: SELECT b FROM t WHERE a = $1 AND c = $2"
+    detail = f"{begin}DETAIL:  parameters: $1 = '7', $2 = 'x'\n"
+    (tmp_path / "a.log").write_text(f"{begin}LOG:  {state}{statement}\n{detail}")
+    assert real(tmp_path / "a.log") == [(1, {1: "'7'", 2: "'x'"})]
+
+
+def test_what_is_fetched_in_pieces_was_executed_once(tmp_path: Path) -> None:
+    lines = [
+        f"LOG:  execute {what}S_1/C_2: {TEMPLATE}\nDETAIL:  parameters: $1 = '7', $2 = 'x'\n"
+        for what in ("", *["fetch from "] * 9)
+    ]
+    (tmp_path / "a.log").write_text("".join(lines))
+    assert real(tmp_path / "a.log") == [(1, {1: "'7'", 2: "'x'"})]
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.csv", CSV), ("a.json", JSON)])

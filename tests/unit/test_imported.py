@@ -200,14 +200,36 @@ def test_sums_have_a_mean_and_no_quantiles(more: tuple[int, ...]) -> None:
     trial, summary = made(log)
     skipped = 2 if len(more) > 4 else 0
     failed = max(0, len(more) - 7)
-    assert summary.counts.due == 40 * (100 + skipped + failed)
+    # Until version 14, which has no columns after it, skipped ones are counted among all.
+    done = 98 if len(more) == 5 else 100
+    assert summary.counts.due == 40 * (done + skipped + failed)
     assert (summary.counts.skipped, summary.counts.failed) == (40 * skipped, 40 * failed)
-    assert summary.rate.value == pytest.approx(100)
+    assert summary.rate.value == pytest.approx(done)
     assert summary.latency.mean
-    assert summary.latency.mean.value == pytest.approx(1.0)
-    assert summary.latency.stddev == pytest.approx(math.sqrt(0.3))
+    assert summary.latency.mean.value == pytest.approx(100 / done)
+    if done == 100:
+        assert summary.latency.stddev == pytest.approx(math.sqrt(0.3))
     assert (summary.latency.p50, summary.latency.p99) == (None, None)
     assert trial.plan.limit_ns is None
+
+
+def test_an_interval_is_as_long_as_those_of_each_thread_say() -> None:
+    """Two threads began in different seconds: their intervals of 10 s are no seconds."""
+    threads = ["".join(aggregated(10 * n + late, 10) for n in range(4)) for late in (0, 1)]
+    trial, _ = made(*threads)
+    assert (trial.measured_ns, trial.plan.by_second) == (41 * 10**9, False)
+
+
+def test_connecting_for_each_transaction_is_a_part_of_the_run() -> None:
+    """Until version 13 the second rate leaves out what connecting took, also with -C."""
+    log = "".join(line(0, n, 20_000, 20_000 * n) for n in range(1, 3001))
+    report = OLD_REPORT.replace("10000/10000", "3000/3000")
+    report = report.replace("of clients: 10", "of clients: 1")
+    report = report.replace("618.764555", "50.0").replace("622.977698", "125.0")
+    trial, summary = made(log, report, told=ImportOptions(seventh="lag"))
+    assert (trial.measured_ns, summary.counts.due) == (60 * 10**9, 3000)
+    alone, _ = made(report)
+    assert alone.measured_ns == 60 * 10**9
 
 
 def test_threads_are_added_up() -> None:

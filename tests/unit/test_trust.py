@@ -454,6 +454,17 @@ def test_an_experiment_file_does_not_trust_the_folder_that_it_names(tmp_path: Pa
     assert isinstance(done.exception, PlanError)
 
 
+@pytest.mark.parametrize("text", ["{made} clients=1", "b workload={made} clients=1"])
+def test_a_folder_that_is_typed_for_the_background_is_asked_about_too(
+    tmp_path: Path, text: str
+) -> None:
+    """By its whole path, as a shell completes it."""
+    made = folder(tmp_path, program('"x"')).resolve()
+    words = ("--background", text.format(made=made))
+    assert dry_run(Path("select-only"), *words) == 6
+    assert dry_run(Path("select-only"), *words, "--trust") == 0
+
+
 class RunError(Exception):
     """It would have been run now."""
 

@@ -121,7 +121,7 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
     lines.append("| ---: | ---: | --- | --- |")
     for left_out in sorted(workload.excluded, key=lambda each: -each.calls):
         row = f"{shares(left_out.calls, left_out.total_ms)} | {_cell(left_out.reason)}"
-        lines.append(f"| {row} | {_cell(_shown(left_out))} |")
+        lines.append(f"| {row} | {_cell(_shown(left_out, values=values))} |")
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 
@@ -133,10 +133,14 @@ def _privacy(values: bool, logged: bool) -> str:
     return "Of the database's values the scripts contain only ranges of numbers and shares."
 
 
-def _shown(excluded: ExcludedStatement) -> str:
-    """The text of an excluded statement, or its kind if it may contain constants (a password)."""
+def _shown(excluded: ExcludedStatement, *, values: bool) -> str:
+    """The text of an excluded statement, or its kind if it may contain constants (a password).
+
+    values: texts of the database may be shown.
+    """
     text = excluded.text
-    if not text or (_PLAIN.match(text) and excluded.reason != TABLE):
+    plain = _PLAIN.match(text) and excluded.reason != TABLE
+    if not text or (plain and (values or "'" not in text)):
         return text
     words = _WORDS.match(text)
     return f"{' '.join(filter(None, words.groups()))} ..." if words else "..."

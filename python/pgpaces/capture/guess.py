@@ -266,7 +266,8 @@ def _numbers(
     """Expressions for a column of numbers or booleans."""
     if column.type.category == "B":
         yes = dict(zip(column.common, column.frequencies, strict=False)).get("t", 0.0)
-        share = round(yes * 100)
+        # Frequencies are shares of all rows, and NULLs come on top.
+        share = round(100 * min(1.0, yes / max(1 - column.null_share, yes, 1e-9)))
         text = f"{why}: true by its frequency, {share}%"
         return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random(1, 100) <= {share}"),))
     if column.type.name in _INTEGERS:

@@ -20,11 +20,14 @@ from pgpaces.errors import WorkloadError
 # Distinct tuples of parameters that are counted for each statement.
 TUPLES_MAX = 5000
 _LEVEL = re.compile(
-    r"(?:^|[\s\]:>|)])(LOG|DETAIL|STATEMENT|CONTEXT|HINT|ERROR|FATAL|PANIC|WARNING|NOTICE|INFO"
-    r"|DEBUG\d?|QUERY|LOCATION):  (.*)",
+    r"(?:^|[^A-Za-z0-9_])(LOG|DETAIL|STATEMENT|CONTEXT|HINT|ERROR|FATAL|PANIC|WARNING|NOTICE|INFO"
+    r"|DEBUG\d?|QUERY|LOCATION):  (?:[0-9A-Z]{5}: )?(.*)",
     re.DOTALL,
 )
-_STATEMENT = re.compile(r"(?:duration: [0-9.]+ ms  )?(?:statement|execute [^:]*): (.*)", re.DOTALL)
+# A fetch from a portal repeats what was executed once.
+_STATEMENT = re.compile(
+    r"(?:duration: [0-9.]+ ms  )?(?:statement|execute (?!fetch from )[^:]*): (.*)", re.DOTALL
+)
 _PARAMETERS = re.compile(r"parameters: (.*)", re.DOTALL | re.IGNORECASE)
 _ONE = re.compile(r"\$(\d+) = (?:'((?:[^']|'')*)'|(NULL))(?:, |$)", re.DOTALL)
 # The columns of a csvlog that are read.

@@ -14,7 +14,7 @@ from pgpaces import trust
 from pgpaces.capture import folder, guess, logs, parser, script, selection, uses
 from pgpaces.capture.catalog import Captured, CapturedScript, Entry, ExcludedStatement, Type
 from pgpaces.capture.guess import SourceKind, ValueSource
-from pgpaces.capture.parser import Parsed, UnusableError
+from pgpaces.capture.parser import Parsed, UnusableError, has_texts
 from pgpaces.capture.reader import Reader, reading
 from pgpaces.capture.uses import Catalog
 from pgpaces.errors import ScriptError, WorkloadError
@@ -183,6 +183,8 @@ def _script(
 ) -> CapturedScript:
     """A statement as a script that the server accepts. Raises UnusableError."""
     reader = stage.reader
+    if not stage.values and has_texts(one.parsed):
+        raise UnusableError("has texts of the database in it, which the server did not replace")
     types = _types(reader, one.parsed)
     of_parameter = uses.uses(one.parsed.tree, stage.catalog)
     literals = {spot.number for spot in one.parsed.spots if spot.typed is not None}

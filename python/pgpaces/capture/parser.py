@@ -84,6 +84,11 @@ class Parsed(Struct, frozen=True):
         return tuple(sorted({spot.number for spot in self.spots}))
 
 
+def has_texts(statement: Parsed) -> bool:
+    """Whether texts stand in it that the server did not replace by parameters."""
+    return any(kind == "A_Const" and "sval" in value for kind, value in _nodes(statement.tree))
+
+
 def parser() -> Any:
     """libpg_query. Raises RunError where it is not installed."""
     with extra("statements", "statements of a database"):

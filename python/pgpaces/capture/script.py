@@ -213,8 +213,12 @@ def _value(name: str, source: ValueSource, row: Mapping[str, str], probe: bool) 
 
 
 def _apart(text: bytes, spot: Spot, value: str) -> str:
-    """A value separated from the colons of a slice, `a[$1:$2]`, which would name a variable."""
+    """A value separated from what it would make another token with.
+
+    That are the colons of a slice, `a[$1:$2]`, which would name a variable, and a minus before a
+    negative number, which would begin a comment.
+    """
     after = text[spot.end : spot.end + 2]
-    left = " " if text[: spot.start].endswith(b":") else ""
+    left = " " if text[: spot.start].endswith((b":", b"-")) else ""
     right = " " if after[:1] == b":" and after != b"::" else ""
     return f"{left}{value}{right}"

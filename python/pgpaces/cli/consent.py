@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 
 def of(params: Mapping[str, Any]) -> Consent:
-    """The consent by a command's options. Scripts that these name need none."""
+    """The consent by a command's options. Scripts that these name need none; folders do."""
     typed = {file.rpartition("@")[0] or file for file in params["files"]} | set(params["files"])
     with contextlib.suppress(ValueError):  # unpaired quotes, which are reported when it is parsed
         for word in (word for text in params["background"] for word in shlex.split(text)):
             typed |= {word, *word.partition("=")[2].split(",")}
 
     def answer(question: Question) -> bool:
-        return params["trust"] or str(question.path) in typed or _ask(question)
+        script = question.path.is_file() and str(question.path) in typed
+        return params["trust"] or script or _ask(question)
 
     return answer
 

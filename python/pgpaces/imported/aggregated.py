@@ -1,8 +1,8 @@
 """pgbench's log of sums (--aggregate-interval): a line for each interval and thread.
 
 start_s count sum sum_of_squares min max [lag: sum sum_of_squares min max [skipped [retried retries
-serialization deadlock [other]]]]: times in us. count is that of successful transactions; it has no
-quantiles, and no number of late ones.
+serialization deadlock [other]]]]: times in us. count is that of successful transactions, until
+version 14 with the skipped ones; it has no quantiles, and no number of late ones.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pgpaces.times import Times, merge
 
 # Numbers of columns: without lag, with lag, with skipped ones; version 15 to 18; since version 19.
 WIDTHS = (6, 10, 11, 15, 16)
+# Of versions until 14, whose count includes skipped transactions.
+_COUNTS_SKIPPED = 11
 _STATES = ("40001", "40P01", "other")
 
 
@@ -36,6 +38,8 @@ class ThreadInterval(Struct, frozen=True):
             raise ValueError
         numbers += [0.0] * (WIDTHS[-1] - len(numbers))
         count = int(numbers[1])
+        if len(words) == _COUNTS_SKIPPED:
+            count = max(0, count - int(numbers[10]))
         latency, lag = _times(count, numbers[2:6]), _times(count, numbers[6:10])
         skipped, retried, retries = map(int, numbers[10:13])
         failed = {state: int(n) for state, n in zip(_STATES, numbers[13:16], strict=True) if n}

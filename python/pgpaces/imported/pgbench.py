@@ -140,10 +140,11 @@ def _transactions(
     if report is not None and not findings:
         done = sum(entry.outcome in ("on_time", "late") for entry in entries)
         findings = list(_incomplete(done, report.count("processed")))
+    logged_s = (last - start) / 1e6
     return _Measured(
         transactions.intervals(entries, start),
         datetime.fromtimestamp(start / 1e6, UTC),
-        (report.seconds if report and report.seconds else None) or (last - start) / 1e6,
+        max(logged_s, report.seconds or 0.0) if report else logged_s,
         len(highest),
         columns.lag is not None,
         tuple(findings),
@@ -162,11 +163,14 @@ def _incomplete(count: int, expected: int) -> Iterable[Finding]:
 def _aggregated(
     files: Iterable[PgbenchFile], report: Printed | None, limit_ns: int | None
 ) -> _Measured:
-    lines = [line for file in files for line in aggregated.lines(file.name, file.text.splitlines())]
+    threads = [aggregated.lines(file.name, file.text.splitlines()) for file in files]
+    lines = [line for thread in threads for line in thread]
     start = min(line.start_s for line in lines)
-    starts = sorted({line.start_s - start for line in lines})
-    # The length of an interval is the time to the next one.
-    length = min((b - a for a, b in pairwise(starts)), default=1)
+    last = max(line.start_s for line in lines)
+    # The length of an interval is the time to the next one of the same thread: others may have
+    # begun in another second.
+    starts = [sorted({line.start_s for line in thread}) for thread in threads]
+    length = min((b - a for each in starts for a, b in pairwise(each)), default=1)
     findings = [Finding("import", "info", _SUMS)]
     if limit_ns is not None:
         late = f": {report.count('late')} by the report" if report else ""
@@ -178,7 +182,7 @@ def _aggregated(
     return _Measured(
         aggregated.intervals(lines, start),
         datetime.fromtimestamp(start, UTC),
-        float(starts[-1] + length),
+        float(last - start + length),
         report.count("clients") if report else 0,
         any(line.tally.lag.sum_ns for line in lines),
         tuple(findings),
