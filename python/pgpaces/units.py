@@ -107,14 +107,20 @@ def size_bytes(text: str, what: str = "size") -> int:
     return round(value)
 
 
+def significant(value: float, digits: int = 3) -> str:
+    """A number with `digits` significant digits, as .3g has three, but never an exponent."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.12f}".rstrip("0").rstrip(".") if "e-" in text else text
+
+
 def rate_text(per_s: float) -> str:
     """A rate with three significant digits, from 1000 on an integer, and no exponent."""
-    return f"{per_s:,.0f}" if per_s >= 999.5 else f"{per_s:.3g}"
+    return f"{per_s:,.0f}" if per_s >= 999.5 else significant(per_s)
 
 
 def ms_text(value: float) -> str:
     """Milliseconds with three significant digits, from 100 on an integer, without the unit."""
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 99.95 else significant(value)
 
 
 def size_text(size: float) -> str:

@@ -61,6 +61,7 @@ class Story(Struct, frozen=True):
             samples=collect(self._samples()),
             observed=(self._observed(),),
             explained=self.explained,
+            server={"target": {"host": "db.example"}},
             measured_ns=SECONDS * SECOND_NS,
             plan={
                 "limit_ns": int(LIMIT_MS * 1e6),

@@ -279,6 +279,12 @@ def test_cells_that_overlap_are_not_told_apart() -> None:
     assert "the difference may be noise" in shown.answer[1].text
 
 
+def test_where_the_fastest_may_have_taken_no_time_at_all_only_the_least_factor_is_said() -> None:
+    """Of two executions, the first of them cold, the interval begins at 0."""
+    shown = sweep({"15": [10.0, 10.4], "18": [0.8, 1.4]}, dict.fromkeys(LEVELS, 1e6))
+    assert "times as long (over 3.9" in shown.answer[1].text
+
+
 def test_a_cell_that_always_failed_is_shown_and_said() -> None:
     shown = sweep({"15": [0.0, 0.0, 0.0], "18": [5.0, 5.1, 4.9]}, dict.fromkeys(LEVELS, 1e6))
     texts = " ".join(each.text for each in shown.answer)

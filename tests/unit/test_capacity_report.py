@@ -251,6 +251,13 @@ def test_a_load_of_a_quick_search_misses_only_where_chance_does_not_explain_it()
     assert [row[-1].text for row in shown.rows] == ["meets", "too close", "misses"]
 
 
+def test_a_load_at_which_nothing_was_due_has_no_share() -> None:
+    goal = replace(GOAL, mode="quick", start=0.01, lowest=0.001)
+    found = searched(lambda _: 0.0, goal, most=2)
+    [shown] = [each for each in section([found]).tables if each.key == "capacity-tried"]
+    assert {(row[1].text, row[-1].text) for row in shown.rows} == {("–", "not valid")}
+
+
 @pytest.mark.parametrize(
     ("found", "words"),
     [

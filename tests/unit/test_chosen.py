@@ -185,6 +185,18 @@ def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial() -> Non
     assert ask.block == told[3].block + 1
 
 
+def test_a_search_that_was_interrupted_at_its_beginning_again_and_again_goes_on() -> None:
+    """What was cut short, before anything was due, measured nothing and is no reason to give up."""
+    strategy = Searches(SPEC, (Cell(()),))
+    told: list[Tell] = []
+    for _ in range(4):
+        ask = strategy.ask(told)
+        assert ask is not None
+        assert (role(ask.cell), strategy.given_up(told)) == (PREFLIGHT, "")
+        cut = digest(ask, 0, 0, rate=0.0)
+        told.append(Tell.of(replace(cut, trial=replace(cut.trial, state="interrupted"))))
+
+
 def test_attempts_that_failed_change_nothing_of_a_search() -> None:
     cell = Cell(())
     told = run(Searches(SPEC, (cell,)), holds(173.0))

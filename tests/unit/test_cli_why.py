@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Path:
 def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
     trial, _ = replace(story, plan=PLAN).told()
     workload = trial.workload.but(hash="h")
-    server = {"version": "18.6", "settings": {}, "target": {}}
+    server = {"version": "18.6", "settings": {}, "target": {"host": "db.example"}}
     trial = replace(trial, id=id_, place=place, workload=workload, server=server)
     opened.begin(trial)
     for interval in trial.intervals:

@@ -33,16 +33,21 @@ def of_trial(
     lag_ms: float = LAG_MS,
     cpu: float = 0.1,
     skipped: int = 0,
+    settling_s: int = 0,
     **plan: Any,
 ) -> Trial:
-    """Ten seconds alike, of a generator that was late by lag_ms each time."""
-    late = sum(ms > LIMIT_MS for ms in latencies_ms)
-    counts = {"late": late, "on_time": len(latencies_ms) - late, "skipped": skipped}
-    counts["due"] = len(latencies_ms) + skipped
-    service = times(max(0.0, ms - lag_ms) for ms in latencies_ms)
+    """Ten seconds alike, of a generator that was late by lag_ms each time.
+
+    settling_s: seconds before these, in which three of four were late.
+    """
 
     def one(number: int) -> Interval:
-        found = second(number, latencies_ms, **counts)
+        of_second = LATENCIES_MS if number < settling_s else latencies_ms
+        late = sum(ms > LIMIT_MS for ms in of_second)
+        counts = {"late": late, "on_time": len(of_second) - late, "skipped": skipped}
+        counts["due"] = len(of_second) + skipped
+        service = times(max(0.0, ms - lag_ms) for ms in of_second)
+        found = second(number, of_second, **counts)
         return replace(
             found,
             tallies=tuple(replace(tally, service=service) for tally in found.tallies),
@@ -51,10 +56,11 @@ def of_trial(
             cpu_ns=(round(cpu * SECOND_NS),),
         )
 
-    intervals = tuple(map(one, range(10)))
+    seconds = settling_s * 5 or 10
+    intervals = tuple(map(one, range(seconds)))
     asked = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "seed": 3} | plan
     place = Place("E", "c", {"rate": "4/s", "role": "long"}, 1)
-    return trial([], intervals=intervals, measured_ns=10 * SECOND_NS, plan=asked, place=place)
+    return trial([], intervals=intervals, measured_ns=seconds * SECOND_NS, plan=asked, place=place)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +79,16 @@ def of_trial(
 )
 def test_what_a_late_generator_may_explain(changes: dict[str, Any], excused: int | None) -> None:
     assert summarize(of_trial(**changes)).generator.excused == excused
+
+
+def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing() -> None:
+    """The answer counts none of it. A search, which cuts nothing, may still excuse it."""
+    found = summarize(of_trial(latencies_ms=(100.0, 110.0, 90.0, 105.0), settling_s=20))
+    assert found.cut_s >= 20
+    assert (found.counts.missed, found.generator.missed) == (0, 0)
+    assert found.generator.excused == 20
+    assert (found.generator.late, found.generator.limited) == (True, False)
+    assert found.validity.state == "valid"
 
 
 def judged(**changes: Any) -> tuple[str, TrialPoint]:

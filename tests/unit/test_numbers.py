@@ -15,6 +15,7 @@ from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import request
 from pgpaces.experiment.request import Request
 from pgpaces.plan import Load, PoolPlan, TrialPlan
+from pgpaces.report.numbers import percent
 from pgpaces.units import ms_text, rate_text
 
 HUGE = str(2**70)
@@ -59,10 +60,16 @@ def test_a_number_that_is_too_large_is_refused_by_every_command(
 @pytest.mark.parametrize(
     ("value", "rates", "times"),
     [(0.1234, "0.123", "0.123"), (99.94, "99.9", "99.9"), (99.96, "100", "100"),
-     (999.4, "999", "999"), (999.7, "1,000", "1,000"), (5234.4, "5,234", "5,234")],
+     (999.4, "999", "999"), (999.7, "1,000", "1,000"), (5234.4, "5,234", "5,234"),
+     (1.157e-5, "0.0000116", "0.0000116"), (0.0, "0", "0")],
 )  # fmt: skip
 def test_no_rate_or_time_is_printed_with_an_exponent(value: float, rates: str, times: str) -> None:
     assert (rate_text(value), ms_text(value)) == (rates, times)
+
+
+def test_no_percentage_is_printed_with_an_exponent() -> None:
+    shares = (7.4e-7, 1e-4, 0.5, 0.0)
+    assert [percent(share) for share in shares] == ["0.000074", "0.01", "50.0", "0.0"]
 
 
 @pytest.mark.parametrize("command", ["run -f", "sweep --dry-run -c 1 -f"])

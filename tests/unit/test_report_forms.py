@@ -135,6 +135,11 @@ def test_what_others_wrote_does_nothing_in_a_terminal() -> None:
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\ud800-\udfff]", shown)
 
 
+def test_an_address_is_no_link_in_markdown_and_is_read_as_it_is() -> None:
+    """A character by its number, whose sign is not escaped again."""
+    assert text("read.sql@9 #1") == "read.sql&#64;9 \\#1"
+
+
 def test_what_others_wrote_does_nothing_in_markdown() -> None:
     shown = markdown(NASTY_REPORT)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", shown)
@@ -285,7 +290,7 @@ def walk(value: object) -> list[tuple[str, object]]:
 
 
 def test_pictures_are_a_file_for_each_chart() -> None:
-    found = render.folder(REPORTED, "svg")
+    found = draw.pictures(REPORTED, "svg")
     assert set(found) == {f"{figure.key}.svg" for figure in REPORTED.figures()}
     assert all(
         content.startswith(b"<svg") and b"var(--" not in content for content in found.values()

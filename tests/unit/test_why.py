@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pgpaces.answers.attribution.answer import SHARE_MIN
 from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
+from pgpaces.questions import run as question
 from pgpaces.questions.why import section as reported
 from pgpaces.record import StatementTally
 from tests.unit.sensors import collect, samples_of
@@ -545,3 +547,61 @@ def test_a_look_that_hangs_is_no_look_that_is_seldom(
 def test_the_package_has_what_others_ask_for() -> None:
     assert set(answers.__all__) == {"Attribution", "Card", "attribute", "limiting"}
     assert frozenset(range(8, 12)) == BAD
+
+
+def test_what_an_interrupted_trial_left_pending_is_missed_as_in_its_summary() -> None:
+    """The server froze, and pgpaces was killed: half of what was due has no outcome."""
+    made, _ = STORIES["cpu"].told()
+    *first, last = made.intervals
+    tallies = tuple(replace(each, on_time=0, late=0, due=30) for each in last.tallies)
+    killed = replace(made, state="interrupted", intervals=(*first, replace(last, tallies=tallies)))
+    summary = summarize(killed)
+    found = attribute([(killed, summary)])
+    assert summary.counts.unfinished == 30
+    assert (found.missed, found.due) == (summary.counts.missed, summary.counts.due)
+
+
+def test_an_imported_report_has_no_seconds_and_so_no_cause() -> None:
+    """Its whole run is one tally: a minute of arrivals is no second in which clients were few."""
+    made, summary = replace(STORIES["connections"], plan={"by_second": False}).told()
+    found = attribute([(made, summary)])
+    assert (found.outcome, found.cause, found.missed) == ("no seconds", None, summary.counts.missed)
+    shown = reported.section(found, "run T")
+    assert shown.headline is not None
+    assert "does not say when" in shown.headline.text
+    assert shown.next == (f"pgpaces show {made.id}",)
+    assert not any("why" in step for step in question.next_steps(made, summary))
+
+
+def test_clients_of_background_workloads_serve_none_of_its_own() -> None:
+    """Four clients are too few; sixty of another workload beside them change nothing of that."""
+    story = STORIES["connections"]
+    alone = attribute([replace(story, plan={"clients": 8}).told()]).cause
+    lanes = [{"clients": 8, "scripts": ["a"]}, {"clients": 60, "scripts": ["b"], "of": "other"}]
+    made, _ = replace(story, plan={"clients": 68, "lanes": lanes}).told()
+    commands = [[1, "SELECT 1", True]]
+    scripts = [{"name": n, "weight": 1, "commands": commands, "text": ""} for n in "ab"]
+    made = replace(made, workload=like(made.workload, scripts=scripts))
+    found = attribute([(made, summarize(made))]).cause
+    assert alone is not None
+    assert found is not None
+    assert (found.key, found.evidence) == (alone.key, alone.evidence)
+
+
+@pytest.mark.parametrize(
+    ("server", "far"),
+    [
+        ({"target": {"host": "db"}}, True),
+        ({"target": {"host": "127.0.0.1"}}, True),  # a tunnel may begin there
+        ({"target": {"host": "127.0.0.1"}, "ours": True}, False),
+        ({"target": {"host": "/run/postgresql"}}, False),
+        ({"target": {"host": "@pg"}}, False),
+        ({"target": {"port": "5432"}}, False),  # libpq's own socket
+    ],
+)
+def test_only_what_may_have_a_network_is_said_to_have_one(
+    server: dict[str, Any], far: bool
+) -> None:
+    made, summary = STORIES["network"].told()
+    found = attribute([(replace(made, **known(server=server)), summary)])
+    assert ("network" in [card.key for card in found.causes]) is far

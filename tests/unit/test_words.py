@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line
+from pgpaces.answers.digest import Digest
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.stats import proportion
 from pgpaces.design import Cell, Factor, Slot
 from pgpaces.questions.sweep import words
-from pgpaces.questions.sweep.page import About, Page
+from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.result import Counts, Estimate
 from tests.unit.experiments import made
 
@@ -155,6 +156,32 @@ def test_a_verdict_that_depends_on_cut_says_so(said: str, cut: Counts, hangs: st
     trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=cut))
     hanging = [text for text in answer([replace(known, trials=(trial, trial))]) if "hangs" in text]
     assert hanging == ([] if hangs is None else [f"{hangs}, so the verdict hangs on the cut."])
+
+
+def test_a_sweep_of_loads_says_which_verdicts_depend_on_the_cut() -> None:
+    trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=Counts(100, 20, 80)))
+    met, *rest = line("hhb")
+    said = answer([replace(met, trials=(trial, trial)), *rest])
+    assert [text for text in said if "hangs" in text] == [
+        "clients = 1: with the warm-up that was cut 32% missed, so the verdict hangs on the cut."
+    ]
+
+
+def of_run(id_: str, allowed: float | None) -> Digest:
+    """A run that belongs to no experiment."""
+    of = TRIAL.trial
+    plan = of.plan.but(missed_max=allowed)
+    return replace(TRIAL, trial=replace(of, id=id_, place=None, plan=plan))
+
+
+def test_runs_are_judged_by_the_share_that_they_allow() -> None:
+    about = About(datetime(2026, 11, 1, tzinfo=UTC), "1")
+    strict, usual = of_run("R1", 0.01), of_run("R2", None)
+    assert gather([strict], about).missed_max == 0.01
+    both = gather([strict, usual], about)
+    assert both.missed_max == 0.01
+    said = " ".join(each.text for each in words.answer(both))
+    assert "The runs allow 1% and 5%: all are judged by the least." in said
 
 
 def test_what_would_decide_is_said_in_time_that_one_can_spend() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import goal
 from pgpaces.answers.accumulator import by_functions, own_scripts
@@ -49,10 +50,10 @@ class Generator(Struct, frozen=True):
     over the trial, divided by the sum of all waiting times, from schedule and outcomes separately;
     1 is exact; None in a closed load. little_service: in flight x time over the sum of service
     times. late: it sent late (p99 above max(1 ms, 1% of the limit)). due, missed: transactions of
-    the trial's own workload, from the start of the measured part on. excused: the most of `missed`
-    that its lag can explain; 0 if it was not late, None if unknown: it had no CPU left, or the load
-    is closed. limited: it had no CPU left (over 0.9), or it was late and the verdict could differ
-    without the excused transactions.
+    the trial's own workload that its answer counts. excused: the most missed ones that its lag can
+    explain, also of those that were due in a warm-up which was cut; 0 if it was not late, None if
+    unknown: it had no CPU left, or the load is closed. limited: it had no CPU left (over 0.9), or
+    it was late and the verdict could differ without the excused transactions.
     """
 
     cpu: float
@@ -66,6 +67,11 @@ class Generator(Struct, frozen=True):
     missed: int = 0
 
     @property
+    def explained(self) -> int:
+        """The most of `missed` that its lag can explain; all if that is unknown."""
+        return self.missed if self.excused is None else min(self.excused, self.missed)
+
+    @property
     def adds_up(self) -> bool:
         """Whether Little's law holds within 2% in both forms; true where it cannot be checked."""
         shares = (share for share in (self.little, self.little_service) if share is not None)
@@ -75,19 +81,20 @@ class Generator(Struct, frozen=True):
 class GeneratorWork(Struct, frozen=True):
     """The load of a generator in a trial of `seconds`.
 
-    every: all transactions, warm-up included; own: those of the trial's own workload. phi: the
-    dispersion of its missed share.
+    every: all transactions, warm-up included; own: those of the trial's own workload. counted:
+    those of them that the answer counts. phi: the dispersion of its missed share.
     """
 
     every: ScriptSeconds
     own: ScriptSeconds
+    counted: Counts
     seconds: float
     phi: float = 1.0
 
 
 def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Generator:
     """The check of a trial. accumulator: its intervals."""
-    every, own = load.every, load.own
+    every = load.every
     cpu = max(accumulator.cpu_shares(load.seconds), default=0.0)
     times, counts, sums_ns = accumulator.dispatch()
     p99 = spread_of(times, times.count, counts, sums_ns).p99
@@ -96,22 +103,22 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
     complete = service_ns and not (sums.failed or sums.unfinished or trial.plan.imported)
     late = p99 is not None and p99.value > _floor_ms(trial)
     busy, excused = cpu > _CPU_LIMIT, None
-    measured = own.between(0, max(0, own.end)).counts
     if not (late or busy):
         excused = 0
     elif not (busy or _closed(trial)):
         excused = _excused(trial, accumulator, load, times)
-    return Generator(
+    generator = Generator(
         cpu=cpu,
         dispatch_p99=p99,
         little=accumulator.pending_ns / accumulator.waited_ns if accumulator.waited_ns else None,
         little_service=accumulator.in_flight_ns / service_ns if complete else None,
-        limited=excused is None or _decides(trial, measured, excused, load.phi),
+        limited=False,
         excused=excused,
         late=late,
-        due=measured.due,
-        missed=measured.missed,
+        due=load.counted.due,
+        missed=load.counted.missed,
     )
+    return replace(generator, limited=excused is None or _decides(trial, generator, load.phi))
 
 
 def needed(rate: float, per_core: float, cores: int) -> int:
@@ -122,13 +129,14 @@ def needed(rate: float, per_core: float, cores: int) -> int:
     return max(1, math.ceil(rate / (_BUSY * per_core * cores)))
 
 
-def _decides(trial: Trial, counts: Counts, excused: int, phi: float) -> bool:
+def _decides(trial: Trial, generator: Generator, phi: float) -> bool:
     """Whether the verdict of the trial could differ without the excused transactions.
 
     True where the missed share, or its lower bound, is above the allowed one and would not be
     without them. Without a latency limit there is no goal.
     """
-    missed, spared = (proportion(counts.missed - n, counts.due, phi) for n in (0, excused))
+    due, parts = generator.due, (0, generator.explained)
+    missed, spared = (proportion(generator.missed - part, due, phi) for part in parts)
     if missed is None or spared is None or not any(_limits(trial)):
         return False
     allowed = goal.allowed(trial)
@@ -312,12 +320,13 @@ def _weight(trial: Trial, generator: Generator) -> str:
     if not generator.excused:
         return f", which explains none of the {generator.missed} missed"
     verdict = " and leaves the verdict as it is" if any(_limits(trial)) else ""
-    return f", which explains at most {generator.excused} of the {generator.missed} missed{verdict}"
+    most = generator.explained
+    return f", which explains at most {most} of the {generator.missed} missed{verdict}"
 
 
 def _open(trial: Trial, generator: Generator) -> str:
     """The missed share between all and none of the excused transactions."""
-    excused, missed, due = generator.excused or 0, generator.missed, generator.due
+    excused, missed, due = generator.explained, generator.missed, generator.due
     least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
     return (
         f"that may explain {excused} of the {missed} missed: the server accounts for {least} to"

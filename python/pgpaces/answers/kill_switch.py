@@ -71,7 +71,11 @@ def verdict(
         times = [getattr(sample, measure) for sample in samples[-WINDOW:]]
         # Samples that are missing yet count as quick: stopping needs evidence.
         now = median([*times, *[0.0] * (WINDOW - len(times))])
-        ratio = now / max(getattr(before, measure), FLOOR_MS)
-        if ratio > factor:
-            return f"{subject} took {ratio:.1f} x as long as before"
+        earlier = getattr(before, measure)
+        if now <= factor * max(earlier, FLOOR_MS):
+            continue
+        if earlier < FLOOR_MS:
+            short = f"less than {FLOOR_MS:g} ms before, which count as {FLOOR_MS:g}"
+            return f"{subject} took {now:.3g} ms, and {short}"
+        return f"{subject} took {now / earlier:.1f} x as long as before"
     return None

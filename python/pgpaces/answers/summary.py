@@ -160,7 +160,7 @@ def summarize(
     for kind in KINDS:
         spreads[kind], tails[kind] = _spread(part, measured, kind, numbers)
     missed, phi = _missed(part, measured, numbers, tails["latency"])
-    generator = examine(trial, accumulator, GeneratorWork(every, own, end, phi))
+    generator = examine(trial, accumulator, GeneratorWork(every, own, total, end, phi))
     return Summary(
         counts=total,
         missed=missed,

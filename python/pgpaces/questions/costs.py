@@ -133,7 +133,7 @@ def addition(
     return Addition(
         "costs",
         tuple(_sentences(machines, limited=limited)),
-        _section(machines) if machines else None,
+        _section(machines, limited=limited) if machines else None,
         [
             {
                 "machine": one.name, "cell": one.row.cell.key, "held": one.meets,
@@ -159,10 +159,11 @@ def _clients_are_users(
     return "clients" in named and (closed or "rate_per_client" in named)
 
 
-def _section(machines: Sequence[Priced]) -> Section:
+def _section(machines: Sequence[Priced], *, limited: bool) -> Section:
     """The cost of each machine, and what it buys at the largest cell of the machine."""
+    met = ", that met the limit" if limited else ""
     note = (
-        "At the cell with most users, else most transactions on time, that met the limit. A month"
+        f"At the cell with most users, else most transactions on time{met}. A month"
         " has 730 hours, all of them at that load. What is written a day is what was written"
         " during the trials, extrapolated."
     )
@@ -175,12 +176,13 @@ def _section(machines: Sequence[Priced]) -> Section:
 def _sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
     """The sentences for a report, machine by machine. limited: there is a latency limit."""
     for one in machines[:_SHOWN]:
-        yield Sentence(" ".join(_of_machine(one, "met the limit" if limited else "was measured")))
+        yield Sentence(" ".join(_of_machine(one, limited=limited)))
     if len(machines) > _SHOWN:
         yield Sentence(f"The table has the costs of {len(machines) - _SHOWN} more machines.")
 
 
-def _of_machine(one: Priced, did: str) -> Iterator[str]:
+def _of_machine(one: Priced, *, limited: bool) -> Iterator[str]:
+    did = "met the limit" if limited else "was measured"
     economy, at, name = one.economy, f"With {cell_name(one.row.cell)}", one.name or "the machine"
     if economy.month is not None:
         yield f"{name} costs {_month(economy)}."
@@ -189,7 +191,8 @@ def _of_machine(one: Priced, did: str) -> Iterator[str]:
             yield f"{at}, the most that {did}, that is {', '.join(gains)}."
             at = "There"
         else:
-            yield "No cell certainly meets the limit there, so the cost of a user is unknown."
+            none = "cell certainly meets the limit" if limited else "trial is valid"
+            yield f"No {none} there, so the cost of a user is unknown."
     if economy.written is not None:
         yield f"{at} {name} writes {_written(economy.written)}{_life(economy)}."
 

@@ -24,7 +24,7 @@ from pgpaces import home, host
 from pgpaces.observe import host as machine
 from pgpaces.section import Column, Headline, Section, Sentence, table
 from pgpaces.servers import binaries, packages
-from pgpaces.store import address
+from pgpaces.store import address, sqlite
 from pgpaces.units import memory_text
 
 # Clock sources that are read without a system call.
@@ -258,12 +258,6 @@ def _storage() -> Iterator[Part]:
     if not isinstance(place, Path):
         yield Part("store", "", address.default_shown())
     elif place.exists():
-        yield Part("store", "", f"{place}, {memory_text(_size(place))}")
+        yield Part("store", "", f"{place}, {memory_text(sqlite.size_bytes(place))}")
     else:
         yield Part("store", "", f"{place}, which the first run creates")
-
-
-def _size(place: Path) -> int:
-    """The bytes of a file of results and its write-ahead log."""
-    files = (place, place.with_name(f"{place.name}-wal"))
-    return sum(each.stat().st_size for each in files if each.exists())

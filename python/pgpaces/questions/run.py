@@ -387,12 +387,17 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     elif summary.generator.limited and repeatable:
         threads = 2 * next_step.threads(trial.plan)
         yield again(f"pgpaces run {next_step.options(trial)}", threads=str(threads))
-    elif summary.counts.missed >= next_step.MISSED_MIN and top.mark != "meets" and not command:
+    elif _explicable(trial, summary) and top.mark != "meets" and not command:
         yield f"pgpaces why {run}"
     elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
         yield again(f"pgpaces run {next_step.options(trial)}", duration=_length(needed))
     elif repeatable:
         yield _onward(trial)
+
+
+def _explicable(trial: Trial, summary: Summary) -> bool:
+    """Whether enough missed, at known seconds, to ask why."""
+    return trial.plan.by_second and summary.counts.missed >= next_step.MISSED_MIN
 
 
 def _onward(trial: Trial) -> str:

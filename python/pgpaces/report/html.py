@@ -13,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Iterable
 from hashlib import sha256
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgpaces.report import draw, escape, style
 from pgpaces.section import Figure, Report, Section
@@ -33,7 +33,7 @@ def card(section: Section, figure: Figure | None) -> str:
     """An answer with a chart, for a notebook."""
     drawn = figure is not None and draw.available()
     return (
-        _environment()
+        _templates()
         .get_template("card.html")
         .render(
             section=section,
@@ -56,7 +56,7 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
     lead = report.lead if draw.available() else None
     wide = lead is not None and len(lead.charts) > 1
     return (
-        _environment()
+        _templates()
         .get_template("page.html")
         .render(
             report=report,
@@ -91,27 +91,29 @@ def _side_by_side(figures: Iterable[Figure]) -> list[list[Figure]]:
     return [list(group) for _, group in groupby(figures, lambda each: each.group or each.key)]
 
 
-def _environment() -> Environment:
+def environment(package: str) -> Environment:
+    """The templates of a package. They escape every text, its control characters too."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-    from markupsafe import escape as quoted
 
-    def clean(value: Any) -> Any:
-        """Escapes control characters of every text."""
-        return escape.line(value) if type(value) is str else value
-
-    environment = Environment(
-        loader=PackageLoader("pgpaces.report"),
+    return Environment(
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=clean,
+        finalize=lambda value: escape.line(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
-    environment.filters["soft"] = _soft
-    environment.filters["side_by_side"] = _side_by_side
-    return environment
+
+
+def _templates() -> Environment:
+    from markupsafe import Markup
+    from markupsafe import escape as quoted
+
+    templates = environment("pgpaces.report")
+    templates.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
+    templates.filters["soft"] = _soft
+    templates.filters["side_by_side"] = _side_by_side
+    return templates
 
 
 def _soft(text: str) -> Markup:

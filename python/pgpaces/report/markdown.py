@@ -28,8 +28,8 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 def text(value: str) -> str:
     """An untrusted text in a line of Markdown."""
-    plain = re.sub(r"[&<>@]", lambda match: _ENTITIES[match[0]], line(value))
-    plain = _MARKS.sub(lambda match: f"\\{match[0]}", plain)
+    plain = _MARKS.sub(lambda match: f"\\{match[0]}", line(value))
+    plain = re.sub(r"[&<>@]", lambda match: _ENTITIES[match[0]], plain)
     return _LINKS.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", plain)
 
 

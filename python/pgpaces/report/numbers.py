@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pgpaces.result import Estimate
 from pgpaces.section import TableCell
-from pgpaces.units import ms_text, rate_text
+from pgpaces.units import ms_text, rate_text, significant
 
 # Stands for an unknown value or interval.
 NOT_KNOWN = "–"
@@ -23,7 +23,7 @@ def percent(share: float) -> str:
     value = 100 * share
     # A smaller number is the rounding error of a difference of shares.
     if value < 0.095 and abs(value) > 1e-9:
-        return f"{value:.2g}"
+        return significant(value, 2)
     return f"{value:.1f}"
 
 

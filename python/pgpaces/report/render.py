@@ -51,12 +51,3 @@ def render(report: Report, form: Form, width: int = 100) -> bytes:
         text = data.csv(report.records()) if form == "csv" else data.json(report)
         return text.encode("utf-8", "replace")
     raise PlanError(f"{form} is one file for each chart", "name a folder with --output")
-
-
-def folder(report: Report, form: Form) -> dict[str, bytes]:
-    """Each chart as a file by its name; form: svg or png. Raises PlanError without charts."""
-    from pgpaces.report.draw import pictures
-
-    if form not in FOLDERS:
-        raise PlanError(f"{form} is one file", "name a file with --output")
-    return pictures(report, "svg" if form == "svg" else "png")

@@ -44,12 +44,8 @@ def terminal(report: Report, width: int = 100) -> str:
     return "\n".join(each.rstrip() for each in text.splitlines()) + "\n"
 
 
-def parts(report: Report, width: int) -> list[RenderableType]:
+def parts(report: Report, width: int) -> Iterator[RenderableType]:
     """The parts of the report, for a console without markup."""
-    return list(_parts(report, width))
-
-
-def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text(line(report.title), style="bold")

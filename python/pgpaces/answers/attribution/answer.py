@@ -52,7 +52,7 @@ _SENSORS = (
     ("tuples", "rows read a transaction"),
     ("checkpoints", "checkpoints"),
 )
-Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing missed"]
+Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing missed", "no seconds"]
 
 
 class Card(Struct, frozen=True):
@@ -116,11 +116,17 @@ class Attribution(Struct, frozen=True):
 def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     """Why transactions of these trials were late: whole trials of one cell, with their summaries.
 
-    Raises ValueError for samples of sensors that cannot be read.
+    An imported report does not say when what was late was due: no sign coincides with it. Raises
+    ValueError for samples of sensors that cannot be read.
     """
-    parts = [material(trial, summary) for trial, summary in trials]
-    parts = [part for part in parts if part.seconds > part.since]
     ids = tuple(trial.id for trial, _ in trials)
+    timed = [(trial, summary) for trial, summary in trials if trial.plan.by_second]
+    if trials and not timed:
+        counts = [summary.counts for _, summary in trials]
+        missed, due = sum(each.missed for each in counts), sum(each.due for each in counts)
+        return Attribution(ids, "no seconds", missed, due, (), float(bool(missed)), ())
+    parts = [material(trial, summary) for trial, summary in timed]
+    parts = [part for part in parts if part.seconds > part.since]
     missed = sum(int(part.missed[part.since :].sum()) for part in parts)
     on_time = sum(int(part.on_time[part.since :].sum()) for part in parts)
     if missed < MISSED_MIN:

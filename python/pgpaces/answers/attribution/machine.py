@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sign import Sign, uniform
+from pgpaces.locality import by_socket
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -187,9 +188,10 @@ def _away(material: Material) -> Iterator[Sign]:
 
 
 def _by_socket(material: Material) -> bool:
-    """Whether there is no network between generator and server."""
-    target = material.trial.server.target
-    return str(target.get("host", "")).startswith("/")
+    """Whether there is no network between generator and server; a tunnel may be one."""
+    server = material.trial.server
+    named = server.target.get("host") or server.target.get("hostaddr")
+    return server.ours or not named or by_socket(server.target)
 
 
 def _dispatch_late(material: Material) -> Numbers:
@@ -296,10 +298,8 @@ def overload(material: Material) -> float:
 
 def _clients(material: Material) -> int:
     """The clients of an open load; 0 of another, which cannot have too few."""
-    if material.trial.plan.model != "open":
-        return 0
-    clients = sum(component.clients for component in material.trial.plan.components)
-    return clients or material.trial.plan.clients
+    plan = material.trial.plan
+    return plan.own_clients if plan.model == "open" else 0
 
 
 def _service_s(material: Material) -> Numbers:

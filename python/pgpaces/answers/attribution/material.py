@@ -278,7 +278,7 @@ def material(trial: Trial, summary: Summary) -> Material:
     import numpy as np
 
     seconds, clock = _lengths(trial)
-    counts = {name: np.zeros(seconds) for name in ("on_time", "failed", *_MISSED)}
+    counts = {name: np.zeros(seconds) for name in ("due", "on_time", "failed", *_MISSED)}
     sums = {name: np.zeros(seconds) for name in ("count", "latency", "lag")}
     own, limits, half_ns = own_scripts(trial), _limits(trial), _limit_s(trial) * 1e9 / 2
     waited = np.zeros(seconds)
@@ -287,7 +287,7 @@ def material(trial: Trial, summary: Summary) -> Material:
             at = tally.due_second
             if not 0 <= at < seconds or tally.script not in own:
                 continue
-            for name in ("on_time", *_MISSED):
+            for name in ("due", "on_time", *_MISSED):
                 counts[name][at] += getattr(tally, name)
             counts["failed"][at] += sum(tally.failed.values())
             sums["count"][at] += tally.latency.count
@@ -296,6 +296,10 @@ def material(trial: Trial, summary: Summary) -> Material:
             # With a service time above the limit it would have been late whenever it was sent.
             long = _above(tally.service, limits.get(tally.script, 0))
             waited[at] += max(0, tally.late - long) + tally.skipped
+    if trial.state != "running":
+        # As in a summary: what an interrupted trial left pending is unfinished.
+        ended_ones = sum(counts[name] for name in ("on_time", "failed", *_MISSED))
+        counts["unfinished"] += counts["due"] - ended_ones
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     with np.errstate(invalid="ignore", divide="ignore"):
         latency_s = np.where(sums["count"] > 0, sums["latency"] / sums["count"], np.nan)

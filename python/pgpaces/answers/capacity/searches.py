@@ -85,7 +85,8 @@ class Searches(Struct, frozen=True):
 
 def _hopeless(tells: Sequence[Tell]) -> str | None:
     """Why a search ends where its first trials measured nothing; None where it goes on."""
-    digests = [each.digest for each in tells if each.digest is not None]
+    ended = (each for each in tells if not trials.cut_short(each))
+    digests = [each.digest for each in ended if each.digest is not None]
     if len(digests) < _HOPELESS:
         return None
     reason = outcome.no_trial(digest.summary for digest in digests)

@@ -105,7 +105,7 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
     digest = tell.digest
     if digest is None:
         return TrialPoint(value, kind, 0, 0, 1.0, invalid=tell.error or "it could not be run")
-    if digest.trial.state in ("interrupted", "running"):
+    if cut_short(tell):
         return None
     missed, due = whole(digest)
     lateness = digest.summary.generator.excused or 0
@@ -120,6 +120,11 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
         seed=digest.trial.plan.seed,
         excused=min(lateness, missed),
     )
+
+
+def cut_short(tell: Tell) -> bool:
+    """Whether a trial was interrupted, so that it is run again."""
+    return tell.digest is not None and tell.digest.trial.state in ("interrupted", "running")
 
 
 def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
@@ -175,7 +180,7 @@ def cell_search(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> CellSear
 def ask(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> Ask | None:
     """The next trial of a cell; None where the search has ended. tells: its trials so far."""
     block = 1 + max((t.block for t in tells), default=0)
-    if spec.each is not None and not any(role(t.cell) == PREFLIGHT for t in tells):
+    if spec.each is not None and not _preflights(tells):
         return _preflight(spec, cell, block)
     goal, points = _points(spec, tells)
     next_load = step(points, goal)
@@ -235,9 +240,14 @@ def _preflight(spec: SearchSpec, cell: Cell, block: int) -> Ask:
     return Ask(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, options, why)
 
 
+def _preflights(tells: Sequence[Tell]) -> list[Tell]:
+    """The saturating trials that were not cut short: what is left of one is no rate."""
+    return [tell for tell in tells if role(tell.cell) == PREFLIGHT and not cut_short(tell)]
+
+
 def _points(spec: SearchSpec, tells: Sequence[Tell]) -> tuple[CapacityGoal, list[TrialPoint]]:
     """The goal, with the first load that the saturating trial suggests, and the points."""
-    runs = [t.digest for t in tells if role(t.cell) == PREFLIGHT and t.digest is not None]
+    runs = [t.digest for t in _preflights(tells) if t.digest is not None]
     rate = runs[0].summary.rate.value if runs else 0.0
     goal = _beginning(spec, rate) if rate > 0 else spec.goal
     return goal, [each for t in tells if (each := point(t, goal.load)) is not None]

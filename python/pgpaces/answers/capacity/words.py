@@ -6,6 +6,7 @@ import math
 
 from pgpaces.answers.capacity.answer import SOAK_MIN_S, Capacity, Flag
 from pgpaces.answers.capacity.goal import CapacityGoal
+from pgpaces.units import rate_text, significant
 
 # More long trials than these are not worth their time.
 _MORE_MAX = 100
@@ -14,7 +15,7 @@ _UNITS = {"rate": "/s", "users": " users", "clients": " clients"}
 
 def load(value: float, goal: CapacityGoal) -> str:
     """A load with its unit: 175/s, 95 users, 8 clients."""
-    number = f"{value:,.0f}" if goal.whole or value >= 1000 else f"{value:.3g}"
+    number = f"{value:,.0f}" if goal.whole else rate_text(value)
     if value == 1 and goal.whole:
         return f"1 {goal.load.removesuffix('s')}"
     return number + _UNITS[goal.load]
@@ -122,7 +123,7 @@ def soaked(capacity: Capacity) -> tuple[str, ...]:
         if capacity.soak_load is None:
             return ()
         return ("Whether it meets that for long is unknown: no soak ran.",)
-    at, result = load(soak.load, capacity.goal), f"{100 * soak.share:.3g}% missed"
+    at, result = load(soak.load, capacity.goal), f"{significant(100 * soak.share)}% missed"
     result = f"{result} in {length(soak.seconds)}"
     if soak.met and capacity.goal.soak_s < SOAK_MIN_S:
         return (f"It met {at} in a short soak: {result}; ten minutes show what it can hold.",)

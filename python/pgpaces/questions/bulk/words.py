@@ -200,6 +200,8 @@ def _worst(best: Row, worst: Row, column: Measure) -> str:
         return f"{text}; with one execution of each, the spread between executions is unknown."
     if fast.high >= slow.low:
         return f"{text}; but their intervals overlap, so the difference may be noise."
+    if not fast.low:
+        return f"{text} (over {slow.low / fast.high:.3g})."
     return f"{text} ({slow.low / fast.high:.3g} to {slow.high / fast.low:.3g})."
 
 

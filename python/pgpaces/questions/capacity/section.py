@@ -340,8 +340,11 @@ def _quick_loads(search: CellSearch, unit: str) -> Table:
     rows = []
     for load, every in sorted(_nearest(points, search).items()):
         own = [each for each in every if each.valid] or every
-        shares = [each.share for each in own]
-        least, most = percent(min(shares)), percent(max(shares))
+        shares = [each.share for each in own if each.due] or [math.nan]
+        least, most = (
+            NOT_KNOWN if math.isnan(share) else percent(share)
+            for share in (min(shares), max(shares))
+        )
         mark = _side_of(own, search.goal.missed_max)
         text = {"not valid": "not valid", "unknown": "too close"}.get(mark, mark)
         if mark == "unknown" and len(own) > 1:

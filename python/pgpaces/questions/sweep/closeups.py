@@ -305,7 +305,7 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
     if not able:
         return
     more = len(row.trials) - len(able)
-    left = f" (the first {len(able)} of {len(row.trials)} trials)" if more else ""
+    left = f" ({len(able)} of {len(row.trials)} trials)" if more else ""
     at = [0.5, 0.9, 0.99, 0.999, 0.9999]
     table = tuple(
         (trial_name(digest), kind, *(_at(curve, share) for share in at))

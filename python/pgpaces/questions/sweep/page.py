@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.answers import cells, contrasts, crossing, differences, grouping, replicates
+from pgpaces.answers import (
+    cells,
+    contrasts,
+    crossing,
+    differences,
+    goal,
+    grouping,
+    replicates,
+)
 from pgpaces.answers.background import BackgroundRow, background_rows
 from pgpaces.answers.cells import Row
 from pgpaces.answers.contrasts import Ratio
@@ -22,7 +30,7 @@ from pgpaces.answers.digest import Digest
 from pgpaces.answers.plans import StatementPlans, plans_of
 from pgpaces.answers.replicates import Apart
 from pgpaces.answers.statements import StatementRow, statements_of
-from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.design import Cell, Experiment, Factor
 from pgpaces.questions import costs, parts, volume
 from pgpaces.questions.sweep import facts, words
 from pgpaces.questions.sweep.facts import ServerFacts
@@ -106,7 +114,8 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         factors, digests = grouping.place(digests, about.id)
         design = grouping.cells(digests, _by_levels(factors))
         kinds: dict[str, str] = {}
-        title, missed_max, missing = _title(digests), Experiment("", None, Design()).missed_max, 0
+        title, missing = _title(digests), 0
+        missed_max = min((goal.allowed(each.trial) for each in digests), default=goal.ALLOWED)
     else:
         factors, design = experiment.design.factors, list(experiment.design.cells())
         kinds = {target.name: target.kind for target in experiment.targets if target.kind}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pgpaces.answers import cells, crossing, outcome
+from pgpaces.answers import cells, crossing, goal, outcome
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line, Shift, ThresholdCrossing
 from pgpaces.answers.replicates import Apart
@@ -111,11 +111,17 @@ def _within(rows: Sequence[Row]) -> str:
 
 
 def _rule(page: Page, rows: Sequence[Row]) -> Sentence:
+    several = {goal.allowed(d.trial) for row in rows for d in row.trials}
+    least = ""
+    if len(several) > 1 and page.missed_max == min(several):
+        each = " and ".join(f"{100 * share:g}%" for share in sorted(several))
+        least = f" The runs allow {each}: all are judged by the least."
     policies = {d.trial.plan.policy for row in rows for d in row.trials}
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     return Sentence(
         f"A cell meets the limit if at most {100 * page.missed_max:g}% of what was due was not"
         f" answered{_within(rows)}{policy}; that is claimed where the whole 95% interval says so."
+        f"{least}"
     )
 
 
@@ -157,6 +163,7 @@ def _by_load(page: Page, main: Factor) -> Iterable[Sentence]:
         yield from _irregular(each, main, several)
     if several:
         yield from _shifts(thresholds, page, main)
+    yield from _warmup_dependence(page, page.rows)
     yield from _undecided(page, page.rows)
     yield _rule(page, page.rows)
 

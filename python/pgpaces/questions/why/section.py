@@ -36,7 +36,7 @@ def section(
 
     doubts: why one of the trials is not valid.
     """
-    figure = _figure(answer, key)
+    figure, shown = _figure(answer, key), answer.shown or next(iter(answer.trials), "")
     return Section(
         key,
         f"Why late: {about}",
@@ -48,7 +48,7 @@ def section(
         headline=_headline(answer),
         note=f"{about}: {answer.missed:,} of {answer.due:,} due missed",
         facts=tuple(_facts(answer)),
-        next=(answer.cause.command if answer.cause else f"pgpaces show {answer.shown}".strip(),),
+        next=(answer.cause.command if answer.cause else f"pgpaces show {shown}".strip(),),
     )
 
 
@@ -81,6 +81,10 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
         yield Sentence("Nothing missed, so there is nothing to explain.", "main")
         yield Sentence("Without a latency limit, no transaction is late.")
         return
+    if answer.outcome == "no seconds":
+        yield Sentence(f"Not known: {missed}, and an imported report does not say when.", "main")
+        yield Sentence("Import the log of transactions (pgbench -l) for an attribution.")
+        return
     if answer.outcome == "too few missed":
         text = f"Too few to attribute: {missed}; an attribution requires {MISSED_MIN}."
         yield Sentence(text, "main")
@@ -94,9 +98,8 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
             " the usual spread of times near the limit, or something that no sensor measures."
         )
     else:
-        yield Sentence(
-            f"Associated with {cause.title}: {_measure(cause)}; {missed}. {rest}", "main"
-        )
+        measured = _measure(cause, on_time=answer.due > answer.missed)
+        yield Sentence(f"Associated with {cause.title}: {measured}; {missed}. {rest}", "main")
         yield from (Sentence(f"{capital(text)}.") for text in cause.evidence[:_EVIDENCE_MAX])
         yield from (Sentence(capital(text), "warning") for text in cause.against)
         if answer.ties:
@@ -113,11 +116,12 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
         yield Sentence(text, "warning")
 
 
-def _measure(card: Card) -> str:
+def _measure(card: Card, *, on_time: bool) -> str:
     """The share of missed transactions with the sign, and its lift over those on time."""
     text = f"{_share(card.share)} of what missed saw it"
     if card.lift is None:
-        return f"{text}; no transaction was on time, so there is nothing to compare it with"
+        some = "of those on time it is unknown" if on_time else "no transaction was on time"
+        return f"{text}; {some}, so there is nothing to compare it with"
     return f"{text}, {_times(card.lift)} times as often as what was on time"
 
 
