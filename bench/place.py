@@ -24,7 +24,7 @@ import msgspec
 from pgpaces import host
 from pgpaces.errors import PgpacesError
 from pgpaces.plan import TrialPlan
-from pgpaces.servers import access, binaries, embedded
+from pgpaces.servers import binaries, embedded
 from pgpaces.servers.record import Transport
 
 SCALE = 10
@@ -77,7 +77,7 @@ def place(version: str | None) -> Iterator[Place]:
     os.environ["PGPACES_HOME"] = str(home)
     try:
         spec = embedded.ServerSpec(
-            _installation(version), name="bench", settings=SETTINGS, listen=access.Listen()
+            _installation(version), name="bench", settings=SETTINGS, tcp=True
         )
         with embedded.start(spec) as server:
             found = Place(server, home)

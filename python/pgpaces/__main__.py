@@ -1,5 +1,20 @@
-"""`python -m pgpaces` is the command."""
+"""`pgpaces` and `python -m pgpaces`: handles Ctrl-C already while the rest is imported."""
 
-from pgpaces.cli.launch import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Runs the command and ends with its exit code."""
+    try:
+        from pgpaces.cli.main import main as command
+
+        command()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -24,11 +23,10 @@ from pgpaces.answers.summary import (
 from pgpaces.answers.validity import Validity
 from pgpaces.answers.volume import Volume
 from pgpaces.answers.volume import of as volume_of
-from pgpaces.errors import PlanError
-from pgpaces.experiment import single
+from pgpaces.errors import PlanError, nearest
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import OnStoreError
+from pgpaces.experiment.request import OnStoreError, background_levels, run_of
 from pgpaces.keywords import RunOptions
 from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, current, defaults
 from pgpaces.plan import TrialPlan
@@ -180,10 +178,8 @@ def _values(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         elif name in _FIELDS:
             others[name] = value
         else:
-            near = difflib.get_close_matches(name, _KEYWORDS, n=1)
-            raise PlanError(
-                f"pgpaces.run has no option '{name}'", f"did you mean {near[0]}?" if near else None
-            )
+            hint = nearest(name, _KEYWORDS) or None
+            raise PlanError(f"pgpaces.run has no option '{name}'", hint)
     return values, others
 
 
@@ -219,8 +215,8 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     values["fresh"] = values["fresh"] or from_database is not None
     values["scripts"] = tuple((script, None) for script in scripts)
     named = keywords.get("background") or {}
-    background = single.background_of(levels.of_values({"background": named}))
-    request = single.run_of(
+    background = background_levels(levels.of_values({"background": named}))
+    request = run_of(
         base,
         values,
         {of: background.get(of, {}) for of in named},

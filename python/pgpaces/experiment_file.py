@@ -5,7 +5,6 @@ Reads files; knows no server and no results.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from pgpaces import costs, levels, options, tables
 from pgpaces.design import Target
 from pgpaces.draft import Draft, share
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, nearest
 from pgpaces.levels import of_values
 from pgpaces.units import COUNT_MAX, SEED_MAX
 
@@ -189,10 +188,8 @@ def _check_key(name: str) -> None:
         levels.check_name(name)
     except PlanError:
         keys = [key for key in KEYS if "." not in key]
-        near = difflib.get_close_matches(name, [*keys, *levels.names()], n=1)
-        hint = (
-            f"did you mean {near[0]}?" if near else "docs/reference/experiment-toml.md lists them"
-        )
+        near = nearest(name, [*keys, *levels.names()])
+        hint = near or "docs/reference/experiment-toml.md lists them"
         raise PlanError(f"there is no key '{name}'", hint) from None
 
 

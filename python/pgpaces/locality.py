@@ -5,6 +5,7 @@ The address of a tunnel is local, too. Callers for which that matters must check
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,5 +23,8 @@ def is_local(keywords: Mapping[str, Any]) -> bool:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host name or address leads to this machine."""
-    return name in ("localhost", "::1") or name.startswith("127.")
+    """Whether a host name or address is of this machine alone."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name.lower() in ("localhost", "localhost.")

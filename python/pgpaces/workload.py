@@ -5,7 +5,6 @@ Reads and checks folders; runs nothing.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 import shlex
@@ -322,12 +321,9 @@ def _located(name: str) -> tuple[Path, str | None]:
             f"folder '{name}' is not a workload: it has no {FILE}",
             f"`pgpaces workload new {name}` writes one",
         )
-    near = difflib.get_close_matches(name, shipped(), n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise WorkloadError(
-        f"there is no workload '{name}'",
-        f"{guess}shipped are {', '.join(shipped())}; or name a folder, such as ./{Path(name).name}",
-    )
+    listed = f"shipped are {', '.join(shipped())}; or name a folder, such as ./{Path(name).name}"
+    hint = f"{nearest(name, shipped())} {listed}".strip()
+    raise WorkloadError(f"there is no workload '{name}'", hint)
 
 
 def read(folder: Path, variant: str | None = None) -> Workload:

@@ -245,7 +245,7 @@ def test_who_waits_for_whom_and_marks_appear_while_it_runs(
         row = page.locator("#blocked tbody tr")
         expect(row).to_have_count(1)
         expect(row).to_contain_text("<b>psql</b> (active)")
-        expect(row.locator("td").last).to_have_text("0–1")
+        expect(row.locator("td").last).to_have_text("0 to 1")
         assert wrong == []
     served.end(trial)
 
@@ -540,7 +540,7 @@ def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(
 ) -> None:
     plan = {"limit_ns": 20_000_000, "policy": "run", "model": "open", "load_text": "open, 40/s"}
     summaries = [
-        recorder.record(served.store, series([[ms] * 39 + [50.0]] * 5, id=id_, plan=plan))
+        recorder.store_imported(served.store, series([[ms] * 39 + [50.0]] * 5, id=id_, plan=plan))
         for id_, ms in zip(RUNS, (10.0, 12.0), strict=True)
     ]
     with opened_page(browser, served.url) as (page, _):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,8 @@ def test_a_reset_connection_is_a_failure_and_an_outage(
     between.reset()
     done = load.finish()
     assert (set(done.failed), done.failed["08006"]) == ({"08006"}, 4)
-    assert "reset" in done.messages["08006"]
+    # The first of four to tell may have met the end before the reset.
+    assert re.search("reset|closed the connection", done.messages["08006"])
     assert done.disconnects == done.outages == 4
     assert done.done > 50
 
@@ -130,13 +132,13 @@ def test_a_network_that_swallows_everything_ends_with_the_grace_period(
     way: tuple[Proxy, str], start_load: Any, cut: str
 ) -> None:
     between, dsn = way
-    load = open_load(start_load, dsn)
+    load = open_load(start_load, dsn, duration_ns=4 * SECOND_NS)
     assert load.next()
     getattr(between, cut)()
     done, seconds = seconds_until_end(load)
-    assert (done.due, done.failed) == (100, {})
+    assert (done.due, done.failed) == (200, {})
     assert done.unfinished >= 40
-    assert seconds < SLACK * (1 + GRACE_S)
+    assert seconds < SLACK * (3 + GRACE_S)
     between.speak()
 
 

@@ -33,11 +33,14 @@ def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
 def interrupted(pgpaces: Command, *words: str, after: int) -> Ended:
     """An experiment that Ctrl-C ends when so many of its trials are done and another one runs."""
     process = pgpaces.start(*words)
+    opened: list[Store] = []
 
     def another_runs() -> bool:
         if not pgpaces.store.exists():
             return False
-        store = Store.open(pgpaces.store)
+        if not opened:
+            opened.append(Store.open(pgpaces.store))
+        [store] = opened
         rows = store.experiments()
         states = [trial.state for row in rows for trial in store.placed(row.id)]
         return states.count("finished") >= after and "running" in states

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.integration.conftest import access_to
 
 from pgpaces import psql, workload
-from pgpaces.database import copies, creation, data, source
+from pgpaces.database import copies, creation, data, identity, source
 from pgpaces.database.access import Access, connect
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.specification import DatasetSpec
@@ -139,6 +140,32 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
     ):
         pass
     assert "pg_dump copies it" in str(raised.value.hint)
+
+
+def test_the_database_in_which_we_have_sessions_ourselves_is_refused_by_its_name(
+    access: Access,
+) -> None:
+    with (
+        pytest.raises(ConsentError, match="sessions in it itself") as raised,
+        data.prepare(access, spec(from_database="postgres"), silent),
+    ):
+        pass
+    assert "dbname=postgres host=" in str(raised.value.hint)
+
+
+def test_connections_that_are_left_are_the_same_for_a_role_that_sees_little(pg18: Access) -> None:
+    """Of sessions of others it does not see what they are."""
+    role = replace(pg18, keywords={**pg18.keywords, "user": "sees_little"})
+    with connect(pg18) as admin:
+        admin.execute("CREATE ROLE sees_little LOGIN")
+    try:
+        with contextlib.ExitStack() as stack:
+            for _ in range(5):
+                stack.enter_context(connect(pg18))
+            assert identity.free_connections(role) == identity.free_connections(pg18)
+    finally:
+        with connect(pg18) as admin:
+            admin.execute("DROP ROLE sees_little")
 
 
 def test_an_original_that_is_not_there_is_named(access: Access) -> None:

@@ -136,7 +136,8 @@ def test_the_link_stops_the_load_as_ctrl_c_does(pgpaces: Command) -> None:
 
 
 def test_fifty_readers_ten_of_whom_never_read_lose_nothing(pgpaces: Command) -> None:
-    with loading(pgpaces, "-T", "5s") as (process, link):
+    # The page has a low priority, and ends ten seconds after the load.
+    with loading(pgpaces, "-T", "10s") as (process, link):
         browser = opener()
         run = browser.open(link).url.rpartition("/")[2]
         stream = f"{'/'.join(link.split('/')[:3])}/events/runs/{run}"

@@ -370,7 +370,6 @@ def test_what_runs_when_grace_ends_is_cancelled_on_the_server(
     load = start_load(dsn, "SELECT pg_sleep(1000)", clients=3, transactions=None,
                       duration_ns=SECOND_NS // 2, grace_ns=SECOND_NS // 2,
                       protocol=protocol)  # fmt: skip
-    server.wait_until(asleep(3))
     done = load.finish()
     assert (done.due, done.unfinished) == (3, 3)
     server.wait_until(GONE)

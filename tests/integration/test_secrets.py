@@ -53,7 +53,7 @@ if os.environ.get("CANARY_BREAK"):
     import pgpaces.experiment.trial, pgpaces.database.copies
     def broken(*words, **more):
         raise RuntimeError("broken on purpose")
-    places = {"trial": pgpaces.experiment.trial, "cell": pgpaces.experiment.trial,
+    places = {"trial": pgpaces.experiment.trial,
               "copies": pgpaces.database.copies}
     where, name = os.environ["CANARY_BREAK"].split(".")
     setattr(places[where], name, broken)
@@ -307,7 +307,7 @@ def test_runs_that_fail_leave_no_password_anywhere(
     ("name", "where"),
     [
         ("PGPASSWORD", "trial.summarize"),
-        ("words", "cell.record"),
+        ("words", "trial.trial_of"),
         ("URI", "copies.clone"),
         ("service", "trial.summarize"),
         ("passfile", "copies.clone"),
@@ -389,7 +389,7 @@ def test_the_face_called_pgbench_keeps_a_password_to_itself(
     for words in (("-i", "-I", "dtG", "-s", "1"), ("-n", "-S", "-t", "5", "-l")):
         ended = cage("pgbench", *words, dsn, **variables)
         assert ended.code == 0, ended.err
-    ended = cage("pgbench", "-n", "-S", "-t", "5", dsn, CANARY_BREAK="cell.record",
+    ended = cage("pgbench", "-n", "-S", "-t", "5", dsn, CANARY_BREAK="trial.trial_of",
                  **variables)  # fmt: skip
     assert b"broken on purpose" in ended.err
 

@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from pgpaces.errors import ServerError
 from pgpaces.servers import binaries, embedded
-from pgpaces.servers.access import Listen
 from pgpaces.servers.embedded import Server, ServerSpec
 from pgpaces.servers.folder import server_folder
 from pgpaces.servers.record import Transport
@@ -160,7 +159,7 @@ def test_two_servers_of_different_names_run_side_by_side(spec: ServerSpec) -> No
 
 
 def test_tcp_asks_for_the_password_that_the_file_has(spec: ServerSpec) -> None:
-    with embedded.start(ServerSpec(spec.installation, listen=Listen())) as server:
+    with embedded.start(ServerSpec(spec.installation, tcp=True)) as server:
         assert value(server, "SELECT 1", Transport.TCP) == 1
         assert server.password_file is not None
         assert server.password_file.stat().st_mode & 0o777 == 0o600

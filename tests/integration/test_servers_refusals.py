@@ -13,7 +13,6 @@ import pytest
 
 from pgpaces.errors import ServerError
 from pgpaces.servers import binaries, embedded, os_user
-from pgpaces.servers.access import Listen
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.embedded import ServerSpec
 from pgpaces.servers.folder import server_folder
@@ -62,12 +61,15 @@ def test_after_a_refusal_nothing_is_left_and_the_next_start_works(spec: ServerSp
         assert server.pid
 
 
-def test_a_port_in_use_is_refused_and_named(spec: ServerSpec) -> None:
+def test_a_port_in_use_is_refused_and_named(
+    spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = Listen(port=taken.getsockname()[1])
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(embedded, "choose_port", lambda *, tcp: port)
         with pytest.raises(ServerError, match="Address already in use") as caught:
-            embedded.start(ServerSpec(spec.installation, listen=listen))
-    assert "choose another port" in str(caught.value.hint)
+            embedded.start(ServerSpec(spec.installation, tcp=True))
+    assert "start the server again" in str(caught.value.hint)
 
 
 def test_data_of_another_major_version_is_refused(spec: ServerSpec) -> None:

@@ -97,8 +97,10 @@ def test_the_load_of_two_generators_is_that_of_one(
     assert sum(each.threads for each in trial.plan.generated) == trial.plan.threads
     shares = [f.text for f in trial.findings if "p99 dispatch lag" in f.text and " due, " in f.text]
     assert len(shares) == 2
-    # What other machines on the same host took is not of this load.
-    assert not [f for f in trial.findings if f.severity == "invalid" and f.source != "host"]
+    # What other machines on the same host took is not of this load, nor how late a busy one began.
+    invalid = [f for f in trial.findings if f.severity == "invalid"]
+    own = [f for f in invalid if f.source not in ("host", "clock") and " began " not in f.text]
+    assert not own
 
 
 @pytest.mark.slow

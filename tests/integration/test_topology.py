@@ -23,9 +23,10 @@ from tests.integration.conftest import access_to
 from tests.integration.test_run import Command, adds_up, interval_count, started
 from tests.integration.test_secrets import Cage, cage
 
-from pgpaces import workload
+from pgpaces import _engine, workload
 from pgpaces.database import streaming
-from pgpaces.database.access import Access
+from pgpaces.database.access import Access, connect
+from pgpaces.database.changes import Note
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
@@ -37,7 +38,6 @@ from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.record import Interval
 from pgpaces.result import Trial
 from pgpaces.servers import embedded, packages, pooler, topology
-from pgpaces.servers.access import Listen
 from pgpaces.servers.folder import ServerFolder
 from pgpaces.servers.record import ServerRecord, Transport
 from pgpaces.store.store import Store
@@ -452,7 +452,7 @@ def cluster(request: pytest.FixtureRequest, pgpaces_home: Path) -> Iterator[Clus
             installation,
             f"cluster{request.param}",
             settings=dict(SAFE_ENOUGH),
-            listen=Listen(),
+            tcp=True,
         )
         primary = stack.enter_context(embedded.start(spec))
         (standby,) = stack.enter_context(topology.standbys(primary, 1, None, lambda _: None))
@@ -474,6 +474,41 @@ def test_a_standby_has_what_its_primary_wrote_when_it_was_waited_for(cluster: Cl
         execute(cluster.primary, f"CREATE TABLE t{number} AS SELECT 1 AS one")
         wait(cluster)
         assert value(cluster.standby.dsn(), f"SELECT count(*) FROM t{number}") == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("prefer-standby", "standby"),
+        ("standby", "standby"),
+        ("primary", "primary"),
+        ("any", "primary"),
+    ],
+)
+def test_of_several_hosts_the_load_goes_to_the_one_that_is_wanted(
+    cluster: Cluster, wanted: str, found: str
+) -> None:
+    hosts = f"host={cluster.primary.socket_dir},{cluster.standby.socket_dir}"
+    ports = f"port={cluster.primary.port},{cluster.standby.port}"
+    dsn = f"{hosts} {ports} user={cluster.primary.superuser} dbname=postgres"
+    route = _engine.find_route(_engine.resolve(f"{dsn} target_session_attrs={wanted}", {}))
+    expected = {"primary": cluster.primary, "standby": cluster.standby}[found]
+    assert Path(route.address).parent == expected.socket_dir
+
+
+def test_a_primary_alone_is_good_enough_where_a_standby_is_preferred(cluster: Cluster) -> None:
+    dsn = f"{cluster.primary.dsn()} target_session_attrs=prefer-standby"
+    route = _engine.find_route(_engine.resolve(dsn, {}))
+    assert Path(route.address).parent == cluster.primary.socket_dir
+
+
+def test_settings_to_put_back_on_a_primary_are_not_taken_for_those_of_its_standby(
+    cluster: Cluster,
+) -> None:
+    """Both have one system identifier."""
+    primary, standby = (cluster.access(each) for each in (cluster.primary, cluster.standby))
+    with connect(primary) as admin, connect(standby) as other:
+        assert Note.of(admin, primary).path != Note.of(other, standby).path
 
 
 def test_a_standby_whose_replay_is_paused_is_given_up_and_found_again(

@@ -16,7 +16,6 @@ from pgpaces.database import identity
 from pgpaces.experiment.site import server_settings
 from pgpaces.observe.server import CounterReader
 from pgpaces.servers import binaries, embedded, packages
-from pgpaces.servers.access import Listen
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.record import Transport
 from pgpaces.store.store import Store
@@ -247,7 +246,7 @@ def test_a_certificate_of_another_start_is_not_trusted(
 ) -> None:
     import psycopg
 
-    spec = embedded.ServerSpec(fifteen, name="certified", listen=Listen(), tls=True)
+    spec = embedded.ServerSpec(fifteen, name="certified", tcp=True, tls=True)
     stale = tmp_path / "stale.crt"
     with embedded.start(spec) as server:
         assert server.certificate is not None
@@ -268,7 +267,7 @@ def test_a_minimum_of_tls_can_be_asked_for(fifteen: Installation, pgpaces_home: 
     import psycopg
 
     settings = {"ssl_min_protocol_version": "TLSv1.3"}
-    spec = embedded.ServerSpec(fifteen, name="strict", listen=Listen(), tls=True, settings=settings)
+    spec = embedded.ServerSpec(fifteen, name="strict", tcp=True, tls=True, settings=settings)
     with embedded.start(spec) as server:
         way = server.dsn(transport=Transport.TCP)
         with pytest.raises(psycopg.OperationalError, match="protocol version"):

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from tests.integration import causes
 
 import pgpaces
+from pgpaces.answers.attribution.answer import Attribution, Card
 from pgpaces.answers.next_step import next_step_for
 from pgpaces.cli.main import cli
 from pgpaces.database.access import Access
@@ -27,13 +28,21 @@ pytestmark = pytest.mark.postgres
 LOCKED, SLEPT = 3, 11
 
 
+def named(found: Attribution, key: str) -> Card:
+    """The card of a cause that is named: first, unless this machine stood still meanwhile."""
+    cards = [card for card in found.causes if card.named]
+    stood_still = [card for card in cards if card.key in ("freeze", "steal")]
+    [card] = [card for card in cards if card.key == key]
+    assert card is cards[0] or cards[0] in stood_still, found
+    return card
+
+
 def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) -> None:
     place = causes.Place(tmp_path, LOCKED, seconds=7)
     run = causes.lock(place)
     found = pgpaces.why(run.id, store=place.store).value
-    assert found.cause is not None, found
-    assert found.cause.key == "lock"
-    said = " ".join(found.cause.evidence)
+    cause = named(found, "lock")
+    said = " ".join(cause.evidence)
     assert "nightly job" in said
     assert "UPDATE pgbench_branches" in said
 
@@ -42,7 +51,7 @@ def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) 
     told = CliRunner().invoke(cli, words)
     assert told.exit_code == 0, told.output
     [answer] = json.loads(told.stdout)
-    assert answer["value"]["causes"][0]["key"] == "lock"
+    assert "lock" in [each["key"] for each in answer["value"]["causes"]]
     assert answer["trials"] == [run.id]
     page = report.read_text()
     assert page.count('<h2 id="h-why">Why late: ') == 1
@@ -52,9 +61,7 @@ def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) 
 def test_too_few_clients_are_named(pgpaces_home: Path, tmp_path: Path) -> None:
     place = causes.Place(tmp_path, SLEPT, seconds=4)
     found = pgpaces.why(causes.connections(place).id, store=place.store).value
-    assert found.cause is not None, found
-    assert found.cause.key == "connections"
-    assert "--clients 5,10,20" in found.cause.command
+    assert "--clients 5,10,20" in named(found, "connections").command
 
 
 def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(

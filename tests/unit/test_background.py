@@ -21,7 +21,8 @@ from pgpaces.answers.accumulator import Accumulator, own_scripts
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError
-from pgpaces.experiment import document, single, sweep
+from pgpaces.experiment import document, sweep
+from pgpaces.experiment.request import background_levels
 from pgpaces.questions.run import section
 from pgpaces.questions.sweep.page import About, gather
 from pgpaces.record import Interval, Tally
@@ -171,7 +172,7 @@ def test_a_text_that_is_no_workload_beside_another_is_refused(text: str, said: s
 
 
 def beside_of(texts: list[str]) -> dict[str, dict[str, str]]:
-    return single.background_of(levels.backgrounds(texts))
+    return background_levels(levels.backgrounds(texts))
 
 
 def test_two_workloads_beside_another() -> None:

@@ -24,8 +24,8 @@ from pgpaces.costs import Costs
 from pgpaces.design import Design, Experiment, Factor, Target
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document
-from pgpaces.experiment.cell import host_facts
-from pgpaces.experiment.single import costs_of_target
+from pgpaces.experiment.ready_trial import host_facts
+from pgpaces.experiment.request import costs_of_target
 from pgpaces.facts import ServerFacts
 from pgpaces.locality import is_local
 from pgpaces.plan import TargetPlan

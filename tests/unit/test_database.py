@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.database import identity, settings, source
+from pgpaces.database import identity, ownership, settings, source
 from pgpaces.database.changes import Note, SettingChange, names_in
 from pgpaces.errors import ServerError
 from pgpaces.facts import ServerFacts
@@ -40,6 +42,15 @@ changed = FACTS.but
 )  # fmt: skip
 def test_what_changed_of_a_server_is_said_in_words(after: ServerFacts, said: list[str]) -> None:
     assert identity.server_changes(FACTS, after) == said
+
+
+@pytest.mark.parametrize(("version", "force"), [(120004, ""), (130001, " WITH (FORCE)")])
+def test_a_server_before_13_drops_a_database_in_words_that_it_knows(
+    version: int, force: str
+) -> None:
+    admin: Any = SimpleNamespace(info=SimpleNamespace(server_version=version))
+    statement = ownership.forced_drop(admin, "a b", if_exists=True)
+    assert statement.as_string(None) == f'DROP DATABASE IF EXISTS "a b"{force}'
 
 
 def test_settings_that_were_meant_to_change_are_no_change() -> None:

@@ -19,7 +19,7 @@ from pgpaces import costs, errors, experiment_file, host_file, plan, tables, wor
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
-from pgpaces.experiment import single
+from pgpaces.experiment.request import target_of
 from pgpaces.generators.engine import commands as script_commands
 from pgpaces.servers import profiles
 from pgpaces.store.store import Store
@@ -256,7 +256,7 @@ def accept(words: list[str]) -> None:
         defaults = workload.find(name).load if name in workload.shipped() else {}
         values = options.values(given)
         plan.trial_plan(values, defaults)
-        single.target(values)
+        target_of(values)
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,18 @@ def test_this_machine_is_read_and_no_file_stays_open() -> None:
     reader.close()
 
 
+def test_a_file_that_the_kernel_gives_by_the_page_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices at the end of a long list would have no samples, without a word."""
+    file, whole = tmp_path / "diskstats", os.read
+    file.write_text("a line\n" * 2000)
+    monkeypatch.setattr(os, "read", lambda descriptor, n: whole(descriptor, min(n, 4096)))
+    reader = Local()
+    assert reader.read(str(file)) == file.read_text()
+    reader.close()
+
+
 def test_a_look_at_this_machine_takes_few_system_calls() -> None:
     """What one costs: a few files, each opened, read and closed."""
     reader, asked = Local(), []

@@ -15,7 +15,7 @@ class Interrupting:
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupting())
 sys.argv = ["pgpaces", "runs"]
-from pgpaces.cli.launch import main
+from pgpaces.__main__ import main
 main()
 """
 

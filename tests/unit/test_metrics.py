@@ -376,7 +376,7 @@ def test_a_companion_exports_and_ends(store: Store) -> None:
     stored(store, "7ZZZZZZZZZ0000000000000000")
     address = companion.prometheus.split("/")[2]
     text = ""
-    for _ in range(100):
+    for _ in range(600):
         connection = http.client.HTTPConnection(address, timeout=10)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
@@ -386,7 +386,7 @@ def test_a_companion_exports_and_ends(store: Store) -> None:
         threading.Event().wait(0.1)
     assert "pgpaces_transactions_due_total{" in text
     companion.close()
-    assert companion._process.wait(10) == 0
+    assert companion._process.wait(60) == 0
     assert warnings == []
 
 

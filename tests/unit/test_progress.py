@@ -175,6 +175,14 @@ def test_a_line_says_rate_p95_missed_and_errors_since_the_last_one() -> None:
     assert live.text(terminal=False) == "3 s: 0/s  p95 – ms  missed –"
 
 
+def test_a_line_is_of_the_trials_own_load_as_the_answer_is() -> None:
+    live = LiveLine(10, scripts=1)
+    own = Tally(0, 0, due=10, on_time=10, latency=times([5.0] * 10))
+    background = Tally(0, 1, due=10, late=10, latency=times([900.0] * 10))
+    live.add(Interval(0, tallies=(own, background)))
+    assert live.text(terminal=False) == "1 s: 10/s  p95 5 ms  missed 0.0%"
+
+
 def test_a_line_of_an_overloaded_server_has_the_share_of_what_ended() -> None:
     live = LiveLine(None)
     late = Tally(0, 0, due=200, late=40, latency=times([9000.0] * 40))

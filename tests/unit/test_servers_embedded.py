@@ -8,7 +8,6 @@ import pytest
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.servers import access, os_user, postmaster
-from pgpaces.servers.access import Listen
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.embedded import ServerSpec, running, stop
 from pgpaces.servers.os_user import OsUser
@@ -39,24 +38,18 @@ def test_settings_that_keep_the_server_private_are_ours(setting: str) -> None:
         ServerSpec(PG18, settings={setting: "1"})
 
 
-@pytest.mark.parametrize("port", [0, -1, 65536])
-def test_a_port_out_of_range_is_refused(port: int) -> None:
-    with pytest.raises(PlanError, match="cannot be"):
-        Listen(port=port)
+def test_a_server_on_a_socket_has_postgresqls_own_port_and_one_on_tcp_a_free_one() -> None:
+    assert access.choose_port(tcp=False) == 5432
+    assert 1024 <= access.choose_port(tcp=True) <= 65535
 
 
-def test_a_server_on_a_socket_has_postgresqls_own_port() -> None:
-    assert access.choose_port(None) == 5432
-    assert access.choose_port(Listen(port=6000)) == 6000
-
-
-def test_without_a_port_a_free_one_is_chosen() -> None:
-    assert 1024 <= access.choose_port(Listen()) <= 65535
-
-
-def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(ServerError, match=r"no server can listen on 192\.0\.2\.1"):
-        access.choose_port(Listen("192.0.2.1"))
+def test_a_standby_takes_the_place_of_no_server_of_the_users(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "PG_VERSION").write_text("18\n")
+    with pytest.raises(ServerError, match="data of a server that is no standby"):
+        postmaster.copy(PG18, "host=/nowhere", data, None, 0)
+    assert (data / "PG_VERSION").exists()
 
 
 def test_the_server_does_not_inherit_what_would_change_it_or_a_password(

@@ -66,7 +66,7 @@ ENUM = f"""\
         (
             PORT_IN_USE,
             'sockets (LOG: could not bind IPv4 address "127.0.0.1"',
-            "choose another port",
+            "start the server again",
         ),
         (LOCKED, "already exists", "stop process 5825; if that is no PostgreSQL, remove /tmp/data"),
         (DISK_FULL, "No space left on device", "disk is full"),

@@ -23,7 +23,7 @@ ON_SOCKET = ServerRecord(
     stays=False,
     settings={"work_mem": "64MB"},
 )
-ON_TCP = replace(ON_SOCKET, port=5433, tcp_host="*", password_file=Path("/home/x/pgpass"))
+ON_TCP = replace(ON_SOCKET, port=5433, tcp_host="127.0.0.1", password_file=Path("/home/x/pgpass"))
 
 
 def test_the_dsn_names_socket_folder_port_user_and_database() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers import volume
 from pgpaces.answers.summary import summarize
-from pgpaces.experiment.cell import queries_of
+from pgpaces.experiment.ready_trial import queries_of
 from pgpaces.generators import engine
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial

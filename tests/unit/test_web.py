@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from pgpaces.cli.followed import address as read_address
 from pgpaces.design import Design, Factor
 from pgpaces.errors import PlanError
+from pgpaces.locality import is_loopback
 from pgpaces.result import Blocked, Counts, Observed, Place
 from pgpaces.series import Collection, Sample
 from pgpaces.store.store import Store
@@ -30,7 +31,7 @@ from pgpaces.times import Times, times_of
 from pgpaces.web import app as application
 from pgpaces.web import listening, live, serve
 from pgpaces.web.app import Site, app
-from pgpaces.web.guard import Guard, host_of, is_loopback
+from pgpaces.web.guard import Guard, host_of
 from pgpaces.web.metrics import Totals
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.test_cli_runs import experiment

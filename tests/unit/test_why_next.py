@@ -17,8 +17,8 @@ from pgpaces.cli.main import cli
 from pgpaces.design import Slot
 from pgpaces.errors import PlanError
 from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.cell import requested
 from pgpaces.experiment.order import Builder, Order
+from pgpaces.experiment.ready_trial import requested
 from pgpaces.experiment.request import Request
 from pgpaces.facts import BackgroundFacts, ComponentFacts, Prepared, stored
 from pgpaces.generators import engine

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import consent, execute, experiment_options, options
+from pgpaces.cli import consent, execute, experiment_options, options, output
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     from pgpaces.experiment import capacity as asking
     from pgpaces.experiment import sweep as pipeline
 
-    execute.check_output(params)
+    output.check(params)
     if params["quick"] and params["strict"]:
         raise PlanError("--quick and --strict exclude each other", "choose one")
     if params["quick"] and _soak_given():

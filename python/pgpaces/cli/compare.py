@@ -84,17 +84,18 @@ def compare(a: str, b: str, **params: Any) -> int:
 
 def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     """Runs pairs of A and B."""
-    from pgpaces.cli import execute
+    from pgpaces.cli import execute, output
     from pgpaces.experiment import pairs
     from pgpaces.experiment import sweep as pipeline
 
-    execute.check_output(params)
+    output.check(params)
     gate.check(params)
     _check(frozenset(("of", "factors", "anyway")), "is for stored trials, and new pairs are run")
     draft = experiment_options.draft(params)
     assert draft is not None, "a workload or a script is named"
-    counts = {name: params[name] for name in ("pairs", "same", "seed") if params[name] is not None}
-    experiment, pairing = pairs.ask(draft, names, replace(_goal(params), **counts))
+    counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
+    goal = replace(_goal(params), seed=draft.seed, **counts)
+    experiment, pairing = pairs.ask(draft, names, goal)
     planned = pipeline.plan(execute.order(experiment, params, None, pairing))
     execute.preview(planned, params)
     if params["dry_run"]:

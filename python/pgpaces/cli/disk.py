@@ -58,9 +58,9 @@ def disk(**params: Any) -> int:
     It writes in a folder of its own in PATH and always removes that. It asks before it writes more
     than 1 GB. The result is stored, also for reports of servers on that disk.
     """
-    from pgpaces.cli import execute
+    from pgpaces.cli import output
 
-    execute.check_output(params)
+    output.check(params)
     names, action = params["names"], params["action"]
     if action is None:
         return _measure(names, params)

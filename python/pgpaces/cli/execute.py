@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 INTERRUPTED_EXIT = 130
 
 
-def check_output(params: Mapping[str, Any]) -> None:
-    """Raises PlanError for a report that cannot be written, before hours are spent."""
-    if params["output"]:
-        from pgpaces.report import render
-
-        render.form_of(params["output"])
-        experiment_options.check_folder(Path(params["output"]).resolve().parent)
-
-
 def order(
     experiment: Experiment, params: Mapping[str, Any], resume: str | None, goal: Goal | None = None
 ) -> Order:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -120,7 +119,7 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     what = params["what"]
     _check_of_target(params)
     if what is None and not params["files"]:
-        if _levels(params, targets=()):
+        if params["level_target"] or _levels(params, targets=()):
             raise PlanError("levels are given, but no workload", "name an experiment file or one")
         return None
     if what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
@@ -154,8 +153,8 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
 
 def _check_of_target(params: Mapping[str, Any]) -> None:
     """Raises PlanError for options of a --target without one."""
-    for name in ("restart_command", "observe_command", "price_per_hour"):
-        if params[name] is not None and not params["level_target"]:
+    for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
+        if params[name] and not params["level_target"]:
             raise PlanError(
                 f"--{name.replace('_', '-')} is for the machine of a --target",
                 "name that, or write it below [targets.NAME] of the file",
@@ -230,8 +229,8 @@ def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
-    from pgpaces.experiment import single
     from pgpaces.experiment import sweep as pipeline
+    from pgpaces.experiment.request import node_addresses
 
     name, equals, dsn = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or _KEYWORDS.match(text):
@@ -243,7 +242,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
         alter_system=params["allow_alter_system"],
         restart=params["restart_command"],
         observe_command=params["observe_command"],
-        nodes=dict(single.nodes(params["target_node"])),
+        nodes=dict(node_addresses(params["target_node"])),
     )
 
 
@@ -270,9 +269,3 @@ def command(params: Mapping[str, Any]) -> str:
         if SECRET.search(dsn):
             words = [word.replace(dsn, "DSN") for word in words]
     return shlex.join(words)
-
-
-def check_folder(folder: Path) -> None:
-    """Raises PlanError for a folder in which the report cannot be written."""
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise PlanError(f"{folder} is not a writable folder for the report", "name another with -o")

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from pgpaces.errors import PlanError, extra, nearest
+from pgpaces.locality import is_loopback
 from pgpaces.units import digits
 
 if TYPE_CHECKING:
@@ -124,8 +125,6 @@ def _check(outputs: Outputs) -> None:
 
 
 def _warn_of_readers(outputs: Outputs, url: str) -> None:
-    from pgpaces.web.guard import is_loopback
-
     if outputs.prometheus is not None and not is_loopback(outputs.prometheus[0]):
         click.echo(f"warning: {url} can be read by all who reach this machine", err=True)
 

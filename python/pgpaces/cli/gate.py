@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import experiment_options
+from pgpaces.cli.output import check_folder, text
 from pgpaces.cli.report import save, writing
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def check(params: Mapping[str, Any]) -> None:
     """Raises PlanError for files that cannot be written, before anything is run."""
     for name in ("junit", "summary"):
         if params[name]:
-            experiment_options.check_folder(Path(params[name]).resolve().parent)
+            check_folder(Path(params[name]).resolve().parent)
 
 
 def tell(section: Section, params: Mapping[str, Any]) -> None:
@@ -31,7 +31,6 @@ def tell(section: Section, params: Mapping[str, Any]) -> None:
 
     The annotation goes to stderr, which GitHub reads too, so that stdout stays the answer.
     """
-    from pgpaces.cli.output import text
     from pgpaces.report import ci, markdown
 
     if params["junit"]:

@@ -54,7 +54,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
     contents = [_read(Path(name)) for name in files]
     trial = imported.trial(contents, run_options, new_id(), version("pgpaces"))
     store = Store.open(store_path)
-    recorder.record(store, trial)
+    recorder.store_imported(store, trial)
     if params["tag"] is not None:
         store.tag(params["tag"], trial.id)
     for finding in trial.findings:

@@ -131,8 +131,10 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
     if dry_run:
         put("".join(f"{line}\n" for line in lines))
         return
-    if yes and any(runs.values()) and LAST & set(names):
-        raise PlanError(f"the last is {lines[0]}", "with --yes name it by its id, not as `last`")
+    for name in LAST & set(names) if yes else ():
+        if runs[id_ := find(store, name)]:
+            line = lines[ids.index(id_)]
+            raise PlanError(f"the last is {line}", "with --yes name it by its id, not as `last`")
     if not yes:
         if not sys.stdin.isatty():
             raise PlanError("deleting asks for confirmation, and there is no terminal", "add --yes")

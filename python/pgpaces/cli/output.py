@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.cli.main import put
+from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from pgpaces.answer import Answer
     from pgpaces.section import Section
+
+
+def check(params: Mapping[str, Any]) -> None:
+    """Raises PlanError for a report that cannot be written, before hours are spent."""
+    if params["output"]:
+        from pgpaces.report import render
+
+        render.form_of(params["output"])
+        check_folder(Path(params["output"]).resolve().parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises PlanError for a folder in which the report cannot be written."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise PlanError(f"{folder} is not a writable folder for the report", "name another with -o")
 
 
 def tell(

@@ -85,11 +85,12 @@ class Teller:
 class LiveLine:
     """The current state of a load: counts since the last line, and a p95 of each line.
 
-    whole_s: its duration with the warm-up; None where a count ends it.
+    whole_s: its duration with the warm-up; None where a count ends it. scripts: of its own, which
+    come before those of background workloads; None: all.
     """
 
-    def __init__(self, whole_s: float | None) -> None:
-        self._whole_s = whole_s
+    def __init__(self, whole_s: float | None, scripts: int | None = None) -> None:
+        self._whole_s, self._scripts = whole_s, scripts
         self._passed = 0
         self._stage = ""
         self._p95: deque[float | None] = deque(maxlen=_SPARKLINE)
@@ -102,6 +103,8 @@ class LiveLine:
     def add(self, interval: Interval) -> None:
         """Adds a second."""
         for tally in interval.tallies:
+            if self._scripts is not None and tally.script >= self._scripts:
+                continue
             failed = sum(tally.failed.values())
             self._on_time += tally.on_time
             self._failed += failed
@@ -174,12 +177,13 @@ class TrialProgress(Listener):
 
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Prints the load."""
+        from pgpaces.answers.accumulator import own_scripts
         from pgpaces.report.numbers import plural
 
         self._by_command = trial.workload.command_alone
         plan = trial.plan
         whole_ns = plan.duration_ns and plan.warmup_ns + plan.duration_ns
-        self._live = LiveLine(whole_ns / 1e9 if whole_ns else None)
+        self._live = LiveLine(whole_ns / 1e9 if whole_ns else None, len(own_scripts(trial)))
         if not self._every_s or self._prefix:
             return
         if self._by_command:

@@ -113,12 +113,15 @@ def write(document: Report, form: Form, path: Path) -> Path:
     """Writes the report. Raises RunError where the file cannot be written."""
     from pgpaces.report import render
 
-    if form not in ("svg", "png"):
+    picture = next((each for each in render.FOLDERS if each == form), None)
+    if picture is None:
         return save(render.render(document, form), path)
+    from pgpaces.report.draw import pictures
+
     with writing(path):
-        pictures = render.folder(document, form)
+        files = pictures(document, picture)
         path.mkdir(parents=True, exist_ok=True)
-        for name, content in pictures.items():
+        for name, content in files.items():
             (path / name).write_bytes(content)
     return path
 

@@ -67,23 +67,23 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     """Runs a workload once and prints the answer; the exit code."""
     from pgpaces import levels
     from pgpaces.answers import condition
-    from pgpaces.cli import execute
+    from pgpaces.cli import output
     from pgpaces.cli.followed import followed, outputs_of
     from pgpaces.cli.main import put
     from pgpaces.cli.progress import WARNING, TrialProgress
     from pgpaces.draft import share
-    from pgpaces.experiment import single
     from pgpaces.experiment import trial as pipeline
+    from pgpaces.experiment.request import background_levels, run_of
 
-    execute.check_output(params)
+    output.check(params)
     outputs_of(params["live"], params["metrics"])
     # A run copies the database as it is now; an experiment uses one copy for all its trials.
     params["fresh"] = params["fresh"] or params["from_database"] is not None
     conditions = [condition.parse(text) for text in params["fail_if"]]
-    request = single.run_of(
+    request = run_of(
         workload,
         options.values(params),
-        single.background_of(levels.backgrounds(params["background"])),
+        background_levels(levels.backgrounds(params["background"])),
         consent.of(params),
         params["host_file"],
         store=params["store_path"],

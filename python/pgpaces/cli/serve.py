@@ -33,9 +33,10 @@ def serve(listen: str, store_path: str | None) -> None:
     token, without which nothing is shown; it is not encrypted.
     """
     with extra("web", "pages"):
+        from pgpaces.locality import is_loopback
         from pgpaces.web import serve as server
         from pgpaces.web.app import Site
-        from pgpaces.web.guard import is_loopback, new_token
+        from pgpaces.web.guard import new_token
         from pgpaces.web.listening import listen as open_port
 
     host, port = address(listen, "--listen")

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -15,9 +15,6 @@ from pgpaces.cli import options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError
 from pgpaces.plan import pairs
-
-if TYPE_CHECKING:
-    pass
 
 NAME = "Its name. [default: pg and the major version]"
 EXTERNAL = "An external server: only databases that pgpaces has marked as its own."
@@ -51,7 +48,6 @@ def server() -> None:
 def start(**params: Any) -> None:
     """Start a server that keeps running, and print the PG* variables to use it."""
     from pgpaces.servers import embedded, libraries, packages, profiles
-    from pgpaces.servers.access import Listen
     from pgpaces.servers.record import Transport
 
     installation = packages.locate(params["wanted"], _say)
@@ -64,7 +60,7 @@ def start(**params: Any) -> None:
         name=params["name"] or "",
         data_dir=Path(params["data_dir"]) if params["data_dir"] else None,
         settings=profiles.fitting(settings, installation.major, has_jit, _say),
-        listen=Listen() if tls else None,
+        tcp=tls,
         tls=tls,
     )
     started = embedded.start(spec, stay=True, on_progress=_say)
@@ -129,7 +125,7 @@ def diff(left: str, right: str) -> None:
         names = {name.lower() for name in (first if first.profile else second).settings}
         first, second = first.only(names), second.only(names)
     rows = profiles.differing(first.settings, second.settings)
-    lines = [("setting", left, right)]
+    lines = [("setting", first.name, second.name)]
     lines += [(name, first.shown(a), second.shown(b)) for name, a, b in rows]
     cells = [[escape.line(cell) for cell in line] for line in lines]
     widths = [max(len(line[column]) for line in cells) for column in range(2)]
@@ -155,13 +151,14 @@ def profiles() -> None:
 class _Side(Struct, frozen=True):
     """One side of a difference. profile: it has only some of the settings, the rest is default."""
 
+    name: str
     settings: Mapping[str, str]
     profile: bool
 
     def only(self, names: set[str]) -> _Side:
         """The side with these settings alone."""
         chosen = {name: value for name, value in self.settings.items() if name.lower() in names}
-        return _Side(chosen, self.profile)
+        return _Side(self.name, chosen, self.profile)
 
     def shown(self, value: str | None) -> str:
         """A value as it is printed; None for a setting that the side does not have."""
@@ -172,16 +169,17 @@ class _Side(Struct, frozen=True):
 
 def _settings_of(name: str) -> _Side:
     """Of a running managed server, a profile, or else a DSN. Raises PlanError, ServerError."""
+    from pgpaces.experiment import targets
     from pgpaces.experiment.site import server_settings
     from pgpaces.servers import embedded, profiles
 
     running = {each.name: each for each in embedded.running()}
     if name in running:
-        return _Side(server_settings(running[name].dsn()), profile=False)
+        return _Side(name, server_settings(running[name].dsn()), profile=False)
     if "=" in name or "://" in name:
-        return _Side(server_settings(name), profile=False)
+        return _Side(targets.target(name), server_settings(name), profile=False)
     try:
-        return _Side(profiles.find(name).settings, profile=True)
+        return _Side(name, profiles.find(name).settings, profile=True)
     except PlanError as error:
         runs = ", ".join(sorted(running)) or "none"
         raise PlanError(
@@ -209,6 +207,8 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
     from pgpaces.experiment.site import site
     from pgpaces.plan import TargetPlan
 
+    if target is not None and (name or data_dir):
+        raise PlanError("a managed server and a --target are named", "clean one at a time")
     managed = None if name in {"", "pg18"} else _version_of(name) or name
     plan = TargetPlan(dsn=target, server=managed, data_dir=data_dir)
     with site(plan, lambda _: None) as where:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgpaces import experiment_file
-from pgpaces.cli import execute, experiment_options, options
+from pgpaces.cli import execute, experiment_options, options, output
 from pgpaces.errors import PlanError
 from pgpaces.home import is_there
 
@@ -75,7 +75,7 @@ def sweep(**params: Any) -> int:
 
 def _planned(params: Mapping[str, Any]) -> SweepPlan:
     """The checked experiment. Checks the form of its report too, before hours are spent."""
-    execute.check_output(params)
+    output.check(params)
     from pgpaces.experiment import sweep as pipeline
 
     params = _of_file(params)

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 LOCK_CLASS = 0x70677061  # "pgpa"
-_NOTICED_S = 2.0
+# The database that every pgpaces can open.
+MAINTENANCE = "postgres"
+# A server needs a moment to notice that a client is gone.
+NOTICED_S = 2.0
 
 
 class Access(Struct, frozen=True):
@@ -78,7 +81,7 @@ def common(access: Access) -> Iterator[Session]:
     """A session in a database that every pgpaces can open: advisory locks are local to one."""
     with contextlib.ExitStack() as stack:
         try:
-            session = stack.enter_context(connect(access, "postgres"))
+            session = stack.enter_context(connect(access, MAINTENANCE))
         except ServerError:
             session = stack.enter_context(connect(access))
         yield session
@@ -90,7 +93,7 @@ def locked(admin: Session, name: str) -> bool:
     The server needs a moment to notice that a client was killed, so it tries for some time.
     """
     query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
-    deadline = time.monotonic() + _NOTICED_S
+    deadline = time.monotonic() + NOTICED_S
     while True:
         row = admin.execute(query, (LOCK_CLASS, name)).fetchone()
         if row is not None and row[0]:

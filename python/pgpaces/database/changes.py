@@ -65,8 +65,10 @@ class Note:
 
     @classmethod
     def of(cls, admin: Session, access: Access) -> Note:
-        """The note of a server, by its `server_id`."""
-        return cls(_folder() / f"{server_id(admin, access)}.json")
+        """The note of a server, by its `server_id`; a standby has that of its primary."""
+        [standby] = admin.execute("SELECT pg_is_in_recovery()").fetchone() or (False,)
+        part = "-standby" if standby else ""
+        return cls(_folder() / f"{server_id(admin, access)}{part}.json")
 
     def read(self) -> list[SettingChange]:
         """All changes, the oldest first. Raises ServerError."""

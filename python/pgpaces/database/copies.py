@@ -73,12 +73,12 @@ def clone(
 
 def _drop_copy(access: Access, admin: Session, dbname: str) -> None:
     """Drops it, in a new session if a restart of the server ended the old one."""
-    drop = with_names("DROP DATABASE IF EXISTS {} WITH (FORCE)", dbname)
     if not (admin.closed or admin.broken) and _answers(admin):
-        execute_within(admin, drop, _DROP_S)
+        execute_within(admin, ownership.forced_drop(admin, dbname, if_exists=True), _DROP_S)
     elif admin.broken:
         keywords = {**access.keywords, "connect_timeout": _CONNECT_S}
         with connect(replace(access, keywords=keywords)) as session:
+            drop = ownership.forced_drop(session, dbname, if_exists=True)
             execute_within(session, drop, _DROP_S)
 
 

@@ -119,13 +119,13 @@ def drop_leftovers(access: Access, admin: Session, locks: Session, say: Say) -> 
     return freed
 
 
-def clean(access: Access, say: Say = lambda _: None) -> int:
+def clean(access: Access) -> int:
     """Drops every database that pgpaces created; returns the freed bytes. Raises PrepareError.
 
     A database of --own stays: the user created it.
     """
     with connect(access) as admin, common(access) as locks:
-        freed = drop_leftovers(access, admin, locks, say)
+        freed = drop_leftovers(access, admin, locks, lambda _: None)
         for dbname, (owned, bytes_taken) in ownership.owned_databases(access).items():
             if owned.own or dbname.startswith(_PREFIX):  # another pgpaces is making that one
                 continue

@@ -120,14 +120,15 @@ def free_connections(access: Access) -> int | None:
     """The number of free connections of the server; None if it is not available."""
     import psycopg
 
-    # 9.6 has no column backend_type, and shows clients only.
+    # 9.6 has no column backend_type, and shows clients only; of other roles it is hidden.
     query = (
         "SELECT current_setting('max_connections')::int"
         " - current_setting('superuser_reserved_connections')::int"
         " - coalesce(current_setting('reserved_connections', true)::int, 0)"
         " - (SELECT count(*) FROM pg_catalog.pg_stat_activity a WHERE"
-        "    coalesce(pg_catalog.to_jsonb(a) -> 'backend_type', '\"client backend\"')"
-        "    = '\"client backend\"')"
+        "    coalesce(pg_catalog.to_jsonb(a) ->> 'backend_type',"
+        "    CASE WHEN a.datid IS NOT NULL AND a.usesysid IS NOT NULL"
+        "    THEN 'client backend' END) = 'client backend')"
     )
     with connect(access) as admin:
         try:

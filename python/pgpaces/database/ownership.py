@@ -104,10 +104,15 @@ def drop(dbname: str, *, if_exists: bool = False) -> sql.Composed:
 
 def drop_owned(admin: Session, dbname: str) -> None:
     """Drops an owned and unlocked database, also with sessions, which are of killed runs."""
+    admin.execute(forced_drop(admin, dbname))
+
+
+def forced_drop(admin: Session, dbname: str, *, if_exists: bool = False) -> sql.Composed:
+    """The statement that drops a database with its sessions, where the server's version can."""
     from psycopg import sql
 
     force = " WITH (FORCE)" if admin.info.server_version >= _FORCE_SINCE else ""
-    admin.execute(drop(dbname) + sql.SQL(force))
+    return drop(dbname, if_exists=if_exists) + sql.SQL(force)
 
 
 def owned_databases(access: Access) -> dict[str, tuple[Ownership, int]]:

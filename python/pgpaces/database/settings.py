@@ -7,7 +7,6 @@ database; then, if allowed, as settings of the whole server. Knows nothing of ex
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +18,7 @@ from pgpaces.database import changes
 from pgpaces.database.access import Access, Say, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, SettingChanges
 from pgpaces.database.ownership import Ownership, comment_on
-from pgpaces.errors import ConsentError, PgpacesError, PlanError, ServerError
+from pgpaces.errors import ConsentError, PgpacesError, PlanError, ServerError, nearest
 
 if TYPE_CHECKING:
     import psycopg
@@ -184,11 +183,10 @@ def _is_without_jit(name: str, value: str) -> bool:
 
 
 def _unknown(name: str, names: list[str], session: Session) -> PlanError:
-    near = difflib.get_close_matches(name.lower(), names, n=1)
     version = session.info.parameter_status("server_version")
     return PlanError(
         f"PostgreSQL {version} at the target has no setting '{name}'",
-        f"did you mean {near[0]}?" if near else "its settings are in the view pg_settings",
+        nearest(name.lower(), names) or "its settings are in the view pg_settings",
     )
 
 
@@ -231,8 +229,8 @@ def _setting_errors(setting: _Setting) -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         raise ServerError(
             f"the role may not set {setting.name}: {_primary(error)}",
-            "let a superuser run it, or GRANT SET, ALTER SYSTEM ON PARAMETER"
-            f" {setting.name} to the role (PostgreSQL 15 and later)",
+            "let a superuser run it; for a setting of sessions GRANT SET ON PARAMETER"
+            f" {setting.name} to the role is enough (PostgreSQL 15 and later)",
         ) from None
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject) as error:
         detail = error.diag.message_hint or error.diag.message_detail

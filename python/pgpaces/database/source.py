@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pgpaces import psql
 from pgpaces.database import copies
-from pgpaces.database.access import Access, Say, connect, size
+from pgpaces.database.access import MAINTENANCE, NOTICED_S, Access, Say, connect, size
 from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError, ServerError
 from pgpaces.locality import is_local
 
@@ -98,8 +99,12 @@ def _copy_template(access: Access, admin: Session, source: str, dbname: str, say
             "name an existing one, or give the DSN of its server",
         )
     bytes_needed = int(row[0])
-    used = copies.users(admin, source)
-    if used:
+    if source == MAINTENANCE:
+        raise ConsentError(
+            f"database {source} cannot be copied by its name: pgpaces has sessions in it itself",
+            f"give its DSN (--from-database 'dbname={source} host=...'): then pg_dump copies it",
+        )
+    if used := _users(admin, source):
         raise ConsentError(
             f"database {source} cannot be copied while sessions use it: {used}",
             "end them for the time of the copy, or give its DSN (--from-database"
@@ -116,6 +121,14 @@ def _copy_template(access: Access, admin: Session, source: str, dbname: str, say
         ) from None
     except psycopg.errors.DiskFull as error:
         raise _no_room(source, bytes_needed, str(error.diag.message_primary)) from None
+
+
+def _users(admin: Session, dbname: str) -> str:
+    """The sessions in a database; those that were just closed get a moment to be gone."""
+    deadline = time.monotonic() + NOTICED_S
+    while (used := copies.users(admin, dbname)) and time.monotonic() < deadline:
+        admin.execute("SELECT pg_sleep(0.05)")
+    return used
 
 
 def _warn(refused: list[str], say: Say) -> None:

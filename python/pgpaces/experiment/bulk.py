@@ -27,8 +27,8 @@ from pgpaces.texts import encoded
 from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
-    from pgpaces.experiment.cell import ReadyTrial
     from pgpaces.experiment.components import ComponentLoad
+    from pgpaces.experiment.ready_trial import ReadyTrial
 
 Say = Callable[[str], None]
 _POLITE_NS = 5_000_000_000
@@ -126,7 +126,7 @@ class CommandJob(Struct, frozen=True):
 
 @contextlib.contextmanager
 def jobs(
-    cell: ReadyTrial, connections: Sequence[generator.Connection], say: Say
+    ready: ReadyTrial, connections: Sequence[generator.Connection], say: Say
 ) -> Iterator[list[CommandJob | None]]:
     """The command of each component, ready within this context; None for one without a command.
 
@@ -135,22 +135,22 @@ def jobs(
     """
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(_job(cell, component, connection, say))
+            stack.enter_context(_job(ready, component, connection, say))
             if component.work.request.workload.command is not None
             else None
-            for component, connection in zip(cell.components, connections, strict=True)
+            for component, connection in zip(ready.components, connections, strict=True)
         ]
 
 
 @contextlib.contextmanager
 def _job(
-    cell: ReadyTrial, component: ComponentLoad, connection: generator.Connection, say: Say
+    ready: ReadyTrial, component: ComponentLoad, connection: generator.Connection, say: Say
 ) -> Iterator[CommandJob]:
     workload = component.work.request.workload
     command = workload.command
     assert command is not None
     keywords = for_driver(connection)
-    way = psql.ClientProgram(cell.site.access.psql, keywords, keywords["dbname"])
+    way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
     values = {"seed": str(component.work.request.data_seed), **component.work.variables()}
     with (
         programs.program_environment(way, workload, values, say) as environment,
@@ -210,18 +210,18 @@ def end_together(loads: Sequence[tuple[str, RunningLoad]]) -> None:
 class Counters:
     """The effect of a command by the server's counters, read before it and after it."""
 
-    def __init__(self, cell: ReadyTrial, jobs: Sequence[CommandJob | None]) -> None:
+    def __init__(self, ready: ReadyTrial, jobs: Sequence[CommandJob | None]) -> None:
         """For the trial's own command, else the first background one; else reads nothing."""
         self._job = next((job for job in jobs if job is not None), None)
         self._others = any(
             component.work.request.workload.writes
-            for component in cell.components
+            for component in ready.components
             if self._job is not None and component is not self._job.component
         )
         self._before: _Reading | None = None
         if self._job is not None:
             work = self._job.component.work
-            self._keywords = for_driver(cell.way("primary", work.prepared.dbname))
+            self._keywords = for_driver(ready.way("primary", work.prepared.dbname))
             command = work.request.workload.command
             self._rows = command.rows if command else None
             if self._rows is not None:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from pgpaces.answers import throttle
 from pgpaces.errors import PgpacesError
-from pgpaces.experiment.cell import ReadyTrial
 from pgpaces.experiment.components import ComponentLoad
 from pgpaces.experiment.listener import Listener
+from pgpaces.experiment.ready_trial import ReadyTrial
 from pgpaces.experiment.request import POOL, PRIMARY
 from pgpaces.experiment.stops import Stoppable
 from pgpaces.generators import engine as generator
@@ -33,9 +33,9 @@ _WHOLE_S = 10
 
 
 @contextlib.contextmanager
-def monitoring(cell: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
+def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
     """The monitors, active within this context."""
-    connection, factor = cell.primary(), cell.request.trial.kill_switch
+    connection, factor = ready.primary(), ready.request.trial.kill_switch
     keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
         watch, sensors = None, None
@@ -43,12 +43,12 @@ def monitoring(cell: ReadyTrial, listener: Listener, counters: Counters) -> Iter
             name = connection.keywords["application_name"]
             listener.say("kill switch: looking at the server as it is without the load")
             watch = stack.enter_context(postgres.watch(keywords, name, factor))
-        if cell.request.observe:
-            sensors = _sensing(cell, stack)
-        yield Monitors(cell, keywords, _KillSwitch(watch), counters, sensors)
+        if ready.request.observe:
+            sensors = _sensing(ready, stack)
+        yield Monitors(ready, keywords, _KillSwitch(watch), counters, sensors)
 
 
-def _sensing(cell: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
+def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
     """Sensors of the primary and of every standby, and of their machines.
 
     A standby on the same machine adds no machine. The generator's machine, if no server is on it.
@@ -56,21 +56,21 @@ def _sensing(cell: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
     machines: dict[str, host.HostSensor] = {}
     servers: dict[str, server.Sensor] = {}
     places: set[str] = set()
-    for node in (PRIMARY, *cell.site.standbys):
+    for node in (PRIMARY, *ready.site.standbys):
         name = "" if node == PRIMARY else node
         # The database that a standby serves, if any.
         served = (
             component.work.prepared.dbname
-            for component in cell.components
+            for component in ready.components
             if component.node == node
         )
-        dbname = cell.prepared.dbname if not name else next(served, cell.prepared.dbname)
-        connection = cell.way(node, dbname)
+        dbname = ready.prepared.dbname if not name else next(served, ready.prepared.dbname)
+        connection = ready.way(node, dbname)
         keywords = for_driver(connection)
         place = "" if is_local(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
         if place not in places:
             places.add(place)
-            command = None if name else cell.request.target.observe_command
+            command = None if name else ready.request.target.observe_command
             source = remote.watched(keywords, dbname, command)
             machines[name] = stack.enter_context(host.sensing(source))
         application = connection.keywords["application_name"]
@@ -167,13 +167,13 @@ class Monitors:
 
     def __init__(
         self,
-        cell: ReadyTrial,
+        ready: ReadyTrial,
         keywords: dict[str, str],
         kill_switch: _KillSwitch,
         counters: Counters,
         sensors: _Sensors | None,
     ) -> None:
-        self._cell, self._keywords = cell, keywords
+        self._ready, self._keywords = ready, keywords
         self._kill_switch, self._counters, self._sensors = kill_switch, counters, sensors
         self.explained: tuple[Explained, ...] = ()
         self._notes: list[str] = []
@@ -208,7 +208,7 @@ class Monitors:
 
     def _silence(self) -> Iterator[Finding]:
         if self._silent_s:
-            copy = self._cell.prepared.cloned_from is not None
+            copy = self._ready.prepared.cloned_from is not None
             text = (
                 f"the server had not answered for {self._silent_s:.0f} s when the run ended; not"
                 " known are plans and what it counted at the end"
@@ -223,7 +223,7 @@ class Monitors:
         """
         plans_: list[Explained] = []
         first = 0
-        for component in self._cell.components:
+        for component in self._ready.components:
             plans_ += self._explain(component, first)
             first += len(component.places)
         self.explained = tuple(plans_)
@@ -233,7 +233,7 @@ class Monitors:
 
         first: the number of its first script.
         """
-        cell, work = self._cell, component.work
+        ready, work = self._ready, component.work
         if not work.request.workload.is_scripts:
             return []
         variables = tuple(work.variables().items())
@@ -252,15 +252,15 @@ class Monitors:
                 script.name, script.text, variables, component.plan.seed
             )
         ]
-        as_is = cell.request.as_is and work.prepared.dbname == cell.prepared.dbname
+        as_is = ready.request.as_is and work.prepared.dbname == ready.prepared.dbname
         keywords = (
-            self._keywords if component.node == POOL else for_driver(cell.connection(component))
+            self._keywords if component.node == POOL else for_driver(ready.connection(component))
         )
         dbname = work.prepared.dbname
         try:
             return list(plans.explain(keywords, dbname, statements, not as_is, say))
         except PgpacesError as error:
-            where = f" on {component.node}" if len(cell.components) > 1 else ""
+            where = f" on {component.node}" if len(ready.components) > 1 else ""
             say(f"plans{where}: {error.message}")
             return []
 

@@ -16,8 +16,8 @@ from pgpaces.database import data, identity, settings, streaming
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.errors import ConnectionsError
-from pgpaces.experiment.cell import ReadyTrial, as_superuser
 from pgpaces.experiment.components import ComponentLoad, Work, clients_at, component_loads
+from pgpaces.experiment.ready_trial import ReadyTrial, as_superuser
 from pgpaces.experiment.request import (
     POOL,
     PRIMARY,

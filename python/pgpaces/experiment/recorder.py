@@ -113,7 +113,7 @@ class Recorder:
             self._store.finish(trial, brief(result.summary), result)
 
 
-def record(store: Store, trial: Trial) -> Summary:
+def store_imported(store: Store, trial: Trial) -> Summary:
     """Stores a whole imported trial; returns its answer. Raises StoreError."""
     accumulator = Accumulator.of(trial.intervals)
     summary = summarize(trial, accumulator)

@@ -21,7 +21,6 @@ from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.servers import binaries, describe, embedded, libraries, packages, profiles, topology
-from pgpaces.servers.access import Listen
 from pgpaces.servers.record import Transport
 
 Say = Callable[[str], None]
@@ -55,9 +54,8 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
     candidates = [folder / "psql" for folder in folders]
     if target.dsn is not None:
         connection = generator.resolve(target.dsn, **dict(target.overrides))
-        for warning in connection.warnings:
+        for warning in (*connection.warnings, *generator.probe(connection)):
             say(f"warning: {warning}")
-        generator.probe(connection)
         program = psql.find(None, candidates)
         access = Access(generator.for_driver(connection), program, folders)
         nodes = {name: _node(access, dsn) for name, dsn in target.nodes}
@@ -117,7 +115,7 @@ def _managed_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
             libraries.has_jit(installation.bin.parent),
             say,
         ),
-        listen=None if target.tls is None else Listen(),
+        tcp=target.tls is not None,
         tls=target.tls is True,
     )
     runs = any(running.stays and running.name == spec.name for running in embedded.running())

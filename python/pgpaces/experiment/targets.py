@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from pgpaces.database.source import is_dsn
 from pgpaces.errors import PgpacesError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets
+from pgpaces.servers.record import quoted
 
 # Keywords of the address of a database, and those that `resolve` has already applied.
 _PLACE = frozenset(("host", "hostaddr", "port", "user", "dbname"))
 _SPENT = frozenset(("service", "servicefile", "fallback_application_name"))
-_ODD = re.compile(r"^$|[\s'\\]")
 
 
 def source(from_database: str | None) -> str | None:
@@ -33,11 +31,7 @@ def target(written: str, **overrides: str) -> str:
     except PgpacesError:  # the environment is only usable with this DSN
         usual = {}
     words = {k: v for k, v in keywords.items() if k in _PLACE or usual.get(k) != v}
-    return " ".join(
-        f"{k}={_quoted(v)}" if _ODD.search(v) else f"{k}={v}"
-        for k, v in words.items()
-        if k not in _SPENT
-    )
+    return " ".join(f"{k}={quoted(v)}" for k, v in words.items() if k not in _SPENT)
 
 
 def dsn(written: str) -> str:

@@ -19,11 +19,10 @@ from pgpaces.answers import throttle
 from pgpaces.answers.digest import Bucket, digest
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import PgpacesError, StoreError
-from pgpaces.experiment import bulk, dealt
-from pgpaces.experiment.cell import ReadyTrial, record
+from pgpaces.experiment import bulk, dealt, preparation
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.monitors import Monitors, monitoring
-from pgpaces.experiment.preparation import ready
+from pgpaces.experiment.ready_trial import ReadyTrial, trial_of
 from pgpaces.experiment.recorder import Recorder
 from pgpaces.experiment.request import OnStoreError, Request, check
 from pgpaces.experiment.site import Site, site, source_database
@@ -100,25 +99,25 @@ class TrialContext(Struct, frozen=True):
 def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
     """Runs one trial on a running server. Raises as `run`."""
     stops = context.stops
-    with ready(where, request, context.listener.say, stops.check) as cell:
+    with preparation.ready(where, request, context.listener.say, stops.check) as ready:
         stops.check()
-        return _measure(cell, context)
+        return _measure(ready, context)
 
 
-def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
+def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     """Generates the load and stores its results, until it ends or is stopped."""
     listener, stops, store = context.listener, context.stops, context.store
-    connections = [cell.connection(component) for component in cell.components]
+    connections = [ready.connection(component) for component in ready.components]
     for connection in connections:
         generator.probe(connection)
-    plan = cell.components[0].engine_plan()
+    plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
-    trial = record(cell)
+    trial = trial_of(ready)
     with (
-        bulk.jobs(cell, connections, listener.say) as jobs,
-        monitoring(cell, listener, bulk.Counters(cell, jobs)) as monitors,
+        bulk.jobs(ready, connections, listener.say) as jobs,
+        monitoring(ready, listener, bulk.Counters(ready, jobs)) as monitors,
     ):
-        load, facts = _loads(cell, context, jobs, connections)
+        load, facts = _loads(ready, context, jobs, connections)
         trial = replace(trial, plan=trial.plan.but(**facts))
         recorder = Recorder(store, trial, listener.say)
         context.resources.enter_context(signals(stops, listener))
@@ -129,16 +128,16 @@ def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
                 load.begin()
                 listener.started(trial, load.connect_ns)
                 monitors.begin(time.monotonic() + plan.warmup_ns / 1e9)
-                error = _follow(load, recorder, listener, cell.request.on_store_error, monitors)
+                error = _follow(load, recorder, listener, ready.request.on_store_error, monitors)
             except BaseException:
                 load.abort()
                 raise
         ended_early = bool(stops.requests or monitors.reason)
         answers = monitors.answers()
-    stopped = recorder.error if cell.request.on_store_error == "stop" else None
+    stopped = recorder.error if ready.request.on_store_error == "stop" else None
     state = _state(why := error or stopped, ended_early=ended_early)
     accumulator = recorder.accumulator
-    if state == "finished" and cell.request.observe and answers:
+    if state == "finished" and ready.request.observe and answers:
         monitors.explain()
     measured_ns = _measured_ns(load.end_ns, accumulator.ended_ns)
     series = recorder.series(monitors.drain())
@@ -168,19 +167,19 @@ def _measure(cell: ReadyTrial, context: TrialContext) -> Outcome:
 
 
 def _loads(
-    cell: ReadyTrial,
+    ready: ReadyTrial,
     context: TrialContext,
     jobs: Sequence[bulk.CommandJob | None],
     connections: Sequence[generator.Connection],
 ) -> tuple[Together, dict[str, Any]]:
     """The connected loads of a trial as one, and facts of its plan that follow."""
-    several, say = cell.request.trial.generators, context.listener.say
+    several, say = ready.request.trial.generators, context.listener.say
     workers = None
     if several is not None:
-        workers = dealt.workers(context.clusters, several, cell.request.target, say)
+        workers = dealt.workers(context.clusters, several, ready.request.target, say)
     loads = [
         (component.work.name, job.load() if job else component.load(connection, workers))
-        for component, job, connection in zip(cell.components, jobs, connections, strict=True)
+        for component, job, connection in zip(ready.components, jobs, connections, strict=True)
     ]
     bulk.end_together(loads)
     every = Together(

@@ -112,6 +112,7 @@ class Probe:
     def _whole_disks(self) -> Iterator[str]:
         """Devices in use, without their partitions."""
         names = self._parsed("/proc/diskstats", procfs.disk_names)
+        names.sort(key=lambda name: name.startswith(("loop", "ram")))
         whole = (n for n in names if self._read(f"/sys/block/{n}/stat") is not None)
         for _, name in zip(range(_DISKS_MAX), whole, strict=False):
             yield name
@@ -367,7 +368,11 @@ class Local:
         except OSError:
             return self._pi() if path == PI_THROTTLED and self._vcgencmd else None
         try:
-            return os.read(file, _BYTES_MAX).decode(errors="replace")
+            text = b""
+            # The kernel gives long files of /proc by the page.
+            while len(text) < _BYTES_MAX and (part := os.read(file, _BYTES_MAX - len(text))):
+                text += part
+            return text.decode(errors="replace")
         except OSError:
             return None
         finally:

@@ -46,7 +46,9 @@ _BLOCKED = f"""
 SELECT {MARK} {_OWNER.format(a="w")} ELSE w.application_name END,
   w.wait_event_type || ':' || w.wait_event, coalesce(l.mode, ''),
   {_OWNER.format(a="b")} ELSE coalesce(b.application_name, '') END,
-  coalesce(b.state, ''), left(coalesce(b.query, ''), {_TEXT_MAX})
+  coalesce(b.state, ''), coalesce(
+    CASE WHEN length(b.query) > {_TEXT_MAX} THEN left(b.query, {_TEXT_MAX - 3}) || '...'
+    ELSE b.query END, '')
 FROM (SELECT * FROM pg_catalog.pg_stat_get_activity(NULL)
       WHERE wait_event_type = 'Lock' LIMIT {_WAITING_MAX}) w
 CROSS JOIN LATERAL unnest(pg_catalog.pg_blocking_pids(w.pid)) AS blocker(pid)

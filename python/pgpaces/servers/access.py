@@ -10,12 +10,10 @@ import secrets
 import socket
 from pathlib import Path
 
-from msgspec import Struct
-
-from pgpaces.errors import PlanError, ServerError
+from pgpaces.errors import ServerError
 from pgpaces.servers.record import ServerRecord
 
-DEFAULT_PORT = 5432
+DEFAULT_PORT, TCP_HOST = 5432, "127.0.0.1"
 RULES = """\
 # pgpaces writes this file at every start. The socket lies in a private folder.
 local all         all     trust
@@ -26,38 +24,13 @@ host  replication all all {method}
 SCRAM_SINCE = 10
 
 
-class Listen(Struct, frozen=True):
-    """TCP, with the socket: an address of this machine, and a port or None for a free one."""
-
-    host: str = "127.0.0.1"
-    port: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.port is not None and not 1 <= self.port <= 65535:
-            raise PlanError(f"port {self.port} cannot be", "a port is a number from 1 to 65535")
-        if not self.host:
-            raise PlanError("an empty address to listen on", "127.0.0.1, or * for every address")
-
-
-def choose_port(listen: Listen | None) -> int:
-    """The requested port, a free one of that address, or 5432 for a socket alone."""
-    if listen is None:
+def choose_port(*, tcp: bool) -> int:
+    """A free port of this machine for TCP; 5432 for a socket alone, whose folder is private."""
+    if not tcp:
         return DEFAULT_PORT
-    if listen.port is not None:
-        return listen.port
-    host = None if listen.host == "*" else listen.host
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind) as probe:
-            probe.bind(address)
-            return int(probe.getsockname()[1])
-    except OSError as error:
-        raise ServerError(
-            f"no server can listen on {listen.host}: {error}",
-            "choose an address of this machine, such as 127.0.0.1",
-        ) from error
+    with socket.socket() as probe:
+        probe.bind((TCP_HOST, 0))
+        return int(probe.getsockname()[1])
 
 
 def write_rules(path: Path, major: int) -> None:

@@ -21,7 +21,7 @@ from msgspec.structs import force_setattr, replace
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.home import home
 from pgpaces.servers import postmaster, tls
-from pgpaces.servers.access import Listen, choose_port, set_password, write_rules
+from pgpaces.servers.access import TCP_HOST, choose_port, set_password, write_rules
 from pgpaces.servers.binaries import Installation, installations
 from pgpaces.servers.folder import (
     ServerFolder,
@@ -51,19 +51,19 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 
 
 class ServerSpec(Struct, frozen=True):
-    """Specification of a server. The default name is its version: pg15; listen None: socket only.
+    """Specification of a server. The default name is its version: pg15.
 
-    tls: TCP requires TLS; it needs listen. standby_of: the managed server of which this is a
-    standby, made anew at every start; its data is removed with it. data_dir: a folder on the disk
-    for the data; a subfolder is made in it. Settings go to the server's command line, so nothing
-    of them remains after it stops.
+    tcp: it listens on 127.0.0.1 too, and not on its socket alone. tls: TCP requires TLS.
+    standby_of: the managed server of which this is a standby, made anew at every start; its data
+    is removed with it. data_dir: a folder on the disk for the data; a subfolder is made in it.
+    Settings go to the server's command line, so nothing of them remains after it stops.
     """
 
     installation: Installation
     name: str = ""
     data_dir: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    listen: Listen | None = None
+    tcp: bool = False
     tls: bool = False
     standby_of: ServerRecord | None = None
 
@@ -75,8 +75,8 @@ class ServerSpec(Struct, frozen=True):
                 f"a server cannot be named {self.name!r}",
                 "letters, digits, dots, hyphens and underscores, at most 63 of them",
             )
-        if self.tls and self.listen is None:
-            raise PlanError("TLS is for TCP: a socket has none", "listen on an address as well")
+        if self.tls and not self.tcp:
+            raise PlanError("TLS is for TCP: a socket has none", "have TCP as well")
         for setting in self.settings:
             if not _SETTING.fullmatch(setting):
                 raise PlanError(
@@ -85,7 +85,7 @@ class ServerSpec(Struct, frozen=True):
             if setting.lower() in (*RESERVED, *tls.RESERVED):
                 raise PlanError(
                     f"the setting {setting} is reserved for pgpaces",
-                    "choose the address with listen, the disk with data_dir, TLS with tls",
+                    "choose TCP with tcp, the disk with data_dir, TLS with tls",
                 )
 
 
@@ -199,10 +199,9 @@ def _adopt(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> Serv
         "settings": (dict(record.settings), dict(spec.settings)),
         "data": (record.data_dir, folder.data_home(spec.data_dir) / "data"),
     }
-    if spec.listen is not None:
-        port = spec.listen.port or record.port
+    if spec.tcp:
         pairs["TLS"] = (record.certificate is not None, spec.tls)
-        pairs["TCP"] = ((record.tcp_host, record.port), (spec.listen.host, port))
+        pairs["TCP"] = (record.tcp_host, TCP_HOST)
     for what, (actual, expected) in pairs.items():
         if actual != expected:
             raise ServerError(
@@ -223,7 +222,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
     if spec.tls:
         tls.check(spec.installation)
     installation = reachable(spec.installation, os_user, home() / "cache")
-    port = choose_port(spec.listen)
+    port = choose_port(tcp=spec.tcp)
     record = ServerRecord(
         name=spec.name,
         version=installation.version,
@@ -236,7 +235,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         owner_pid=os.getpid(),
         stays=terms.stay,
         superuser=postmaster.SUPERUSER,
-        tcp_host=spec.listen.host if spec.listen else None,
+        tcp_host=TCP_HOST if spec.tcp else None,
         password_file=_password_file(spec, folder),
         certificate=folder.path / tls.CERTIFICATE if spec.tls else None,
         settings=dict(spec.settings),
@@ -257,7 +256,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
 
 def _password_file(spec: ServerSpec, folder: ServerFolder) -> Path | None:
     """The file with the password for TCP; a standby has the roles and passwords of its primary."""
-    if spec.listen is None:
+    if not spec.tcp:
         return None
     return folder.password_file if spec.standby_of is None else spec.standby_of.password_file
 

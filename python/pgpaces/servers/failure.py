@@ -63,11 +63,11 @@ CAUSES = (
     ),
     _cause(
         r"could not (?:bind|create listen socket)[^\n]*Address already in use",
-        "another program listens on that port: choose another port, or none for a free one",
+        "another program took that port meanwhile: start the server again",
     ),
     _cause(
         r"could not (?:bind|create listen socket|translate host name)",
-        "choose an address of this machine to listen on, such as 127.0.0.1",
+        "this machine has no address 127.0.0.1: TCP needs its loopback interface",
     ),
     _cause(
         r"lock file \"postmaster\.pid\" already exists[\s\S]*\(PID (\d+)\)[^\"]*\"([^\"]+)\"",

@@ -28,6 +28,8 @@ from pgpaces.servers.folder import is_ready
 from pgpaces.servers.os_user import OsUser, make_private_folder, options_of
 
 SUPERUSER = "postgres"
+# Every copy of a primary has one of these, also an incomplete one.
+OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
 SILENCE_S_MAX = 60.0  # longest time without a new line in the log before a start has failed
 PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take minutes
 POLL_S = 0.01
@@ -76,8 +78,15 @@ def copy(
 ) -> None:
     """Make a standby's data directory: a copy of a running server's, which streams from it.
 
-    dsn: the conninfo of that server, without a password. An existing directory is removed.
+    dsn: the conninfo of that server, without a password. The directory of an earlier copy is
+    removed. Raises ServerError where there is that of another server.
     """
+    is_copy = any((data_dir / name).exists() for name in OF_COPIES)
+    if (data_dir / "PG_VERSION").exists() and not is_copy:
+        raise ServerError(
+            f"{data_dir} has the data of a server that is no standby",
+            "a standby needs its name: remove that folder if its data is needed no more",
+        )
     shutil.rmtree(data_dir, ignore_errors=True)
     make_private_folder(data_dir, os_user)
     words = ("-D", data_dir, "-d", dsn, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync

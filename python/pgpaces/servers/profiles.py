@@ -7,7 +7,6 @@
 Knows nothing of servers; the settings of a server come as values.
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, nearest
 from pgpaces.home import home, is_there
 
 SHIPPED = Path(__file__).with_name("profiles")
@@ -56,12 +55,10 @@ def find(name: str) -> Profile:
     """
     path = _path(name)
     if path is None:
-        near = difflib.get_close_matches(name, names(), n=1)
         raise PlanError(
             f"there is no profile '{name}'",
-            f"did you mean {near[0]}?"
-            if near
-            else f"profiles are {', '.join(names())}; or name a TOML file with [settings]",
+            nearest(name, names())
+            or f"profiles are {', '.join(names())}; or name a TOML file with [settings]",
         )
     return read(path)
 

@@ -90,9 +90,7 @@ class ServerRecord(Struct, frozen=True):
             return str(self.socket_dir)
         if self.tcp_host is None:
             raise ValueError(f"server {self.name} was started without TCP")
-        return {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(
-            self.tcp_host, self.tcp_host
-        )
+        return self.tcp_host
 
 
 def quoted(value: str) -> str:

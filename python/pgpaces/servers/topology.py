@@ -16,16 +16,13 @@ from pathlib import Path
 
 from pgpaces.errors import PlanError
 from pgpaces.home import home
-from pgpaces.servers import binaries, embedded
-from pgpaces.servers.access import Listen
+from pgpaces.servers import binaries, embedded, postmaster
 from pgpaces.servers.folder import ServerFolder
 
 # Before 10, the defaults do not allow streaming.
 _OLD = {"wal_level": "replica", "max_wal_senders": "10", "hot_standby": "on"}
 _OLD_BELOW = 10
 _SLOT_SINCE = 13
-# Every copy of a primary has one of these, also an incomplete one.
-_OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
 _LEVELS = ("replica", "logical", "hot_standby", "archive")
 
 
@@ -63,7 +60,7 @@ def standbys(
                 name=f"{primary.name}-standby{number}",
                 data_dir=data_dir,
                 settings=settings,
-                listen=None if primary.tcp_host is None else Listen(),
+                tcp=primary.tcp_host is not None,
                 tls=primary.certificate is not None,
                 standby_of=primary,
             )
@@ -89,7 +86,7 @@ def _remove_lost(folder: ServerFolder, data_dir: Path | None) -> None:
     try:
         for home_dir in {folder.path, folder.data_home(data_dir)}:
             data = home_dir / "data"
-            if any((data / name).exists() for name in _OF_COPIES):
+            if any((data / name).exists() for name in postmaster.OF_COPIES):
                 _remove(data, folder)
     finally:
         os.close(lock)

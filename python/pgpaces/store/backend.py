@@ -116,10 +116,7 @@ class Backend(Struct, frozen=True):
 
     def size_bytes(self) -> int:
         """The size of SQLite's file and its write-ahead log; 0 on a server."""
-        if self.path is None:
-            return 0
-        files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return 0 if self.path is None else sqlite.size_bytes(self.path)
 
 
 @contextlib.contextmanager
@@ -377,5 +374,9 @@ def _upgrade(connection: sa.Connection, backend: Backend) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS))
     config.attributes["connection"] = connection
+    if backend.path is not None:
+        # SQLite's driver begins no transaction before DDL: an upgrade that is cut would stay half.
+        connection.rollback()
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
     command.upgrade(config, "head")
     connection.commit()

@@ -35,11 +35,9 @@ def add(connection: sa.Connection, row: DiskRow) -> None:
     connection.execute(sa.insert(disk), {**values, "document": row.disk.document()})
 
 
-def listed(
-    connection: sa.Connection, limit: int | None = None, id_: str | None = None
-) -> list[DiskRow]:
+def listed(connection: sa.Connection, id_: str | None = None) -> list[DiskRow]:
     """Disks, newest first; or the one. In a list, a damaged one hides no other."""
-    query = sa.select(disk).order_by(disk.c.started_at.desc(), disk.c.id.desc()).limit(limit)
+    query = sa.select(disk).order_by(disk.c.started_at.desc(), disk.c.id.desc())
     if id_ is not None:
         query = query.where(disk.c.id == id_)
     rows = connection.execute(query).mappings()

@@ -23,6 +23,12 @@ def writable(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def size_bytes(path: Path) -> int:
+    """The size of a store's file and its write-ahead log; 0 where there is none."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
 def readable(path: Path) -> sqlite3.Connection:
     """For reading, also on a read-only file system. Raises sqlite3.Error, StoreError.
 

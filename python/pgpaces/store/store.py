@@ -308,10 +308,10 @@ class Store:
         with self._backend.writing() as connection:
             disk_rows.add(connection, row)
 
-    def disks(self, limit: int | None = None) -> list[disk_rows.DiskRow]:
+    def disks(self) -> list[disk_rows.DiskRow]:
         """The measured disks, newest first."""
         with self._reading("a disk") as connection:
-            return disk_rows.listed(connection, limit)
+            return disk_rows.listed(connection)
 
     def disk(self, name: str) -> disk_rows.DiskRow:
         """The disk that `name` means: `last`, its name (the newest), an id, or a part of one.

@@ -28,7 +28,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from pgpaces.errors import PgpacesError, PlanError, StoreError
-from pgpaces.report import escape, html
+from pgpaces.report import html
 from pgpaces.store.store import Store
 from pgpaces.web import live
 
@@ -317,24 +317,15 @@ def _explained(_: Request, error: Exception) -> Response:
 
 def page(name: str, status: int = 200, **values: Any) -> Response:
     """A page by its template."""
-    template = _environment().get_template(name)
+    template = _templates().get_template(name)
     return HTMLResponse(template.render(version=version("pgpaces"), **values), status)
 
 
 @cache
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
+def _templates() -> Environment:
     from pgpaces.report.numbers import milliseconds, percent
 
-    environment = Environment(
-        loader=PackageLoader("pgpaces.web"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: escape.line(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = percent
-    environment.filters["milliseconds"] = lambda value: milliseconds(value, "–")
-    return environment
+    templates = html.environment("pgpaces.web")
+    templates.filters["percent"] = percent
+    templates.filters["milliseconds"] = lambda value: milliseconds(value, "–")
+    return templates

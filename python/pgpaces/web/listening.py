@@ -7,7 +7,7 @@ import socket
 from msgspec import Struct
 
 from pgpaces.errors import RunError
-from pgpaces.web.guard import is_loopback
+from pgpaces.locality import is_loopback
 
 _BACKLOG = 128
 # Linux drops a reader that takes nothing for this time. A browser comes back, and says what it has.

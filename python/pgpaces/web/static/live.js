@@ -198,7 +198,7 @@ const tellErrors = (failed, texts) => table("errors", Object.keys(failed).map(
   (state) => [state, texts[state] ?? "–", failed[state].toLocaleString("en")]));
 const tellBlocked = (blocked) => table("blocked", blocked.map((one) => [
   one.waiting, `${one.event} ${one.mode}`, `${one.blocking} (${one.state})`, one.statement, `${one.seen}`,
-  one.first_s === one.last_s ? `${one.first_s}` : `${one.first_s}–${one.last_s}`]));
+  one.first_s === one.last_s ? `${one.first_s}` : `${one.first_s} to ${one.last_s}`]));
 const tellMarks = () => {
   byId("marks").hidden = !events.length;
   byId("marks").querySelector("span").textContent = events.map(({ second, text }, index) => `${index + 1} at ${second} s: ${text}`).join("; ");

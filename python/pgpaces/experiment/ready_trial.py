@@ -73,7 +73,7 @@ class ReadyTrial(Struct, frozen=True):
         overrides = {k: v for k, v in access.keywords.items() if k != "options"}
         overrides["dbname"] = dbname
         overrides["options"] = settings.as_options(present, self.applied.options)
-        overrides.setdefault("application_name", "pgpaces")
+        overrides["application_name"] = overrides.get("application_name") or "pgpaces"
         return generator.resolve("", **overrides)
 
     def connection(self, component: ComponentLoad) -> generator.Connection:
@@ -85,33 +85,33 @@ class ReadyTrial(Struct, frozen=True):
         return self.way(PRIMARY, self.prepared.dbname)
 
 
-def record(cell: ReadyTrial) -> Trial:
+def trial_of(ready: ReadyTrial) -> Trial:
     """The record of a trial that is about to start, with all that a rerun needs."""
     from importlib.metadata import version
 
-    request, workload = cell.request, cell.request.workload
+    request, workload = ready.request, ready.request.workload
     return Trial(
         id=new_id(),
         state="running",
         started_at=datetime.now(UTC),
         version=version("pgpaces"),
-        plan=_plan(cell),
+        plan=_plan(ready),
         workload=WorkloadFacts(
             name=workload.name,
             description=workload.description,
             hash=workload.hash,
-            scale=cell.works[0].scale,
+            scale=ready.works[0].scale,
             data_seed=request.data_seed,
             init={step.name: step.text for step in workload.init},
-            scripts=tuple(_scripts(cell)),
-            prepared=cell.prepared,
-            background=tuple(_background(work) for work in cell.works[1:]),
+            scripts=tuple(_scripts(ready)),
+            prepared=ready.prepared,
+            background=tuple(_background(work) for work in ready.works[1:]),
             request=requested(request),
         ),
-        server=(server := _server(cell)),
+        server=(server := _server(ready)),
         host=host_facts(server, request.costs),
-        notes=tuple(_notes(cell)),
-        findings=(*_changed(cell, server), *_unused(cell), *_unconfirmed(cell)),
+        notes=tuple(_notes(ready)),
+        findings=(*_changed(ready, server), *_unused(ready), *_unconfirmed(ready)),
         place=request.place,
     )
 
@@ -147,11 +147,11 @@ def requested(request: Request) -> RequestFacts:
     )
 
 
-def _plan(cell: ReadyTrial) -> PlanFacts:
+def _plan(ready: ReadyTrial) -> PlanFacts:
     """The plan of the trial's own load, with the clients and threads of all components."""
-    trial, own = cell.request.trial, cell.components[0]
+    trial, own = ready.request.trial, ready.components[0]
     plan = own.engine_plan()
-    every = [component.engine_plan() for component in cell.components]
+    every = [component.engine_plan() for component in ready.components]
     named: dict[str, Any] = {
         **asdict(plan),
         "rate": trial.load.rate or plan.rate,
@@ -160,7 +160,7 @@ def _plan(cell: ReadyTrial) -> PlanFacts:
         "variables": tuple((name, decoded(text)) for name, text in plan.variables),
         "on_connect": tuple(plan.on_connect),
         "shape": str(trial.load.shape),
-        "limits": limits([c for c in cell.components if not c.work.name], trial.limit_ns),
+        "limits": limits([c for c in ready.components if not c.work.name], trial.limit_ns),
     }
     del named["part"]
     return PlanFacts(
@@ -170,14 +170,14 @@ def _plan(cell: ReadyTrial) -> PlanFacts:
         model=trial.load.model,
         settings=dict(trial.settings),
         kill_switch=trial.kill_switch,
-        missed_max=cell.request.missed_max,
-        components=tuple(component.facts() for component in cell.components),
+        missed_max=ready.request.missed_max,
+        components=tuple(component.facts() for component in ready.components),
     )
 
 
-def _scripts(cell: ReadyTrial) -> Iterator[ScriptFacts]:
+def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:
     """The scripts of every component, in the order in which its intervals count them."""
-    for component in cell.components:
+    for component in ready.components:
         for label, script, commands in zip(
             component.labels, component.scripts, component.commands, strict=True
         ):
@@ -241,44 +241,44 @@ def _background(work: Work) -> BackgroundFacts:
     )
 
 
-def _server(cell: ReadyTrial) -> ServerFacts:
+def _server(ready: ReadyTrial) -> ServerFacts:
     """Facts of the primary, as a session of the load sees them; addresses of the other nodes."""
     shown = ("host", "hostaddr", "port", "user", "sslmode")
-    connection = cell.primary()
-    access = replace(cell.site.access, keywords=for_driver(connection))
-    ways = {PRIMARY: connection.keywords} | {n: way.keywords for n, way in cell.nodes.items()}
-    nodes = {name: {k: v for k, v in way.items() if k in shown} for name, way in ways.items()}
-    server: ServerFacts = identity.facts(access, cell.prepared.dbname).but(
-        target={k: v for k, v in connection.keywords.items() if k in shown},
-        ours=cell.site.managed,
-        **cell.site.server,
-        applied={**dict.fromkeys(cell.site.start_settings, "start"), **cell.applied.how},
-        nodes={name: nodes[name] for name in cell.nodes},
-        standbys=len(cell.site.standbys),
-        pool=cell.pool,
+    connection = ready.primary()
+    access = replace(ready.site.access, keywords=for_driver(connection))
+    ways = {PRIMARY: connection.keywords} | {n: way.keywords for n, way in ready.nodes.items()}
+    nodes = {name: {k: v for k, v in way.items() if v and k in shown} for name, way in ways.items()}
+    server: ServerFacts = identity.facts(access, ready.prepared.dbname).but(
+        target={k: v for k, v in connection.keywords.items() if v and k in shown},
+        ours=ready.site.managed,
+        **ready.site.server,
+        applied={**dict.fromkeys(ready.site.start_settings, "start"), **ready.applied.how},
+        nodes={name: nodes[name] for name in ready.nodes},
+        standbys=len(ready.site.standbys),
+        pool=ready.pool,
     )
     return server.but(data_device=_data_device(server))
 
 
-def _notes(cell: ReadyTrial) -> Iterator[str]:
+def _notes(ready: ReadyTrial) -> Iterator[str]:
     """Requested variables without effect, and what the numbers of several components mean."""
-    for work in cell.works:
+    for work in ready.works:
         yield from work.prepared.notes
         for name, _ in work.request.trial.variables:
             if not work.request.workload.uses(name):
                 yield f"nothing in {work.request.workload.name} uses the variable {name}"
-    own = [component for component in cell.components if not component.work.name]
+    own = [component for component in ready.components if not component.work.name]
     if len(own) > 1:
         where = ", ".join(f"{component.node} ({component.clients} clients)" for component in own)
         streams = f"the load is {len(own)} streams of their own, to {where}"
         yield f"{streams}: {len(own)} queues are not one"
 
 
-def _unused(cell: ReadyTrial) -> Iterator[Finding]:
+def _unused(ready: ReadyTrial) -> Iterator[Finding]:
     """A pool that no component uses: trials with and without it would be the same."""
-    where = dict.fromkeys(component.node for component in cell.components)
-    if cell.pool and POOL not in where:
-        text = f"nothing goes through {cell.pool.pooler}: the load goes to {', '.join(where)}"
+    where = dict.fromkeys(component.node for component in ready.components)
+    if ready.pool and POOL not in where:
+        text = f"nothing goes through {ready.pool.pooler}: the load goes to {', '.join(where)}"
         yield Finding("pool", "warning", f"{text}; leave out the node, or send it to {POOL}")
 
 
@@ -295,8 +295,8 @@ def as_superuser(where: Site, request: Request) -> str | None:
     )
 
 
-def _unconfirmed(cell: ReadyTrial) -> Iterator[Finding]:
-    if (text := as_superuser(cell.site, cell.request)) is not None:
+def _unconfirmed(ready: ReadyTrial) -> Iterator[Finding]:
+    if (text := as_superuser(ready.site, ready.request)) is not None:
         yield Finding("trust", "warning", text)
 
 
@@ -311,12 +311,12 @@ def _data_device(server: ServerFacts) -> str | None:
     return None
 
 
-def _changed(cell: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
+def _changed(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
     """Changes of the server since the earlier trials with which this one is compared."""
-    request, before = cell.request, cell.request.expected
+    request, before = ready.request, ready.request.expected
     if before is None:
         return
-    if cell.site.managed or request.target.restart:  # pgpaces starts these itself
+    if ready.site.managed or request.target.restart:  # pgpaces starts these itself
         before = before.but(postmaster_started=None)
     requested_names = [name for name, _ in request.trial.settings]
     for change in identity.server_changes(before, now, requested_names):
