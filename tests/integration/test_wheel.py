@@ -33,7 +33,7 @@ def test_the_wheel_installs_into_a_clean_environment_and_has_everything(
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "clean"], check=True)
     program = tmp_path / "clean" / "bin"
     subprocess.run([program / "pip", "install", "--quiet", wheel], check=True)
-    words = ["run", "select-only", "--scale", "1", "-c", "2", "-T", "1s", "--warmup", "0"]
+    words = ["run", "select-only", "--scale", "1", "-c", "2", "-T", "5s", "--warmup", "0"]
     ran = subprocess.run(
         [program / "pgpaces", *words],
         env=os.environ | {"PGPACES_HOME": str(pgpaces_home)},
