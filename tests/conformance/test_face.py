@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -406,6 +408,31 @@ class TestOurs:
         assert left
         for session in left:
             session.close()
+
+    def test_a_server_that_answers_no_more_keeps_no_run_from_its_end(
+        self, connected: Postgres, here: Here
+    ) -> None:
+        """Only the session with the lock stands still: the load has ended."""
+        frozen: list[int] = []
+        low = LOCK & (2**32 - 1)
+        holder = f"SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = {low}"
+
+        def freeze() -> None:
+            connected.wait_until(f"SELECT count(*) = 1 FROM ({holder}) h")
+            [[pid]] = connected.execute(holder)
+            os.kill(pid, signal.SIGSTOP)
+            frozen.append(pid)
+
+        freezing = threading.Thread(target=freeze)
+        freezing.start()
+        try:
+            done = here(Row({}, "-n -S -T 3 --no-store", "18"))
+        finally:
+            freezing.join()
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+        assert frozen
+        assert (done.code, done.stderr) == (0, "")
 
     @pytest.mark.parametrize("password", [PASSWORD, "wrong", ""])
     def test_a_password_is_asked_for_once(self, password: str) -> None:

@@ -65,7 +65,7 @@ class Note:
 
     @classmethod
     def of(cls, admin: Session, access: Access) -> Note:
-        """The note of a server, by its `server_id`; a standby has that of its primary."""
+        """The note of a server; a standby has its own, though its `server_id` is its primary's."""
         [standby] = admin.execute("SELECT pg_is_in_recovery()").fetchone() or (False,)
         part = "-standby" if standby else ""
         return cls(_folder() / f"{server_id(admin, access)}{part}.json")

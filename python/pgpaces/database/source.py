@@ -62,11 +62,17 @@ def identity(text: str) -> str:
 
 @contextlib.contextmanager
 def session_outside(access: Access, source: str | None) -> Iterator[Session]:
-    """An administrative session outside the source database, which a copy needs free."""
-    dbname = None
-    if source is not None and source == access.dbname and not is_dsn(source):
-        dbname = "postgres" if source != "postgres" else "template1"
-    with connect(access, dbname) as admin:
+    """An administrative session outside the source database, which a copy needs free.
+
+    Raises ConsentError for the database in which every pgpaces has sessions.
+    """
+    if source == MAINTENANCE:
+        raise ConsentError(
+            f"database {source} cannot be copied by its name: pgpaces has sessions in it itself",
+            f"give its DSN (--from-database 'dbname={source} host=...'): then pg_dump copies it",
+        )
+    is_in_it = source is not None and source == access.dbname and not is_dsn(source)
+    with connect(access, MAINTENANCE if is_in_it else None) as admin:
         yield admin
 
 
@@ -99,11 +105,6 @@ def _copy_template(access: Access, admin: Session, source: str, dbname: str, say
             "name an existing one, or give the DSN of its server",
         )
     bytes_needed = int(row[0])
-    if source == MAINTENANCE:
-        raise ConsentError(
-            f"database {source} cannot be copied by its name: pgpaces has sessions in it itself",
-            f"give its DSN (--from-database 'dbname={source} host=...'): then pg_dump copies it",
-        )
     if used := _users(admin, source):
         raise ConsentError(
             f"database {source} cannot be copied while sessions use it: {used}",

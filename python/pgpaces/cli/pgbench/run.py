@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import psycopg
+from psycopg import sql
 
 from pgpaces import pgbench_tables, workload
 from pgpaces.cli.main import put
@@ -17,6 +18,7 @@ from pgpaces.cli.pgbench import report
 from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import Session, Setup, connect
+from pgpaces.database.access import NOTICED_S, execute_within
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import Request
@@ -35,6 +37,7 @@ _SECOND_NS = 1_000_000_000
 _FOREVER_NS = 365 * 86_400 * _SECOND_NS  # as long as a trial may last
 _ABORTED_EXIT, _INTERRUPTED_EXIT = 2, 130
 LOCK = 0x7067_7061_6365_7301  # the advisory lock of a run by this face, in its database
+_UNLOCK = "SELECT pg_catalog.pg_advisory_unlock({})"
 
 # Whether a connection is left in addition to those of the clients, and is not shared: through a
 # pooler a lock of the session would outlive this process.
@@ -107,7 +110,7 @@ def _locked(session: Session, clients: int, voice: Voice) -> Iterator[None]:
     """Holds the lock of this run, or closes the session. Warns if another run holds it.
 
     It is released here and not by closing: a server notices that later, when the next run
-    may have begun.
+    may have begun. A server that does not answer delays the end by two seconds at most.
     """
     if not _lock(session, clients, voice):
         session.close()
@@ -117,7 +120,7 @@ def _locked(session: Session, clients: int, voice: Voice) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(psycopg.Error):  # the server is gone, and the lock with it
-            session.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", (LOCK,))
+            execute_within(session, sql.SQL(_UNLOCK).format(LOCK), NOTICED_S)
 
 
 def _lock(session: Session, clients: int, voice: Voice) -> bool:

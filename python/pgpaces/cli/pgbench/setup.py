@@ -15,6 +15,7 @@ from psycopg.pq import ConnStatus, PGconn, abc
 from pgpaces import pgbench_tables, sessions
 from pgpaces.cli.pgbench.values import PgbenchError
 from pgpaces.redaction import Redacted
+from pgpaces.servers.record import quoted
 from pgpaces.texts import decoded, encoded
 
 if TYPE_CHECKING:
@@ -85,13 +86,8 @@ def _without_pieces(words: str, name: str) -> str:
 
 def _attempt(parameters: dict[str, str]) -> abc.PGconn:
     # By libpq and not psycopg, which tries the hosts itself, so that errors are libpq's.
-    words = (f"{name}={_quoted(value)}" for name, value in parameters.items())
+    words = (f"{name}={quoted(value)}" for name, value in parameters.items())
     return PGconn.connect(encoded(" ".join(words)))
-
-
-def _quoted(value: str) -> str:
-    """A value of a connection string; psycopg's function refuses bytes that are not UTF-8."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _unconnected(why: str, purpose: str) -> PgbenchError:
