@@ -223,7 +223,7 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
         consents.of_typed(consent),
         host_file,
         from_database=from_database,
-        missed_max=None if missed is None else draft.share(missed, "missed"),
+        missed_max=None if missed is None else draft.goal_share(missed, "missed"),
         store=store,
         on_store_error=on_store_error,
     )

@@ -15,6 +15,7 @@ from pgpaces import levels
 from pgpaces.design import Design, Experiment, Factor, Levels, Target
 from pgpaces.errors import PlanError
 from pgpaces.options import alone
+from pgpaces.units import digits
 
 # Fields that a draft and its experiment have in common.
 _OF_EXPERIMENT = frozenset(Experiment.__struct_fields__)
@@ -79,9 +80,9 @@ class Draft(Struct, frozen=True):
         draft = replace(draft, time_budget=None)
         if trials is None:
             return draft
-        if not trials.isdigit():
+        if (number := digits(trials)) is None:
             raise PlanError(f"quick.trials is '{trials}'", "an integer")
-        return replace(draft, trials=int(trials))
+        return replace(draft, trials=number)
 
     def experiment(self, ready_made: Callable[[str], Levels | None] = lambda _: None) -> Experiment:
         """The experiment, with the settings of each profile. Raises PlanError if it is invalid.
@@ -175,5 +176,16 @@ def share(text: str, what: str) -> float:
         percentage = f"{digits}%" if not percent and 1 <= value < 100 else "5%"
         raise PlanError(
             f"{what} '{text}' is no share", f"write a percentage below 100%, such as {percentage}"
+        )
+    return value
+
+
+def goal_share(text: str, what: str) -> float:
+    """The share that may miss. Raises PlanError outside 0 to 1, and for 0."""
+    value = share(text, what)
+    if not value:
+        raise PlanError(
+            f"{what} '{text}': no trial can show that none ever misses",
+            "write a percentage above 0%, such as 1%",
         )
     return value

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
-from pgpaces import costs, levels, options, tables
+from pgpaces import costs, levels, options, tables, workload
 from pgpaces.design import Target
-from pgpaces.draft import Draft, share
+from pgpaces.draft import Draft, goal_share
 from pgpaces.errors import PlanError, nearest
 from pgpaces.levels import of_values
 from pgpaces.units import COUNT_MAX, SEED_MAX
@@ -151,23 +151,22 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
         raise PlanError(f"{twice[0]} is given for all and under [factors]", "choose one")
     if keys.time_budget is not None and "trials" in raw:
         raise PlanError("time_budget and trials exclude each other", "leave out one of them")
-    workload = keys.workload
     return Draft(
         name=keys.name or path.stem,
-        workload=_near(path, workload) if workload else None,
+        workload=_near(path, keys.workload) if keys.workload else None,
         question=keys.question,
-        missed_max=share(keys.missed, "missed"),
+        missed_max=goal_share(keys.missed, "missed"),
         trials=keys.trials,
         seed=keys.seed,
         levels={**_texts(factors), **_texts(single)},
         factors=frozenset(factors),
-        exclude=tuple(_one(part) for part in keys.exclude),
-        extra=tuple(_one(part) for part in keys.cells),
+        exclude=tuple(_one(path, part) for part in keys.exclude),
+        extra=tuple(_one(path, part) for part in keys.cells),
         targets=tuple(_target(name, table) for name, table in keys.targets.items()),
-        profiles={name: _one(table) for name, table in keys.profiles.items()},
+        profiles={name: _one(path, table) for name, table in keys.profiles.items()},
         files=tuple(_near(path, file, script=True) for file in keys.files),
         from_database=keys.from_database,
-        quick=_one(keys.quick),
+        quick=_one(path, keys.quick),
         time_budget=keys.time_budget,
     )
 
@@ -220,9 +219,7 @@ def _text(level: object) -> str:
     """A level as one writes it on a command line. Raises PlanError for other types."""
     if not isinstance(level, _LEVEL):
         raise PlanError(f"{level!r} is no level", "a text, a number or a boolean")
-    if isinstance(level, bool):
-        return "true" if level else "false"
-    return f"{level:g}" if isinstance(level, float) else str(level)
+    return levels.text(level)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -232,8 +229,8 @@ def _texts(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(_text(level) for level in value) for name, value in values.items()}
 
 
-def _one(part: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(level) for name, level in _flat(part)}
+def _one(path: Path, part: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(_resolved(path, name, level)) for name, level in _flat(part)}
 
 
 def _resolved(path: Path, name: str, level: Any) -> Any:
@@ -245,9 +242,18 @@ def _resolved(path: Path, name: str, level: Any) -> Any:
 
 def _near(path: Path, name: str, *, script: bool = False) -> str:
     """A file or folder relative to the folder of the experiment file."""
-    if not script and "/" not in name:
+    if not script and ("/" not in name or _is_shipped(path.parent, name)):
         return name
-    return str((path.parent / Path(name).expanduser()).resolve())
+    try:
+        return str((path.parent / Path(name).expanduser()).resolve())
+    except RuntimeError as error:
+        raise PlanError(f"'{name}' is no path: {error}") from None
+
+
+def _is_shipped(folder: Path, name: str) -> bool:
+    """Whether it is NAME/VARIANT of a shipped workload, and no folder of that name is here."""
+    base = name.partition("/")[0]
+    return base in workload.shipped() and not (folder / base).exists()
 
 
 def schema() -> dict[str, Any]:

@@ -227,6 +227,11 @@ def _of_value(name: str, level: object) -> str:
     option = options.BY_NAME.get(kind)
     if option and option.kind.seconds and isinstance(level, int | float) and level:
         return f"{_number(level)}s"
+    return text(level)
+
+
+def text(level: object) -> str:
+    """A value as one writes it on a command line."""
     if isinstance(level, bool):
         return "true" if level else "false"
     return _number(level) if isinstance(level, float) else str(level)

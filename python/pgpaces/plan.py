@@ -262,6 +262,8 @@ def _generators(text: str) -> tuple[int | None, tuple[str, ...]]:
     kind, colon, names = text.partition(":")
     hosts = tuple(name.strip() for name in names.split(","))
     if colon and kind == "ssh" and all(re.fullmatch(r"[^\s/:-][^\s/:]*", name) for name in hosts):
+        if len({name.rpartition("@")[2] for name in hosts}) < len(hosts):
+            raise PlanError(f"--generators '{text}' has a host twice", "each makes one generator")
         return len(hosts), hosts
     count = digits(text)
     if text and (count is None or not 1 <= count <= GENERATORS_MAX):
@@ -534,11 +536,11 @@ class TargetPlan(Redacted, frozen=True):
     prints the output of `pgpaces observe` on its machine.
     tls: a managed server is reached by TCP, with TLS or without; None: by its socket.
     standbys: the number of standbys of a managed server. nodes: of an external one, name and DSN:
-    standby1, standby2, ..., pool.
+    standby1, standby2, ..., pool. typed: secrets and service of a DSN that overrides stand for.
     """
 
     # Not in the repr: they may hold a password.
-    REDACTED: ClassVar = ("dsn", "overrides", "nodes")
+    REDACTED: ClassVar = ("dsn", "overrides", "nodes", "typed")
     dsn: str | None = None
     server: str | None = None
     data_dir: str | None = None
@@ -552,6 +554,7 @@ class TargetPlan(Redacted, frozen=True):
     tls: bool | None = None
     standbys: int = 0
     nodes: tuple[tuple[str, str], ...] = ()
+    typed: tuple[tuple[str, str], ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:

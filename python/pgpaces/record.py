@@ -100,8 +100,9 @@ class Interval(Struct, frozen=True):
 
     cpu_ns: CPU time of each worker thread. dispatch: lag of transactions whose client was idle
     when they were due. in_flight_ns: integral of transactions in flight. ended_ns: its end.
-    pending_ns: integral of due and unfinished transactions; waited_ns: time from due to end of
-    those that ended; both 0 in a closed load.
+    pending_ns: integral of due and unfinished transactions; negative for what ended in the second
+    before and is known now. waited_ns: time from due to end of those that ended. Both 0 in a closed
+    load.
     connect_ns: time to connect and disconnect, if every transaction has its own connection.
     aborted: the thread of each client that gave up. lines: level (error, warning, info, or plain
     for one without prefix) and text of lines to print immediately, in pgbench's words.
@@ -117,7 +118,7 @@ class Interval(Struct, frozen=True):
     cpu_ns: _ByThread = ()
     dispatch: _Times = Times()
     in_flight_ns: _Number = 0
-    pending_ns: _Number = 0
+    pending_ns: Annotated[int, FieldRule(sum, signed=True)] = 0
     waited_ns: _Number = 0
     ended_ns: Annotated[int, FieldRule(max, signed=True)] = 0
     connects: _SmallNumber = 0

@@ -309,7 +309,10 @@ def _located(name: str) -> tuple[Path, str | None]:
     looks_like_path = "/" in name or name in {".", ".."}
     if not looks_like_path and (SHIPPED / name / FILE).is_file():
         return SHIPPED / name, None
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError as error:
+        raise WorkloadError(f"there is no workload '{name}': {error}") from None
     if (folder / FILE).is_file():
         return folder, None
     if base and "/" not in base and (SHIPPED / base / FILE).is_file():
@@ -473,6 +476,7 @@ def _inside(folder: Path, name: str) -> Path:
     path, root = folder / name, SHIPPED if is_shipped(folder) else folder
     try:
         resolved = path.resolve()
+        irregular = resolved.exists() and not resolved.is_file()
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkloadError(f"workload {folder.name}: '{name}' is no file: {error}") from None
     if not resolved.is_relative_to(root.resolve()):
@@ -481,7 +485,7 @@ def _inside(folder: Path, name: str) -> Path:
             f"workload {folder.name}: '{name}' is outside of the folder{to}",
             "a workload reads files of its folder only: copy it there",
         )
-    if resolved.exists() and not resolved.is_file():
+    if irregular:
         raise WorkloadError(f"workload {folder.name}: '{name}' is not a regular file")
     return path
 

@@ -41,6 +41,11 @@ def test_one_trial_has_its_own() -> None:
     assert across.together([[], []]) is None
 
 
+def test_trials_that_agree_to_the_last_digit_have_no_interval_of_no_width() -> None:
+    found = across.together([[Estimate(12.5, 11, 14, 10)] * 3])
+    assert found == Estimate(12.5, 11, 14, 30)
+
+
 @pytest.mark.parametrize("others", [1, 2, 9])
 def test_a_trial_whose_interval_is_not_estimable_makes_that_of_all_so(others: int) -> None:
     trials = [Estimate.alone(3, 5), *estimates(*range(4, 4 + others))]

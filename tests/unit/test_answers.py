@@ -19,7 +19,7 @@ from pgpaces.report.numbers import percent
 from pgpaces.result import Estimate
 from pgpaces.times import merge, value_at_rank
 
-from .trials import times, trial
+from .trials import series, times, trial
 
 
 def value(estimate: Estimate | None) -> float:
@@ -192,3 +192,21 @@ def test_a_condition_that_cannot_be_read_is_refused(text: str) -> None:
 )
 def test_a_percentage_keeps_its_digits(share: float, text: str) -> None:
     assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "most"),
+    [(1000, 0.001), (20, 1.0)],
+    ids=["far above every latency", "near the slowest"],
+)
+def test_latencies_far_below_the_limit_say_nothing_of_how_misses_cluster(
+    limit_ms: int, most: float
+) -> None:
+    slower = [
+        [10 + 3 * second / 60 + place % 7 / 10 for place in range(100)] for second in range(60)
+    ]
+    plan = {"limit_ns": limit_ms * 1_000_000, "policy": "run", "model": "open"}
+    missed = summarize(series(slower, plan=plan)).missed
+    assert missed is not None
+    assert missed.value == 0
+    assert most / 100 < missed.high <= most

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces import experiment_file, levels, options
-from pgpaces.draft import Draft, share
+from pgpaces.draft import Draft, goal_share, share
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document
 from pgpaces.plan import TrialPlan
@@ -191,6 +191,12 @@ def test_what_is_no_share_is_refused(text: str) -> None:
         share(text, "missed")
 
 
+@pytest.mark.parametrize("text", ["0", "0%"])
+def test_a_goal_that_no_trial_can_show_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="none ever misses"):
+        goal_share(text, "--missed")
+
+
 def test_a_new_file_is_written_once(tmp_path: Path) -> None:
     experiment_file.create(tmp_path / "new.toml")
     assert experiment_file.read(tmp_path / "new.toml").experiment().design.factors
@@ -205,3 +211,41 @@ def test_the_folder_of_an_experiment_from_before_it_was_a_level_is_one() -> None
     found = document.read({**stored, "data_dir": "/mnt/ssd"})
     assert found.design.fixed == {**asked.design.fixed, "data_dir": "/mnt/ssd"}
     assert document.read({**stored, "data_dir": None}) == asked
+
+
+def test_a_number_keeps_its_digits(tmp_path: Path) -> None:
+    made = draft(
+        tmp_path, "workload = 'w'\nrate = 1234567.5\n[factors]\ndefine.x = [0.1234567, 1e6]"
+    )
+    assert made.levels["rate"] == ("1234567.5",)
+    assert made.levels["define.x"] == ("0.1234567", "1e+06")
+
+
+def test_paths_of_background_workloads_are_relative_to_the_file_in_every_table(
+    tmp_path: Path,
+) -> None:
+    text = """workload = "w"
+exclude = [{background = {r = {workload = "./a"}}}]
+cells = [{background = {r = {workload = "./b"}}}]
+quick = {background = {r = {workload = "./c"}}}
+[factors.background.r]
+workload = ["./a", "./d"]
+"""
+    made = draft(tmp_path, text)
+    [excluded], [extra], quick = made.exclude, made.extra, made.quick or {}
+    name = "background.r.workload"
+    assert excluded[name] == made.levels[name][0] == str(tmp_path / "a")
+    assert (extra[name], quick[name]) == (str(tmp_path / "b"), str(tmp_path / "c"))
+
+
+def test_a_variant_of_a_shipped_workload_is_no_path(tmp_path: Path) -> None:
+    assert draft(tmp_path, "workload = 'garden/scripts'").workload == "garden/scripts"
+    (tmp_path / "garden").mkdir()
+    assert draft(tmp_path, "workload = 'garden/x'").workload == str(tmp_path / "garden" / "x")
+
+
+def test_a_home_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="is no path"):
+        draft(tmp_path, "workload = '~no-such-user/x'")
+    with pytest.raises(PlanError, match=r"quick\.trials"):
+        draft(tmp_path, "workload = 'w'\nquick = {trials = '²'}").quickly()

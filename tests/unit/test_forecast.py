@@ -105,7 +105,7 @@ def test_a_peak_that_may_be_within_reach_is_not_said_to_be_beyond_it() -> None:
     for seed in range(10):
         found = forecast(points(near, (1, 2, 4, 8, 16, 32, 64), 0.05, seed), seed, 300)
         unclear += found.refusal == "" and found.peak is None
-        assert found.peak is None or found.peak.value <= found.reach
+        assert found.peak is None or found.peak.high <= found.reach
         assert not found.peak_beyond
     assert unclear
 

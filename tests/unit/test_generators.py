@@ -19,8 +19,12 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pgpaces.database.source import typed
+from pgpaces.design import Cell, Slot, Target
+from pgpaces.draft import Draft
 from pgpaces.errors import PlanError, RunError
 from pgpaces.experiment import dealt
+from pgpaces.experiment.order import Builder, Order
 from pgpaces.generators import engine
 from pgpaces.generators.cluster import machine, remote
 from pgpaces.generators.cluster.agent import AgentHost
@@ -463,7 +467,7 @@ def test_how_generators_are_typed(values: dict[str, Any], plan: GeneratorsPlan |
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "x", "1001", "ssh:", "ssh:a b", "ssh:-oProxyCommand=x", "a,b"]
+    "text", ["0", "x", "1001", "ssh:", "ssh:a b", "ssh:-oProxyCommand=x", "a,b", "ssh:a,me@a"]
 )
 def test_what_is_no_generator_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="generators"):
@@ -510,10 +514,11 @@ def test_generators_that_are_allowed(plan: GeneratorsPlan | None, dsn: str | Non
 
 
 def test_a_secret_of_the_environment_does_not_travel() -> None:
-    assert dealt.typed_secrets("host=pi password=secret") == {"password": "secret"}
-    assert dealt.typed_secrets("postgresql://me:secret@pi/db") == {"password": "secret"}
-    assert dealt.typed_secrets("host=pi user=me") == {}
-    assert dealt.typed_secrets("bench") == {}
+    assert typed("host=pi password=secret") == {"password": "secret"}
+    assert typed("postgresql://me:secret@pi/db") == {"password": "secret"}
+    assert typed("service=bench user=me") == {"service": "bench"}
+    assert typed("host=pi user=me") == {}
+    assert typed("bench") == {}
 
 
 def test_an_order_does_not_print_its_password() -> None:
@@ -532,21 +537,34 @@ def test_an_order_does_not_print_its_password() -> None:
 def test_elsewhere_only_a_typed_password_is_sent(
     here: bool, dsn: str, password: str | None
 ) -> None:
-    keywords = keywords_for(dsn, here=here)
+    keywords = keywords_for(TargetPlan(dsn), here=here)
     assert keywords.get("password") == password
     assert ("passfile" in keywords) == here
+    # As in an experiment, whose targets are resolved once.
+    resolved = TargetPlan("", typed=tuple(typed(dsn).items()))
+    assert keywords_for(resolved, here=here) == keywords
 
 
 def test_a_service_that_was_typed_is_looked_up_elsewhere_too() -> None:
-    assert keywords_for("service=bench", here=False)["service"] == "bench"
-    assert "service" not in keywords_for("host=pi", here=False)
+    assert keywords_for(TargetPlan("service=bench"), here=False)["service"] == "bench"
+    assert "service" not in keywords_for(TargetPlan("host=pi"), here=False)
 
 
-def keywords_for(dsn: str, *, here: bool) -> dict[str, str]:
+def test_an_experiment_keeps_what_was_typed_of_its_targets() -> None:
+    targets = (Target("db", "host=pi user=me password=secret dbname=d"),)
+    levels = {"generators": ("ssh:a,b",), "target": ("db",)}
+    experiment = Draft(workload="reporting", levels=levels, targets=targets).experiment()
+    builder = Builder.of(Order(experiment))
+    target = builder.request(Slot(1, Cell(())), "E").target
+    assert dict(target.typed) == {"password": "secret"}
+    assert "secret" not in repr(target)
+
+
+def keywords_for(target: TargetPlan, *, here: bool) -> dict[str, str]:
     """What a generator connects with, where the password file here has a password."""
     resolved = {"host": "pi", "passfile": "/home/me/.pgpass", "dbname": "d", "service": "mine"}
     connection = engine.Connection(resolved, "from-passfile", (), None)  # type: ignore[arg-type]
-    work = SimpleNamespace(request=SimpleNamespace(target=TargetPlan(dsn)))
+    work = SimpleNamespace(request=SimpleNamespace(target=target))
     component: Any = SimpleNamespace(work=work, node="primary")
     return dealt._keywords(component, connection, here=here)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from pgpaces.answers import generator, goal, stats
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
@@ -15,6 +16,7 @@ from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint
 from pgpaces.answers.capacity.search import step
 from pgpaces.answers.capacity.trials import objections, point
 from pgpaces.answers.digest import digest
+from pgpaces.answers.generator import Generator
 from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import summarize
 from pgpaces.record import Interval
@@ -98,6 +100,14 @@ def judged(**changes: Any) -> tuple[str, TrialPoint]:
     seen = point(Tell.of(found), "rate")
     assert seen is not None
     return "; ".join(objections(made, found.summary)), seen
+
+
+def test_what_could_change_the_verdict_is_weighed_by_the_interval_of_the_verdict() -> None:
+    clusters = stats.Clusters(20.0, 15.0)
+    check = Generator(0.1, None, None, None, False, due=6000, missed=450, excused=25, late=True)
+    verdicts = {goal.verdict(stats.share(n, 6000, clusters), 0.05) for n in (450, 425)}
+    assert verdicts == {"misses", "unknown"}
+    assert generator._decides(of_trial(), check, clusters)
 
 
 def test_what_held_in_spite_of_a_late_generator_holds() -> None:

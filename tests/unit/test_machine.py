@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from pgpaces import workload
 from pgpaces.design import Cell, Slot
 from pgpaces.errors import (
     ConnectionsError,
+    ConsentError,
     PgpacesError,
     PlanError,
+    PrepareError,
     RunError,
     ServerError,
     StoreError,
@@ -90,18 +95,25 @@ class Bench:
     heard: Heard = field(default_factory=Heard)
     stops: stops.Stops = field(default_factory=stops.Stops)
 
-    def run(self, slots: int = 1, target: TargetPlan = SOMEBODYS) -> Machine:
+    def run(
+        self,
+        slots: int = 1,
+        target: TargetPlan = SOMEBODYS,
+        settings: Sequence[dict[str, str]] = (),
+    ) -> Machine:
         self.monkeypatch.setattr(machine, "site", self._site)
         self.monkeypatch.setattr(machine, "run_at", self._trial)
+        contexts = dict.fromkeys(("shared_buffers",), "postmaster")
+        self.monkeypatch.setattr(machine.settings, "server_contexts", lambda *_: contexts)
         self.monkeypatch.setattr(stops.Stops, "rest", lambda *_: None)
         found = [Slot(block, Cell(())) for block in range(1, slots + 1)]
-        plan = TrialPlan(Load("open", 1.0), clients=1, duration_ns=10**9)
-        requests = {
-            (slot.block, slot.cell.key): Request(
-                workload.of_scripts("w", ()), plan, target, place=Place("E", slot.cell.key, {}, 1)
-            )
-            for slot in found
-        }
+        base = TrialPlan(Load("open", 1.0), clients=1, duration_ns=10**9)
+        requests = {}
+        for slot, own in zip_longest(found, settings, fillvalue={}):
+            plan = replace(base, settings=tuple(own.items()))
+            place = Place("E", slot.cell.key, {}, 1)
+            request = Request(workload.of_scripts("w", ()), plan, target, place=place)
+            requests[slot.block, slot.cell.key] = request
         made = Machine("", ListedTrials(found, requests), Progress(slots))
         made.run(TrialContext(self.heard, self.stops, cast("Store", self.store), 60.0))
         return made
@@ -112,7 +124,7 @@ class Bench:
             self.away -= 1
             raise ServerError("no server answers")
         self.opened += 1
-        yield object()
+        yield SimpleNamespace(access=None)
 
     def _trial(self, *_: object) -> Outcome:
         self.tried += 1
@@ -176,12 +188,29 @@ def test_a_server_that_stays_away_is_left_out_after_three_trials(
     assert len(made.progress.spent_s[""]) == 4, "what is left out says nothing of what trials take"
 
 
-def test_a_server_with_too_few_connections_is_there_and_the_others_are_tried(bench: Bench) -> None:
-    few = ConnectionsError("the server has 96 free connections, 116 clients need as many")
-    bench.outcomes = [few] * 8 + [went()]
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ConnectionsError("the server has 96 free connections, 116 clients need as many"),
+        PrepareError("making the data failed: the disk is full"),
+        ConsentError("it may not change shared_buffers"),
+    ],
+)
+def test_where_a_server_answers_other_cells_are_tried(bench: Bench, refusal: ServerError) -> None:
+    attempts = 4 if isinstance(refusal, ConsentError) else 8
+    bench.outcomes = [*[refusal] * attempts, went()]
     made = bench.run(6)
     assert (made.progress.done, made.progress.failed) == (2, 4)
     assert bench.heard.gone == []
+
+
+def test_a_managed_server_that_starts_with_no_settings_of_a_cell_may_with_those_of_another(
+    bench: Bench,
+) -> None:
+    bench.outcomes = [ServerError("it does not start")] * 8 + [went()]
+    settings = [{"shared_buffers": f"{size}TB"} for size in (1, 2, 3, 4)]
+    made = bench.run(6, TargetPlan(), settings)
+    assert (made.progress.done, made.progress.failed) == (2, 4)
 
 
 def test_a_store_that_takes_nothing_for_a_while_is_waited_for(bench: Bench) -> None:

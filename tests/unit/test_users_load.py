@@ -170,6 +170,26 @@ def test_users_begin_one_after_another(make: Make, kind: str, load: Load) -> Non
     assert due(found) == {(0, 0): 2, (1, 0): 1}
 
 
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+@pytest.mark.parametrize("load", [Load("open", rate=20_000.0), Load("paced", rate=20_000.0)])
+def test_what_is_left_over_at_the_end_is_unfinished_and_nothing_more_is_begun(
+    make: Make, load: Load, kind: str
+) -> None:
+    act = "time.sleep(0.003)" if kind == "threads" else "await asyncio.sleep(0.003)"
+    text = with_async(f"@task\ndef act(): {act}\n", kind=kind)
+    made = make(text, load, duration_ns=500 * MS, grace_ns=1, threads=2)
+    found = total(run(made))
+    assert found.unfinished > 0
+    assert is_whole(found)
+
+
+def test_a_stop_before_the_beginning_is_one_at_the_beginning(make: Make) -> None:
+    made = make(ACT, LOADS["open"], duration_ns=3600 * 10**9)
+    made.stop()
+    assert is_whole(total(run(made)))
+    assert made.end_ns < 60 * 10**9
+
+
 def test_what_is_later_than_the_limit_when_a_user_is_free_is_skipped(make: Make) -> None:
     text = "@task\ndef act(loop):\n    time.sleep(0.2 if loop == 1 else 0)\n"
     load = Load("paced", rate=100.0, arrivals="even")

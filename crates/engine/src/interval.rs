@@ -170,7 +170,11 @@ impl Summary {
         interval.dispatch = self.collector.times(dispatched.map(|o| o.sent - o.due));
         interval.statements = self.statements(batches);
         for batch in batches.iter_mut() {
-            interval.cpu_ns.push(batch.cpu_ns);
+            // A thread that has ended sends nothing more, and keeps its place.
+            if interval.cpu_ns.len() <= batch.worker {
+                interval.cpu_ns.resize(batch.worker + 1, 0);
+            }
+            interval.cpu_ns[batch.worker] += batch.cpu_ns;
             interval.in_flight_ns += u128::from(batch.in_flight_ns);
             interval.ended = interval.ended.max(batch.ended);
             interval.connects += batch.connects;

@@ -98,11 +98,19 @@ pub struct Run {
 /// Process id and secret of each statement that the server still runs.
 type CancelKeys = Vec<(i32, i32)>;
 
+/// What a thread leaves behind, and why it had to end.
+type Left = (CancelKeys, Result<()>);
+
+fn panicked() -> Error {
+    Error::new(Kind::System, "a thread of the load engine panicked")
+        .with_hint("this is a bug in pgpaces: please report it with the command that you ran")
+}
+
 /// What connects the run to one thread.
 struct Line {
     batches: Receiver<Batch>,
     spare: Sender<Batch>,
-    thread: Option<JoinHandle<Result<CancelKeys>>>,
+    thread: Option<JoinHandle<Left>>,
     last: bool,
 }
 
@@ -160,9 +168,12 @@ impl Run {
             let clients = own.map(|at| {
                 (plan.first() + at, variables.clone(), seeds.functions[at as usize].clone())
             });
-            starter.thread(number as usize, clients.collect(), feed, seeds.extra.split())?;
+            let clients = clients.collect();
+            let started = starter.thread(number as usize, clients, feed, seeds.extra.split());
+            started.inspect_err(|_| starter.give_up())?;
         }
-        let (wakers, poll) = starter.connected()?;
+        let connected = starter.connected();
+        let (wakers, poll) = connected.inspect_err(|_| starter.give_up())?;
         let Starter { lines, origins, .. } = starter;
         Ok(Self {
             handle: Handle { control, wakers: wakers.into(), origin: Arc::default() },
@@ -253,13 +264,13 @@ impl Run {
             return;
         };
         match thread.join() {
-            Ok(Ok(keys)) => self.abandoned.extend(keys),
-            Ok(Err(error)) => self.fail(error),
-            Err(_) => self.fail(
-                Error::new(Kind::System, "a thread of the load engine panicked").with_hint(
-                    "this is a bug in pgpaces: please report it with the command that you ran",
-                ),
-            ),
+            Ok((keys, ended)) => {
+                self.abandoned.extend(keys);
+                if let Err(error) = ended {
+                    self.fail(error);
+                }
+            }
+            Err(_) => self.fail(panicked()),
         }
     }
 
@@ -291,7 +302,7 @@ impl Drop for Run {
         self.origins.clear();
         self.handle.abort();
         for thread in self.lines.iter_mut().filter_map(|l| l.thread.take()) {
-            if let Ok(Ok(keys)) = thread.join() {
+            if let Ok((keys, _)) = thread.join() {
                 self.abandoned.extend(keys);
             }
         }
@@ -361,30 +372,23 @@ impl Starter<'_> {
     /// Waits until all are connected.
     fn connected(&mut self) -> Result<(Vec<Waker>, Chosen)> {
         let (mut wakers, mut ways) = (Vec::new(), Vec::new());
-        let mut failure = None;
+        // Only threads can send now: one that panics leaves no sender.
+        self.ready.0 = channel().0;
         for _ in 0..self.lines.len() {
-            match self.ready.1.recv() {
-                Ok(Ok((waker, way))) => {
-                    wakers.push(waker);
-                    ways.push(way);
-                }
-                Ok(Err(error)) => {
-                    self.control.abort();
-                    failure.get_or_insert(error);
-                }
-                Err(_) => break,
-            }
-        }
-        if let Some(error) = failure {
-            self.origins.clear();
-            for line in &mut self.lines {
-                if let Some(thread) = line.thread.take() {
-                    let _ = thread.join();
-                }
-            }
-            return Err(error);
+            let (waker, way) = self.ready.1.recv().map_err(|_| panicked())??;
+            wakers.push(waker);
+            ways.push(way);
         }
         Ok((wakers, Chosen::of(&ways)))
+    }
+
+    /// Ends the threads that were started; the first error is the one that counts.
+    fn give_up(&mut self) {
+        self.control.abort();
+        self.origins.clear();
+        for thread in self.lines.iter_mut().filter_map(|line| line.thread.take()) {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -400,7 +404,7 @@ struct Life {
 
 impl Life {
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-    fn begin(self, ring: Ring) -> Result<CancelKeys> {
+    fn begin(self, ring: Ring) -> Left {
         if ring == Ring::Without {
             return self.lead(Readiness::new(), Chosen::Epoll);
         }
@@ -412,19 +416,19 @@ impl Life {
     }
 
     #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    fn begin(self, ring: Ring) -> Result<CancelKeys> {
+    fn begin(self, ring: Ring) -> Left {
         if ring == Ring::Demanded {
             return self.refuse(&io::ErrorKind::Unsupported.into());
         }
         self.lead(Readiness::new(), Chosen::Epoll)
     }
 
-    fn refuse(self, error: &io::Error) -> Result<CancelKeys> {
+    fn refuse(self, error: &io::Error) -> Left {
         let _ = self.ready.send(Err(choice::refusal(error)));
-        Ok(Vec::new())
+        (Vec::new(), Ok(()))
     }
 
-    fn lead<B: Backend>(self, poll: io::Result<B>, way: Chosen) -> Result<CancelKeys> {
+    fn lead<B: Backend>(self, poll: io::Result<B>, way: Chosen) -> Left {
         let Self { setup, clients, feed, ready, begins, start } = self;
         let poll = poll
             .map_err(|e| Error::new(Kind::System, format!("the system gives no event queue: {e}")));
@@ -437,12 +441,12 @@ impl Life {
         match connected {
             Err(error) => {
                 let _ = ready.send(Err(error));
-                Ok(Vec::new())
+                (Vec::new(), Ok(()))
             }
             Ok((mut worker, waker)) => {
                 let _ = ready.send(Ok((waker, way)));
                 match begins.recv() {
-                    Err(_) => Ok(Vec::new()),
+                    Err(_) => (Vec::new(), Ok(())),
                     Ok(origin) => {
                         worker.poll().set_origin(origin);
                         worker.run(start)

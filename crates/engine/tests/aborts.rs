@@ -197,6 +197,18 @@ fn a_run_that_ends_with_an_abort_says_why_and_keeps_everything_measured() {
 }
 
 #[test]
+fn a_run_that_ends_with_an_abort_cancels_what_the_server_still_runs() {
+    let server = Server::new(|call| match call.connection {
+        0 => Answer::Error("23505", 500 * MS),
+        _ => Answer::Rows(3600 * SECOND),
+    });
+    let plan = Plan { exit_on_abort: true, ..closed(0, 4) };
+    let seen = attempt(&plan, ONE_STATEMENT, vec![server]);
+    assert_eq!(seen.errors.len(), 1);
+    assert_eq!((seen.count(Class::Unfinished), seen.keys.len()), (3, 3));
+}
+
+#[test]
 fn a_lost_connection_is_an_abort_only_where_it_does_not_recover() {
     for recover in [true, false] {
         let mut server = Server::new(|_| Answer::Rows(10 * MS));

@@ -116,3 +116,10 @@ fn changes_of_several_workers_are_counted_in_the_order_of_time() {
     let second = summary.interval(1, &mut batches, &[]);
     assert_eq!((second.some_down_ns, second.all_down_ns), (1_000_000_000, 0));
 }
+
+#[test]
+fn a_thread_that_has_ended_keeps_its_place_among_the_others() {
+    let mut summary = Summary::new(2, 0);
+    let mut batches = [Batch { worker: 1, cpu_ns: 333, ended: SECOND, ..Batch::default() }];
+    assert_eq!(summary.interval(0, &mut batches, &[]).cpu_ns, [0, 333]);
+}

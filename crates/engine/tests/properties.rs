@@ -269,6 +269,15 @@ fn what_the_schedule_says_is_what_ends(seen: &Seen) -> Result<(), TestCaseError>
     Ok(())
 }
 
+fn nothing_ends_in_a_second_before_it_was_due(seen: &Seen) -> Result<(), TestCaseError> {
+    for batch in seen.batches.iter().flatten() {
+        for outcome in &batch.outcomes {
+            prop_assert!(outcome.due < (batch.second + 1) * SECOND, "{:?}", outcome);
+        }
+    }
+    Ok(())
+}
+
 fn each_outcome_fits_its_times(seen: &Seen, plan: &Plan) -> Result<(), TestCaseError> {
     for outcome in seen.outcomes() {
         prop_assert!(outcome.due <= outcome.sent && outcome.sent <= outcome.done, "{:?}", outcome);
@@ -373,6 +382,7 @@ proptest! {
         let intervals = seen.intervals();
         each_due_transaction_ends_in_one_class(&intervals)?;
         what_the_schedule_says_is_what_ends(&seen)?;
+        nothing_ends_in_a_second_before_it_was_due(&seen)?;
         each_outcome_fits_its_times(&seen, &case.plan)?;
         distributions_fit_together(&intervals)?;
         what_is_in_flight_pairs_with_service(&seen, &intervals)?;

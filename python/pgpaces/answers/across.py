@@ -58,7 +58,8 @@ def together(machines: Machines, *, bounded: bool = True) -> Estimate | None:
     if not bounded:
         return Estimate(middle, low, high, n)
     least, most = _hull(every)
-    if len(values) <= _FREEDOM_MIN:
+    # Values of three digits may be equal by chance: then, too, each trial's own interval counts.
+    if len(values) <= _FREEDOM_MIN or not half:
         return Estimate(middle, min(low, least), max(high, most), n)
     # Where the upper end of one trial is infinite, no mean can bound it.
     return Estimate(middle, low, most if math.isinf(most) else high, n)

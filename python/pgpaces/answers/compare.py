@@ -22,7 +22,7 @@ from pgpaces.errors import PlanError
 from pgpaces.result import Estimate
 
 Outcome = Literal["better", "worse", "equivalent", "inconclusive"]
-Why = Literal["", "few", "unbounded", "noise", "biased", "wide", "apart", "look"]
+Why = Literal["", "few", "nothing new", "unbounded", "noise", "biased", "wide", "apart", "look"]
 # pairs: run as pairs. blocks: of an experiment in random order. trials: no pairs, in mixed order.
 # apart: all of one before all of the other. runs: a run against earlier ones, each a session.
 Basis = Literal["pairs", "blocks", "trials", "apart", "runs"]
@@ -225,9 +225,13 @@ def undecided(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
     A decision whenever the numbers look good is wrong more often than the level promises.
     """
     verdict = judge(sorted(pairs, key=lambda pair: pair.number), goal, 0.0)
-    after = [look for look, _ in goal.looks if look > verdict.pairs] or [goal.looks[-1][0]]
+    run = {pair.number for pair in pairs}
+    looks = [look for look, _ in goal.looks]
+    after = [n for n in looks if any(each.number not in run for each in planned(goal, n))]
+    needed = (after or looks[-1:])[0]
     others = tuple(replace(each, outcome="inconclusive") for each in verdict.secondary)
-    return replace(verdict, outcome="inconclusive", why="look", needed=after[0], secondary=others)
+    verdict = replace(verdict, outcome="inconclusive", secondary=others)
+    return replace(verdict, why="look", needed=needed)
 
 
 @cache

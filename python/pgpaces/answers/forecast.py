@@ -341,7 +341,7 @@ def _of_fit(
     if usl.peak is None or result.b is None or result.b.low <= 0:
         return result
     peak = _band(usl.peak, np.sqrt((1 - a) / np.maximum(b, 1e-300)), n)
-    if peak.value > base.reach:
+    if peak.high > base.reach:
         return replace(result, peak_beyond=peak.low > base.reach)
     if peak.value < min(point.load for point in points):
         return replace(result, falls=True)

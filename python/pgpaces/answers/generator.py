@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pgpaces.answers import goal
 from pgpaces.answers.accumulator import by_functions, own_scripts
 from pgpaces.answers.spread import QUANTILES, spread_of
-from pgpaces.answers.stats import proportion, quantile_ranks
+from pgpaces.answers.stats import INDEPENDENT, Clusters, quantile_ranks, share
 from pgpaces.facts import ComponentFacts, PlanFacts
 from pgpaces.result import Counts, Estimate, Finding, Severity, Trial
 from pgpaces.times import Times, counts_at_most, merge, values_at_ranks
@@ -82,14 +82,14 @@ class GeneratorWork(Struct, frozen=True):
     """The load of a generator in a trial of `seconds`.
 
     every: all transactions, warm-up included; own: those of the trial's own workload. counted:
-    those of them that the answer counts. phi: the dispersion of its missed share.
+    those of them that the answer counts. clusters: of those that missed.
     """
 
     every: ScriptSeconds
     own: ScriptSeconds
     counted: Counts
     seconds: float
-    phi: float = 1.0
+    clusters: Clusters = INDEPENDENT
 
 
 def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Generator:
@@ -118,7 +118,7 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
         due=load.counted.due,
         missed=load.counted.missed,
     )
-    return replace(generator, limited=excused is None or _decides(trial, generator, load.phi))
+    return replace(generator, limited=excused is None or _decides(trial, generator, load.clusters))
 
 
 def needed(rate: float, per_core: float, cores: int) -> int:
@@ -129,15 +129,15 @@ def needed(rate: float, per_core: float, cores: int) -> int:
     return max(1, math.ceil(rate / (_BUSY * per_core * cores)))
 
 
-def _decides(trial: Trial, generator: Generator, phi: float) -> bool:
+def _decides(trial: Trial, generator: Generator, clusters: Clusters) -> bool:
     """Whether the verdict of the trial could differ without the excused transactions.
 
     True where the missed share, or its lower bound, is above the allowed one and would not be
     without them. Without a latency limit there is no goal.
     """
     due, parts = generator.due, (0, generator.explained)
-    missed, spared = (proportion(generator.missed - part, due, phi) for part in parts)
-    if missed is None or spared is None or not any(_limits(trial)):
+    missed, spared = (share(generator.missed - part, due, clusters) for part in parts)
+    if missed is None or spared is None or not goal.limited(trial):
         return False
     allowed = goal.allowed(trial)
     return missed.value > allowed >= spared.value or missed.low > allowed >= spared.low
@@ -163,7 +163,7 @@ def _excused(trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: 
     if not most or not all(each.shaped for each in (lags, *times.values())):
         return most
     service = merge(times[n, "service"] for n in scripts)
-    limits = {n: ns for n, ns in zip(scripts, _limits(trial), strict=False) if ns}
+    limits = {n: ns for n, ns in zip(scripts, goal.limits_ns(trial), strict=False) if ns}
     late_anyhow = _queued(trial, load, service, lags)
     bounds = [most]
     for q in _QUANTILES:
@@ -197,7 +197,7 @@ def _queued(trial: Trial, load: GeneratorWork, service: Times, lags: Times) -> f
     if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _DELAYED * service_ns:
         return None
     clients = max(1, trial.plan.own_clients)
-    span_ns, limit_ns = load.seconds * 1e9, max(_limits(trial))
+    span_ns, limit_ns = load.seconds * 1e9, max(goal.limits_ns(trial)[: len(own_scripts(trial))])
     due = load.own.between(0, max(0, load.own.end)).counts.due
     rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0
     grown_ns = (rho - 1) * span_ns
@@ -214,14 +214,6 @@ def _above(times: Times, bound_ns: float) -> int:
     """The number of times above a bound, compared to 3 significant digits."""
     longer = times.count - counts_at_most((times,), (int(min(bound_ns, times.max_ns)),))[0]
     return longer if bound_ns < times.max_ns else 0
-
-
-def _limits(trial: Trial) -> list[int]:
-    """The latency limit of each script of the trial's own workload, ns; 0: none."""
-    plan, scripts = trial.plan, trial.workload.scripts
-    own = dict(plan.limits)
-    general = plan.limit_ns
-    return [own.get(scripts[n].name, general) or 0 for n in own_scripts(trial)]
 
 
 def _floor_ms(trial: Trial) -> float:
@@ -319,7 +311,7 @@ def _weight(trial: Trial, generator: Generator) -> str:
         return ""
     if not generator.excused:
         return f", which explains none of the {generator.missed} missed"
-    verdict = " and leaves the verdict as it is" if any(_limits(trial)) else ""
+    verdict = " and leaves the verdict as it is" if goal.limited(trial) else ""
     most = generator.explained
     return f", which explains at most {most} of the {generator.missed} missed{verdict}"
 

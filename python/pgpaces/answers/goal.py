@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from pgpaces.facts import ComponentFacts, PlanFacts
 from pgpaces.result import Estimate, Trial
 
 Verdict = Literal["meets", "misses", "unknown"]
@@ -24,12 +25,26 @@ ALLOWED = 0.05
 def allowed(trial: Trial) -> float:
     """The share of due transactions of a trial that may miss, 0 to 1."""
     missed_max = trial.plan.missed_max
-    return missed_max if isinstance(missed_max, float) and 0 < missed_max < 1 else ALLOWED
+    return missed_max if isinstance(missed_max, float) and 0 <= missed_max < 1 else ALLOWED
 
 
 def limited(trial: Trial) -> bool:
     """Whether a script of a trial has a latency limit."""
     return bool(trial.plan.limit_ns or any(ns for _, ns in trial.plan.limits))
+
+
+def limits_ns(trial: Trial) -> list[int]:
+    """The latency limit of each script, ns; 0: none. Those of background workloads are last."""
+    background = [component for component in trial.plan.components if component.of]
+    own = len(trial.workload.scripts) - sum(len(each.scripts) for each in background)
+
+    def limit_ns(load: PlanFacts | ComponentFacts, name: str) -> int:
+        return dict(load.limits).get(name, load.limit_ns) or 0
+
+    return [
+        *(limit_ns(trial.plan, script.name) for script in trial.workload.scripts[:own]),
+        *(limit_ns(each, name) for each in background for name in each.scripts),
+    ]
 
 
 def verdict(missed: Estimate | None, share: float) -> Verdict:

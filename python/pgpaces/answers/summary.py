@@ -22,8 +22,10 @@ from pgpaces.answers.accumulator import (
 )
 from pgpaces.answers.branches import alike
 from pgpaces.answers.generator import Generator, GeneratorWork, examine
+from pgpaces.answers.goal import limits_ns
 from pgpaces.answers.planned_rate import planned_rates
 from pgpaces.answers.spread import Blocks, Seconds, Spread, Tails, spread_and_tails, spread_of
+from pgpaces.answers.stats import Clusters
 from pgpaces.answers.steady import Flatness
 from pgpaces.answers.validity import Cut, Evidence, Validity
 from pgpaces.result import Counts, Estimate, Trial, plain
@@ -31,6 +33,10 @@ from pgpaces.times import Times, merge
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+# A queue whose p99 is below a quarter of the limit misses it once in a hundred million: its tail
+# falls by the same factor with each p99.
+_FAR = 4
 
 
 class ScriptSummary(Struct, frozen=True):
@@ -118,6 +124,11 @@ class _Part(Struct, frozen=True):
     def times(self, kind: str, script: int) -> Times:
         return self.accumulator.times(kind, script, self.start)
 
+    def limit_ms(self, scripts: Sequence[int]) -> float:
+        """The least latency limit of these scripts; infinite without one."""
+        limits = limits_ns(self.trial)
+        return min((limits[n] / 1e6 for n in scripts if limits[n]), default=math.inf)
+
     def planned(self, count: int, scripts: Sequence[int]) -> NDArray[Any] | None:
         """The planned rate of each second; None for a constant rate."""
         return planned_rates(self.trial, scripts, self.start, count)
@@ -159,13 +170,14 @@ def summarize(
     spreads, tails = {}, {}
     for kind in KINDS:
         spreads[kind], tails[kind] = _spread(part, measured, kind, numbers)
-    missed, phi = _missed(part, measured, numbers, tails["latency"])
-    generator = examine(trial, accumulator, GeneratorWork(every, own, total, end, phi))
+    typical = (spreads["latency"], tails["latency"])
+    missed, clusters = _missed(part, measured, numbers, typical)
+    generator = examine(trial, accumulator, GeneratorWork(every, own, total, end, clusters))
     return Summary(
         counts=total,
         missed=missed,
         validity=validity.judge(trial, _evidence(part, total, generator, cut, flatness)),
-        phi=phi,
+        phi=clusters.phi,
         retried=int(measured.column("retried").sum()),
         retries=int(measured.column("retries").sum()),
         failures=accumulator.failures(part.start, numbers),
@@ -220,9 +232,10 @@ def _background(part: _Part) -> Iterable[BackgroundSummary]:
     """Each background workload, in the part of the trial that is evaluated."""
     for name, numbers in _background_scripts(part.trial).items():
         own = part.seconds(_of(part.scripts, numbers))
-        total, (latency, tails) = own.counts, _spread(part, own, "latency", numbers)
-        missed, phi = _missed(part, own, numbers, tails)
-        yield BackgroundSummary(name, total, missed, phi, _rate(part, total, numbers), latency)
+        total, typical = own.counts, _spread(part, own, "latency", numbers)
+        missed, clusters = _missed(part, own, numbers, typical)
+        rate = _rate(part, total, numbers)
+        yield BackgroundSummary(name, total, missed, clusters.phi, rate, typical[0])
 
 
 def _background_scripts(trial: Trial) -> dict[str, list[int]]:
@@ -272,16 +285,22 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
 
 
 def _missed(
-    part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], tails: Tails
-) -> tuple[Estimate | None, float]:
-    """The missed share of these seconds, and the dispersion that its interval accounts for."""
+    part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], typical: tuple[Spread, Tails]
+) -> tuple[Estimate | None, Clusters]:
+    """The missed share of these seconds, and the clusters that its interval accounts for.
+
+    typical: the latencies of these scripts. Where nearly all are far below the limit, those near
+    the limit are of another kind, and the typical ones say nothing of how these cluster.
+    """
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
-        return None, 1.0
-    prior = tails.prior(total.missed / total.due)
+        return None, stats.INDEPENDENT
+    latency, tails = typical
+    is_far = latency.p99 is not None and latency.p99.value * _FAR < part.limit_ms(scripts)
+    prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
     planned = part.planned(len(due), scripts)
     clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned)
-    return stats.share(total.missed, total.due, clusters), clusters.phi
+    return stats.share(total.missed, total.due, clusters), clusters
 
 
 def _spread(
@@ -321,8 +340,8 @@ def _scripts(part: _Part, latency: Spread, missed: Estimate | None) -> Iterable[
     for number, script in enumerate(scripts):
         own = part.seconds(part.scripts.get(number, nothing))
         if len(scripts) > 1:
-            latency, tails = _spread(part, own, "latency", (number,))
-            missed, _ = _missed(part, own, (number,), tails)
+            typical = _spread(part, own, "latency", (number,))
+            latency, (missed, _) = typical[0], _missed(part, own, (number,), typical)
         yield ScriptSummary(script.name, script.weight, own.counts, missed, latency)
 
 

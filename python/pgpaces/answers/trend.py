@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.answers import compare
-from pgpaces.answers.compare import ComparisonGoal, Side, Verdict
+from pgpaces.answers.compare import METRICS, ComparisonGoal, Metric, Side, Verdict
 from pgpaces.answers.effect import ALPHA, Effect, moments, ratio_of, share_error
 from pgpaces.answers.stats import Z95
 from pgpaces.result import Estimate
@@ -173,15 +173,29 @@ def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -
     metric = goal.primary
     base = Verdict("inconclusive", "few", metric, goal.margin, len(baseline), "runs")
     old, new = compare.numbers(baseline, metric), compare.numbers(now, metric)
+    if not now:
+        return replace(base, why="nothing new")
     missing = len(baseline) + len(now) - len(old) - len(new)
     if missing:
         return replace(base, why="unbounded", undefined=missing)
-    if len(old) < BASELINE_MIN or not new:
+    if len(old) < BASELINE_MIN:
         return replace(base, needed=BASELINE_MIN)
+    others = [(METRICS[name], _prediction(now, baseline, METRICS[name])) for name in goal.secondary]
+    effects = [(other, effect) for other, effect in others if effect is not None]
+    base = replace(base, secondary=compare.secondaries(effects))
+    effect = _prediction(now, baseline, metric)
+    assert effect is not None, "all have the metric"
+    # More earlier runs do not decrease the spread of the new one.
+    return replace(compare.conclude(base, effect), needed=None)
+
+
+def _prediction(now: Sequence[Side], baseline: Sequence[Side], metric: Metric) -> Effect | None:
+    """The new runs less the earlier ones; None where a run does not have the metric."""
+    old, new = compare.numbers(baseline, metric), compare.numbers(now, metric)
+    if len(old) < len(baseline) or len(new) < len(now):
+        return None
     middle, variance = moments(old)
     error = max(math.sqrt(variance), _ERROR_MIN) * math.sqrt(1 / len(new) + 1 / len(old))
     if metric.scale == "share":
         error = max(error, share_error(compare.hits(baseline), compare.hits(now)))
-    effect = Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))
-    # More earlier runs do not decrease the spread of the new one.
-    return replace(compare.conclude(base, effect), needed=None)
+    return Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))

@@ -71,7 +71,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     from pgpaces.cli.followed import followed, outputs_of
     from pgpaces.cli.main import put
     from pgpaces.cli.progress import WARNING, TrialProgress
-    from pgpaces.draft import share
+    from pgpaces.draft import goal_share
     from pgpaces.experiment import trial as pipeline
     from pgpaces.experiment.request import background_levels, run_of
 
@@ -89,7 +89,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
         store=params["store_path"],
         on_store_error=params["on_store_error"],
         from_database=params["from_database"],
-        missed_max=None if params["missed"] is None else share(params["missed"], "--missed"),
+        missed_max=None if params["missed"] is None else goal_share(params["missed"], "--missed"),
     )
     if params["dry_run"]:
         from pgpaces.cli import dry_run

@@ -17,6 +17,7 @@ from pgpaces.database import copies
 from pgpaces.database.access import MAINTENANCE, NOTICED_S, Access, Say, connect, size
 from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError, ServerError
 from pgpaces.locality import is_local
+from pgpaces.plan import without_secrets
 
 if TYPE_CHECKING:
     from pgpaces.database.access import Session
@@ -42,6 +43,16 @@ def keywords_of(dsn: str) -> dict[str, str]:
             "a URI, or keywords such as 'host=pi4 dbname=sensors'",
         ) from None
     return {word: str(value) for word, value in keywords.items()}
+
+
+def typed(dsn: str) -> dict[str, str]:
+    """The secrets of a connection string, as it has them, and its service.
+
+    Other machines do not find these themselves.
+    """
+    keywords = keywords_of(dsn) if is_dsn(dsn) else {}
+    shown = without_secrets(keywords)
+    return {n: value for n, value in keywords.items() if n not in shown or n == "service"}
 
 
 def name_of(text: str) -> str:

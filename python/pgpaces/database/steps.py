@@ -85,7 +85,7 @@ def _run(programs: ProgramEnvironment, runner: Runner, step: InitStep, what: str
     visible = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"} | used_names(step)
     hidden = {name for name in programs.values if name.lower() not in visible}
     order = programs.order(step.name, step.run, hidden)
-    execution = _run_reporting(runner, replace(order, timeout_ns=_FOREVER_NS), what, say)
+    execution = run_reporting(runner, replace(order, timeout_ns=_FOREVER_NS), what, say)
     if execution is None or execution.failed:
         reason, output = ("it was stopped", "")
         if execution is not None:
@@ -96,7 +96,7 @@ def _run(programs: ProgramEnvironment, runner: Runner, step: InitStep, what: str
         )
 
 
-def _run_reporting(runner: Runner, order: CommandOrder, what: str, say: Say) -> Execution | None:
+def run_reporting(runner: Runner, order: CommandOrder, what: str, say: Say) -> Execution | None:
     """Runs a program to its end; reports the last line of its output every few seconds."""
     results: queue.SimpleQueue[Execution | PgpacesError | None] = queue.SimpleQueue()
 

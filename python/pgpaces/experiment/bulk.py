@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pgpaces import programs, psql
 from pgpaces.answers import bulk
+from pgpaces.database.steps import run_reporting
 from pgpaces.errors import PlanError, PrepareError
 from pgpaces.generators import engine as generator
 from pgpaces.generators.command import CommandLoad, Executions
@@ -126,16 +127,21 @@ class CommandJob(Struct, frozen=True):
 
 @contextlib.contextmanager
 def jobs(
-    ready: ReadyTrial, connections: Sequence[generator.Connection], say: Say
+    ready: ReadyTrial,
+    connections: Sequence[generator.Connection],
+    say: Say,
+    check: Callable[[], None],
 ) -> Iterator[list[CommandJob | None]]:
     """The command of each component, ready within this context; None for one without a command.
+
+    check: raises if the end was requested while something runs before a command.
 
     Raises PlanError for unknown placeholders, RunError for a missing program, PrepareError if the
     command to run before it fails.
     """
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(_job(ready, component, connection, say))
+            stack.enter_context(_job(ready, component, connection, say, check))
             if component.work.request.workload.command is not None
             else None
             for component, connection in zip(ready.components, connections, strict=True)
@@ -144,7 +150,11 @@ def jobs(
 
 @contextlib.contextmanager
 def _job(
-    ready: ReadyTrial, component: ComponentLoad, connection: generator.Connection, say: Say
+    ready: ReadyTrial,
+    component: ComponentLoad,
+    connection: generator.Connection,
+    say: Say,
+    check: Callable[[], None],
 ) -> Iterator[CommandJob]:
     workload = component.work.request.workload
     command = workload.command
@@ -168,13 +178,24 @@ def _job(
         stack.callback(runner.close)
         measured = order(command.run, command.succeeds)
         if command.before is not None:
-            say(f"{workload.name}: what is run before it")
-            _before(runner, order(command.before, (0,)), workload.name)
+            _before(runner, order(command.before, (0,)), workload.name, say, check)
         yield CommandJob(component, measured, runner, say, _size(command.input, environment))
 
 
-def _before(runner: programs.Runner, order: programs.CommandOrder, name: str) -> None:
-    result = runner.run(order, time.monotonic_ns())
+def _before(
+    runner: programs.Runner,
+    order: programs.CommandOrder,
+    name: str,
+    say: Say,
+    check: Callable[[], None],
+) -> None:
+    def say_and_check(text: str) -> None:
+        say(text)
+        check()
+
+    what = f"{name}: what is run before it"
+    say(what)
+    result = run_reporting(runner, order, what, say_and_check)
     if result is None or result.failed:
         why, text = ("it was stopped", "") if result is None else (result.failed, result.output)
         raise PrepareError(

@@ -13,7 +13,7 @@ from pgpaces import levels, options, trust
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, Mode
 from pgpaces.answers.capacity.trials import SearchSpec, first, level
 from pgpaces.design import Cell, Experiment, Levels, Slot
-from pgpaces.draft import Draft, share
+from pgpaces.draft import Draft, goal_share
 from pgpaces.errors import PlanError
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.plan import TrialPlan
@@ -105,7 +105,7 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
     """The share that may be missed, and the draft with the limit that belongs to it."""
     if question.quantile is None:
         text = question.missed or None
-        return draft, share(text, "--missed") if text else draft.missed_max
+        return draft, goal_share(text, "--missed") if text else draft.missed_max
     match = _GOAL.fullmatch(question.quantile)
     if match is None or not 0 < float(match[1]) < 100:
         raise PlanError(

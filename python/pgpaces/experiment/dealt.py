@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from pgpaces.database.source import is_dsn, keywords_of
+from pgpaces.database.source import typed
 from pgpaces.errors import PlanError
 from pgpaces.experiment.site import Say, without_pg_variables
 from pgpaces.facts import GeneratorFacts
@@ -51,7 +51,7 @@ def _check_elsewhere(plan: GeneratorsPlan, target: TargetPlan) -> None:
             f"anybody who reaches {plan.cluster} can run code on its workers and read their orders",
             "use a cluster with tls://, or --insecure-cluster where the network is yours alone",
         )
-    if any(typed_secrets(dsn) for dsn in (target.dsn, *(dsn for _, dsn in target.nodes))):
+    if any(set(_typed_at(target, node)) - {"service"} for node in target.node_names):
         raise PlanError(
             f"the password in --target would be sent to {plan.cluster} without encryption",
             "leave it out: each generator reads its own password file, or PGPASSWORD",
@@ -68,13 +68,10 @@ def workers(clusters: Clusters, plan: GeneratorsPlan, target: TargetPlan, say: S
     return places
 
 
-def typed_secrets(dsn: str) -> dict[str, str]:
-    """The keywords of a DSN that are secret, as it has them."""
-    if not is_dsn(dsn):
-        return {}
-    keywords = keywords_of(dsn)
-    shown = without_secrets(keywords)
-    return {name: value for name, value in keywords.items() if name not in shown}
+def _typed_at(target: TargetPlan, node: str) -> dict[str, str]:
+    """`typed` of the DSN of a node."""
+    nodes = dict(target.nodes)
+    return typed(nodes[node]) if node in nodes else dict(target.typed) or typed(target.dsn or "")
 
 
 def load(component: ComponentLoad, connection: generator.Connection, places: Workers) -> DealtLoad:
@@ -127,7 +124,5 @@ def _keywords(
         return generator.for_driver(connection)
     shown = without_secrets(connection.keywords)
     keywords = {name: value for name, value in shown.items() if name not in _ONLY_HERE}
-    dsn = dict(target.nodes).get(component.node, target.dsn) or ""
     # It looks a service that was typed up in its own files, which may have the password.
-    service = keywords_of(dsn).get("service") if is_dsn(dsn) else None
-    return keywords | ({"service": service} if service else {}) | typed_secrets(dsn)
+    return keywords | _typed_at(target, component.node)

@@ -15,6 +15,7 @@ from pgpaces.errors import (
     ConsentError,
     PgpacesError,
     PlanError,
+    PrepareError,
     RunError,
     ScriptError,
     ServerError,
@@ -33,6 +34,8 @@ from pgpaces.plan import TargetPlan
 ATTEMPTS = 2
 # Errors of the request itself; another attempt fails the same way.
 _PERMANENT = (PlanError, ConsentError, WorkloadError, ScriptError)
+# Errors by a server that answers: another cell may fit.
+_ANSWERED = (ConnectionsError, ConsentError, PrepareError)
 # A server counts as away after this number of trials in a row that could not reach it.
 AWAY_AFTER = 3
 # Wait for a server that earlier trials reached and that is away now: it may be restarting.
@@ -73,7 +76,7 @@ class Machine(Struct):
         listener, stops = context.listener, context.stops
         assert isinstance(listener, SweepListener)
         slot, request = due.slot, due.request
-        key = request.target
+        key = _server(request)
         if self._away.get(key, 0) >= AWAY_AFTER:
             self.queue.ended(due, ServerError("the server is away"))
             self.progress.left_out(self.name, self.queue.left)
@@ -136,7 +139,7 @@ class Machine(Struct):
     def _await(self, request: Request, sites: _Sites, context: TrialContext) -> None:
         """Waits for an external server that earlier trials reached."""
         target, stops = request.target, context.stops
-        if target.dsn is None or target not in self._reached or self._away.get(target, 0):
+        if target.dsn is None or target not in self._reached or self._away.get(_server(request), 0):
             return
         deadline, announced = time.monotonic() + BACK_S, False
         while not stops.requests and time.monotonic() < deadline:
@@ -152,13 +155,18 @@ class Machine(Struct):
     def _count_away(
         self, key: object, outcome: Outcome | PgpacesError, listener: SweepListener
     ) -> None:
-        # A server that reports too few connections is reachable: another load may fit.
-        if not isinstance(outcome, ServerError) or isinstance(outcome, ConnectionsError):
+        if not isinstance(outcome, ServerError) or isinstance(outcome, _ANSWERED):
             self._away[key] = 0
             return
         self._away[key] = self._away.get(key, 0) + 1
         if self._away[key] == AWAY_AFTER:
             listener.away(self.name, outcome, self.progress.left[self.name])
+
+
+def _server(request: Request) -> object:
+    """What is away if trials do not reach it: of a managed server, with these settings."""
+    target = request.target
+    return target if target.dsn is not None else (target, request.trial.settings)
 
 
 def _lost(outcome: Outcome | PgpacesError) -> StoreError | None:

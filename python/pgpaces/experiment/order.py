@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pgpaces import levels, trust, workload
 from pgpaces.costs import Costs
+from pgpaces.database.source import typed
 from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.experiment.request import OnStoreError, Request, request_of
@@ -164,4 +165,5 @@ class Builder(Redacted, frozen=True):
             restart=resolved.target.restart,
             observe_command=resolved.target.observe_command,
             nodes=tuple(resolved.target.nodes.items()),
+            typed=tuple(typed(resolved.target.dsn).items()),
         )

@@ -5,7 +5,6 @@ Knows no terminal: a Listener receives the events.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
@@ -29,7 +28,7 @@ from pgpaces.experiment.site import Site, site, source_database
 from pgpaces.experiment.stops import Stops, retry_write, signals
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
-from pgpaces.generators.composite import Together
+from pgpaces.generators.composite import RunningLoad, Together
 from pgpaces.locality import is_local
 from pgpaces.result import Finding, State, Trial
 from pgpaces.store.store import Store
@@ -113,8 +112,9 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
+
     with (
-        bulk.jobs(ready, connections, listener.say) as jobs,
+        bulk.jobs(ready, connections, listener.say, stops.check) as jobs,
         monitoring(ready, listener, bulk.Counters(ready, jobs)) as monitors,
     ):
         load, facts = _loads(ready, context, jobs, connections)
@@ -123,11 +123,12 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
         context.resources.enter_context(signals(stops, listener))
         with stops.over(load):
             try:
+                stops.check()
                 recorder.begin()
                 monitors.ready()
-                load.begin()
+                begins_ns = load.begin()
                 listener.started(trial, load.connect_ns)
-                monitors.begin(time.monotonic() + plan.warmup_ns / 1e9)
+                monitors.begin((begins_ns + plan.warmup_ns) / 1e9)
                 error = _follow(load, recorder, listener, ready.request.on_store_error, monitors)
             except BaseException:
                 load.abort()
@@ -177,10 +178,15 @@ def _loads(
     workers = None
     if several is not None:
         workers = dealt.workers(context.clusters, several, ready.request.target, say)
-    loads = [
-        (component.work.name, job.load() if job else component.load(connection, workers))
-        for component, job, connection in zip(ready.components, jobs, connections, strict=True)
-    ]
+    loads: list[tuple[str, RunningLoad]] = []
+    try:
+        for component, job, connection in zip(ready.components, jobs, connections, strict=True):
+            load = job.load() if job else component.load(connection, workers)
+            loads.append((component.work.name, load))
+    except BaseException:
+        for _, load in loads:
+            load.abort()
+        raise
     bulk.end_together(loads)
     every = Together(
         [each for name, each in loads if not name], [each for name, each in loads if name]

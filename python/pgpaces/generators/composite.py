@@ -97,11 +97,12 @@ class Together:
         """The findings of all loads."""
         return tuple(finding for load in self._loads for finding in load.findings)
 
-    def begin(self, ahead_ns: int = 0) -> None:
-        """Lets them begin at one moment, ahead_ns from now or slightly later."""
-        moment = time.monotonic_ns() + max(ahead_ns, self.notice_ns)
+    def begin(self, ahead_ns: int = 0) -> int:
+        """Lets them begin at one moment, ahead_ns from now or slightly later; returns it."""
+        moment_ns = time.monotonic_ns() + max(ahead_ns, self.notice_ns)
         for load in self._loads:
-            load.begin(max(0, moment - time.monotonic_ns()))
+            load.begin(max(0, moment_ns - time.monotonic_ns()))
+        return moment_ns
 
     def __iter__(self) -> Iterator[Interval]:
         """Seconds of all. Raises the first error of a load, when all have ended."""

@@ -74,7 +74,8 @@ def row(interval: Interval, scripts: int | None = None) -> Row:
         *(interval.second, sums.due, sums.on_time, sums.late, sums.skipped, sums.failed),
         *(sums.unfinished, sum(tally.latency.count for tally in tallies), p50, p95, p99),
         *(dispatch_lag, start_lag),
-        *(round(interval.in_flight_ns / 1e9, 3), round(interval.pending_ns / 1e9, 3)),
+        round(interval.in_flight_ns / 1e9, 3),
+        round(max(0, interval.pending_ns) / 1e9, 3),
         round(max(interval.cpu_ns, default=0) / 1e9, 4),
     )
 

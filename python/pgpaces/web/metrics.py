@@ -199,7 +199,7 @@ class Totals:
             yield "latency_limit_seconds", self._scripts[number], limit_ns / 1e9
         if self._latest is not None:
             yield "in_flight", self.labels, self._latest.in_flight_ns / 1e9
-            yield "backlog", self.labels, self._latest.pending_ns / 1e9
+            yield "backlog", self.labels, max(0, self._latest.pending_ns) / 1e9
 
     def _exact(self, number: int, script: _Script) -> tuple[int, int] | None:
         """The limit of a script and the exact number of its times up to it."""

@@ -162,11 +162,10 @@ impl<P: Poll> Worker<P> {
         &mut self.poll
     }
 
-    /// Drives the load until nothing is left to do, and sends what it saw of each second.
-    ///
-    /// # Errors
-    /// Why the run must end: a script that cannot run as written, or the operating system.
-    pub fn run(&mut self, start: Ns) -> Result<Vec<(i32, i32)>> {
+    /// Drives the load until nothing is left to do, and sends what it saw of each second. Returns
+    /// the cancel keys of what the server still runs, and why the run must end: a script that cannot
+    /// run as written, or the operating system.
+    pub fn run(&mut self, start: Ns) -> (Vec<(i32, i32)>, Result<()>) {
         self.record = Recorder::new(self.setup.number, start);
         self.cpu_before = thread_cpu();
         self.running = true;
@@ -176,7 +175,7 @@ impl<P: Poll> Worker<P> {
         let ended = self.drive();
         let keys = self.abandon();
         self.rotate_last();
-        ended.map(|()| keys)
+        (keys, ended)
     }
 
     fn drive(&mut self) -> Result<()> {
@@ -300,6 +299,8 @@ impl<P: Poll> Worker<P> {
     /// What a free client does next: starts, waits or is done.
     fn next(&mut self, token: Token, since: Ns, now: Ns, end: Ns) -> Result<()> {
         let is_closed_load = matches!(self.feed, Feed::Closed { .. });
+        // What falls due in a second is not counted before it.
+        self.rotate(now);
         loop {
             let kept = self.slots[token].waiting.take();
             let Some(mut due) = kept.or_else(|| self.feed.next(token, since, end)) else {

@@ -67,8 +67,8 @@ pub const ONE_STATEMENT: Texts<'static> = &[(1, "SELECT 1;")];
 pub struct Seen {
     /// How many clients took part.
     clients: u32,
-    /// What each worker sent.
-    batches: Vec<Vec<Batch>>,
+    /// What each worker saw, second by second.
+    pub batches: Vec<Vec<Batch>>,
     /// Due before the end, and taken by no worker.
     pub untaken: Vec<Due>,
     /// All that fell due, where the schedule knows it (not under a closed load).
@@ -121,10 +121,9 @@ pub fn attempt(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen {
         for worker in workers.collect::<Vec<_>>() {
             let (own, ended) = worker.join().expect("a worker that does not panic");
             batches.push(own);
-            match ended {
-                Ok(found) => keys.extend(found),
-                Err(error) => errors.push(error),
-            }
+            let (left, ended) = ended;
+            keys.extend(left);
+            errors.extend(ended.err());
         }
     });
     let end = crew.control.end();

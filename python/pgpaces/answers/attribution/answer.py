@@ -192,7 +192,8 @@ def _card(
     pairs = [(part, of_trial.get(key)) for part, of_trial in zip(parts, signs, strict=True)]
     present = [(part, sign) for part, sign in pairs if sign is not None]
     seconds = arithmetic.concatenate([_due_seconds(part, sign) for part, sign in pairs])
-    share, proof = arithmetic.share(seconds), present[0][1].proof
+    share = arithmetic.share(seconds)
+    proof = max((sign.proof for _, sign in present), key=_PROOFS.index)  # the weakest
     if proof == "time" and share.value >= _MOST:
         scaled = [_as_time(_due_seconds(part, sign), part) for part, sign in pairs]
         seconds = arithmetic.concatenate(scaled)

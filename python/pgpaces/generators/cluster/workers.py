@@ -102,9 +102,19 @@ class Workers:
 
     def _names(self) -> dict[str, str]:
         """The names of workers that have one, by address: hosts as they were typed."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        named = ((address, str(info.get("name", ""))) for address, info in workers.items())
+        named = ((a, str(info.get("name", ""))) for a, info in self._listed().items())
         return {address: name for address, name in named if not (name.isdigit() or "://" in name)}
+
+    def _listed(self) -> dict[str, Any]:
+        """The workers that the scheduler has, by address; none once it is gone."""
+        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers", {})
+        return workers
+
+    def are_there(self) -> bool:
+        """Whether all are still in the cluster, and no load has lost one."""
+        if self.lost or self.client.status != "running":
+            return False
+        return {worker.address for worker in self.workers} <= set(self._listed())
 
     def _hosts(self) -> dict[str, AgentHost]:
         """The machine of each worker, by address. Raises RunError."""
@@ -147,18 +157,21 @@ class Workers:
                 )
 
     def submit(self, worker: Worker, order: LoadOrder) -> Any:
-        """The promise of an agent on a worker."""
+        """The promise of an agent on a worker. Raises RunError without a connection to them."""
         from pgpaces.generators.cluster.agent import Agent
 
-        return self.client.submit(
-            Agent,
-            order,
-            actor=True,
-            workers=[worker.address],
-            allow_other_workers=False,
-            retries=0,
-            pure=False,
-        )
+        try:
+            return self.client.submit(
+                Agent,
+                order,
+                actor=True,
+                workers=[worker.address],
+                allow_other_workers=False,
+                retries=0,
+                pure=False,
+            )
+        except Exception as error:  # whatever Dask raises once its scheduler is gone
+            raise RunError(f"generator {worker.name} does not start: {error}") from None
 
     def agent(self, worker: Worker, promise: Any) -> Any:
         """An agent once it is there. Raises what it raised, and RunError if its worker went."""
@@ -166,7 +179,8 @@ class Workers:
             try:
                 return promise.result(_LOOK_S)
             except TimeoutError:  # Dask would wait for a worker that is gone
-                if worker.address not in self.client.scheduler_info(n_workers=-1)["workers"]:
+                if worker.address not in self._listed():
+                    self.lost.add(worker.address)
                     raise RunError("it has left the cluster") from None
 
     def run(self, call: Callable[[], Any]) -> None:
@@ -192,7 +206,7 @@ class Clusters:
 
     def workers(self, plan: GeneratorsPlan, say: Callable[[str], None]) -> Workers:
         """Places for its generators. Raises PlanError, RunError."""
-        if plan in self._running and self._running[plan].lost:
+        if plan in self._running and not self._running[plan].are_there():
             say("a generator was lost: starting all anew")
             self._running.pop(plan).close()
         if plan not in self._running:

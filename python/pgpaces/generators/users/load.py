@@ -99,6 +99,7 @@ class UsersLoad:
         self._origin_ns: int | None = None
         self._end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
         self._error: RunError | None = None
+        self._stopped = False
         self._costs_ns: list[int] = []
         self._unawaited = ""
         self._late_ns: list[int] = []  # of their probes, not in an interval yet
@@ -155,9 +156,12 @@ class UsersLoad:
         ahead = max(ahead_ns, _HEAD_START_NS) + self._plan.warmup_ns
         self._origin_ns = time.monotonic_ns() + ahead
         self._say("begin", self._origin_ns)
+        if self._stopped:
+            self.stop()
 
     def stop(self) -> None:
         """Lets nothing new fall due; the backlog is still served within the grace period."""
+        self._stopped = True
         if self._origin_ns is not None:
             passed = time.monotonic_ns() - self._origin_ns + _NOTICE_NS
             self._end_ns = min(self._end_ns, passed)

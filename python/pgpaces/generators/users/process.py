@@ -192,6 +192,7 @@ class Process:
         _has_turn(_PUT_AWAY_S + _STUCK_S)
         now = self._stage.now()
         self._stage.moved.set()
+        self._stage.close()
         self._prints.end()
         self._actors.abandon(now, self._stage.end_ns)
         spent_ns = time.process_time_ns() - self._cpu_ns

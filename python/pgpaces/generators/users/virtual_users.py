@@ -54,6 +54,7 @@ class Stage:
         self.moved = threading.Event()  # the end was moved
         self.names: dict[str, str] = {}
         self._counter, self._order = counter, threading.Lock()
+        self._over = False
         self._first_code, self._naming = first_code, threading.Lock()
         self._origin_ns = 0
 
@@ -70,11 +71,18 @@ class Stage:
         self.end_ns = min(self.end_ns, end_ns)
         self.moved.set()
 
+    def close(self) -> None:
+        """Nothing is taken any more: what is left is unfinished."""
+        with self._order:
+            self._over = True
+
     def next(self, place: int, since_ns: int) -> tuple[int, int] | None:
         """The time and the task of this user's next action; None if there is none."""
-        if self._counter is None:
-            return self.actors.next(place, since_ns, self.end_ns)
         with self._order:  # numbers must increase from call to call
+            if self._over:
+                return None
+            if self._counter is None:
+                return self.actors.next(place, since_ns, self.end_ns)
             number = self._counter.take()
             while not self.actors.owns(number):
                 number = self._counter.take()

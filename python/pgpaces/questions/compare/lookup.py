@@ -94,12 +94,18 @@ def section(comparison: Compared) -> Section:
     every = (*comparison.a.digests, *comparison.b.digests)
     valid = [[d for d in group.digests if sound(d)] for group in (comparison.a, comparison.b)]
     listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
+    pairs = tuple(unpaired.blocks(*valid)) if comparison.verdict.basis == "blocks" else ()
+    alone = len(valid[0]) + len(valid[1]) - 2 * len(pairs) if pairs else 0
     basis = shown.VerdictBasis(
-        pairs=tuple(unpaired.blocks(*valid)) if comparison.verdict.basis == "blocks" else (),
+        pairs=pairs,
         trials=() if comparison.verdict.basis == "blocks" else _in_order(*valid),
         ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
         left_out=sum(not sound(d) for d in every),
-        notes=(*shown.planned(comparison.verdict.metric.name, every), *shown.differing(listed)),
+        notes=(
+            *shown.planned(comparison.verdict.metric.name, every),
+            *shown.without_partner(alone),
+            *shown.differing(listed),
+        ),
     )
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
     steps = [*decisive(a.command, verdict)] if a.command == b.command else []

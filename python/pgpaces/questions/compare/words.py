@@ -126,6 +126,9 @@ def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sent
             pairs = capital(count(verdict.pairs, verdict.basis))
             few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
             yield Sentence(f"{pairs} {few}.")
+        case "nothing new":
+            text = "The run itself did not finish, or is not valid: run it again."
+            yield Sentence(text, "warning")
         case "unbounded":
             yield Sentence(
                 f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
@@ -158,9 +161,10 @@ def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sent
 
 
 def _evidence(verdict: Verdict) -> Iterable[Sentence]:
-    if verdict.why != "few":
-        yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
-    if verdict.why != "few" and verdict.pairs < PAIRS_MIN and verdict.basis != "runs":
+    if verdict.why in ("few", "nothing new"):
+        return
+    yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
+    if verdict.pairs < PAIRS_MIN and verdict.basis != "runs":
         text = f"With fewer than {PAIRS_MIN} the interval assumes normally distributed differences."
         yield Sentence(text, "warning")
     if verdict.bootstrap is not None:
@@ -182,7 +186,7 @@ def _secondary(secondary: Secondary, count: int) -> Sentence:
 
 def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
     """What to do about an inconclusive verdict."""
-    if verdict.outcome != "inconclusive" or verdict.why == "look":
+    if verdict.outcome != "inconclusive" or verdict.why in ("look", "nothing new"):
         return
     if verdict.detectable is not None and verdict.why == "wide":
         yield Sentence(
