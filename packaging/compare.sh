@@ -3,9 +3,8 @@
 # the environment, and what GitHub gives to each step.
 set -euo pipefail
 
-read -ra words <<<"${ARGUMENTS:-}"
-report="${RUNNER_TEMP:?}/pgpaces"
-mkdir -p "$report"
+read -d '' -ra words <<<"${ARGUMENTS:-}" || true # to the end, which is no error
+report=$(mktemp -d "${RUNNER_TEMP:?}/pgpaces-XXXXXX")
 
 code=0
 pgpaces compare "${A:?}" "${B:?}" --run "${WORKLOAD:?}" --metric "${METRIC:?}" --delta "${DELTA:?}" \

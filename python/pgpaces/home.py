@@ -4,16 +4,30 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from pgpaces.errors import PlanError
+
 ROOT_HOME = "/var/lib/pgpaces"
+_MODE_ROOT = 0o755  # the user that runs root's servers must pass through
+_MODE_USER = 0o700
 
 
 def home() -> Path:
     """$PGPACES_HOME, else pgpaces in $XDG_DATA_HOME, else /var/lib/pgpaces or the data folder.
 
     Root has no data folder by default: the user that runs its servers cannot enter one below /root.
+    Raises PlanError where it would be in an unknown folder: a user's, or the current one.
     """
-    if chosen := os.environ.get("PGPACES_HOME"):
-        return Path(chosen).expanduser().absolute()
+    chosen = os.environ.get("PGPACES_HOME")
+    try:
+        folder = Path(chosen).expanduser().absolute() if chosen else _usual()
+    except (RuntimeError, OSError) as error:
+        raise _unknown(chosen, str(error)) from None
+    if not folder.is_absolute():
+        raise _unknown(chosen, f"{folder} is not absolute")
+    return folder
+
+
+def _usual() -> Path:
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
     if data.is_absolute():
         return data / "pgpaces"
@@ -24,9 +38,33 @@ def home() -> Path:
     return Path(platformdirs.user_data_dir("pgpaces", appauthor=False))
 
 
+def _unknown(chosen: str | None, reason: str) -> PlanError:
+    return PlanError(
+        f"the home of pgpaces cannot be {chosen or 'in the data folder of this user'}: {reason}",
+        "set PGPACES_HOME to an absolute path",
+    )
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder with its parents; existing ones are left as they are."""
+    mode = _MODE_ROOT if os.geteuid() == 0 else _MODE_USER
+    missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(mode)  # whatever the umask
+
+
 def is_there(path: str | Path, kind: Callable[[Path], bool] = Path.exists) -> bool:
     """Whether a path exists, as this kind, such as Path.is_file; False without permission."""
     try:
         return kind(Path(path))
     except OSError:
         return False
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """The paths in a folder that match, sorted; none where it is absent or cannot be entered."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from pgpaces import actions, workload
 from pgpaces.actions import Action
 from pgpaces.errors import TrustError, WorkloadError
-from pgpaces.home import home
+from pgpaces.home import home, is_there, make_folder
 from pgpaces.workload import Workload, WorkloadScript
 
 # Folders of tools, and of files that Python compiles again.
@@ -162,7 +162,7 @@ def _refusal(candidate: Workload, folder: Path) -> TrustError:
 
 
 def _recorded(digest: str) -> bool:
-    return digest in _CONFIRMED or (home() / "trust" / digest).is_file()
+    return digest in _CONFIRMED or is_there(home() / "trust" / digest, Path.is_file)
 
 
 def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
@@ -172,7 +172,8 @@ def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
     lines += [f"{each.what}, {each.file}: {each.text}" for each in listed]
     with contextlib.suppress(OSError):
         folder = home() / "trust"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
         text = "".join(f"{' '.join(line.split())}\n" for line in lines)
         (folder / digest).write_bytes(text.encode("utf-8", "backslashreplace"))
 
@@ -208,7 +209,7 @@ def _place() -> Path:
     if (existing := _PLACES.get(root)) is not None and existing.is_dir():
         return existing
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         place = _locked(root)
     except OSError:
         place = Path(tempfile.mkdtemp(prefix="pgpaces-"))

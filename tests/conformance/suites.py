@@ -24,7 +24,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pgpaces.servers import binaries
+from pgpaces.servers import binaries, registries
 
 FOLDER = Path("target/conformance")
 MIRROR, SECURITY = "http://deb.debian.org/debian", "http://deb.debian.org/debian-security"
@@ -140,7 +140,7 @@ class Archive:
             for member in members:
                 member.name = member.name.partition("/")[2]
             part = folder.with_suffix(".part")
-            archive.extractall(part, members, filter="data")
+            registries.extract(archive, part, members)
         part.rename(folder)
         return folder
 

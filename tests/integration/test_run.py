@@ -519,6 +519,20 @@ def test_clean_frees_the_prepared_data(pgpaces: Command) -> None:
     assert "freed 0.0 MiB" in pgpaces("server", "clean").err
 
 
+def test_clean_starts_a_server_by_its_name_whatever_its_version(pgpaces: Command) -> None:
+    assert pgpaces("server", "start", "--name", "second", "--version", "15").code == 0
+    try:
+        ended = pgpaces("run", "select-only", *QUICK, "-c", "1", "--server", "second")
+        assert ended.code == 0, ended.err
+    finally:
+        assert pgpaces("server", "stop", "second").code == 0
+    for freed in (True, False):
+        cleaned = pgpaces("server", "clean", "second")
+        assert cleaned.code == 0, cleaned.err
+        assert ("freed 0.0 MiB" not in cleaned.err) is freed
+    assert "second" not in pgpaces("server", "list").out
+
+
 def test_python_gives_the_same_values(pgpaces_home: Path, tmp_path: Path, pg15: Postgres) -> None:
     import pgpaces
 

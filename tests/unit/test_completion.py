@@ -65,6 +65,23 @@ def test_the_store_is_the_one_that_was_named(store: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "other.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PGPACES_STORE", "mysql://x"),
+        ("PGPACES_STORE", f"/{'x' * 300}"),
+        ("PGPACES_HOME", "~nosuch-user/x"),
+    ],
+)
+def test_a_store_or_a_home_that_cannot_be_offers_nothing(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGPACES_STORE", raising=False)
+    monkeypatch.setenv(variable, value)
+    assert set(offered("show")) <= {"last"}
+    assert isinstance(offered("run", "--profile"), list)
+
+
 def test_a_factor_is_one_of_the_table() -> None:
     names = offered("compare", "--factor")
     assert {"variant", "clients"} <= set(names)

@@ -90,6 +90,30 @@ def test_a_data_folder_that_cannot_be_written_is_an_error(
     assert lacking.gives == f"{tmp_path} is not writable: set PGPACES_HOME"
 
 
+@pytest.mark.parametrize(
+    ("store", "why"),
+    [
+        ("mysql://x", "a store cannot be at mysql://..."),
+        ("~nosuch-user/x", "a store cannot be at ~nosuch-user/x"),
+        (f"/{'x' * 300}", "File name too long"),
+    ],
+)
+def test_a_store_that_cannot_be_is_a_missing_part(
+    store: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_STORE", store)
+    result = call()
+    assert result.return_value == 5, result.output
+    assert "\n  store  " in result.stdout
+    [lacking] = [part for part in doctor.diagnose().missing if part.needed]
+    assert why in lacking.gives
+
+
+def test_a_home_that_cannot_be_looked_at_is_diagnosed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPACES_HOME", f"/{'x' * 300}")  # no file has such a name
+    assert call().return_value == 5
+
+
 def test_the_clock_source_is_what_the_kernel_says(tmp_path: Path) -> None:
     folder = tmp_path / "devices/system/clocksource/clocksource0"
     folder.mkdir(parents=True)

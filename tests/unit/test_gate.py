@@ -165,7 +165,7 @@ def test_the_step_of_the_action_ends_as_its_comparison(
     job = {"RUNNER_TEMP": tmp_path, "GITHUB_STEP_SUMMARY": tmp_path / "summary.md"}
     job |= {"GITHUB_OUTPUT": tmp_path / "output", "INCONCLUSIVE": inconclusive}
     job |= {"WORKLOAD": "./a shop", "A": "variant=base", "B": "variant=head", "METRIC": "mean"}
-    job |= {"DELTA": "10%", "PAIRS": "24", "ARGUMENTS": "--clients 2 -T 5s"}
+    job |= {"DELTA": "10%", "PAIRS": "24", "ARGUMENTS": "--clients 2\n-T  5s\n"}
     done = subprocess.run(
         [ROOT / "packaging" / "compare.sh"],
         env={name: str(value) for name, value in job.items()}
@@ -173,11 +173,17 @@ def test_the_step_of_the_action_ends_as_its_comparison(
         check=False,
     )
     assert done.returncode == code
-    assert (tmp_path / "output").read_text() == f"verdict={verdict}\nreport={tmp_path}/pgpaces\n"
+    [report] = tmp_path.glob("pgpaces-*")
+    assert (tmp_path / "output").read_text() == f"verdict={verdict}\nreport={report}\n"
     words = (tmp_path / "words").read_text().splitlines()
     command, given = parsed(words)
     assert command.name == "compare"
     assert (given["what"], given["gate"]) == ("./a shop", True)
+    assert words[-4:] == ["--clients", "2", "-T", "5s"]
+
+
+def test_the_python_of_the_action_is_not_that_of_later_steps() -> None:
+    assert "GITHUB_PATH" not in (ROOT / "action.yml").read_text(encoding="utf-8")
 
 
 def test_the_action_gives_its_step_every_input_that_it_declares() -> None:

@@ -83,6 +83,25 @@ def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "stream", "text"),
+    [
+        ("doctor", "stdout", b"? pgpaces can"),
+        ("pgbench -f \u2713.sql", "stderr", b"\xe2\x9c\x93.sql"),
+    ],
+)
+def test_what_an_8_bit_locale_has_no_character_for_ends_no_answer(
+    tmp_path: Path, command: str, stream: str, text: bytes
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pgpaces", *command.split()],
+        env=environment(tmp_path, True) | {"PYTHONIOENCODING": "iso8859-1"},
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert text in getattr(done, stream)
+    assert b"UnicodeEncodeError" not in done.stderr
+
+
 def test_a_report_into_a_pipe_does_not_take_its_place(tmp_path: Path) -> None:
     """Nor that of a device: root may replace /dev/null."""
     pipe = tmp_path / "pipe"

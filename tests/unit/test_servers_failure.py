@@ -73,7 +73,12 @@ ENUM = f"""\
         (
             OTHER_MAJOR,
             "(DETAIL: The data directory was initialized by PostgreSQL version 15",
-            "--name",
+            "remove /x/data, or use another server: `pgpaces server start --name OTHER`",
+        ),
+        (
+            f"{AT}PANIC:  could not locate a valid checkpoint record at 0/0",
+            "could not locate",
+            "the data is damaged: remove /x/data",
         ),
         (f'{AT}FATAL:  data directory "/d" has wrong ownership', "ownership", "another user"),
         (
@@ -91,7 +96,7 @@ ENUM = f"""\
 def test_a_refusal_gives_postgresqls_reason_and_a_way_out(
     output: str, reason: str, hint: str
 ) -> None:
-    error = failure.refusal("the server pg18 did not start", output, "/x/log")
+    error = failure.refusal("the server pg18 did not start", output, "/x/log", "/x/data")
     assert error.message.startswith("the server pg18 did not start: ")
     assert reason in error.message
     assert hint in str(error.hint)

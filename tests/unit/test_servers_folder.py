@@ -1,14 +1,17 @@
 """Where a server lives: socket paths that are too long, marked data folders, the lock."""
 
 import os
+import pwd
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pgpaces.errors import ServerError
-from pgpaces.servers import folder
+from pgpaces import trust
+from pgpaces.errors import PlanError, ServerError
+from pgpaces.servers import binaries, embedded, folder, profiles, topology
 from pgpaces.servers.folder import SOCKET_PATH_BYTES_MAX, ServerFolder
 
 SOCKET_NAME = "/.s.PGSQL.5432"
@@ -63,6 +66,45 @@ def test_home_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     assert folder.home() == tmp_path
     assert folder.server_folder("pg18").path == tmp_path / "servers" / "pg18"
+
+
+@pytest.mark.parametrize(
+    "variables", [{"PGPACES_HOME": "~nosuch-user/x"}, {"PGPACES_HOME": "~/x"}, {}]
+)
+def test_a_home_of_an_unknown_user_is_refused(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PGPACES_HOME", "XDG_DATA_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+
+    def no_entry(_: object) -> object:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    monkeypatch.setattr(pwd, "getpwnam", no_entry)
+    with pytest.raises(PlanError, match="the home of pgpaces cannot be") as caught:
+        folder.home()
+    assert caught.value.hint == "set PGPACES_HOME to an absolute path"
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        embedded.running,
+        binaries.installations,
+        profiles.names,
+        lambda: topology.remove_lost("pg18", None),
+        lambda: trust._recorded("unknown"),
+    ],
+)
+def test_a_home_that_cannot_be_looked_at_has_nothing_in_it(
+    look: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", f"/{'x' * 300}")  # no file has such a name
+    look()
 
 
 def test_a_chosen_data_folder_is_made_and_marked(place: ServerFolder, tmp_path: Path) -> None:

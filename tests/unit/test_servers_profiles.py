@@ -49,6 +49,12 @@ def test_a_profile_of_the_users_goes_before_a_shipped_one(own: Path) -> None:
     assert "mine" in profiles.names()
 
 
+def test_what_cannot_be_a_name_of_a_profile_is_not_listed(own: Path) -> None:
+    (own / "my board.toml").write_text("[settings]\n")
+    (own / "folder.toml").mkdir()
+    assert profiles.names() == ["default", "pi-1gb", "pi-4gb", "small-cloud"]
+
+
 def test_default_is_always_without_settings(own: Path) -> None:
     (own / "default.toml").write_text("[settings]\njit = false\n")
     assert profiles.find("default").settings == {}

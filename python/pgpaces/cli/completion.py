@@ -6,6 +6,7 @@ it imports nothing large, creates no store and connects to no server.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
+
+from pgpaces.errors import PgpacesError
+from pgpaces.home import is_there
 
 if TYPE_CHECKING:
     from pgpaces.store.listing import TrialRow
@@ -24,13 +28,15 @@ _NEWEST = 50
 def items(param: click.Parameter, context: click.Context, incomplete: str) -> list[CompletionItem]:
     """The values for a parameter that begin with `incomplete`; empty if none are known."""
     kinds = _kinds(param, context)
-    values = {
-        item.value: item
-        for kind in kinds
-        if kind in _OFFERED
-        for item in _OFFERED[kind](context)
-        if item.value.startswith(incomplete)
-    }
+    values: dict[str, CompletionItem] = {}
+    with contextlib.suppress(PgpacesError):  # of a home or a store that cannot be
+        values = {
+            item.value: item
+            for kind in kinds
+            if kind in _OFFERED
+            for item in _OFFERED[kind](context)
+            if item.value.startswith(incomplete)
+        }
     files = _FILES & kinds.keys()
     # Files first, because bash offers only the items after them as well.
     return [*(CompletionItem(incomplete, type="file") for _ in sorted(files)[:1]), *values.values()]
@@ -109,7 +115,7 @@ def _store(context: click.Context) -> Path | None:
 
     named = context.params.get("store_path")
     place = address.located(named) if named else address.default()
-    return place if isinstance(place, Path) and place.exists() else None
+    return place if isinstance(place, Path) and is_there(place) else None
 
 
 _OFFERED: dict[str, Callable[[click.Context], Iterator[CompletionItem]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import io
 import keyword
 import os
 import signal
@@ -153,7 +154,10 @@ def main() -> None:
 
 
 def _occupy_streams() -> None:
-    """Opens /dev/null for closed standard streams: else a file, such as the store, would be one."""
+    """Opens /dev/null for closed standard streams: else a file, such as the store, would be one.
+
+    stdout takes every character.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -161,6 +165,9 @@ def _occupy_streams() -> None:
         sys.stdout = os.fdopen(_STDERR - 1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(_STDERR, "w", closefd=False)
+    # Of an 8-bit locale, in which a ? in an answer is better than none. stderr escapes anyway.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _exit_code() -> int:

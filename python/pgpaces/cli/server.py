@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -209,16 +208,25 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
 
     if target is not None and (name or data_dir):
         raise PlanError("a managed server and a --target are named", "clean one at a time")
-    managed = None if name in {"", "pg18"} else _version_of(name) or name
-    plan = TargetPlan(dsn=target, server=managed, data_dir=data_dir)
-    with site(plan, lambda _: None) as where:
+    name = "" if target is not None else name or "pg18"
+    version = _version_of(name, data_dir) if name else None
+    if name and version is None:
+        click.echo(f"the server {name} has no data", err=True)
+        return
+    plan = TargetPlan(dsn=target, server=version, data_dir=data_dir)
+    with site(plan, lambda _: None, name) as where:
         freed = creation.clean(where.access)
     click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)
 
 
-def _version_of(name: str) -> str | None:
-    """The --server value of a default name: 15 for pg15, maven:11 for pg11-maven."""
-    match = re.fullmatch(r"pg([0-9.]+)(?:-([a-z]+))?", name)
-    if match is None:
-        return None
-    return f"{match[2]}:{match[1]}" if match[2] else match[1]
+def _version_of(name: str, data_dir: str | None) -> str | None:
+    """The --server value for a managed server's data: 15, maven:11; None where it has none."""
+    from pgpaces.servers import binaries
+    from pgpaces.servers.folder import data_series, server_folder
+
+    folder = server_folder(name)
+    running = folder.running()
+    home = folder.data_home(Path(data_dir) if data_dir else None)
+    series = data_series(running.data_dir if running else home / "data")
+    packages = (f"{each}:{series}" for each in binaries.PACKAGES if name == f"pg{series}-{each}")
+    return next(packages, series)

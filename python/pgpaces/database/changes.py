@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 
 from pgpaces.database.access import Access, Say, common, connect, locked, server_id, with_names
 from pgpaces.errors import ServerError
-from pgpaces.home import home
+from pgpaces.home import home, make_folder, matching
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -89,7 +89,7 @@ class Note:
             if not changes:
                 self.path.unlink(missing_ok=True)
                 return
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             new = self.path.with_suffix(".new")
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 json.dump([asdict(change) for change in changes], file)
@@ -326,7 +326,7 @@ def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> Non
     """Undoes the changes that a killed pgpaces left on this server. Raises ServerError."""
     import psycopg
 
-    if not any(_folder().glob("*.json")):
+    if not matching(_folder(), "*.json"):
         return
     ledger = SettingChanges(access)
     try:

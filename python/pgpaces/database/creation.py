@@ -30,7 +30,7 @@ from pgpaces.database.access import (
     with_names,
 )
 from pgpaces.database.ownership import COPY, PREPARING, Ownership
-from pgpaces.home import home
+from pgpaces.home import home, make_folder, matching
 
 if TYPE_CHECKING:
     from pgpaces.database.access import Session
@@ -84,7 +84,7 @@ def _noted(name: str, server: str) -> Iterator[Path]:
     path = _folder() / name
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             file = stack.enter_context(path.open("x"))
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(server)
@@ -166,7 +166,7 @@ def _leftover_notes(admin: Session, access: Access) -> Iterator[str]:
 
     Removes notes without a database.
     """
-    paths = list(_folder().glob(f"{_PREFIX}*"))
+    paths = matching(_folder(), f"{_PREFIX}*")
     server = server_id(admin, access) if paths else ""
     for path in paths:
         if not _is_leftover(path, server):

@@ -48,8 +48,11 @@ class Site(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def site(target: TargetPlan, say: Say) -> Iterator[Site]:
-    """A running server: external, or managed within this context. Raises ServerError."""
+def site(target: TargetPlan, say: Say, name: str = "") -> Iterator[Site]:
+    """A running server: external, or managed within this context. Raises ServerError.
+
+    name: of a managed server; that of its version by default.
+    """
     folders = tuple(i.bin for i in binaries.installations())
     candidates = [folder / "psql" for folder in folders]
     if target.dsn is not None:
@@ -63,7 +66,7 @@ def site(target: TargetPlan, say: Say) -> Iterator[Site]:
         return
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_pg_variables())
-        server = stack.enter_context(_managed_server(target, say))
+        server = stack.enter_context(_managed_server(target, say, name))
         data_dir = Path(target.data_dir) if target.data_dir else None
         topology.remove_lost(server.name, data_dir)
         others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say))
@@ -94,20 +97,21 @@ def _node(primary: Access, dsn: str) -> Access:
 
 
 @contextlib.contextmanager
-def _managed_server(target: TargetPlan, say: Say) -> Iterator[embedded.Server]:
+def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedded.Server]:
     """A managed server: the running one of this name, else a new one."""
     for running in embedded.running():
-        if running.stays and running.name == target.server:
+        if running.stays and running.name == (name or target.server):
             _check_settings(running, target)
             _check_way(running, target)
             yield running
             return
     installation = packages.locate(target.server, say)
-    settings = _server_settings(target, installation.server_name)
+    settings = _server_settings(target, name or installation.server_name)
     if target.standbys:
         settings = topology.settings_for(settings, installation.major)
     spec = embedded.ServerSpec(
         installation,
+        name=name,
         data_dir=Path(target.data_dir) if target.data_dir else None,
         settings=profiles.fitting(
             settings,

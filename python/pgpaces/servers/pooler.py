@@ -19,11 +19,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from pgpaces.errors import PlanError, ServerError
+from pgpaces.home import make_folder
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import postmaster
 from pgpaces.servers.binaries import server_environment
 from pgpaces.servers.folder import make_socket_folder, server_folder
-from pgpaces.servers.os_user import OsUser, check_entry, give, make_folder, os_user_for
+from pgpaces.servers.os_user import OsUser, check_entry, give, os_user_for
 from pgpaces.servers.record import ServerRecord, Transport, quoted
 
 # Debian installs them outside an ordinary user's PATH.

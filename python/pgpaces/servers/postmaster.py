@@ -172,12 +172,12 @@ class Postmaster:
 
     def wait_ready(self, data_dir: Path, what: str, say: Say) -> None:
         """Return when the server accepts connections; ServerError if it ends or hangs."""
-        self.wait(lambda: is_ready(data_dir, self.pid), what, say)
+        self.wait(lambda: is_ready(data_dir, self.pid), what, say, str(data_dir))
 
-    def wait(self, ready: Callable[[], bool], what: str, say: Say) -> None:
+    def wait(self, ready: Callable[[], bool], what: str, say: Say, data: str = "its data") -> None:
         """Return when it is ready; ServerError if it ends or hangs.
 
-        say: gets messages about long waits, here and when the server ends.
+        say: gets messages about long waits, here and when the server ends. data: its folder.
         """
         self._say = say
         started = quiet_since = time.monotonic()
@@ -185,7 +185,8 @@ class Postmaster:
         while not ready():
             now = time.monotonic()
             if self._has_ended(POLL_S):
-                raise failure.refusal(f"{what} did not start", self._log_text(), str(self._log))
+                log = str(self._log)
+                raise failure.refusal(f"{what} did not start", self._log_text(), log, data)
             if (new_size := self._log.stat().st_size) != size:
                 size, quiet_since = new_size, now
                 if now - started > PATIENCE_S:

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from pgpaces.errors import PlanError, nearest
-from pgpaces.home import home, is_there
+from pgpaces.home import home, is_there, matching
 
 SHIPPED = Path(__file__).with_name("profiles")
 JIT_SINCE = 11  # older servers do not have the setting
@@ -66,7 +66,8 @@ def find(name: str) -> Profile:
 def names() -> list[str]:
     """The shipped profiles and those of the user, by name."""
     folders = (_user_folder(), SHIPPED)
-    return sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
+    stems = {path.stem for folder in folders for path in matching(folder, "*.toml")}
+    return sorted(stem for stem in stems if _path(stem) is not None)
 
 
 def ready_made(name: str) -> Mapping[str, str] | None:

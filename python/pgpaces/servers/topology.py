@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pgpaces.errors import PlanError
-from pgpaces.home import home
+from pgpaces.home import home, matching
 from pgpaces.servers import binaries, embedded, postmaster
 from pgpaces.servers.folder import ServerFolder
 
@@ -74,7 +74,7 @@ def remove_lost(primary: str, data_dir: Path | None) -> None:
     primary: the name of their server. Running ones, which hold a lock, stay, and so does a server
     that is no standby but has such a name.
     """
-    for path in sorted((home() / "servers").glob(f"{glob.escape(primary)}-standby*")):
+    for path in matching(home() / "servers", f"{glob.escape(primary)}-standby*"):
         with contextlib.suppress(OSError):  # then pgpaces does not own it
             _remove_lost(ServerFolder(path), data_dir)
 

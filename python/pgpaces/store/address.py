@@ -34,7 +34,7 @@ def named(place: Path | str | None) -> bool:
 def located(place: Path | str | None) -> Path | str:
     """A file, or the connection string of a PostgreSQL server; None is the default store.
 
-    Raises StoreError for a URL of another kind.
+    Raises StoreError for a URL of another kind, and for the home of an unknown user.
     """
     if place is None:
         return default()
@@ -45,7 +45,10 @@ def located(place: Path | str | None) -> Path | str:
             f"a store cannot be at {scheme[0]}...",
             "name a file, or a PostgreSQL database: postgresql://user@host/dbname",
         )
-    return Path(place).expanduser()
+    try:
+        return Path(place).expanduser()
+    except RuntimeError as error:
+        raise StoreError(f"a store cannot be at {place}: {error}", "write its whole path") from None
 
 
 def parsed(written: str) -> Keywords:

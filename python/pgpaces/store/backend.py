@@ -18,7 +18,7 @@ from msgspec import Struct
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.errors import StoreError, StoreVersionError
-from pgpaces.home import home, is_there
+from pgpaces.home import home, is_there, make_folder
 from pgpaces.store import address, schema, sqlite
 from pgpaces.store.encoding import HEAD, json_text
 from pgpaces.store.listing import Cursor, decode_lossless
@@ -145,7 +145,7 @@ def opened(place: Path | str | None) -> Backend:
     backend = Backend(_engine(location, sqlite.writable), str(location), location)
     if location.parent == home():
         with backend.store_errors():
-            location.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(location.parent)
     elif not _test(location.parent, str(location), Path.is_dir):
         raise StoreError(
             f"the store {location} cannot be made: there is no folder {location.parent}",

@@ -127,7 +127,7 @@ def main(argv: Sequence[str], program: str) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="surrogateescape")
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # as it was read
     voice = Voice(program)
     texts = Texts(voice)
     command = f"{program} pgbench" if program == "pgpaces" else program
