@@ -555,7 +555,8 @@ def start_load(poll: str) -> Iterator[StartLoad]:
     def start(dsn: str, script: str | list[tuple[str, int, str]], **changes: Any) -> Load:
         scripts = [("t", 1, script)] if isinstance(script, str) else script
         if "variables" in changes:
-            changes["variables"] = [(name, encoded(text)) for name, text in changes["variables"]]
+            pairs = changes["variables"]
+            changes["variables"] = [(encoded(name), encoded(text)) for name, text in pairs]
         load = Load(dsn, scripts, replace(PLAN, **{"poll": poll, **changes}))
         started.append(load)
         return load

@@ -314,7 +314,7 @@ def parse_script(name: str, text: bytes, parameters: bool = False) -> list[tuple
     """
 
 def rehearse(
-    name: str, text: bytes, variables: Sequence[tuple[str, bytes]], seed: int
+    name: str, text: bytes, variables: Sequence[tuple[bytes, bytes]], seed: int
 ) -> list[tuple[int, bytes]]:
     """The SQL of one execution of a script: the place of each command in `parse_script`'s list, and
     its text as the simple protocol would send it. Needs no server.

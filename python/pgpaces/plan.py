@@ -20,6 +20,8 @@ from pgpaces.shape import Shape
 from pgpaces.units import (
     COUNT_MAX,
     RATE_MAX,
+    RATE_MIN,
+    RATES,
     SECOND_NS,
     digits,
     duration_ns,
@@ -28,6 +30,7 @@ from pgpaces.units import (
 )
 
 GENERATORS_MAX = 1000
+THREADS_MAX = 1024
 # Connection keywords whose value is secret.
 _SECRETS = frozenset(
     ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
@@ -53,7 +56,7 @@ ONLY_OF_SCRIPTS: Mapping[str, Any] = {
 # The optional integers of a TrialPlan: name, minimum, maximum.
 _RANGES = (
     ("clients", 1, 100_000),
-    ("threads", 1, 1024),
+    ("threads", 1, THREADS_MAX),
     ("transactions", 1, COUNT_MAX),
     ("max_tries", 0, COUNT_MAX),
     ("seed", 0, 2**64 - 1),
@@ -89,7 +92,9 @@ class Load(Struct, frozen=True):
     shape: Shape = shape.CONSTANT
 
     def __post_init__(self) -> None:
-        """Raises PlanError for a shape without a rate, or beyond the highest rate."""
+        """Raises PlanError for a rate out of range, also by its shape, and for a shape without."""
+        if self.rate is not None and not RATE_MIN <= self.rate <= RATE_MAX:
+            raise PlanError(f"a rate of {self.rate:g}/s is out of range", RATES)
         if self.shape == shape.CONSTANT:
             return
         if self.rate is None:

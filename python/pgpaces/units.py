@@ -11,6 +11,7 @@ SECOND_NS = 1_000_000_000
 COUNT_MAX, SEED_MAX = 2**31 - 1, 2**63 - 1
 RATE_MAX = 1e7
 RATE_MIN = 1e-6
+RATES = "from 0.000001/s to 10000000/s"
 _UNITS_NS = {
     "us": 1_000,
     "ms": 1_000_000,
@@ -90,7 +91,7 @@ def rate_per_s(text: str, what: str = "rate") -> float:
         )
     value = float(match[1]) / _RATE_UNITS_S[match[2] or "s"]
     if not RATE_MIN <= value <= RATE_MAX:
-        raise PlanError(f"{what} '{text}' is out of range", "from 0.000001/s to 10000000/s")
+        raise PlanError(f"{what} '{text}' is out of range", RATES)
     return value
 
 

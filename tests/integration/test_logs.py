@@ -1,5 +1,6 @@
 """Logs of every transaction on PostgreSQL 15, beside those that pgbench writes of the same load."""
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -112,6 +113,23 @@ def test_an_aggregated_log_has_pgbenchs_columns_and_one_more_and_loses_nothing(
     assert sum(line[13] for line in ours) == done.failed["40001"] > 0
     starts = [line[0] for line in ours]
     assert starts == list(range(starts[0], starts[0] + len(starts)))
+
+
+def test_a_load_goes_on_without_a_log_that_can_no_longer_be_written(
+    pg15: Any, start_load: Any, tmp_path: Path
+) -> None:
+    (tmp_path / f"full.{os.getpid()}").symlink_to("/dev/full")
+    log = LogPlan(prefix=str(tmp_path / "full"))
+    # Some are due in each of three seconds.
+    load = start_load(pg15.dsn(), "\\sleep 200 ms\nSELECT 1;", transactions=12, log=log)
+    with pytest.raises(PgpacesError, match="No space left"):
+        load.finish()
+    assert (load.outcome.due, load.outcome.on_time) == (24, 24)
+
+
+def test_the_name_of_a_log_need_not_be_utf_8(pg15: Any, run_load: Any, tmp_path: Path) -> None:
+    run_load(pg15.dsn(), "SELECT 1", log=LogPlan(prefix=str(tmp_path / "\udcff")))
+    assert [path.name for path in tmp_path.glob("\udcff.*")] == [f"\udcff.{os.getpid()}"]
 
 
 def test_a_log_that_cannot_be_written_is_refused_before_the_run(

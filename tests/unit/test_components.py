@@ -248,13 +248,14 @@ def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(
         (150, "any", None),  # 50 for each of three
         (97, "primary", None),
         (98, "primary", "the server has 97 free connections, 98 clients"),
-        (98, "standby1", "standby1 has 97 free connections, 98 clients"),
+        (100, "standby1", "standby1 has 99 free connections, 100 clients"),
     ],
 )
 def test_a_server_needs_connections_for_the_clients_that_come_to_it(
     monkeypatch: pytest.MonkeyPatch, clients: int, node: str, lacks: str | None
 ) -> None:
-    monkeypatch.setattr(preparation.identity, "free_connections", lambda access: 97)
+    # Two are of sensors; on the primary two more lock the data.
+    monkeypatch.setattr(preparation.identity, "free_connections", lambda access: 101)
     request = work(trial={"clients": clients}, node=node, target=TargetPlan(standbys=2)).request
     access = Access({}, Path("psql"))
     where = Site(access, managed=True, nodes={"standby1": access, "standby2": access})
@@ -263,3 +264,25 @@ def test_a_server_needs_connections_for_the_clients_that_come_to_it(
     else:
         with pytest.raises(ConnectionsError, match=lacks):
             preparation._check_connections(where, request)
+
+
+@pytest.mark.parametrize(("free", "clients"), [(400, 400), (None, 90)])
+def test_clients_that_are_not_asked_for_are_no_more_than_a_pooler_takes_where_one_is_between(
+    free: int | None, clients: int
+) -> None:
+    [component] = component_loads([work(trial={"load": Load("open", 1000.0)})], ("primary",), free)
+    assert component.clients == clients
+    [component] = component_loads([work(trial={"clients": 300})], ("primary",), free)
+    assert component.clients == 300
+
+
+@pytest.mark.parametrize("free", [97, None])
+def test_a_load_alone_may_use_all_connections_and_a_poolers_are_not_known(
+    monkeypatch: pytest.MonkeyPatch, free: int | None
+) -> None:
+    monkeypatch.setattr(preparation.identity, "free_connections", lambda access: free)
+    where = Site(Access({}, Path("psql")), managed=False)
+    target = TargetPlan(dsn="")
+    for clients in (97, 98) if free is None else (97,):
+        request = work(trial={"clients": clients}, target=target, observe=False).request
+        preparation._check_connections(where, request)  # nothing is raised

@@ -53,6 +53,16 @@ def test_a_server_before_13_drops_a_database_in_words_that_it_knows(
     assert statement.as_string(None) == f'DROP DATABASE IF EXISTS "a b"{force}'
 
 
+@pytest.mark.parametrize(("pid", "free"), [(7, 97), (8, None)])
+def test_behind_a_pooler_the_number_of_free_connections_is_not_known(
+    pid: int, free: int | None
+) -> None:
+    row = SimpleNamespace(fetchone=lambda: (pid, 97))
+    info = SimpleNamespace(backend_pid=7)
+    session: Any = SimpleNamespace(info=info, execute=lambda query: row)
+    assert identity.free_without(session) == free
+
+
 def test_settings_that_were_meant_to_change_are_no_change() -> None:
     after = changed(settings={"work_mem": "8MB", "fsync": "off"})
     assert identity.server_changes(FACTS, after, ["WORK_MEM"]) == []

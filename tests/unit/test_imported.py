@@ -220,6 +220,30 @@ def test_an_interval_is_as_long_as_those_of_each_thread_say() -> None:
     assert (trial.measured_ns, trial.plan.by_second) == (41 * 10**9, False)
 
 
+def test_an_interval_for_each_thread_is_as_long_as_the_report_says() -> None:
+    """Whether a thread's only interval has one second or sixty its log does not say."""
+    threads = [aggregated(late, 598) for late in (0, 1)]
+    with pytest.raises(PlanError, match="how long its interval is") as caught:
+        made(*threads)
+    assert "report" in (caught.value.hint or "")
+    trial, summary = made(*threads, REPORT)
+    assert trial.measured_ns == pytest.approx(1196 / 297.967988 * 1e9)
+    assert summary.rate.value == pytest.approx(297.967988)
+    assert not trial.plan.by_second
+
+
+@pytest.mark.parametrize(("failures", "lacks"), [((0, 0), True), ((1, 2), True), ((3, 2), False)])
+def test_failures_that_only_the_report_counts_make_it_invalid(
+    failures: tuple[int, int], lacks: bool
+) -> None:
+    """The log has them with --failures-detailed alone."""
+    log = aggregated(0, 1196, *LAG, 4, 48, 55, *failures, 0)
+    trial, _ = made(log, REPORT)
+    texts = [finding.text for finding in trial.findings if finding.severity == "invalid"]
+    expected = f"the log holds {sum(failures)} of the 5 failed transactions"
+    assert any(text.startswith(expected) for text in texts) is lacks
+
+
 def test_connecting_for_each_transaction_is_a_part_of_the_run() -> None:
     """Until version 13 the second rate leaves out what connecting took, also with -C."""
     log = "".join(line(0, n, 20_000, 20_000 * n) for n in range(1, 3001))

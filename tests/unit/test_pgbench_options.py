@@ -65,6 +65,8 @@ VALUES = [
     ("-L 1.5", "limit_us", 1500),
     ("-L 0.0004", "limit_us", 0),
     ("-R 0x10", "rate", 16.0),
+    (f"-c {'0' * 5000}5", "clients", 5),
+    (f"--random-seed={'9' * 5000}", "seed", 2**64 - 1),
     ("-R 2.5e1x", "rate", 25.0),
     ("-M prepared", "protocol", "prepared"),
     ("-P 3", "progress_s", 3),
@@ -101,11 +103,18 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("line", "name", "value"), VALUES, ids=[v[0] for v in VALUES])
+@pytest.mark.parametrize(("line", "name", "value"), VALUES, ids=[v[0][:40] for v in VALUES])
 def test_an_option_sets_a_value(line: str, name: str, value: object) -> None:
     import shlex
 
     assert getattr(parsed(*shlex.split(line)), name) == value
+
+
+@pytest.mark.parametrize("word", ["-c", "-c-", "-s", "-fa@", "-fa@-", "--max-tries="])
+def test_a_number_of_thousands_of_digits_is_out_of_range(word: str) -> None:
+    [(level, text), *_] = refused(word + "9" * 5000)
+    assert level == "error"
+    assert "range" in text or "invalid" in text
 
 
 @pytest.mark.parametrize(

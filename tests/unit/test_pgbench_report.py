@@ -161,8 +161,7 @@ def test_every_one_of_several_scripts_is_reported() -> None:
     ]
 
 
-LONG = "select '" + "ä" * 100
-COMMANDS = [("\\set x 1", False), (LONG, True), ("\\sleep 1 ms" * 20, False)]
+COMMANDS = ["\\set x 1", "select 'ä'", "\\sleep 1 ms" * 20]
 STATEMENTS = (
     StatementTally(0, 0, times=times(0.001)),
     StatementTally(0, 1, failed=2, times=times(1, 2), retries=7),
@@ -178,9 +177,7 @@ def test_every_command_has_a_line(tries: int, title: str, columns: str) -> None:
     counted = totals(PROCESSED, interval(1, statements=STATEMENTS))
     shown = lines(asked, counted, Facts(commands=[COMMANDS]))
     at = shown.index(f"statement latencies in milliseconds{title}:")
-    assert shown[at + 2].startswith(f"         1.500  {columns} select 'ä")
-    text = shown[at + 2][shown[at + 2].index("select") :]
-    assert len(text.encode(errors="surrogateescape")) == 127
+    assert shown[at + 2] == f"         1.500  {columns} select 'ä'"
     assert shown[at + 1].endswith(" \\set x 1")
     assert shown[at + 3].endswith("\\sleep 1 ms" * 20)
 

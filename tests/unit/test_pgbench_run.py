@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.cli.pgbench import Voice, run
+from pgpaces.cli.pgbench import Voice, run, setup
 from pgpaces.cli.pgbench.options import Options, ScriptOption
 from pgpaces.cli.pgbench.report import Facts
-from pgpaces.errors import RunError, StoreError
+from pgpaces.cli.pgbench.setup import Setup
+from pgpaces.cli.pgbench.values import PgbenchError
+from pgpaces.errors import PlanError, RunError, StoreError
 from pgpaces.experiment.trial import Outcome
+from pgpaces.generators import engine
+from pgpaces.plan import THREADS_MAX
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Trial
 from tests.unit.trials import LEAST, known
@@ -114,6 +119,77 @@ def test_every_option_of_the_load_reaches_the_plan() -> None:
     assert dict(plan.variables) == {"scale": "9"}
     assert plan.log is not None
     assert (plan.log.prefix, plan.log.aggregate_s, plan.log.detailed) == ("pgbench_log", 2, True)
+
+
+def test_more_threads_than_the_engine_has_are_as_many_as_it_has() -> None:
+    assert run._trial(replace(OPTIONS, clients=2000, jobs=2000), Facts()).threads == THREADS_MAX
+
+
+class Session:
+    """What a setup connection answers, and what it was told to do."""
+
+    def __init__(self, pid: int = 7, free: int = 10, unlimited: bool = True) -> None:
+        self.info = SimpleNamespace(backend_pid=7, parameter_status=lambda name: "15.4")
+        self.queries: list[str] = []
+        self._answers = [(pid, free), (unlimited,), (True,)]
+
+    def execute(self, query: str, *_: object) -> Any:
+        self.queries.append(query)
+        return SimpleNamespace(fetchone=lambda: self._answers[len(self.queries) - 1])
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("rate", [1e8, 1e-7])
+def test_what_cannot_run_is_refused_before_anything_is_changed(
+    monkeypatch: pytest.MonkeyPatch, rate: float
+) -> None:
+    session = Session()
+    monkeypatch.setattr(run, "connect", lambda *_: Setup(session, {}))  # type: ignore[arg-type]
+    options = replace(OPTIONS, rate=rate, store=False)
+    with pytest.raises(PlanError, match="out of range"):
+        run.run(options, ["SELECT 1;"], Voice("p"))
+    assert session.queries == []
+
+
+@pytest.mark.parametrize(
+    ("session", "locked"),
+    [
+        (Session(free=11), True),
+        (Session(free=10), False),
+        (Session(free=11, unlimited=False), False),
+        (Session(free=11, pid=8), False),
+    ],
+    ids=["one to spare", "none", "a limit of the role", "a pooler"],
+)
+def test_a_run_is_locked_where_its_connection_can_be_spared(session: Any, locked: bool) -> None:
+    assert run._lock(session, 10, Voice("p")) is locked
+
+
+@pytest.mark.usefixtures("clean_client")
+@pytest.mark.parametrize(
+    "environment", [{}, {"PGHOSTADDR": "127.0.0.1"}, {"PGHOST": "a", "PGAPPNAME": "b"}], ids=str
+)
+def test_setup_goes_to_the_server_of_the_load_under_a_name_that_others_may_replace(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    """libpq may have been built with another folder of sockets."""
+    tried: list[dict[str, str]] = []
+
+    def attempt(parameters: dict[str, str]) -> Any:
+        tried.append(parameters)
+        return SimpleNamespace(status=1, needs_password=False, error_message=b"none")
+
+    monkeypatch.setattr(setup, "_attempt", attempt)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PgbenchError, match="none"):
+        setup.connect(replace(OPTIONS, dbname="d"), Voice("p"), "setup")
+    of_load = engine.resolve("", **tried[0])
+    host = {"host": of_load.keywords["host"]} if "PGHOSTADDR" not in environment else {}
+    assert tried == [{"dbname": "d", "fallback_application_name": "p", **host}]
+    assert engine.for_driver(of_load)["application_name"] == environment.get("PGAPPNAME", "p")
 
 
 def test_a_plain_run_is_a_closed_load_of_so_many_transactions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from functools import partial
 from typing import Any
 
@@ -159,6 +160,12 @@ def test_a_load_may_change_its_rate_and_says_so() -> None:
     assert str(choose_load(options(rate="10", shape="constant"), {})[0]) == "open, 10/s"
     paced, _ = choose_load(options(users=2, pace="1/s", shape="day"), {})
     assert str(paced) == "paced, 1/s per user, shape day"
+
+
+@pytest.mark.parametrize("rate", [1e8, 1e-7, math.nan])
+def test_a_load_beyond_the_rates_that_there_are_is_refused(rate: float) -> None:
+    with pytest.raises(PlanError, match="out of range"):
+        Load("open", rate)
 
 
 def test_a_shape_that_a_load_or_a_trial_cannot_have_is_refused() -> None:

@@ -42,6 +42,12 @@ def test_bytes_of_any_encoding_come_back_as_they_were_read() -> None:
     assert (place, encoded(sql)) == (1, b"SELECT '\xe4', 1, \xfc;")
 
 
+def test_names_need_not_be_utf_8() -> None:
+    assert engine.rehearse("\udcff.sql", "SELECT :\udcff;", [("\udcff", "7")]) == [(0, "SELECT 7;")]
+    with pytest.raises(ScriptError, match="\ufffd\\.sql:1: invalid command"):
+        engine.commands("\udcff.sql", "\\nosuch")
+
+
 def test_the_seed_decides() -> None:
     text = "\\set n random(1, 1000000000)\nSELECT :n;"
     assert engine.rehearse("a", text, seed=1) == engine.rehearse("a", text, seed=1)

@@ -7,6 +7,7 @@ use pgpaces_engine::plan::{Backlog, Load, Log, Part, Plan, Policy, Polling, Prot
 use pgpaces_engine::shape::Segment;
 use pgpaces_engine::{interval, record, times};
 use pyo3::prelude::*;
+use std::ffi::OsString;
 
 /// A plan as Python gives it: an object with these attributes.
 #[derive(FromPyObject)]
@@ -31,7 +32,7 @@ pub struct PlanIn {
     warmup_ns: i64,
     grace_ns: i64,
     seed: u64,
-    variables: Vec<(String, Vec<u8>)>,
+    variables: Vec<(Vec<u8>, Vec<u8>)>,
     on_connect: Vec<String>,
     backlog: String,
     max_tries: u32,
@@ -50,7 +51,7 @@ pub struct PlanIn {
 /// A log as Python asks for it.
 #[derive(FromPyObject)]
 struct LogIn {
-    prefix: String,
+    prefix: OsString,
     sampling: f64,
     aggregate_s: Option<u32>,
     detailed: bool,

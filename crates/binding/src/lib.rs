@@ -107,7 +107,7 @@ fn rehearse(
     py: Python<'_>,
     name: &str,
     text: &[u8],
-    variables: Vec<(String, Vec<u8>)>,
+    variables: Vec<(Vec<u8>, Vec<u8>)>,
     seed: u64,
 ) -> PyResult<Vec<(usize, Py<PyBytes>)>> {
     let found = rehearsal::rehearse(name, text, &variables, seed).map_err(|e| exception(&e))?;

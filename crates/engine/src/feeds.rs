@@ -29,7 +29,7 @@ impl Seeds {
         let mut base = Random::from_seed(plan.seed);
         let all = (0..plan.clients_in_all()).map(|_| base.split());
         let functions = own(plan, all);
-        let given = plan.variables.iter().any(|(name, _)| name == "default_seed");
+        let given = plan.variables.iter().any(|(name, _)| name == b"default_seed");
         let default_seed = if given { 0 } else { base.bits().cast_signed() };
         let (mut choose, mut throttle, mut sample) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..plan.threads.min(plan.clients) {
@@ -59,7 +59,7 @@ pub(crate) fn variables(
 ) -> Result<ClientVariables> {
     let automatic = automatic(plan.seed, seeds.default_seed);
     let common = first_variables(scripts, &plan.variables, &automatic)?;
-    let given = plan.variables.iter().any(|(name, _)| name == "client_id");
+    let given = plan.variables.iter().any(|(name, _)| name == b"client_id");
     let client_id = (!given).then(|| scripts.names.slot(b"client_id"));
     scripts.settle(&common, client_id);
     Ok(ClientVariables { common, client_id })
@@ -186,17 +186,18 @@ pub(crate) fn share(total: u32, threads: u32, number: u32) -> u32 {
 /// `Kind::Plan` for a name that cannot be a variable.
 pub fn first_variables(
     scripts: &mut Scripts,
-    given: &[(String, Vec<u8>)],
+    given: &[(Vec<u8>, Vec<u8>)],
     automatic: &[(&str, i64)],
 ) -> Result<Variables> {
     for (name, text) in given {
+        let shown = String::from_utf8_lossy(name);
         if text.contains(&0) {
-            return Err(Error::new(Kind::Plan, format!("variable {name} cannot hold a NUL byte")));
+            return Err(Error::new(Kind::Plan, format!("variable {shown} cannot hold a NUL byte")));
         }
-        if !crate::script::is_variable_name(name.as_bytes()) {
+        if !crate::script::is_variable_name(name) {
             return Err(Error::new(
                 Kind::Plan,
-                format!("\"{name}\" cannot be the name of a variable"),
+                format!("\"{shown}\" cannot be the name of a variable"),
             )
             .with_hint("names are letters, digits and underscores and do not begin with a digit"));
         }
@@ -211,7 +212,7 @@ pub fn first_variables(
             Ok(value) => Variable::Typed(text.clone(), value),
             Err(_) => Variable::Text(text.clone()),
         };
-        pairs.push((scripts.names.slot(name.as_bytes()), variable));
+        pairs.push((scripts.names.slot(name), variable));
     }
     let mut variables = Variables(vec![Variable::Unset; scripts.names.len()]);
     for (slot, value) in pairs {

@@ -11,6 +11,7 @@ use crate::pace::{Ns, SECOND};
 use crate::plan::{self, Load, Plan};
 use crate::record::{Batch, Class, Outcome};
 use crate::script::random::Random;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -140,12 +141,14 @@ impl Log {
 }
 
 impl Sheet {
-    fn open(prefix: &str, thread: usize, sample: &Random) -> Result<Self> {
+    fn open(prefix: &OsStr, thread: usize, sample: &Random) -> Result<Self> {
         let pid = std::process::id();
-        let path = PathBuf::from(match thread {
-            0 => format!("{prefix}.{pid}"),
-            _ => format!("{prefix}.{pid}.{thread}"),
+        let mut path = prefix.to_owned();
+        path.push(match thread {
+            0 => format!(".{pid}"),
+            _ => format!(".{pid}.{thread}"),
         });
+        let path = PathBuf::from(path);
         let file = File::create(&path).map_err(|e| {
             let message = format!("could not open logfile \"{}\": {e}", path.display());
             Error::new(Kind::System, message)

@@ -4,6 +4,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Arrivals, Ns, Think};
 use crate::shape::Segment;
+use std::ffi::OsString;
 
 /// How SQL is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub enum Polling {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Log {
     /// The files are called PREFIX.PID and PREFIX.PID.THREAD.
-    pub prefix: String,
+    pub prefix: OsString,
     /// The share of transactions that is written, over 0 and at most 1.
     pub sampling: f64,
     /// Seconds that are summed up in a line; none writes a line for each transaction.
@@ -133,8 +134,8 @@ pub struct Plan {
     pub grace: Ns,
     /// All random numbers follow from it.
     pub seed: u64,
-    /// Script variables, as text.
-    pub variables: Vec<(String, Vec<u8>)>,
+    /// Script variables: their names and texts.
+    pub variables: Vec<(Vec<u8>, Vec<u8>)>,
     /// SQL that every connection runs first.
     pub on_connect: Vec<String>,
     /// What happens to what was due and not started at the end.

@@ -23,7 +23,7 @@ use bytes::BytesMut;
 pub fn rehearse(
     name: &str,
     text: &[u8],
-    variables: &[(String, Vec<u8>)],
+    variables: &[(Vec<u8>, Vec<u8>)],
     seed: u64,
 ) -> Result<Vec<(usize, Vec<u8>)>> {
     let mut scripts = Scripts::default();

@@ -254,7 +254,7 @@ impl Run {
         if let Err(error) = logged {
             // What is measured goes on being counted; only its log is at an end.
             self.log = None;
-            self.fail(error);
+            self.error.get_or_insert(error);
         }
         Ok(Some(interval))
     }

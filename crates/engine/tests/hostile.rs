@@ -211,7 +211,16 @@ fn a_parameter_without_an_end_is_refused() {
         refused(Open, &frame(b'S', body), "type 'S' that is malformed");
         refused(LetIn, &frame(b'S', body), "type 'S' that is malformed");
     }
-    refused(Open, &frame(b'S', b"\xff\0\xfe\0"), "type 'S' that is malformed");
+}
+
+#[test]
+fn a_parameter_in_another_encoding_is_kept_as_far_as_it_can_be_read() {
+    for place in [Open, LetIn] {
+        let mut connection = connection(place);
+        let told = frame(b'S', b"search_path\0caf\xe9\0");
+        assert_eq!(feed(&mut connection, &told), Ok(vec![]));
+        assert_eq!(connection.parameter("search_path"), Some("caf\u{fffd}"));
+    }
 }
 
 #[test]

@@ -172,6 +172,15 @@ fn an_error_is_an_event_and_says_whether_the_session_is_over() {
 }
 
 #[test]
+fn an_error_in_a_function_comes_with_the_query_of_the_function() {
+    let bytes = frame(b'E', b"SERROR\0C42703\0Mno column x\0p8\0qSELECT x\0\0");
+    let events = feed(&mut ready_connection(), &bytes).expect("an event");
+    let [Event::Failed(found)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(found.internal_position, Some(8));
+    assert_eq!(found.internal_query.as_deref(), Some("SELECT x"));
+}
+
+#[test]
 fn copy_from_stdin_is_an_event_and_the_session_goes_on() {
     let mut connection = ready_connection();
     assert_eq!(feed(&mut connection, &frame(b'G', &[0, 0, 0])), Ok(vec![Event::CopyIn]));

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from pgpaces.database.access import Access, connect
 from pgpaces.facts import ServerFacts
+
+if TYPE_CHECKING:
+    from pgpaces.database.access import Session
 
 
 def facts(access: Access, dbname: str) -> ServerFacts:
@@ -116,23 +120,37 @@ def is_superuser(access: Access) -> bool:
         return session.info.parameter_status("is_superuser") == "on"
 
 
+# 9.6 has no column backend_type, and shows clients only; of other roles it is hidden.
+_FREE = """
+SELECT pg_catalog.pg_backend_pid(),
+       current_setting('max_connections')::int
+       - CASE WHEN r.rolsuper THEN 0 ELSE
+           current_setting('superuser_reserved_connections')::int
+           + coalesce(current_setting('reserved_connections', true)::int, 0) END
+       - (SELECT count(*) FROM pg_catalog.pg_stat_activity a
+          WHERE a.pid <> pg_catalog.pg_backend_pid()
+            AND coalesce(pg_catalog.to_jsonb(a) ->> 'backend_type',
+                CASE WHEN a.datid IS NOT NULL AND a.usesysid IS NOT NULL
+                THEN 'client backend' END) = 'client backend')
+FROM pg_catalog.pg_roles r WHERE r.rolname = session_user
+"""
+
+
 def free_connections(access: Access) -> int | None:
-    """The number of free connections of the server; None if it is not available."""
+    """The number of free connections of the server for its role; None if it is not known."""
+    with connect(access) as session:
+        return free_without(session)
+
+
+def free_without(session: Session) -> int | None:
+    """The number of free connections once this session has ended; None if it is not known.
+
+    Behind a pooler it is not: the server's number says nothing of the pooler's.
+    """
     import psycopg
 
-    # 9.6 has no column backend_type, and shows clients only; of other roles it is hidden.
-    query = (
-        "SELECT current_setting('max_connections')::int"
-        " - current_setting('superuser_reserved_connections')::int"
-        " - coalesce(current_setting('reserved_connections', true)::int, 0)"
-        " - (SELECT count(*) FROM pg_catalog.pg_stat_activity a WHERE"
-        "    coalesce(pg_catalog.to_jsonb(a) ->> 'backend_type',"
-        "    CASE WHEN a.datid IS NOT NULL AND a.usesysid IS NOT NULL"
-        "    THEN 'client backend' END) = 'client backend')"
-    )
-    with connect(access) as admin:
-        try:
-            row = admin.execute(query).fetchone()
-        except psycopg.Error:
-            return None
-    return None if row is None else int(row[0])
+    try:
+        pid, free = session.execute(_FREE).fetchone() or (0, 0)
+    except psycopg.Error:
+        return None
+    return int(free) if pid == session.info.backend_pid else None

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Connections reserved for a command: programs that load data open several.
 _OF_COMMAND = 16
+# Connections where their number is not known: poolers take 100 by default, some are of sensors.
+_OF_A_POOLER = 90
 # Clients of a thread and Python users of a process, at least, if no number is requested.
 _OF_A_THREAD, _OF_A_PROCESS = 64, 8
 _SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
@@ -135,7 +137,8 @@ def component_loads(
 
     free: free connections of the server; None if not known. Raises PlanError.
     """
-    if free is not None and any(work.request.workload.command is not None for work in works):
+    free = _OF_A_POOLER if free is None else free
+    if any(work.request.workload.command is not None for work in works):
         free = max(1, free - _OF_COMMAND)
     components = [component for work in works for component in _of_work(work, nodes, free)]
     nodes_of_script = Counter((id(c.work), place) for c in components for place in c.places)
@@ -152,7 +155,7 @@ def component_loads(
     return tuple(named)
 
 
-def _of_work(work: Work, nodes: Sequence[str], free: int | None) -> Iterator[ComponentLoad]:
+def _of_work(work: Work, nodes: Sequence[str], free: int) -> Iterator[ComponentLoad]:
     plan = work.request.trial
     weights = _weights(work.request, work.scripts, nodes)
     shares = {node: sum(own.values(), Fraction()) for node, own in weights.items()}

@@ -34,6 +34,9 @@ from pgpaces.servers import pooler
 
 Check = Callable[[], None]
 
+# Sessions of pgpaces during a load: those that lock its data, and a server's sensors.
+_OF_DATA, _OF_SENSORS = 2, 2
+
 
 @contextlib.contextmanager
 def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[ReadyTrial]:
@@ -68,7 +71,7 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Rea
         effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
         effect = replace(effect, verified={**around.verified, **inner.verified})
         check()
-        free = identity.free_connections(where.access)
+        free = _free(PRIMARY, where.access, request)
         components = component_loads(
             works, (*request.target.node_names, *([POOL] if pooled else [])), free
         )
@@ -122,10 +125,7 @@ def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[
 
 
 def _check_connections(where: Site, request: Request) -> None:
-    """Raises ConnectionsError if a server has fewer free connections than requested clients.
-
-    The number of connections of an external pooler is not known.
-    """
+    """Raises ConnectionsError if a server has fewer free connections than requested clients."""
     needs: Counter[str] = Counter()
     for each in (request, *(other for _, other in request.background)):
         needs.update(clients_at(each, request.node_names))
@@ -133,7 +133,7 @@ def _check_connections(where: Site, request: Request) -> None:
         through = needs.pop(POOL, 0)
         needs[PRIMARY] += min(through, request.pool.size or through)
     for node, access in {PRIMARY: where.access, **where.standbys}.items():
-        free = identity.free_connections(access) if needs[node] else None
+        free = _free(node, access, request) if needs[node] else None
         if free is not None and free < needs[node]:
             name = "the server" if node == PRIMARY else node
             raise ConnectionsError(
@@ -141,6 +141,15 @@ def _check_connections(where: Site, request: Request) -> None:
                 "use fewer --clients, or raise max_connections (on a managed server:"
                 f" --server-set max_connections={needs[node] + 20})",
             )
+
+
+def _free(node: str, access: Access, request: Request) -> int | None:
+    """The number of connections that clients may use; None if not known, as of a pooler."""
+    free = identity.free_connections(access)
+    if free is None:
+        return None
+    locks = node == PRIMARY and not request.as_is
+    return free - _OF_DATA * locks - _OF_SENSORS * request.observe
 
 
 @contextlib.contextmanager

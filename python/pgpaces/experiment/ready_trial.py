@@ -157,7 +157,7 @@ def _plan(ready: ReadyTrial) -> PlanFacts:
         "rate": trial.load.rate or plan.rate,
         "clients": sum(each.clients for each in every),
         "threads": sum(each.threads for each in every),
-        "variables": tuple((name, decoded(text)) for name, text in plan.variables),
+        "variables": tuple((decoded(name), decoded(text)) for name, text in plan.variables),
         "on_connect": tuple(plan.on_connect),
         "shape": str(trial.load.shape),
         "limits": limits([c for c in ready.components if not c.work.name], trial.limit_ns),

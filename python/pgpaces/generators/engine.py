@@ -60,7 +60,7 @@ class EnginePlan(Struct, frozen=True):
     warmup_ns: int
     grace_ns: int
     seed: int
-    variables: list[tuple[str, bytes]]
+    variables: list[tuple[bytes, bytes]]
     on_connect: list[str]
     backlog: str
     max_tries: int
@@ -92,7 +92,7 @@ class EnginePlan(Struct, frozen=True):
             "limits": list(plan.limits_of(scripts)),
             "warmup_ns": 0 if plan.transactions is not None else plan.warmup,
             "grace_ns": plan.grace,
-            "variables": [(name, encoded(text)) for name, text in plan.variables],
+            "variables": [(encoded(name), encoded(text)) for name, text in plan.variables],
             "on_connect": list(plan.on_connect),
         }
         return cls(**{name: values[name] for name in cls.__struct_fields__ if name in values})
@@ -115,9 +115,14 @@ class Connection(Struct, frozen=True):
 
 
 def for_driver(connection: Connection) -> dict[str, str]:
-    """The keywords for Python's driver, with the password, without the service names."""
+    """The keywords for Python's driver, with the password.
+
+    The names of a service are spent; the fallback of an application's name is its name.
+    """
     spent = {"service", "servicefile", "fallback_application_name"}
     keywords = {k: v for k, v in connection.keywords.items() if k not in spent}
+    if fallback := connection.keywords.get("fallback_application_name"):
+        keywords.setdefault("application_name", fallback)
     return keywords | ({} if connection.password is None else {"password": connection.password})
 
 
@@ -145,13 +150,18 @@ def probe(connection: Connection) -> tuple[str, ...]:
     return tuple(_engine.find_route(connection.resolved).warnings)
 
 
+def _shown(name: str) -> str:
+    """The name of a script in messages, where bytes that are not UTF-8 cannot stand."""
+    return encoded(name).decode("utf-8", "replace")
+
+
 @functools.lru_cache(maxsize=16)
 def commands(name: str, text: str, *, parameters: bool = False) -> tuple[ScriptCommand, ...]:
     """The commands of a script, which is parsed once. Raises ScriptError with line, column, caret.
 
     parameters: its SQL is sent with parameters, whose number is limited.
     """
-    parsed = _engine.parse_script(name, encoded(text), parameters)
+    parsed = _engine.parse_script(_shown(name), encoded(text), parameters)
     return tuple(ScriptCommand(line, decoded(shown), is_sql) for line, shown, is_sql in parsed)
 
 
@@ -164,8 +174,8 @@ def rehearse(
     server or a shell (\\gset, \\aset, \\setshell). Raises ScriptError, also where a client would
     give up; PlanError for invalid names of variables.
     """
-    values = [(variable, encoded(value)) for variable, value in variables]
-    statements = _engine.rehearse(name, encoded(text), values, seed)
+    values = [(encoded(variable), encoded(value)) for variable, value in variables]
+    statements = _engine.rehearse(_shown(name), encoded(text), values, seed)
     return [(place, decoded(sql)) for place, sql in statements]
 
 
@@ -195,7 +205,8 @@ class Engine:
         """Connects all clients. Raises PgpacesError."""
         route = _engine.find_route(connection.resolved)
         with short_slice(plan.load):
-            self._run = _engine.Run(plan, list(scripts), route)
+            shown = [(_shown(name), weight, text) for name, weight, text in scripts]
+            self._run = _engine.Run(plan, shown, route)
         self.scripts, self.threads, self.clients = len(scripts), plan.threads, plan.clients
         self.connect_ns = self._run.connect_ns
         self.poll = self._run.poll

@@ -160,6 +160,13 @@ def _incomplete(count: int, expected: int) -> Iterable[Finding]:
         yield Finding("import", "invalid" if share < 0.99 else "warning", text, share)
 
 
+def _without_failures(count: int, expected: int) -> Iterable[Finding]:
+    """A finding for a log that lacks failures, as it does without --failures-detailed."""
+    if count < expected:
+        text = f"the log holds {count} of the {expected} failed transactions that the report counts"
+        yield Finding("import", "invalid", text, expected - count)
+
+
 def _aggregated(
     files: Iterable[PgbenchFile], report: Printed | None, limit_ns: int | None
 ) -> _Measured:
@@ -170,7 +177,15 @@ def _aggregated(
     # The length of an interval is the time to the next one of the same thread: others may have
     # begun in another second.
     starts = [sorted({line.start_s for line in thread}) for thread in threads]
-    length = min((b - a for each in starts for a, b in pairwise(each)), default=1)
+    length = min((b - a for each in starts for a, b in pairwise(each)), default=None)
+    seconds = report.seconds if report else None
+    if length is not None:
+        seconds = float(last - start + length)
+    if seconds is None:
+        raise PlanError(
+            "the log does not say how long its interval is: each thread has one",
+            "name the report of the run as well",
+        )
     findings = [Finding("import", "info", _SUMS)]
     if limit_ns is not None:
         late = f": {report.count('late')} by the report" if report else ""
@@ -179,10 +194,12 @@ def _aggregated(
     if report is not None:
         done = sum(line.tally.on_time for line in lines)
         findings += _incomplete(done, report.count("processed"))
+        failed = sum(sum(line.tally.failed.values()) for line in lines)
+        findings += _without_failures(failed, report.count("failed"))
     return _Measured(
         aggregated.intervals(lines, start),
         datetime.fromtimestamp(start, UTC),
-        float(last - start + length),
+        seconds,
         report.count("clients") if report else 0,
         any(line.tally.lag.sum_ns for line in lines),
         tuple(findings),

@@ -376,15 +376,14 @@ fn amount_of(amount: Amount, variables: &Variables, names: &Names) -> Result<i64
     if !variables.write(slot, &mut text) {
         return Err(not_executed(format!("sleep: undefined variable \"{}\"", name())));
     }
-    let begin = leading_integer(&text);
-    if begin.is_none() && !text.first().is_some_and(u8::is_ascii_digit) {
+    let Some((value, _)) = leading_integer(&text) else {
         let text = String::from_utf8_lossy(&text);
         return Err(not_executed(format!(
             "sleep: invalid sleep time \"{text}\" for variable \"{}\"",
             name()
         )));
-    }
-    Ok(begin.map_or(i64::from(i32::MAX), |(value, _)| value.max(0)))
+    };
+    Ok(value.max(0))
 }
 
 /// The integer that a text begins with, as C's `strtol` reads it, and what follows it.

@@ -72,15 +72,20 @@ pub(super) fn server_error(error: &ServerError, query: Option<&str>) -> String {
     } else {
         format!("{}:  {}", error.severity, error.message)
     };
-    match (error.position, query) {
+    let internal = (error.internal_position, error.internal_query.as_deref());
+    match if error.position.is_some() { (error.position, query) } else { internal } {
         (Some(position), Some(query)) => text.extend(place(query, position)),
         (Some(position), None) => {
             let _ = write!(text, " at character {position}");
         }
         _ => {}
     }
-    let more = [("DETAIL", &error.detail), ("HINT", &error.hint), ("CONTEXT", &error.context)];
-    for (label, value) in more {
+    for (label, value) in [
+        ("DETAIL", &error.detail),
+        ("HINT", &error.hint),
+        ("QUERY", &error.internal_query),
+        ("CONTEXT", &error.context),
+    ] {
         if let Some(value) = value {
             let _ = write!(text, "\n{label}:  {value}");
         }
@@ -120,6 +125,25 @@ fn place(query: &str, position: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_in_a_function_is_shown_with_the_query_of_the_function() {
+        let error = ServerError {
+            message: "no column x".into(),
+            severity: "ERROR".into(),
+            hint: Some("look".into()),
+            internal_position: Some(8),
+            internal_query: Some("SELECT x".into()),
+            context: Some("function f()".into()),
+            ..ServerError::default()
+        };
+        let more = "\nHINT:  look\nQUERY:  SELECT x\nCONTEXT:  function f()";
+        let at = "\nLINE 1: SELECT x\n               ^";
+        assert_eq!(server_error(&error, Some("f()")), format!("ERROR:  no column x{at}{more}"));
+        let outer = ServerError { position: Some(1), ..error };
+        let at = "\nLINE 1: f()\n        ^";
+        assert_eq!(server_error(&outer, Some("f()")), format!("ERROR:  no column x{at}{more}"));
+    }
 
     #[test]
     fn an_error_is_shown_with_its_line_and_a_caret() {

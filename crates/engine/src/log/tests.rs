@@ -4,6 +4,7 @@ use super::*;
 use crate::pace::{Arrivals, Think};
 use crate::plan::{Backlog, Policy, Polling, Protocol, Stop};
 use crate::record::SqlState;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -84,7 +85,7 @@ impl Drop for Folder {
 }
 
 fn asked(aggregate_s: Option<u32>) -> plan::Log {
-    plan::Log { prefix: String::new(), sampling: 1.0, aggregate_s, detailed: false }
+    plan::Log { prefix: OsString::new(), sampling: 1.0, aggregate_s, detailed: false }
 }
 
 /// Succeeded: due, a millisecond of lag, and two of service.
@@ -113,7 +114,7 @@ fn ended(class: Class, client: u32, due: Ns) -> Outcome {
 /// What is logged of these batches, each a worker's number and outcomes.
 fn logged(plan: &Plan, log: &plan::Log, batches: &[(usize, Vec<Outcome>)]) -> Folder {
     let folder = Folder::new();
-    let wanted = plan::Log { prefix: folder.prefix(), ..log.clone() };
+    let wanted = plan::Log { prefix: folder.prefix().into(), ..log.clone() };
     let samples: Vec<_> = (1..=u64::from(plan.threads)).map(Random::from_seed).collect();
     let mut log = Log::open(&wanted, plan, &samples).expect("a log that can be written");
     log.begin(Instant::now(), 0);
@@ -319,7 +320,7 @@ fn a_file_that_cannot_be_made_is_an_error_with_its_name() {
 #[test]
 fn the_first_interval_begins_with_the_whole_second_in_which_the_run_does() {
     let folder = Folder::new();
-    let wanted = plan::Log { prefix: folder.prefix(), ..asked(Some(1)) };
+    let wanted = plan::Log { prefix: folder.prefix().into(), ..asked(Some(1)) };
     let mut log = Log::open(&wanted, &closed(), &[Random::from_seed(1)]).expect("a log");
     log.begin(Instant::now(), -3 * SECOND);
     let begins = log.format.epoch - 3 * SECOND;

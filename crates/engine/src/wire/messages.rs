@@ -87,15 +87,16 @@ pub(super) fn parse(frame: &[u8]) -> Result<Message, Fault> {
     }
 }
 
-/// `ParameterStatus`: name and value.
+/// `ParameterStatus`: name and value, which may be in the encoding of the database.
 pub(super) fn read_parameter(frame: &[u8]) -> Result<(String, String), Fault> {
-    let wrong = |why: &dyn std::fmt::Display| malformed(b'S', &why.to_string());
-    let Message::ParameterStatus(body) = parse(frame)? else {
-        return Err(wrong(&"it is no parameter"));
-    };
-    let name = body.name().map_err(|e| wrong(&e))?.to_owned();
-    let value = body.value().map_err(|e| wrong(&e))?.to_owned();
-    Ok((name, value))
+    let mut parts = frame[5..].split(|byte| *byte == 0);
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(name), Some(value), Some([]), None) => {
+            let [name, value] = [name, value].map(String::from_utf8_lossy);
+            Ok((name.into_owned(), value.into_owned()))
+        }
+        _ => Err(malformed(b'S', "it is not a name and a value")),
+    }
 }
 
 /// `BackendKeyData`: process and secret. Secrets of other lengths belong to protocol 3.2.
@@ -150,6 +151,8 @@ pub(super) fn read_error(frame: &[u8]) -> Result<ServerError, Fault> {
             b'D' => error.detail = Some(text),
             b'H' => error.hint = Some(text),
             b'P' => error.position = text.parse().ok(),
+            b'p' => error.internal_position = text.parse().ok(),
+            b'q' => error.internal_query = Some(text),
             b'W' => error.context = Some(text),
             _ => {}
         }

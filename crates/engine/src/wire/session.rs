@@ -81,6 +81,10 @@ pub struct ServerError {
     pub hint: Option<String>,
     /// Where in the query, in characters from 1.
     pub position: Option<usize>,
+    /// Where in the query of a function.
+    pub internal_position: Option<usize>,
+    /// The query of a function.
+    pub internal_query: Option<String>,
     /// Where in functions.
     pub context: Option<String>,
 }

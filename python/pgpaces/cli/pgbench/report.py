@@ -19,16 +19,15 @@ from pgpaces.record import Interval, Tally
 from pgpaces.times import Times
 
 _SERIALIZATION, _DEADLOCK = "40001", "40P01"
-_LINE_BYTES = 127  # the bytes of an SQL command's first line that pgbench prints
 
 
 class Facts(Struct, frozen=True):
-    """Facts of pgbench's tables. commands: those of each script, with whether it is SQL."""
+    """Facts of pgbench's tables. commands: those of each script, as they are shown."""
 
     scale: int = 1
     partition_method: str = "none"
     partitions: int = 0
-    commands: Sequence[Sequence[tuple[str, bool]]] = ()
+    commands: Sequence[Sequence[str]] = ()
 
 
 class Moments(Struct):
@@ -306,17 +305,10 @@ def _script(options: Options, facts: Facts, totals: Totals, number: int) -> Iter
     if options.per_command:
         more = " and failures" if options.max_tries == 1 else ", failures and retries"
         yield f"{' - ' if several else ''}statement latencies in milliseconds{more}:"
-        for at, (text, is_sql) in enumerate(facts.commands[number]):
-            command = totals.commands.get((number, at), CommandTimes())
-            yield _command(options, command, _first_line(text) if is_sql else text)
+        for at, text in enumerate(facts.commands[number]):
+            yield _command(options, totals.commands.get((number, at), CommandTimes()), text)
 
 
 def _command(options: Options, command: CommandTimes, text: str) -> str:
     retries = "" if options.max_tries == 1 else f" {command.retries:10}"
     return f"   {command.times.mean_ms:11.3f}  {command.failed:10}{retries} {text}"
-
-
-def _first_line(text: str) -> str:
-    """An SQL command's first line, as far as pgbench prints it."""
-    line = text.encode("utf-8", "surrogateescape")[:_LINE_BYTES]
-    return line.decode("utf-8", "surrogateescape")

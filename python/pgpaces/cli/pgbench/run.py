@@ -18,13 +18,14 @@ from pgpaces.cli.pgbench import report
 from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import Session, Setup, connect
+from pgpaces.database import identity
 from pgpaces.database.access import NOTICED_S, execute_within
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import Request
+from pgpaces.experiment.request import Request, check
 from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
-from pgpaces.plan import Load, LogPlan, TargetPlan, TrialPlan
+from pgpaces.plan import THREADS_MAX, Load, LogPlan, TargetPlan, TrialPlan
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
@@ -39,16 +40,9 @@ _ABORTED_EXIT, _INTERRUPTED_EXIT = 2, 130
 LOCK = 0x7067_7061_6365_7301  # the advisory lock of a run by this face, in its database
 _UNLOCK = "SELECT pg_catalog.pg_advisory_unlock({})"
 
-# Whether a connection is left in addition to those of the clients, and is not shared: through a
-# pooler a lock of the session would outlive this process.
-_SPARE = """
-SELECT pg_catalog.pg_backend_pid(),
-       current_setting('max_connections')::int
-       - current_setting('superuser_reserved_connections')::int
-       - coalesce(current_setting('reserved_connections', true)::int, 0)
-       - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'),
-       (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user),
-       (SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = current_database())
+_UNLIMITED = """
+SELECT (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user) = -1
+   AND (SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = current_database()) = -1
 """
 
 
@@ -70,11 +64,13 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
         if options.debug:
             voice.tell(("info", _debug(options, session)))
         facts = _facts(options, session, texts, voice)
+        request = _request(options, facts, texts, setup)
+        check(request)  # before anything is changed
         if not options.no_vacuum:
             pgbench_tables.vacuum_before_run(session, options.vacuum_all, voice.say, voice.failed)
         watch = _Watch(options, voice)
         with _locked(session, options.clients, voice):
-            outcome = pipeline.run(_request(options, facts, texts, setup), watch)
+            outcome = pipeline.run(request, watch)
     return _end(options, facts, outcome, watch)
 
 
@@ -92,7 +88,7 @@ def _debug(options: Options, session: Session) -> str:
 def _facts(options: Options, session: Session, texts: Sequence[str], voice: Voice) -> Facts:
     """The facts to report: of the tables only where a builtin script runs. Raises ServerError."""
     commands = [
-        [(command.text, command.is_sql) for command in engine.commands(script.description, text)]
+        [command.text for command in engine.commands(script.description, text)]
         for script, text in zip(options.scripts, texts, strict=True)
         if options.per_command
     ]
@@ -126,10 +122,9 @@ def _locked(session: Session, clients: int, voice: Voice) -> Iterator[None]:
 def _lock(session: Session, clients: int, voice: Voice) -> bool:
     """Takes the lock if the session can be spared. Warns if another run has it."""
     try:
-        row = session.execute(_SPARE.encode()).fetchone()
-        pid, free, role_limit, database_limit = row or (0, 0, 0, 0)
-        unlimited = role_limit == -1 and database_limit == -1
-        if pid != session.info.backend_pid or free < clients or not unlimited:
+        # It is not known behind a pooler, where a lock of the session would outlive this process.
+        free = identity.free_without(session)
+        if free is None or free <= clients or session.execute(_UNLIMITED).fetchone() != (True,):
             return False
         locked = session.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
     except psycopg.Error:
@@ -171,7 +166,7 @@ def _trial(options: Options, facts: Facts) -> TrialPlan:
     return TrialPlan(
         load=load,
         clients=options.clients,
-        threads=options.jobs,
+        threads=min(options.jobs, THREADS_MAX),
         limit_ns=min(options.limit_us * 1000, _FOREVER_NS) or None,
         policy="skip" if options.rate is not None and options.limit_us else "run",
         protocol=options.protocol,

@@ -14,6 +14,8 @@ from psycopg.pq import ConnStatus, PGconn, abc
 
 from pgpaces import pgbench_tables, sessions
 from pgpaces.cli.pgbench.values import PgbenchError
+from pgpaces.errors import PgpacesError
+from pgpaces.generators import engine
 from pgpaces.redaction import Redacted
 from pgpaces.servers.record import quoted
 from pgpaces.texts import decoded, encoded
@@ -43,8 +45,7 @@ def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
     string is one.
     """
     every = {"host": options.host, "port": options.port, "user": options.user}
-    if "PGAPPNAME" not in os.environ:
-        every["application_name"] = program
+    every |= {"fallback_application_name": program}
     parameters = {name: value for name, value in every.items() if value}
     name = options.dbname
     if name.startswith(("postgresql://", "postgres://")) or "=" in name:
@@ -56,10 +57,19 @@ def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
     return parameters | ({"dbname": name} if name else {})
 
 
+def _with_host(parameters: dict[str, str]) -> dict[str, str]:
+    """The parameters with the host that the load will find: libpq may know another directory."""
+    try:
+        host = engine.resolve("", **parameters).keywords.get("host")
+    except PgpacesError:  # libpq has words for it
+        return parameters
+    return parameters | ({"host": host} if host else {})
+
+
 def connect(options: Options, voice: Voice, purpose: str) -> Setup:
     """Connects, and asks for a password if the server requires one. Raises PgbenchError."""
     try:
-        parameters = _parameters(options, voice.program, purpose)
+        parameters = _with_host(_parameters(options, voice.program, purpose))
         conn = _attempt(parameters)
         if conn.status != ConnStatus.OK and conn.needs_password and "password" not in parameters:
             parameters["password"] = _ask_password(voice)

@@ -44,10 +44,16 @@ def whole(text: str, name: str, low: int, high: int = INT_MAX) -> int:
     match = _INTEGER.match(text)
     if text[match.end() if match else 0 :].strip(_SPACE):
         raise OptionError(f'invalid value "{text}" for option {name}')
-    value = int(match[1]) if match else 0
+    value = _integer(match[1]) if match else 0
     if not low <= value <= high:
         raise OptionError(f"{name} must be in range {low}..{high}")
     return value
+
+
+def _integer(text: str) -> int:
+    """The integer of a sign and digits; beyond 64 bits any number that is beyond them."""
+    value = int(text.lstrip("+-").lstrip("0")[:21] or "0")  # Python refuses thousands of digits
+    return -value if text.startswith("-") else value
 
 
 def real(text: str) -> float:
@@ -71,9 +77,8 @@ def weighted(text: str) -> tuple[str, int]:
     if not at:
         return text, 1
     match = _INTEGER.fullmatch(digits)
-    if not match or abs(int(match[1])) > _INT64_MAX:
+    if not match or abs(weight := _integer(match[1])) > _INT64_MAX:
         raise OptionError(f"invalid weight specification: @{digits}")
-    weight = int(match[1])
     if not 0 <= weight <= INT_MAX:
         raise OptionError(f"weight specification out of range (0 .. {INT_MAX}): {weight}")
     return name, weight
@@ -89,12 +94,12 @@ def random_seed(text: str) -> int:
     if not match:
         expected = 'Expecting an unsigned integer, "time" or "rand".'
         raise OptionError(f'unrecognized random seed option "{text}"', ("detail", expected))
-    value = int(match[1])
+    value = _integer(match[1])
     return _UINT64_MAX if abs(value) > _UINT64_MAX else value % 2**64
 
 
 def narrowed(text: str) -> int:
     """The integer at the start of a text, as by atoi; 0 if there is none."""
     match = _INTEGER.match(text)
-    value = max(-_INT64_MAX - 1, min(_INT64_MAX, int(match[1]))) if match else 0
+    value = max(-_INT64_MAX - 1, min(_INT64_MAX, _integer(match[1]))) if match else 0
     return (value + 2**31) % 2**32 - 2**31
