@@ -463,6 +463,16 @@ def test_the_page_of_a_run_has_its_next_step() -> None:
     assert command not in report_of(replace(page, title="Why late")).top.next
 
 
+def test_the_first_trial_of_an_experiment_does_not_answer_for_it() -> None:
+    first = made(PLAN.slots()[1], 60)
+    run, early = report_of(gather([first], ABOUT)), report_of(page_of([first]))
+    assert run.top.headline is not None
+    assert early.top.headline is not None
+    assert (run.top.headline.word, early.top.headline.word) == ("PASS", "")
+    assert early.top.headline.text == early.sentences[0].text
+    assert set(early.top.next).isdisjoint(run.top.next[:1])
+
+
 def test_charts_of_statements_have_the_same_axes() -> None:
     page = report_of(grid("1", "8"))
     figures = [each for each in page.figures() if each.key.startswith("statements")]

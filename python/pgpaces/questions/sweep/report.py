@@ -70,8 +70,8 @@ def top(page: Page) -> Section:
     While trials follow there is nothing to do next but to wait.
     """
     command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
-    alone = page.digests if len(page.digests) == 1 and not _of_why(page) else ()
-    own = [step for digest in alone for step in run.next_steps(digest.trial, digest.summary)]
+    alone = _alone(page)
+    own = () if alone is None else tuple(run.next_steps(alone.trial, alone.summary))
     running = page.about.state == "running"
     steps = (*(() if running else own or _surer(page) or _causes(page)), command)
     first = page.sections[0] if page.sections else None
@@ -126,12 +126,18 @@ def _surer(page: Page) -> list[str]:
     return []
 
 
+def _alone(page: Page) -> Digest | None:
+    """The only trial of a page; None of several, also where the others did not run."""
+    several = len(page.rows) != 1 or page.missing or page.about.chosen
+    if several or len(page.digests) != 1 or _of_why(page):
+        return None
+    return page.digests[0]
+
+
 def _of_run(page: Page) -> Headline | None:
     """The headline of the only trial, as `pgpaces run` has it; None of several."""
-    if len(page.digests) != 1 or _of_why(page) or page.about.chosen:
-        return None
-    [digest] = page.digests
-    return run.headline(digest.trial, digest.summary)
+    alone = _alone(page)
+    return None if alone is None else run.headline(alone.trial, alone.summary)
 
 
 def _headline_of(page: Page) -> Headline:
@@ -141,7 +147,7 @@ def _headline_of(page: Page) -> Headline:
     text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
     if text.startswith(_FAILED):
         return Headline("FAIL", "misses", text.removeprefix(_FAILED))
-    verdicts = {crossing.verdict(row, page.missed_max) for row in page.rows if row.trials}
+    verdicts = {crossing.verdict(row, page.missed_max) for row in page.rows}
     if not page.limits or len(verdicts) != 1:
         return Headline("", "", text)
     [mark] = verdicts
