@@ -13,6 +13,7 @@ import pytest
 from pgpaces.cli.main import output
 from pgpaces.cli.report import save
 from pgpaces.errors import RunError
+from tests.unit.stored import Kept, keep, opened
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
@@ -54,6 +55,18 @@ def test_a_reader_that_has_gone_changes_nothing(tmp_path: Path, command: str) ->
     os.close(writes)
     assert done.stderr == ""
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_a_file_on_stdout_is_utf8_whatever_the_terminal_can_show(tmp_path: Path, form: str) -> None:
+    keep(opened(tmp_path), Kept("01A"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pgpaces", "report", "--format", form, "--store", "results.db"],
+        env=environment(tmp_path, True) | {"PYTHONIOENCODING": "latin-1"}, cwd=tmp_path,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "(95% CI 40–40)" in done.stdout.decode()
 
 
 @needs_full

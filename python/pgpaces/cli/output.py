@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.cli.main import put
+import click
+
+from pgpaces.cli.main import output, put
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -49,6 +51,12 @@ def tell(
         from pgpaces.cli.report import write_page
 
         write_page(answer.page, params["output"])
+
+
+def put_data(content: bytes) -> None:
+    """Prints a file as it is, whatever the encoding of the terminal. Raises as `put`."""
+    with output():
+        click.echo(content, nl=False)
 
 
 def text(sections: Sequence[Section], *, verbose: bool) -> str:

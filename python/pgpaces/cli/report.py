@@ -12,6 +12,7 @@ import click
 
 from pgpaces.cli import manage, options
 from pgpaces.cli.main import put
+from pgpaces.cli.output import put_data
 from pgpaces.errors import PlanError, RunError
 from pgpaces.home import is_there
 
@@ -63,10 +64,12 @@ def report(
     store = manage.open_store(store_path)
     last = {name: store.find_last() for name in names if name in manage.LAST}
     document = report_of(page_of(store, [last.get(name, name) for name in names]))
-    if output is None:
-        put(text(document) if chosen == "text" else render.render(document, chosen).decode())
-        return
-    click.echo(f"written: {write(document, chosen, Path(output))}", err=True)
+    if output is not None:
+        click.echo(f"written: {write(document, chosen, Path(output))}", err=True)
+    elif chosen == "text":
+        put(text(document))
+    else:
+        put_data(render.render(document, chosen))
 
 
 def text(document: Report) -> str:

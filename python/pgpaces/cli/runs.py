@@ -12,8 +12,8 @@ import click
 from click.core import ParameterSource
 
 from pgpaces.cli import manage, options
-from pgpaces.cli.main import output as writing
 from pgpaces.cli.main import put
+from pgpaces.cli.output import put_data
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
 from pgpaces.report.numbers import NOT_KNOWN, plural
@@ -353,10 +353,10 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
     content = _exported(trial, chosen)
     if output:
         click.echo(f"written: {save(content, Path(output))}", err=True)
-    elif chosen == "parquet":
-        _put_parquet(content)
+    elif chosen == "parquet" and sys.stdout.isatty():
+        raise PlanError("parquet does not go to a terminal", "write it to a file: -o run.parquet")
     else:
-        put(content.decode())
+        put_data(content)
 
 
 def _exported(trial: Trial, form: str) -> bytes:
@@ -399,14 +399,6 @@ def _exported(trial: Trial, form: str) -> bytes:
         "intervals": rows,
     }
     return escape.json_text(document).encode()
-
-
-def _put_parquet(content: bytes) -> None:
-    if sys.stdout.isatty():
-        raise PlanError("parquet does not go to a terminal", "write it to a file: -o run.parquet")
-    with writing():
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
 
 
 def _ms(ns: float | None) -> float | None:
