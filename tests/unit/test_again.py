@@ -11,9 +11,10 @@ from pgpaces.answers import compare
 from pgpaces.answers.compare import ComparisonGoal, Pair, Side, Verdict
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Design, Factor
-from pgpaces.questions.again import again, decisive, longer
+from pgpaces.questions.again import again, decisive, longer, more_trials
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import top
+from tests.unit import test_docs
 from tests.unit.experiments import experiment, made
 from tests.unit.test_report_forms import ABOUT
 
@@ -49,6 +50,15 @@ def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(
     words = shlex.split(longer("pgpaces sweep w --quick", needed_s))
     assert words[-4:] == ["-T", length[0], "--trials", str(length[1])]
     assert "--quick" not in words
+
+
+def test_only_a_sweep_has_more_trials_and_then_neither_a_time_budget_nor_short_ones() -> None:
+    command = more_trials("pgpaces sweep w --time-budget 10min --quick", 3, clients="1,2")
+    assert command == "pgpaces sweep w --trials 3 -c 1,2"
+    assert test_docs.parsed(shlex.split(command)[1:])
+    assert more_trials("pgpaces capacity w -L 50ms", 3) == ""
+    undecided = replace(judged(8), basis="blocks")
+    assert list(decisive("pgpaces capacity w -L 50ms", undecided)) == []
 
 
 def judged(count: int) -> Verdict:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from pgpaces.answers.forecast import Usl
 from pgpaces.cli.forecast import forecast
@@ -117,6 +118,17 @@ def test_a_refusal_is_an_answer_beside_the_bounds(place: Path, name: str, expect
     text = said(called(place, name))
     assert expected in text
     assert "With any model: at most" in text
+
+
+def test_too_few_loads_of_a_time_budget_end_with_a_sweep_that_there_is(place: Path) -> None:
+    page = gathered(Store.existing(place), ("few",))
+    every = forecasting.forecasts(page, "", None)
+    for command, begins in (
+        ("pgpaces sweep w --time-budget 9min", "pgpaces sweep w --trials 3"),
+        ("pgpaces capacity w -L 9ms", "pgpaces report "),
+    ):
+        about = replace(page.about, rerun=command)
+        assert forecasting._next_step(every, replace(page, about=about)).startswith(begins)
 
 
 def test_under_a_rate_there_is_nothing_to_carry_further(place: Path) -> None:

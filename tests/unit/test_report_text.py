@@ -145,6 +145,16 @@ def test_the_verdict_is_what_the_whole_interval_allows(
     assert said in found.text
 
 
+def test_a_run_of_so_many_transactions_that_decides_nothing_is_repeated_for_a_time() -> None:
+    tally = Tally(0, 0, due=100, on_time=95, late=5, latency=times([9.0] * 100))
+    about = {"intervals": (Interval(0, tallies=(tally,)),), "measured_ns": SECOND_NS}
+    shown = run(plan=PLAN | {"transactions": 9, "limit_ns": 9_000_000, "missed_max": 0.07}, **about)
+    [command] = section(shown, summarize(shown)).next
+    assert command.startswith("pgpaces run shop ")
+    assert " -T " in command
+    assert "transactions" not in command
+
+
 def test_without_a_limit_there_is_no_verdict_and_throughput_leads() -> None:
     shown = run(plan=PLAN | {"limit_ns": None})
     found = section(shown, summarize(shown)).headline

@@ -48,14 +48,21 @@ def longer(command: str, needed_s: float) -> str:
     return again(command, quick="", duration=f"{each}s", trials=str(trials))
 
 
+def more_trials(command: str, trials: int, **options: str) -> str:
+    """The command of a sweep with so many trials of each cell; empty for any other command."""
+    if not command.startswith("pgpaces sweep "):
+        return ""
+    return again(command, quick="", time_budget="", trials=str(trials), **options)
+
+
 def decisive(command: str, verdict: Verdict) -> Iterator[str]:
     """The command of an inconclusive comparison with as many pairs as would decide."""
     from pgpaces.answers.compare import PAIRS_MIN
 
     if not command or verdict.why != "wide" or not 0 < (verdict.needed or 0) <= _PAIRS_MAX:
         return
-    count = str(max(PAIRS_MIN, verdict.needed or 0, verdict.pairs + 1))
+    count = max(PAIRS_MIN, verdict.needed or 0, verdict.pairs + 1)
     if verdict.basis == "pairs":
-        yield again(command, pairs=count)
-    elif verdict.basis in ("blocks", "trials"):
-        yield again(command, trials=count)
+        yield again(command, pairs=str(count))
+    elif verdict.basis in ("blocks", "trials") and (more := more_trials(command, count)):
+        yield more

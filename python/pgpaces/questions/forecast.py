@@ -16,7 +16,7 @@ from pgpaces.answers.forecasts import LineForecast, forecast_lines
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.design import Factor
 from pgpaces.errors import PlanError
-from pgpaces.questions.again import again
+from pgpaces.questions.again import more_trials
 from pgpaces.questions.compare.lookup import named
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
@@ -54,9 +54,10 @@ def forecast(
 
 def _next_step(every: Sequence[LineForecast], page: Page) -> str:
     """The sweep with enough loads and trials where they were too few, else the report."""
-    if page.about.rerun and any(each.fit.refusal in ("few loads", "few trials") for each in every):
-        return again(page.about.rerun, trials=str(TRIALS_MIN), **{_factor(page).name: _LOADS})
-    return f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
+    more = ""
+    if any(each.fit.refusal in ("few loads", "few trials") for each in every):
+        more = more_trials(page.about.rerun, TRIALS_MIN, **{_factor(page).name: _LOADS})
+    return more or f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
 
 
 def forecasts(page: Page, chosen: str = "", to: float | None = None) -> tuple[LineForecast, ...]:

@@ -379,18 +379,19 @@ def _round(count: float) -> str:
 def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     """The command to continue with, unless the load cannot be repeated from a command line."""
     run, top = trial.id[-8:], headline(trial, summary)
-    command = trial.workload.command_alone
-    repeatable = not (command or summary.background or trial.plan.imported or by_functions(trial))
+    alone = trial.workload.command_alone
+    repeatable = not (alone or summary.background or trial.plan.imported or by_functions(trial))
     needed = goal.needed_s(summary.missed, summary.seconds, goal.allowed(trial))
     if trial.state == "finished" and no_measurement(summary) is not None:
         yield f"pgpaces show {run}"
     elif summary.generator.limited and repeatable:
         threads = 2 * next_step.threads(trial.plan)
         yield again(f"pgpaces run {next_step.options(trial)}", threads=str(threads))
-    elif _explicable(trial, summary) and top.mark != "meets" and not command:
+    elif _explicable(trial, summary) and top.mark != "meets" and not alone:
         yield f"pgpaces why {run}"
     elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
-        yield again(f"pgpaces run {next_step.options(trial)}", duration=_length(needed))
+        command = f"pgpaces run {next_step.options(trial)}"
+        yield again(command, transactions="", duration=_length(needed))
     elif repeatable:
         yield _onward(trial)
 
