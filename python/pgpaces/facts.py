@@ -213,6 +213,8 @@ class RequestFacts(Facts, frozen=True, kw_only=True):
     named as files, with their weights. target: a DSN; None for a managed server.
     """
 
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("insecure_cluster",))
+
     workload: str | None = None
     files: tuple[tuple[str, Count], ...] = ()
     scripts: tuple[tuple[str, Count | None], ...] = ()
@@ -228,6 +230,7 @@ class RequestFacts(Facts, frozen=True, kw_only=True):
     pool: PoolPlan | None = None
     node: str | None = None
     nodes: Mapping[str, str] = {}
+    insecure_cluster: bool = False
 
 
 class WorkloadFacts(Facts, frozen=True, kw_only=True):

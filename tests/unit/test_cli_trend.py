@@ -43,7 +43,7 @@ def test_a_change_is_told_with_when_which_run_and_by_how_much(place: Path) -> No
     assert f"higher than up to {before} " in text
     assert "worse" in text
     assert "Left out: 1 unfinished or not valid" in text
-    assert "next pgpaces compare N05 N06 --anyway" in text
+    assert "next pgpaces report N05 N06 -o change.html" in text
 
 
 def test_versions_of_pgpaces_may_differ_as_a_factor(place: Path) -> None:

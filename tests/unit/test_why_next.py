@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from msgspec.structs import asdict, replace
 
 from pgpaces.answers import next_step
+from pgpaces.answers.summary import summarize
 from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
 from pgpaces.design import Slot
@@ -22,8 +23,9 @@ from pgpaces.experiment.ready_trial import requested
 from pgpaces.experiment.request import Request
 from pgpaces.facts import BackgroundFacts, ComponentFacts, Prepared, stored
 from pgpaces.generators import engine
+from pgpaces.questions import run as run_question
 from pgpaces.result import Trial
-from tests.unit.trials import known
+from tests.unit.trials import SECOND_NS, known, second
 
 from .late_stories import STORIES, Story
 from .test_docs import parsed
@@ -150,7 +152,11 @@ RUNS = [
     "select-only --generators ssh:pi1,pi2 -c 8 -j 2 -L 100ms",
     "select-only --cluster tls://head:8786 -c 8",
     "select-only --cluster tls://head:8786 --generators 3 -c 9",
+    "select-only --target 'host=db.example' --cluster tcp://head:8786 --insecure-cluster -c 9",
+    "tpcb-like --data-seed 7 -c 2",
 ]
+
+NOT_IN_SWEEP = [run for run in RUNS if "--own" in run or "--on-connect" in run]
 
 
 @pytest.fixture
@@ -213,6 +219,7 @@ def trial_of(request: Request) -> Trial:
             workload={
                 "name": request.workload.name,
                 "scale": request.scale or request.workload.scale,
+                "data_seed": request.data_seed,
                 "request": stored(requested(request)),
             },
             server={"ours": request.target.dsn is None, "asked": request.target.server},
@@ -250,7 +257,7 @@ def test_the_same_run_once_more_is_the_same_request(
     assert nodes[0] == nodes[1]
 
 
-@pytest.mark.parametrize("run", [run for run in RUNS if "--own" not in run])
+@pytest.mark.parametrize("run", [run for run in RUNS if run not in NOT_IN_SWEEP])
 @pytest.mark.parametrize("key", ["connections", "disk"])
 def test_a_sweep_has_the_data_and_scripts_of_the_run(
     run: str, key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -269,6 +276,7 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(
         assert again.workload.scripts == first.workload.scripts
         assert again.workload.folder == first.workload.folder
         assert again.from_database == first.from_database
+        assert again.data_seed == first.data_seed
         where = place(again.target.dsn, again.target.overrides)
         assert where == place(first.target.dsn)
         assert again.target.server == first.target.server
@@ -284,6 +292,18 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(
         ):
             assert getattr(again.trial, name) == getattr(first.trial, name), name
         assert again.trial.load.rate == first.trial.load.rate
+
+
+@pytest.mark.parametrize("run", NOT_IN_SWEEP)
+def test_what_no_experiment_can_have_is_run_again_and_not_left_out(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_of(request_of(shlex.split(run), monkeypatch))
+    step = next_step.next_step_for("connections", trial)
+    assert step.command.startswith("pgpaces run ")
+    assert step.command.endswith(" && pgpaces why last")
+    trial = replace(trial, intervals=(second(0, [1.0] * 9),), measured_ns=SECOND_NS)
+    assert list(run_question.next_steps(trial, summarize(trial))) == []
 
 
 def test_what_cannot_be_known_is_a_word_in_capitals(

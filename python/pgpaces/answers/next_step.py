@@ -31,7 +31,7 @@ class _Cause(Struct, frozen=True):
     """A cause, and what to do about it.
 
     title: as in "associated with ...". sweep: the factor of the experiment; without one the command
-    repeats the run and compares the two. apart: a command that follows.
+    repeats the run and asks why again. apart: a command that follows.
     """
 
     title: str
@@ -87,9 +87,8 @@ _USUAL = (
     ("kill_switch", None),
 )
 _POOL = {"pooler": "--pool", "mode": "--pool-mode", "size": "--pool-size"}
-_SWITCHES = ("describe", "connect_each")
 _ON_ERROR = {(False, False): "stop-client", (False, True): "stop"}
-_AGAIN = "Then repeat the run and compare the two"
+_AGAIN = "Then repeat the run: does it go away?"
 CAUSES: Mapping[str, _Cause] = {
     "failed": _Cause(
         "transactions that failed",
@@ -103,7 +102,7 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "quota": _Cause(
         "the server's CPU quota",
-        f"Raise or lift it. {_AGAIN}.",
+        f"Raise or lift it. {_AGAIN}",
     ),
     "generator": _Cause(
         "the load generator itself",
@@ -112,7 +111,7 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "lock": _Cause(
         "locks that another session held",
-        f"End that session, or let it commit earlier. {_AGAIN}.",
+        f"End that session, or let it commit earlier. {_AGAIN}",
     ),
     "contention": _Cause(
         "transactions of the load waiting for each other's locks",
@@ -148,11 +147,11 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "plan": _Cause(
         "whole tables read for a few rows",
-        f"Create the index that is missing, or ANALYZE the table. {_AGAIN}.",
+        f"Create the index that is missing, or ANALYZE the table. {_AGAIN}",
     ),
     "network": _Cause(
         "the way between generator and server",
-        f"Run pgpaces on the server's own machine. {_AGAIN}.",
+        f"Run pgpaces on the server's own machine. {_AGAIN}",
     ),
     "connections": _Cause(
         "too few clients",
@@ -161,11 +160,11 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "steal": _Cause(
         "CPU time that other virtual machines had",
-        f"Use a dedicated machine, or another time of day. {_AGAIN}.",
+        f"Use a dedicated machine, or another time of day. {_AGAIN}",
     ),
     "slowed": _Cause(
         "a machine that slowed itself down",
-        f"Improve its cooling or its power supply. {_AGAIN}.",
+        f"Improve its cooling or its power supply. {_AGAIN}",
     ),
     "cpu": _Cause(
         "the CPUs of the server's machine, used up",
@@ -179,7 +178,7 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "others": _Cause(
         "other sessions at work on the server",
-        f"Identify them in pg_stat_activity. {_AGAIN} when they are gone.",
+        f"Identify them in pg_stat_activity, and end them. {_AGAIN}",
     ),
 }
 
@@ -188,14 +187,19 @@ def next_step_for(key: str, trial: Trial) -> NextStep:
     """What to do next about a cause that a trial shows."""
     cause = CAUSES[key]
     varied = clients(0.5, 0.75, 1) if key == "cpu" and trial.plan.model != "open" else cause.sweep
-    if varied is None:
+    if varied is None or not in_sweep(trial):
         # A shell command is executed by `load`.
         run = f"{'load' if trial.workload.requested.command else 'run'} {options(trial)}"
-        command = f"pgpaces {run} && pgpaces compare {trial.id} last --metric missed"
+        command = f"pgpaces {run} && pgpaces why last"
     else:
         sweep = varied(trial)
         command = f"pgpaces sweep {options(trial, sweep)} {sweep} --trials 8"
     return NextStep(cause.advice, f"{command}; {cause.apart}" if cause.apart else command)
+
+
+def in_sweep(trial: Trial) -> bool:
+    """Whether an experiment can have the load of a run: it has no `--on-connect` and no `--own`."""
+    return not trial.plan.on_connect and trial.workload.requested.own is None
 
 
 def options(trial: Trial, sweep: str = "") -> str:
@@ -205,19 +209,22 @@ def options(trial: Trial, sweep: str = "") -> str:
     """
     plan, request = trial.plan, trial.workload.requested
     factor, _, setting = sweep.partition(" ")
-    values = {**_load(plan), **_generators(plan, sweep), **_times(plan), **_server(trial, sweep)}
+    values = {**_load(plan), **_generators(plan, sweep), **_times(plan), **_server(trial)}
     for name, usual in _USUAL:
         if (value := getattr(plan, name)) not in (None, usual):
             values[f"--{name.replace('_', '-')}"] = _level(value, sweep)
     values["--on-error"] = _ON_ERROR.get((plan.continue_on_error, plan.exit_on_abort))
     if not request.target or request.workload:
         values["--scale"] = trial.workload.scale
+        seed = trial.workload.data_seed
+        values["--data-seed"] = None if seed == 1 else seed
     words = [*_workload(trial)]
     for option, value in values.items():
         if value is not None and option != factor:
             words += [option, str(value)]
-    for name in _SWITCHES:
-        if getattr(plan, name):
+    switches = {name: getattr(plan, name) for name in ("describe", "connect_each")}
+    for name, is_on in {**switches, "insecure_cluster": request.insecure_cluster}.items():
+        if is_on:
             words += [f"--{name.replace('_', '-')}", *(["on"] if sweep else [])]
     words += _variables(plan, sweep)
     words += _background(trial)
@@ -331,11 +338,11 @@ def _duration(ns: int) -> str:
     return f"{ns / 1_000:.15g}us"
 
 
-def _server(trial: Trial, sweep: str) -> dict[str, Any]:
+def _server(trial: Trial) -> dict[str, Any]:
     """Where the trial ran, without defaults and without a password."""
     server, request = trial.server, trial.workload.requested
     if request.target:
-        return {"--target": request.target, "--own": None if sweep else request.own}
+        return {"--target": request.target, "--own": request.own}
     if server.ours:
         tls = request.tls
         return {
@@ -375,7 +382,7 @@ def _variables(plan: PlanFacts, sweep: str) -> Iterator[str]:
     for name, value in plan.variables:
         if name not in ("scale", "client_id", "random_seed", "default_seed"):
             yield from ("-D", f"{name}={_level(value, sweep)}")
-    for sql in () if sweep else plan.on_connect:
+    for sql in plan.on_connect:
         yield from ("--on-connect", sql)
 
 

@@ -127,6 +127,7 @@ def requested(request: Request) -> RequestFacts:
     """The options to repeat the trial that no other value of its record holds; no password."""
     workload, target = request.workload, request.target
     alone = workload.command and not workload.reference
+    generators = request.trial.generators
     where = None if target.dsn is None else targets.target(target.dsn, **dict(target.overrides))
     return RequestFacts(
         workload=workload.reference,
@@ -144,6 +145,7 @@ def requested(request: Request) -> RequestFacts:
         pool=request.pool,
         node=request.node,
         nodes=dict(request.nodes),
+        insecure_cluster=generators is not None and generators.insecure,
     )
 
 

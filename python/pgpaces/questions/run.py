@@ -392,7 +392,7 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
         command = f"pgpaces run {next_step.options(trial)}"
         yield again(command, transactions="", duration=_length(needed))
-    elif repeatable:
+    elif repeatable and next_step.in_sweep(trial):
         yield _onward(trial)
 
 

@@ -191,12 +191,11 @@ def section(series: RunSeries) -> Section:
 
 
 def _next_steps(series: RunSeries) -> Iterator[str]:
-    """The comparison of the runs at the last change, else the newest run."""
+    """The page of the runs at the last change, else the newest run."""
     if series.trend.changes:
         ids = {each.run.name: each.id[-8:] for each in series.runs}
         change = series.trend.changes[-1]
-        anyway = " --anyway" if series.confounders else ""
-        yield f"pgpaces compare {ids[change.before]} {ids[change.first]}{anyway}"
+        yield f"pgpaces report {ids[change.before]} {ids[change.first]} -o change.html"
     elif series.runs:
         yield f"pgpaces show {series.runs[-1].id[-8:]}"
 
