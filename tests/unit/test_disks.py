@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from pgpaces.disk.folder import check
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.questions import disk as words
 from pgpaces.questions.sweep import facts
-from pgpaces.report import terminal
+from pgpaces.report import render, terminal
 from pgpaces.result import Estimate
 from pgpaces.section import Section
 from pgpaces.store.store import Store, new_id
@@ -409,12 +410,25 @@ def test_a_disk_is_a_report_of_any_form(form: str, tmp_path: Path) -> None:
         assert f"written: {path}" in done.output
         found = path.read_text()
         if form == "csv":
-            assert len(list(csv.DictReader(io.StringIO(found)))) == 9 * disks_in_it
+            lines = list(csv.DictReader(io.StringIO(found)))
+            assert len(lines) == 9 * disks_in_it
+            assert {each["iops_low"] + each["iops_high"] for each in lines} == {""}, "no interval"
         elif form == "json":
             assert len(json.loads(found).get("disks", [0])) == disks_in_it
         else:
             assert "4 KiB random write, IOPS" in found
             assert ("30,341" in found) == (disks_in_it == 2)
+
+
+@pytest.mark.parametrize("form", ["html", "md", "text"])
+def test_a_disk_in_a_file_has_its_class_the_device_and_remarks_in_words(form: render.Form) -> None:
+    rows = [row(card(2100, 520, 31))]
+    shown = render.render(words.report(rows, words.section(rows[0])), form).decode()
+    assert "by emulation of the SD classes: 2,100 read" in shown
+    assert shown.count("device mmcblk0p2 on mmcblk0, SD64G, ext4 (rw)") == 1
+    if form != "text":
+        assert "each run of the card's jobs took 1,000 to 1,000 s" in unescape(shown)
+    assert "- : " not in shown
 
 
 def test_an_ending_that_names_no_form_is_refused_before_anything_is_measured(

@@ -49,7 +49,7 @@ def longer(command: str, needed_s: float) -> str:
 
 
 def more_trials(command: str, trials: int, **options: str) -> str:
-    """The command of a sweep with so many trials of each cell; empty for any other command."""
+    """The command of a sweep with this number of trials a cell; empty for any other command."""
     if not command.startswith("pgpaces sweep "):
         return ""
     return again(command, quick="", time_budget="", trials=str(trials), **options)

@@ -195,9 +195,9 @@ def _remarks(disk: Disk) -> Iterator[str]:
     if disk.of(disks.COMMIT):
         yield "times of 'fdatasync each' are of the flush after a write, all others of reads"
     if lengths := [each.seconds for each in disk.measured if each.job in disks.CARD]:
-        yield f"each run of the card's jobs took {min(lengths):.2g} to {max(lengths):.2g} s"
+        yield f"each run of the card's jobs took {rate(min(lengths))} to {rate(max(lengths))} s"
     if lengths := [each.seconds for each in disk.measured if each.job in disks.POSTGRES]:
-        yield f"PostgreSQL's took {', '.join(f'{each:.3g}' for each in lengths)} s"
+        yield f"PostgreSQL's took {', '.join(map(rate, lengths))} s"
     if disk.device.filesystem.startswith("fuse"):
         yield "the file system is a program (FUSE), which may read the disk through the cache"
     if disk.flushes is not None:
@@ -277,15 +277,18 @@ def _compared(measurements: Sequence[Disk]) -> Iterator[_Compared]:
 def report(rows: Sequence[DiskRow], shown: Section) -> Report:
     """A disk, or several side by side, as a report; shown: their section. Its rows are jobs."""
     [document, *others] = [plain(row) for row in rows]
+    head = shown.headline
+    main = "" if head is None else ": ".join(filter(None, (head.word, head.text)))
+    about = Section("about", "The disk", facts=shown.facts, rank="numbers")
     return Report(
         title=shown.title,
         question="",
         made_at=datetime.now(UTC),
         version=rows[0].version,
         id=rows[0].id,
-        sentences=shown.sentences,
-        headline=shown.facts,
-        sections=(shown,),
+        sentences=(*((Sentence(main, "main"),) if main else ()), *shown.sentences),
+        headline=(),
+        sections=(about, shown) if shown.facts else (shown,),
         top=shown,
         document=lambda: {"disks": [document, *others]} if others else document,
         records=lambda: Records(
@@ -298,9 +301,10 @@ def report(rows: Sequence[DiskRow], shown: Section) -> Report:
 
 def _record(row: DiskRow, each: JobRun) -> dict[str, Any]:
     iops = each.rate
+    low, high = (iops.low, iops.high) if iops.estimable else (None, None)
     return {
         "disk": row.id, "name": row.name, "job": each.job, "run": each.run,
-        "seconds": each.seconds, "iops": iops.value, "iops_low": iops.low, "iops_high": iops.high,
+        "seconds": each.seconds, "iops": iops.value, "iops_low": low, "iops_high": high,
         "bytes_per_s": each.bytes_per_s,
     }  # fmt: skip
 

@@ -129,5 +129,6 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _pairs(pairs: Facts) -> Iterator[str]:
-    yield from (f"- {text(name)}: {code(value)}" for name, value in pairs)
+    for name, value in pairs:
+        yield f"- {text(name)}: {code(value)}" if name else f"- {paragraph(value)}"
     yield from ("",) if pairs else ()
