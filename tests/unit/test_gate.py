@@ -119,6 +119,25 @@ def test_check_writes_both_files_and_appends_to_the_summary(store: Path, tmp_pat
     assert "::error" not in result.stderr
 
 
+def test_junit_has_no_colors_where_the_terminal_has_them(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    checked(store, "--junit", str(tmp_path / "junit.xml"))
+    text = case_of((tmp_path / "junit.xml").read_bytes()).findtext("system-out")
+    assert text is not None
+    assert text.startswith("✗ WORSE")
+
+
+def test_a_terminal_without_a_width_gets_the_answer_too(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "WORSE" in checked(store).stdout
+
+
 def test_an_annotation_is_only_for_github_and_leaves_stdout_alone(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,6 +243,8 @@ def test_an_interrupted_trial_is_still_shown_with_a_warning() -> None:
     assert "  ! interrupted: this is what there is" in lines
     empty = run(intervals=(Interval(0),), state="finished")
     assert printed(empty, 200)[0] == "✗ FAIL  nothing was due"
+    early = run(intervals=(Interval(0),), state="interrupted")
+    assert printed(early, 200)[0] == "nothing was due before the trial ended early"
 
 
 def row(**summary: Any) -> TrialRow:

@@ -34,7 +34,8 @@ def tell(section: Section, params: Mapping[str, Any]) -> None:
     from pgpaces.report import ci, markdown
 
     if params["junit"]:
-        save(ci.junit(section, text([section], verbose=False)), Path(params["junit"]))
+        shown = text([section], verbose=False, plain=True)
+        save(ci.junit(section, shown), Path(params["junit"]))
     if params["summary"]:
         path = Path(params["summary"])
         with writing(path), path.open("ab") as file:

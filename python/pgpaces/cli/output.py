@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from pgpaces.answer import Answer
     from pgpaces.section import Section
+
+# A smaller width, such as COLUMNS=0, has no room for a word.
+_WIDTH_MIN = 40
 
 
 def check(params: Mapping[str, Any]) -> None:
@@ -59,8 +62,11 @@ def put_data(content: bytes) -> None:
         click.echo(content, nl=False)
 
 
-def text(sections: Sequence[Section], *, verbose: bool) -> str:
-    """Answers for the width of the terminal: each in one screen, or all of it."""
+def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> str:
+    """Answers for the width of the terminal: each in one screen, or all of it.
+
+    plain: without colors, for a file.
+    """
     from pgpaces.report import terminal
 
     show = terminal.whole if verbose else terminal.brief
@@ -70,14 +76,16 @@ def text(sections: Sequence[Section], *, verbose: bool) -> str:
             yield from ("",) if number else ()
             yield from show(each, width)
 
-    return rendered(parts)
+    return rendered(parts, plain=plain)
 
 
-def rendered(parts: Callable[[int], Iterable[RenderableType]]) -> str:
-    """What a terminal of the user's width shows. parts: by that width."""
+def rendered(parts: Callable[[int], Iterable[RenderableType]], *, plain: bool = False) -> str:
+    """What a terminal of the user's width shows. parts: by that width. plain: without colors."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    colors: Literal["auto"] | None = None if plain else "auto"
+    console = Console(highlight=False, markup=False, emoji=False, color_system=colors)
+    console.width = max(_WIDTH_MIN, console.width)
     with console.capture() as shown:
         for part in parts(console.width):
             console.print(part)

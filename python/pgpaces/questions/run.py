@@ -112,18 +112,10 @@ def headline(trial: Trial, summary: Summary) -> Headline:
     if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
         return Headline("FAIL", "misses", failure[0])
     if summary.missed is None:
-        return Headline("", "unknown", _nothing_due(trial))
+        return Headline("", "unknown", "nothing was due before the trial ended early")
     if not goal.limited(trial):
         return Headline("", "", f"{rate(summary.rate.value)} tx/s{ci(summary.rate, rate)}")
     return _verdict(trial, summary, summary.missed)
-
-
-def _nothing_due(trial: Trial) -> str:
-    if trial.state != "finished":
-        return "nothing was due before the trial ended early"
-    if trial.plan.model in ("closed", "paced"):
-        return "nothing was due: no client was free after the warm-up"
-    return "nothing was due: the trial was too short for its rate"
 
 
 def _verdict(trial: Trial, summary: Summary, missed: Estimate) -> Headline:
