@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pgpaces.questions.sweep.lookup import page_of
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report.html import html
 from pgpaces.report.style import DARK, LIGHT
+from pgpaces.section import Report, Section, Table, TableCell
 from pgpaces.store.store import Store
 from tests.unit import answered
 from tests.unit.test_report_forms import HOSTILE
@@ -254,6 +256,32 @@ def test_an_entry_of_the_legend_hides_its_series_and_shows_it_again(
         key.click()
         assert marks.first.is_visible()
         assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "rising",
+    [
+        ("2026-11-01 23:59:59", "2026-11-02 00:00:00", "2026-11-02 00:00:01"),
+        ("900 B", "812 KiB", "17.45 MiB", "1 GiB"),
+        ("64kB", "4MB", "1GB"),
+        ("90us", "500ms", "1s", "2min", "1h"),
+        ("-3", "0.5", "950,000", "14.5 million", "1 billion"),
+        ("9/s", "10/s", "1,000/s"),
+    ],
+)
+def test_a_column_of_dates_or_units_sorts_by_what_they_mean(
+    browser: Browser, tmp_path: Path, rising: tuple[str, ...]
+) -> None:
+    mixed = rising[1::2] + rising[::2]
+    rows = tuple((TableCell(text),) for text in mixed)
+    shown = Section("s", "S", tables=(Table("t", "T", ("x",), 0, rows),))
+    about = Report("R", "", datetime.now(UTC), "0", "", (), (), (shown,), shown)
+    (tmp_path / "r.html").write_text(html(about), encoding="utf-8")
+    with opened(browser, (tmp_path / "r.html").as_uri()) as (page, _):
+        page.locator("#s thead button").click()
+        assert tuple(page.locator("#s tbody th").all_inner_texts()) == rising
+        page.locator("#s thead button").click()
+        assert tuple(page.locator("#s tbody th").all_inner_texts()) == rising[::-1]
 
 
 def test_a_table_sorts_by_what_its_numbers_are(browser: Browser, report: str) -> None:

@@ -30,7 +30,7 @@ from pgpaces.report.html import html
 from pgpaces.report.markdown import markdown, text
 from pgpaces.report.style import DARK, LIGHT, PAGE
 from pgpaces.report.terminal import terminal
-from pgpaces.result import Estimate, Finding
+from pgpaces.result import Estimate, Finding, Place
 from pgpaces.section import Figure
 from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.trials import known, like
@@ -471,6 +471,27 @@ def test_the_first_trial_of_an_experiment_does_not_answer_for_it() -> None:
     assert (run.top.headline.word, early.top.headline.word) == ("PASS", "")
     assert early.top.headline.text == early.sentences[0].text
     assert set(early.top.next).isdisjoint(run.top.next[:1])
+
+
+def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones() -> None:
+    levels = ("0.1/s", "0.2/s", "0.3/s")
+    plan = Design((Factor("rate", levels),))
+    late = made(Slot(1, Cell((("clients", "8"), (WORKERS, "0")))), 60)
+    digests = []
+    for slot in plan.slots():
+        place = Place("E", slot.cell.key, dict(slot.cell.levels), 1)
+        id_ = f"01{slot.cell.key}"
+        digests.append(replace(late, trial=replace(late.trial, id=id_, place=place)))
+    page = gather(digests, ABOUT, experiment(design=plan))
+    [p95] = [each for each in report_of(page).figures() if each.key == "p95"]
+    points = [point for layer in p95.charts[0].layers for point in layer.points]
+    assert [point.text for point in points if point.text == "above"] == ["above"] * 3
+
+
+def test_times_of_day_say_their_zone() -> None:
+    shown = html(REPORTED)
+    assert "started (UTC)" in shown
+    assert "Made by pgpaces 0.1.0 on 2026-11-02 00:00 UTC" in shown
 
 
 def test_charts_of_statements_have_the_same_axes() -> None:

@@ -506,8 +506,8 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
     """Every trial, in chronological order."""
     unit = value.unit(searches[0].goal.load)
     columns = (
-        *(_names(factors) if factors else ()), "run", "for", "started", f"load, {unit}", "seconds",
-        "due", "missed %", "p99 ms", "state",
+        *(_names(factors) if factors else ()), "run", "for", "started (UTC)", f"load, {unit}",
+        "seconds", "due", "missed %", "p99 ms", "state",
     )  # fmt: skip
     every = [(digest, each) for each in searches for digest in each.digests]
     points = {digest.trial.id: point for each in searches for digest, point in each.trials}

@@ -266,10 +266,9 @@ def _chart(
     if measure.bound is not None:
         side = _free_side(content, points, vertical.axis, measure.bound[0])
         layers += bound(*measure.bound, side)
+    # One label for all lines at a level, which stand side by side there.
     if above := {
-        round(cell.x) if isinstance(cell.x, float) else cell.x: Point(
-            cell.x, vertical.top, text="above"
-        )
+        cell.at: Point(cell.x, vertical.top, text="above")
         for cell in content.cells
         if _is_above(cell)
     }:

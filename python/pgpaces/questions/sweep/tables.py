@@ -183,7 +183,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     columns: list[Column[Digest]] = [
         ("run", lambda digest: digest.trial.id[-8:]),
         ("trial", _block),
-        ("started", lambda digest: digest.trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+        ("started (UTC)", lambda digest: f"{digest.trial.started_at:%Y-%m-%d %H:%M:%S}"),
         *(numbers if page.work is None else page.work.of_trial),
         ("state", lambda digest: _state(digest, id(digest) in counted)),
     ]

@@ -30,9 +30,17 @@ for (const pre of all("pre")) {
 }
 
 // --- sorting of tables ---
+const units = new Map([
+  ["us", 1e-6], ["ms", 1e-3], ["s", 1], ["min", 60], ["h", 3600],
+  ...["kB", "MB", "GB", "TB"].map((unit, at) => [unit, 1024 ** (at + 1)]),
+  ...["KiB", "MiB", "GiB", "TiB"].map((unit, at) => [unit, 1024 ** (at + 1)]),
+  ["million", 1e6], ["billion", 1e9],
+]);
+// A date is sorted as text.
 const numberOf = (text) => {
-  const match = text.replaceAll(",", "").match(/-?\d+(\.\d+)?/);
-  return match && /^[^A-Za-z]*-?[\d.]/.test(text.trim()) ? Number(match[0]) : null;
+  const match = text.replaceAll(",", "").match(/^[^A-Za-z]*?(-?\d+(\.\d+)?) ?([A-Za-z]+)?/);
+  if (!match || /^\d{4}-\d\d-\d\d/.test(text)) return null;
+  return Number(match[1]) * (units.get(match[3]) ?? 1);
 };
 const value = (row, column) => {
   const cell = row.cells[column];
