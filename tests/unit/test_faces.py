@@ -6,13 +6,16 @@ import difflib
 import io
 import re
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from pgpaces.cli import output
+from pgpaces.cli.report import text as render_text
 from pgpaces.report import terminal
-from pgpaces.section import Section
+from pgpaces.section import Headline, Report, Section, Sentence
 from tests.unit import answered, faces, test_docs
 
 
@@ -101,6 +104,25 @@ def test_a_command_that_is_copied_is_one_command(every: dict[str, Section], widt
     text = faces.shown(section, width).partition("  next ")[2]
     # A shell goes on with the next line after a backslash.
     assert shlex.split(text.replace("\\\n", "")) == shlex.split(section.next[0])
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_word_of_a_command_that_is_wider_than_the_terminal_is_not_broken(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    long = "postgresql://me@" + "host." * 30 + "example/shop?application_name=a"
+    words = ["pgpaces", "run", "-f", "/srv/" + "folder/" * 20 + "a.sql", "--target", long]
+    copied = shlex.join(words)
+    section = Section("s", "S", (Sentence(copied),), next=(copied,), headline=Headline("", "", ""))
+    report = Report("R", "", datetime.now(UTC), "0", "", (), (), (section,), section, rerun=copied)
+    for shown in (
+        output.text((section,), verbose=True),
+        terminal.terminal(report, width),
+        render_text(report),
+    ):
+        lines = [" ".join(each.split()) for each in shown.replace("\\\n", "").splitlines()]
+        assert sum(each.endswith(copied) for each in lines) == 2
 
 
 def test_no_line_breaks_a_command_without_a_backslash(every: dict[str, Section]) -> None:

@@ -81,14 +81,14 @@ def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> 
 
 def rendered(parts: Callable[[int], Iterable[RenderableType]], *, plain: bool = False) -> str:
     """What a terminal of the user's width shows. parts: by that width. plain: without colors."""
-    from rich.console import Console
+    from rich.console import Console, Group
 
     colors: Literal["auto"] | None = None if plain else "auto"
     console = Console(highlight=False, markup=False, emoji=False, color_system=colors)
     console.width = max(_WIDTH_MIN, console.width)
     with console.capture() as shown:
-        for part in parts(console.width):
-            console.print(part)
+        # A command is not cropped, and not broken either: as a part of a group it stays as it is.
+        console.print(Group(*parts(console.width)), crop=False)
     return shown.get()
 
 

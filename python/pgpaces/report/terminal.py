@@ -15,6 +15,7 @@ from pgpaces.section import Bars, Facts, Headline, Report, Section, Sentence, Ta
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 # A word of a command; spaces within quotes do not separate words.
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
@@ -60,7 +61,7 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
             yield from answered(each, width) if each.key == "cells" else section(each, width)
     if report.rerun:
         yield Text("")
-        yield Text(command(line(report.rerun), width, "again: "), style="dim")
+        yield _unbroken(command(line(report.rerun), width, "again: "), "dim")
 
 
 def section(answer: Section, width: int) -> Iterator[RenderableType]:
@@ -184,7 +185,8 @@ def _rows(facts: Facts, width: int) -> Iterator[RenderableType]:
         text, is_command = line(value), value.startswith("pgpaces ")
         lines = command(text, room).splitlines() if is_command else _wrapped(text, room)
         for number, each in enumerate(lines or [""]):
-            yield Text(f"  {(shown if not number else ''):<{left}}{each}")
+            begun = f"  {(shown if not number else ''):<{left}}{each}"
+            yield _unbroken(begun) if is_command else Text(begun)
         last = name
 
 
@@ -211,6 +213,13 @@ def command(text: str, width: int, begin: str = "") -> str:
     return "\n".join(lines).rstrip()
 
 
+def _unbroken(text: str, style: str = "") -> Text:
+    """Lines of a command: a word that is too long runs over the width, if not cropped."""
+    from rich.text import Text
+
+    return Text(text, style=style, no_wrap=True, overflow="ignore")
+
+
 def _sentences(sentences: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
     """Sentences, styled by weight. A sentence may be a command."""
     from rich.text import Text
@@ -218,9 +227,9 @@ def _sentences(sentences: Iterable[Sentence], width: int) -> Iterator[Renderable
     styles = {"main": "bold", "warning": "yellow", "plain": "", "note": "dim"}
     for sentence in sentences:
         warning = "warning: " if sentence.weight == "warning" else ""
-        text = f"{warning}{line(sentence.text)}"
-        text = command(text, width) if text.startswith("pgpaces ") else text
-        yield Text(text, style=styles[sentence.weight])
+        text, style = f"{warning}{line(sentence.text)}", styles[sentence.weight]
+        is_command = text.startswith("pgpaces ")
+        yield _unbroken(command(text, width), style) if is_command else Text(text, style=style)
 
 
 def _facts(facts: Facts) -> Iterator[RenderableType]:
