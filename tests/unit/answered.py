@@ -108,8 +108,9 @@ def questions() -> Iterator[str]:
 
 def answer(line: str, store: Path) -> str:
     """What a command prints, without what is of this place and moment."""
-    with mock.patch.dict(os.environ, {"COLUMNS": "100", "PGPACES_HOME": str(store.parent)}):
-        done = CliRunner().invoke(cli, [*shlex.split(line), "--store", str(store)])
+    place = {"COLUMNS": "100", "PGPACES_HOME": str(store.parent), "PGPACES_STORE": str(store)}
+    with mock.patch.dict(os.environ, place):
+        done = CliRunner().invoke(cli, shlex.split(line))
     text = done.stdout + done.stderr
     if isinstance(done.exception, PgpacesError):
         text += f"{done.exception} {done.exception.hint}"

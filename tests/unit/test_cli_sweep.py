@@ -88,13 +88,13 @@ def test_what_an_experiment_from_the_store_would_not_follow_is_refused(
     ],
 )
 def test_the_command_that_goes_on_names_the_store_that_was_named(store: str, shown: str) -> None:
-    with face.sweep.make_context("sweep", ["--store", store]) as context:
-        assert execute._resume("E1", context.params) == f"pgpaces sweep --resume E1 {shown}"
+    with face.sweep.make_context("sweep", ["--store", store]):
+        assert execute._resume("E1") == f"pgpaces sweep --resume E1 {shown}"
 
 
 def test_the_command_that_goes_on_says_nothing_of_the_usual_store() -> None:
-    with face.sweep.make_context("sweep", []) as context:
-        assert execute._resume("E1", context.params) == "pgpaces sweep --resume E1"
+    with face.sweep.make_context("sweep", []):
+        assert execute._resume("E1") == "pgpaces sweep --resume E1"
 
 
 @pytest.mark.parametrize(

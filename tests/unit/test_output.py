@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pgpaces.cli.main import output
+from pgpaces.cli.output import with_store
 from pgpaces.cli.report import save
+from pgpaces.cli.runs import show
+from pgpaces.cli.trend import trend
 from pgpaces.errors import RunError
 from tests.unit.stored import Kept, keep, opened
 
@@ -67,6 +72,36 @@ def test_a_file_on_stdout_is_utf8_whatever_the_terminal_can_show(tmp_path: Path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "(95% CI 40–40)" in done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("command", "next_"),
+    [
+        ("pgpaces why 1", "pgpaces why 1 --store 'a b.db'"),
+        ("page: pgpaces report -o r.html", "page: pgpaces report -o r.html --store 'a b.db'"),
+        ("pgpaces sweep w --store c.db", "pgpaces sweep w --store c.db"),
+        (
+            "pgpaces run w && pgpaces why last",
+            "pgpaces run w --store 'a b.db' && pgpaces why last --store 'a b.db'",
+        ),
+        ("run longer", "run longer"),
+    ],
+)
+def test_the_next_command_has_the_store_of_this_one(command: str, next_: str) -> None:
+    with trend.make_context("trend", ["good", "--store", "a b.db"]):
+        assert with_store(command) == next_
+    with trend.make_context("trend", ["good"]):
+        assert with_store(command) == command
+
+
+def test_an_answer_ends_with_commands_that_find_its_run(tmp_path: Path) -> None:
+    keep(opened(tmp_path), Kept("01A"))
+    store = str(tmp_path / "results.db")
+    shown = CliRunner(env={"COLUMNS": "60"}).invoke(show, ["01A", "--store", store]).stdout
+    typed = [line for line in shown.replace("\\\n", "").splitlines() if " pgpaces " in line]
+    assert typed
+    for line in typed:
+        assert shlex.split(line)[-2:] == ["--store", store]
 
 
 @needs_full

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +124,7 @@ def carry_out(
     from pgpaces.answers import outcome
     from pgpaces.cli.followed import followed
     from pgpaces.cli.main import fail
+    from pgpaces.cli.output import with_store
     from pgpaces.cli.progress import WARNING, SweepProgress
     from pgpaces.experiment import sweep as pipeline
     from pgpaces.report.numbers import plural
@@ -144,26 +144,23 @@ def carry_out(
         what = (
             "interrupted" if planned.total is None else f"missing: {plural(swept.missing, 'trial')}"
         )
-        click.echo(f"{what}; resume with: {_resume(swept.id, params)}", err=True)
+        click.echo(f"{what}; resume with: {_resume(swept.id)}", err=True)
         return INTERRUPTED_EXIT
     if swept.given_up or swept.missing:
         text = swept.given_up or f"{plural(swept.missing, 'trial')} could not be run"
-        fail(RunError(text, f"once the reason is gone: {_resume(swept.id, params)}"))
+        fail(RunError(text, f"once the reason is gone: {_resume(swept.id)}"))
         return RunError.exit_code
     if (nothing := outcome.no_trial(digest.summary for digest in page.digests)) is not None:
         text, advice = nothing
-        fail(RunError(text, f"{advice}; the trials are stored: pgpaces report {swept.id}"))
+        report = with_store(f"pgpaces report {swept.id}")
+        fail(RunError(text, f"{advice}; the trials are stored: {report}"))
         return RunError.exit_code
     return judge(page)
 
 
-def _resume(experiment_id: str, params: Mapping[str, Any]) -> str:
-    """The command that resumes an experiment, with its store but without a password."""
-    context = click.get_current_context()
-    command = "capacity" if context.info_name == "capacity" else "sweep"
-    words = ["pgpaces", command, "--resume", experiment_id]
-    source = context.get_parameter_source("store_path")
-    if source is click.core.ParameterSource.COMMANDLINE:
-        store = params["store_path"]
-        words += ["--store", "DSN" if experiment_options.SECRET.search(store) else store]
-    return shlex.join(words)
+def _resume(experiment_id: str) -> str:
+    """The command that resumes an experiment."""
+    from pgpaces.cli.output import with_store
+
+    command = "capacity" if click.get_current_context().info_name == "capacity" else "sweep"
+    return with_store(f"pgpaces {command} --resume {experiment_id}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from msgspec.structs import replace
 
 from pgpaces.cli.main import output, put
 from pgpaces.errors import PlanError
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 # A smaller width, such as COLUMNS=0, has no room for a word.
 _WIDTH_MIN = 40
+# A command of a text, without those that follow it.
+_COMMAND = re.compile(r"pgpaces [a-z].*?(?= && pgpaces |; pgpaces |$)")
 
 
 def check(params: Mapping[str, Any]) -> None:
@@ -74,9 +79,40 @@ def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> 
     def parts(width: int) -> Iterator[RenderableType]:
         for number, each in enumerate(sections):
             yield from ("",) if number else ()
-            yield from show(each, width)
+            yield from show(_with_store(each), width)
 
     return rendered(parts, plain=plain)
+
+
+def _with_store(section: Section) -> Section:
+    """A section whose commands have the --store of this command line."""
+    sentences = (
+        replace(each, text=with_store(each.text)) if each.text.startswith("pgpaces ") else each
+        for each in section.sentences
+    )
+    return replace(
+        section,
+        sentences=tuple(sentences),
+        next=tuple(map(with_store, section.next)),
+        aside=tuple(map(with_store, section.aside)),
+    )
+
+
+def with_store(text: str) -> str:
+    """A text that ends in commands, with the --store of this command line but without a password.
+
+    A store that $PGPACES_STORE names is that of the next command too.
+    """
+    from pgpaces.cli.experiment_options import SECRET
+
+    context = click.get_current_context(silent=True)
+    store = None if context is None else context.params.get("store_path")
+    if store is None:
+        return text
+    word = shlex.quote("DSN" if SECRET.search(store) else store)
+    return _COMMAND.sub(
+        lambda one: one[0] if " --store" in one[0] else f"{one[0]} --store {word}", text
+    )
 
 
 def rendered(parts: Callable[[int], Iterable[RenderableType]], *, plain: bool = False) -> str:

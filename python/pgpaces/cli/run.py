@@ -186,6 +186,7 @@ def answer_text(
 def _exit_code(outcome: Outcome, failed: bool) -> int:
     from pgpaces.answers.outcome import no_measurement
     from pgpaces.cli.main import fail
+    from pgpaces.cli.output import with_store
 
     for error in (outcome.error, outcome.store_error):
         if error is not None:
@@ -198,7 +199,8 @@ def _exit_code(outcome: Outcome, failed: bool) -> int:
         return INTERRUPTED_EXIT
     if (nothing := no_measurement(outcome.summary)) is not None:
         text, advice = nothing
-        fail(RunError(text, f"{advice}; the run is stored: pgpaces show {outcome.trial.id}"))
+        show = with_store(f"pgpaces show {outcome.trial.id}")
+        fail(RunError(text, f"{advice}; the run is stored: {show}"))
         return RunError.exit_code
     if outcome.aborted:
         return RunError.exit_code

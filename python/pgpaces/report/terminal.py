@@ -115,9 +115,11 @@ def brief(
             )
     if answer.aside:
         # Its parts are three blanks apart, and lines break only there: two are commands.
-        ran = (f"run {answer.trials[0][-8:]}", *answer.aside)
-        glued = "   ".join(part.replace(" ", "\0") for part in ran)
-        yield from (Text(f"  {each}") for each in _wrapped(glued, width - 2))
+        lines = [f"  run {answer.trials[0][-8:]}"]
+        for part in answer.aside:
+            fits = len(lines[-1]) + 3 + len(part) <= width
+            lines[-1:] = [f"{lines[-1]}   {part}"] if fits else [lines[-1], f"  {part}"]
+        yield from map(_unbroken, lines)
     if answer.next:
         yield from _rows(tuple(("next", each) for each in answer.next), width)
 
@@ -191,7 +193,7 @@ def _rows(facts: Facts, width: int) -> Iterator[RenderableType]:
 
 
 def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """Lines that break between words, but not between a number and its unit, nor at a NUL."""
+    """Lines that break between words, but not between a number and its unit."""
     from textwrap import wrap
 
     glued = _UNIT.sub("\\1\0\\2", text)
