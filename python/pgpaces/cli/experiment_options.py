@@ -17,6 +17,7 @@ from pgpaces import draft as drafts
 from pgpaces import experiment_file, levels
 from pgpaces import options as table
 from pgpaces.cli import options
+from pgpaces.cli.output import SECRET
 from pgpaces.costs import Costs
 from pgpaces.design import Target
 from pgpaces.errors import PlanError
@@ -29,7 +30,6 @@ _KEYWORDS = re.compile(
     r"|options|application_name|target_session_attrs|connect_timeout|channel_binding"
     r"|require_auth|client_encoding|load_balance_hosts|keepalives\w*|tcp_user_timeout)\s*="
 )
-SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
 
 
 class Once(options.Option):

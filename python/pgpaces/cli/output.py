@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # A smaller width, such as COLUMNS=0, has no room for a word.
 _WIDTH_MIN = 40
+# A connection string with a password.
+SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
 # A command of a text, without those that follow it.
 _COMMAND = re.compile(r"pgpaces [a-z].*?(?= && pgpaces |; pgpaces |$)")
 
@@ -103,8 +105,6 @@ def with_store(text: str) -> str:
 
     A store that $PGPACES_STORE names is that of the next command too.
     """
-    from pgpaces.cli.experiment_options import SECRET
-
     context = click.get_current_context(silent=True)
     store = None if context is None else context.params.get("store_path")
     if store is None:
