@@ -80,7 +80,7 @@ def called(*words: object) -> Result:
         (("reporting", "--goal", "mean <= 50ms"), "is no bound on a quantile"),
         (("reporting", "--goal", "p99 <= 50ms", "-L", "1s"), "--goal is a latency limit"),
         (("reporting", "--goal", "p99 <= 50ms", "--missed", "1%"), "--goal is a latency limit"),
-        (("reporting", "-L", "1s", "--missed", "0%"), "is not a share between 0 and 1"),
+        (("reporting", "-L", "1s", "--missed", "0%"), "none ever misses"),
         (("reporting", "-L", "1s", "--rate", "0"), "is out of range"),
         (("reporting", "-L", "1s", "--by", "users"), "--users needs the pace of each"),
     ],

@@ -178,7 +178,7 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "others": _Cause(
         "other sessions at work on the server",
-        f"Identify them in pg_stat_activity, and end them. {_AGAIN}",
+        f"Identify them in pg_stat_activity, and wait until they are gone. {_AGAIN}",
     ),
 }
 
