@@ -28,7 +28,7 @@ def wheel(requirement: str, folder: Path, *which: str) -> Path:
     """
     kind = ("--no-deps", "--only-binary=:all:", *which)
     how = ("--no-input", "--progress-bar", "off", "--retries", "1", "--dest", str(folder))
-    ask([sys.executable, "-m", "pip", "download", *kind, *how, requirement], folder)
+    ask([sys.executable, "-P", "-m", "pip", "download", *kind, *how, requirement], folder)
     return only(folder, "*.whl")
 
 

@@ -9,6 +9,7 @@ from pgpaces.errors import PlanError
 ROOT_HOME = "/var/lib/pgpaces"
 _MODE_ROOT = 0o755  # the user that runs root's servers must pass through
 _MODE_USER = 0o700
+_PACKAGES = Path(__file__).resolve().parents[1]
 
 
 def home() -> Path:
@@ -52,6 +53,12 @@ def make_folder(path: Path) -> None:
     for folder in reversed(missing):
         folder.mkdir(exist_ok=True)
         folder.chmod(mode)  # whatever the umask
+
+
+def python_path() -> str:
+    """PYTHONPATH of a process `python -P -m`: nothing in the current folder is imported there."""
+    paths = (str(_PACKAGES), os.environ.get("PYTHONPATH", ""))
+    return os.pathsep.join(path for path in paths if path)
 
 
 def is_there(path: str | Path, kind: Callable[[Path], bool] = Path.exists) -> bool:

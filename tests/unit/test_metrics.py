@@ -390,6 +390,18 @@ def test_a_companion_exports_and_ends(store: Store) -> None:
     assert warnings == []
 
 
+def test_a_companion_runs_no_code_of_the_current_folder(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("msgspec", "prometheus_client", "starlette"):
+        Path(f"{name}.py").write_text(f"open('{name} ran', 'w').close()\n")
+    companion = Companion(str(store.path), Outputs(prometheus=("127.0.0.1", 0)), lambda _: None)
+    companion.close()
+    assert companion._process.wait(60) == 0
+    assert not list(tmp_path.glob("* ran"))
+
+
 # --- what is asked for ----------------------------------------------------------------------------
 
 

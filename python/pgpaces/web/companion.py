@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from pgpaces.errors import PgpacesError, RunError
+from pgpaces.home import python_path
 from pgpaces.web.guard import new_token
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Companion:
         """Starts it. place: of the store. warn: prints a warning. Raises RunError."""
         configuration = _Configuration(place, os.getpid(), new_token(), outputs)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pgpaces.web.companion"],
+            [sys.executable, "-P", "-m", "pgpaces.web.companion"],
+            env={**os.environ, "PYTHONPATH": python_path()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -19,9 +19,9 @@ from distributed.deploy.spec import ProcessInterface, SpecCluster
 from distributed.deploy.ssh import Worker as SshWorker
 from distributed.deploy.subprocess import SubprocessWorker
 
+from pgpaces.home import python_path
 from pgpaces.plan import GeneratorsPlan
 
-_PACKAGES = Path(__file__).resolve().parents[4]
 # Dask has a port for pages in any case: here without any, on the loopback, with the cluster's key.
 _PAGES = "127.0.0.1:0"
 # One place for one generator; a limit of memory would stop it under load.
@@ -41,15 +41,13 @@ class GeneratorProcess(SubprocessWorker):
         self._folder = folder
 
     async def _start(self) -> None:
-        paths = (str(_PACKAGES), os.environ.get("PYTHONPATH", ""))
-        variables = {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "distributed.cli.dask_spec", self.scheduler),
             *("--spec", _spec(host="127.0.0.1")),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **variables, **tls_variables(self._folder)},
+            env={**os.environ, "PYTHONPATH": python_path(), **tls_variables(self._folder)},
             start_new_session=True,
         )
 

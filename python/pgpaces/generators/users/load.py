@@ -32,6 +32,7 @@ from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.time_slice import short_slice
 from pgpaces.generators.users.counter import SharedCounter
 from pgpaces.generators.users.order import STUCK, ProcessOrder, hidden
+from pgpaces.home import python_path
 from pgpaces.plan import without_secrets
 from pgpaces.record import Interval, Tally, copied
 from pgpaces.redaction import Redacted
@@ -52,7 +53,6 @@ _TAIL_LINES, _TAIL_S = 20, 1.0
 _HEARD_LINES = 2000
 # Frames of pgpaces and Python above those of a task, or of a thread that waits for its turn.
 _OURS = re.compile(r'File "[^"]*(/threading|/selectors|/generators/users/\w+)\.py"')
-_PACKAGES = Path(__file__).resolve().parents[3]
 
 
 class _Process(Struct):
@@ -412,8 +412,7 @@ def _started(order: ProcessOrder) -> _Process:
     ours, theirs = socket.socketpair()
     files = [theirs.fileno(), *([] if order.counter is None else [order.counter])]
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    paths = [str(_PACKAGES), variables.get("PYTHONPATH", "")]
-    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    variables["PYTHONPATH"] = python_path()
     words = [sys.executable, "-P", "-m", "pgpaces.generators.users.process", str(files[0])]
     try:
         child = subprocess.Popen(
