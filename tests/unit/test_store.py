@@ -21,6 +21,7 @@ from pgpaces.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import Blocked, Finding, Observed, Trial, WaitEvent, Waits
 from pgpaces.store import digests
+from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from pgpaces.times import Times
 from tests.unit.trials import known
@@ -281,6 +282,24 @@ def test_a_run_is_found_by_last_and_by_either_end_of_its_id(store: Store) -> Non
         store.find("nothing")
     with pytest.raises(PlanError, match="no run"):
         store.find("%")
+
+
+def test_a_whole_name_comes_before_a_part_of_an_id_whichever_has_it(store: Store) -> None:
+    run = replace(trial(), id="01AAAAAAAAAAAAAAAAAAAAAAV2")
+    store.begin(run)
+    row = ExperimentRow("01BBBBBBBBBBBBBBBBBBBBBBV3", "v2", datetime.now(UTC), None, "running",
+                        "0", {})  # fmt: skip
+    store.begin_experiment(row)
+    assert store.find_any("v2") == row.id
+    assert store.find_any("av2") == run.id
+    assert store.find_any(row.id.lower()) == row.id
+    with pytest.raises(PlanError, match="several ids: 01BB.*, 01AA"):
+        store.find_any("0")
+    store.tag("v3", run.id)
+    assert store.find_any("v3") == run.id
+    assert store.find_any("last") == run.id
+    with pytest.raises(PlanError, match="no run or experiment 'v4'"):
+        store.find_any("v4")
 
 
 def test_a_store_of_a_newer_version_is_refused(store: Store) -> None:

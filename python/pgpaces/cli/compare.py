@@ -145,7 +145,7 @@ def check(run: str, **params: Any) -> int:
     except PlanError as error:
         raise PlanError(
             error.message.replace(
-                "there is no run", "--baseline: there is no baseline, tag or run"
+                "there is no run or", "--baseline: there is no baseline, tag, run or"
             ),
             f"{error.hint}; `pgpaces runs baseline NAME RUN` makes one",
         ) from None

@@ -62,8 +62,7 @@ def report(
         where = "a folder" if chosen in render.FOLDERS else "a file"
         raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
     store = manage.open_store(store_path)
-    last = {name: store.find_last() for name in names if name in manage.LAST}
-    document = report_of(page_of(store, [last.get(name, name) for name in names]))
+    document = report_of(page_of(store, names))
     if output is not None:
         click.echo(f"written: {write(document, chosen, Path(output))}", err=True)
     elif chosen == "text":

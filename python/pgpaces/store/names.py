@@ -5,44 +5,51 @@ Works on an open connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 
 from pgpaces.errors import PlanError
 from pgpaces.store.schema import baseline, disk, experiment, tag, trial
 
-_NEWEST = {"last", "latest"}
+NEWEST = {"last", "latest"}
+Tables = tuple[sa.Table, ...]
+ANY = (trial, experiment)
 _LENGTH_MAX = 100
 
 
-def find(connection: sa.Connection, table: sa.Table, name: str) -> list[str]:
-    """The ids that match a name, the newest first: one if it is unique, else at most 3."""
-    newest = sa.select(table.c.id).order_by(table.c.started_at.desc(), table.c.id.desc())
+def find(connection: sa.Connection, tables: Tables, name: str) -> list[str]:
+    """The ids in any of the tables that match a name: one if it is unique, else at most 3.
 
-    def ids(query: sa.Select[tuple[str]], limit: int) -> list[str]:
-        return [str(id_) for id_ in connection.execute(query.limit(limit)).scalars()]
+    A part of an id comes after every whole name; of equal matches the newest is taken. `last` is
+    the newest of the first table that has any.
+    """
 
-    if name in _NEWEST:
-        return ids(newest, 1)
-    queries = [newest.where(table.c.id.in_(sa.select(b.c.id).where(b.c.name == name)))
-               for b in (baseline, tag)]  # fmt: skip
-    if table in (experiment, disk):
-        queries.append(newest.where(table.c.name == name))
-    for query in queries:
-        if matches := ids(query, 1):
-            return matches
-    if not (name.isascii() and name.isalnum()):
-        return []
-    text = name.upper()
-    if matches := ids(newest.where(table.c.id == text), 1):
+    def ids(of: Tables, test: Callable[[sa.Table], sa.ColumnElement[bool]], n: int) -> list[str]:
+        parts = [sa.select(table.c.id, table.c.started_at).where(test(table)) for table in of]
+        every = sa.union_all(*parts).subquery()
+        newest = sa.select(every.c.id).order_by(every.c.started_at.desc(), every.c.id.desc())
+        return [str(id_) for id_ in connection.execute(newest.limit(n)).scalars()]
+
+    def names(of: sa.Table) -> Callable[[sa.Table], sa.ColumnElement[bool]]:
+        return lambda table: table.c.id.in_(sa.select(of.c.id).where(of.c.name == name))
+
+    if name in NEWEST:
+        return next(filter(None, (ids((table,), lambda _: sa.true(), 1) for table in tables)), [])
+    matches = ids(tables, names(baseline), 1) or ids(tables, names(tag), 1)
+    if not matches and (own := tuple(table for table in tables if table is not trial)):
+        matches = ids(own, lambda table: table.c.name == name, 1)
+    if matches or not (name.isascii() and name.isalnum()):
         return matches
-    return ids(newest.where(table.c.id.startswith(text) | table.c.id.endswith(text)), 3)
+    text = name.upper()
+    return ids(tables, lambda table: table.c.id == text, 1) or ids(
+        tables, lambda table: table.c.id.startswith(text) | table.c.id.endswith(text), 3
+    )
 
 
 def checked(name: str) -> str:
     """The name, if it is valid for a tag or baseline. Raises PlanError."""
-    if not name.strip() or name in _NEWEST or name.startswith("-"):
+    if not name.strip() or name in NEWEST or name.startswith("-"):
         raise PlanError(f"'{name}' cannot be a name", "not empty, not 'last', and no dash in front")
     if len(name) > _LENGTH_MAX:
         raise PlanError(f"a name of {len(name)} characters is too long", f"up to {_LENGTH_MAX}")
@@ -82,24 +89,24 @@ def of(connection: sa.Connection, ids: Iterable[str]) -> dict[str, tuple[str, ..
     return names
 
 
-def existing(connection: sa.Connection, table: sa.Table) -> list[str]:
+def existing(connection: sa.Connection, tables: Tables) -> list[str]:
     """All names: baselines, tags, and names of experiments or disks."""
-    columns = [baseline.c.name, tag.c.name, *([] if table is trial else [table.c.name])]
+    columns = [table.c.name for table in (baseline, tag, *tables) if table is not trial]
     each = (connection.execute(sa.select(column).distinct()).scalars() for column in columns)
     return sorted({str(name) for names in each for name in names})
 
 
-def missing(table: sa.Table, name: str, ids: list[str], shown: str, near: str = "") -> PlanError:
+def missing(tables: Tables, name: str, ids: list[str], shown: str, near: str = "") -> PlanError:
     """The error for a name without a match, or with several. near: a suggestion."""
     what, command, make = {
-        trial: ("run", "pgpaces runs", "pgpaces run reporting"),
-        disk: ("disk", "pgpaces disk --list", "pgpaces disk FOLDER"),
-        experiment: ("experiment", "pgpaces runs -E", "pgpaces sweep reporting --clients 1,2,4"),
-    }[table]
+        (trial,): ("run", "pgpaces runs", "pgpaces run reporting"),
+        (disk,): ("disk", "pgpaces disk --list", "pgpaces disk FOLDER"),
+        (experiment,): ("experiment", "pgpaces runs -E", "pgpaces sweep reporting --clients 1,2,4"),
+        ANY: ("run or experiment", "pgpaces runs [-E]", "pgpaces run reporting"),
+    }[tables]
     if ids:
-        fits = f"'{name}' fits several {what}s: {', '.join(ids)}"
-        return PlanError(fits, "write more of the id")
-    if name in _NEWEST:
+        return PlanError(f"'{name}' fits several ids: {', '.join(ids)}", "write more of the id")
+    if name in NEWEST:
         return PlanError(f"there is no {what} in {shown} yet", f"`{make}` makes one")
     return PlanError(
         f"there is no {what} '{name}' in {shown}", f"{near} `{command}` lists them".strip()

@@ -155,7 +155,7 @@ class Store:
         `last`, a baseline, a tag (its newest), an id, or the end or start of one. Raises PlanError
         where none or several fit.
         """
-        return self._find(schema.trial, name)
+        return self._find((schema.trial,), name)
 
     def load(self, trial_id: str) -> Trial:
         """A complete trial. Raises StoreError for a damaged one."""
@@ -264,7 +264,7 @@ class Store:
         with self._reading(f"experiment {experiment_id}") as connection:
             for row in experiments.listed(connection, id_=experiment_id):
                 return row
-        raise names.missing(schema.experiment, experiment_id, [], self.address)
+        raise names.missing((schema.experiment,), experiment_id, [], self.address)
 
     def find_experiment(self, name: str) -> str:
         """The id of the experiment that `name` means.
@@ -272,12 +272,13 @@ class Store:
         `last`, a baseline, a tag or a name (its newest), an id, or the end or start of one. Raises
         PlanError where none or several fit.
         """
-        return self._find(schema.experiment, name)
+        return self._find((schema.experiment,), name)
 
     def is_experiment(self, id_: str) -> bool:
         """Whether this is the id of an experiment."""
         with self._reading("a name") as connection:
-            return bool(names.find(connection, schema.experiment, id_))
+            own = sa.select(schema.experiment.c.id).where(schema.experiment.c.id == id_)
+            return connection.execute(own).first() is not None
 
     def ended(self, experiment_id: str) -> list[str]:
         """The ids of the trials of an experiment that do not run any more, in their order."""
@@ -319,7 +320,7 @@ class Store:
         Raises PlanError where none or several fit.
         """
         with self._reading(f"disk {name}") as connection:
-            return disk_rows.listed(connection, id_=self._find(schema.disk, name))[0]
+            return disk_rows.listed(connection, id_=self._find((schema.disk,), name))[0]
 
     # --- names --------------------------------------------------------------------------------
 
@@ -404,21 +405,19 @@ class Store:
         return runs[0].experiment or runs[0].id
 
     def find_any(self, name: str) -> str:
-        """The id of the trial that `name` means, else of the experiment. Raises PlanError."""
-        try:
-            return self.find(name)
-        except PlanError as error:
-            with contextlib.suppress(PlanError):
-                return self.find_experiment(name)
-            raise error from None
+        """The id of the trial or experiment that `name` means; `last`: of the newest trial.
 
-    def _find(self, table: sa.Table, name: str) -> str:
+        A whole name of either comes before a part of an id. Raises PlanError.
+        """
+        return self._find(names.ANY, name)
+
+    def _find(self, tables: tuple[sa.Table, ...], name: str) -> str:
         with self._reading("a name") as connection:
-            ids = names.find(connection, table, name)
+            ids = names.find(connection, tables, name)
             if len(ids) == 1:
-                return str(ids[0])
-            near = nearest(name, [*names.existing(connection, table), "last"])
-        raise names.missing(table, name, ids, self.address, near)
+                return ids[0]
+            near = nearest(name, [*names.existing(connection, tables), "last"])
+        raise names.missing(tables, name, ids, self.address, near)
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[sa.Connection]:

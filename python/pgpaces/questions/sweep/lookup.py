@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from pgpaces.answer import Answer
-from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import document
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.section import Section
+from pgpaces.store.names import NEWEST
 from pgpaces.store.store import Store
 
 
@@ -30,9 +30,9 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     from importlib.metadata import version
 
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
-    matches = [_find(store, name) for name in names or (store.find_last(),)]
-    if len(matches) == 1 and matches[0][1] == "experiment":
-        row = store.experiment(matches[0][0])
+    matches = [_find(store, name) for name in names or ("last",)]
+    if len(matches) == 1 and store.is_experiment(matches[0]):
+        row = store.experiment(matches[0])
         ids = store.ended(row.id)
         shown = replace(
             about,
@@ -51,8 +51,8 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
         return _observed(store, adaptive.page_of(store, digests, shown, (experiment, goal)))
     ids = [
         id_
-        for match, kind in matches
-        for id_ in (store.ended(match) if kind == "experiment" else [match])
+        for match in matches
+        for id_ in (store.ended(match) if store.is_experiment(match) else [match])
     ]
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
 
@@ -98,19 +98,6 @@ def _observed(store: Store, page: Page) -> Page:
     )
 
 
-def _find(store: Store, name: str) -> tuple[str, str]:
-    """The id that a name refers to, and its kind: `experiment`, else `run`."""
-    try:
-        return store.find_experiment(name), "experiment"
-    except PgpacesError as no_experiment:
-        try:
-            return store.find(name), "run"
-        except PlanError as no_run:
-            if "several" in str(no_experiment):
-                raise no_experiment from None
-            if "there is no run" not in no_run.message:
-                raise
-            raise PlanError(
-                f"there is no experiment and no run '{name}' in {store.address}",
-                "`pgpaces runs -E` lists experiments, `pgpaces runs` lists runs",
-            ) from None
+def _find(store: Store, name: str) -> str:
+    """The id that a name refers to; `last` is the newest experiment, or a newer run of none."""
+    return store.find_last() if name in NEWEST else store.find_any(name)
