@@ -546,3 +546,29 @@ def test_python_gives_the_same_values(pgpaces_home: Path, tmp_path: Path, pg15: 
     assert run.latency.p99 is not None
     assert "PASS 0.0% missed" in repr(run)
     assert repr(run).endswith("allowed 2%>")
+
+
+def test_a_run_whose_plans_take_long_still_runs(
+    pgpaces_home: Path, tmp_path: Path, pg15: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pgpaces
+    from pgpaces.experiment import recorder
+    from pgpaces.experiment.monitors import Monitors
+
+    path, explained = tmp_path / "results.db", Monitors.explain
+    monkeypatch.setattr(recorder, "_BEAT_S", 0.01)
+
+    def explain(monitors: Monitors) -> None:
+        beats = "SELECT heartbeat FROM trial"
+        with sqlite3.connect(path) as store:
+            [before] = store.execute(beats)
+            deadline = time.monotonic() + 30
+            while store.execute(beats).fetchone() == before:
+                assert time.monotonic() < deadline, "no heartbeat"
+        explained(monitors)
+
+    monkeypatch.setattr(Monitors, "explain", explain)
+    pgpaces.run(
+        "select-only", clients=1, duration=1, warmup=0, scale=1, target=pg15.dsn("postgres"),
+        store=path,
+    )  # fmt: skip

@@ -252,6 +252,8 @@ def test_a_running_trial_that_has_been_silent_was_interrupted(store: Store) -> N
     beat(store, datetime.now(UTC) - timedelta(minutes=1))
     assert store.trials()[0].state == "interrupted"
     assert store.load(begun.id).state == "interrupted"
+    store.beat(begun.id)
+    assert store.trials()[0].state == "running"
 
 
 def beat(store: Store, heartbeat: datetime) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,6 +23,9 @@ from pgpaces.record import Interval
 from pgpaces.result import Estimate, Observed, Trial
 from pgpaces.series import Collection, Sample, Series
 from pgpaces.store.store import Store
+
+# Well within the time after which a silent run counts as interrupted.
+_BEAT_S = 5.0
 
 
 class Recorder:
@@ -104,6 +108,27 @@ class Recorder:
         while self._store and self._waiting:
             self._store.add(self.trial.id, *self._waiting[0])
             self._waiting.popleft()
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Between the last second and the end, which may take minutes, the trial still runs."""
+        ended = threading.Event()
+
+        def beat(store: Store) -> None:
+            while not ended.wait(_BEAT_S):
+                with contextlib.suppress(StoreError):
+                    store.beat(self.trial.id)
+
+        if self._store is None:
+            yield
+            return
+        thread = threading.Thread(target=beat, args=(self._store,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def finish(self, trial: Trial, result: Digest) -> None:
         """Stores the end of the trial, and its digest. Raises StoreError; may be repeated."""

@@ -138,30 +138,31 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     stopped = recorder.error if ready.request.on_store_error == "stop" else None
     state = _state(why := error or stopped, ended_early=ended_early)
     accumulator = recorder.accumulator
-    if state == "finished" and ready.request.observe and answers:
-        monitors.explain()
-    measured_ns = _measured_ns(load.end_ns, accumulator.ended_ns)
-    series = recorder.series(monitors.drain())
-    trial = replace(
-        trial,
-        state=state,
-        ended_at=datetime.now(UTC),
-        measured_ns=measured_ns,
-        error=str(why) if why else None,
-        notes=(*trial.notes, *recorder.notes, *monitors.notes(), *_given_up(recorder, load)),
-        findings=(
-            *trial.findings,
-            *load.findings,
-            *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
-            *_stored(recorder, store, before),
-        ),
-        samples=series,
-        explained=monitors.explained,
-        observed=monitors.observed(),
-    )
-    summary = summarize(trial, accumulator)
-    shown = digest(trial, summary, accumulator)
-    failed = _finish(lambda: recorder.finish(trial, shown), context) or stopped
+    with recorder.beating():
+        if state == "finished" and ready.request.observe and answers:
+            monitors.explain()
+        measured_ns = _measured_ns(load.end_ns, accumulator.ended_ns)
+        series = recorder.series(monitors.drain())
+        trial = replace(
+            trial,
+            state=state,
+            ended_at=datetime.now(UTC),
+            measured_ns=measured_ns,
+            error=str(why) if why else None,
+            notes=(*trial.notes, *recorder.notes, *monitors.notes(), *_given_up(recorder, load)),
+            findings=(
+                *trial.findings,
+                *load.findings,
+                *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
+                *_stored(recorder, store, before),
+            ),
+            samples=series,
+            explained=monitors.explained,
+            observed=monitors.observed(),
+        )
+        summary = summarize(trial, accumulator)
+        shown = digest(trial, summary, accumulator)
+        failed = _finish(lambda: recorder.finish(trial, shown), context) or stopped
     ends = (error, failed, accumulator.aborted, monitors.reason)
     whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
     return Outcome(trial, summary, *ends, whole, shown.series)

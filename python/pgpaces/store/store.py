@@ -112,6 +112,11 @@ class Store:
             for each in observed:
                 _put_observed(connection, rows.observed_row(trial_id, each))
 
+    def beat(self, trial_id: str) -> None:
+        """Updates the heartbeat of a trial; call it every few seconds without a new interval."""
+        with self._backend.writing() as connection:
+            _beat(connection, trial_id)
+
     def observed(self, trial_id: str) -> tuple[Observed, ...]:
         """The observations of each server of a trial other than samples."""
         with self._reading(f"run {trial_id}") as connection:
@@ -444,9 +449,13 @@ def _add_interval(connection: sa.Connection, trial_id: str, interval: Interval) 
     for table, values in rows.second_rows(trial_id, interval).items():
         if values:
             connection.execute(sa.insert(schema.metadata.tables[table]), values)
-    beat = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
-    connection.execute(beat.values(heartbeat=datetime.now(UTC)))
+    _beat(connection, trial_id)
     return True
+
+
+def _beat(connection: sa.Connection, trial_id: str) -> None:
+    trial = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
+    connection.execute(trial.values(heartbeat=datetime.now(UTC)))
 
 
 def _put_observed(connection: sa.Connection, row: Mapping[str, Any]) -> None:
