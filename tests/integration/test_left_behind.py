@@ -18,6 +18,7 @@ from pgpaces.database import creation, data
 from pgpaces.database.access import Access, connect, server_id
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.specification import DatasetSpec
+from pgpaces.errors import PrepareError
 
 pytestmark = pytest.mark.postgres
 NEW = "pgpaces_new_0123456789abcdef"
@@ -197,3 +198,28 @@ def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(
     shutil.rmtree(pg15.data / "base" / str(oid))
     assert creation.clean(access) >= 0
     assert name not in names(pg15)
+
+
+def test_databases_of_other_roles_or_in_use_keep_no_other_from_being_dropped(
+    pg15: Postgres, access: Access
+) -> None:
+    role = replace(access, keywords={**access.keywords, "options": "-c role=cleaner"})
+    owners = {"pgpaces_a": "postgres", "pgpaces_b": "cleaner", "pgpaces_c": "cleaner"}
+    pg15.execute("CREATE ROLE cleaner CREATEDB")
+    with connect(access) as admin:
+        for name, owner in owners.items():
+            admin.execute(f"CREATE DATABASE {name} OWNER {owner}".encode())
+            set_ownership(admin, name, Ownership("tpcb-like", "f", "ready"))
+    pg15.execute("REVOKE CONNECT ON DATABASE pgpaces_a FROM public")
+    try:
+        with (
+            connect(role, "pgpaces_b"),
+            pytest.raises(PrepareError, match="in use: pgpaces_b; all others are dropped"),
+        ):
+            creation.clean(role)
+        assert names(pg15) & owners.keys() == {"pgpaces_a", "pgpaces_b"}
+        assert creation.clean(role) > 0
+        assert names(pg15) & owners.keys() == {"pgpaces_a"}
+    finally:
+        creation.clean(access)
+        pg15.execute("DROP ROLE cleaner")

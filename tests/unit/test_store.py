@@ -295,7 +295,7 @@ def test_a_whole_name_comes_before_a_part_of_an_id_whichever_has_it(store: Store
     assert store.find_any("v2") == row.id
     assert store.find_any("av2") == run.id
     assert store.find_any(row.id.lower()) == row.id
-    with pytest.raises(PlanError, match="several ids: 01BB.*, 01AA"):
+    with pytest.raises(PlanError, match="several ids: 01BBB"):
         store.find_any("0")
     store.tag("v3", run.id)
     assert store.find_any("v3") == run.id

@@ -23,13 +23,14 @@ from pgpaces.database.access import (
     Say,
     common,
     connect,
-    hold,
+    locked,
     preparation_errors,
     server_id,
     size,
     with_names,
 )
 from pgpaces.database.ownership import COPY, PREPARING, Ownership
+from pgpaces.errors import PrepareError
 from pgpaces.home import home, make_folder, matching
 
 if TYPE_CHECKING:
@@ -120,19 +121,30 @@ def drop_leftovers(access: Access, admin: Session, locks: Session, say: Say) -> 
 
 
 def clean(access: Access) -> int:
-    """Drops every database that pgpaces created; returns the freed bytes. Raises PrepareError.
+    """Drops every database that pgpaces created as this role; returns the freed bytes.
 
-    A database of --own stays: the user created it.
+    A database of --own stays: the user created it. Raises PrepareError, also for databases in use,
+    when all others are dropped.
     """
+    import psycopg
+
+    used: list[str] = []
     with connect(access) as admin, common(access) as locks:
         freed = drop_leftovers(access, admin, locks, lambda _: None)
         for dbname, (owned, bytes_taken) in ownership.owned_databases(access).items():
             if owned.own or dbname.startswith(_PREFIX):  # another pgpaces is making that one
                 continue
-            hold(locks, dbname)
-            with preparation_errors(dbname):
-                admin.execute(ownership.drop(dbname))
-            freed += bytes_taken
+            with preparation_errors(dbname), contextlib.suppress(psycopg.errors.ObjectInUse):
+                if locked(locks, dbname):
+                    admin.execute(ownership.drop(dbname))
+                    freed += bytes_taken
+                    continue
+            used.append(dbname)
+    if used:
+        raise PrepareError(
+            f"still in use: {', '.join(used)}; all others are dropped: {freed / 2**20:.1f} MiB",
+            "end the runs and sessions that use them, then clean again",
+        )
     return freed
 
 

@@ -116,11 +116,11 @@ def forced_drop(admin: Session, dbname: str, *, if_exists: bool = False) -> sql.
 
 
 def owned_databases(access: Access) -> dict[str, tuple[Ownership, int]]:
-    """The databases of a server that pgpaces owns, with their size in bytes."""
+    """The databases that pgpaces owns on a server and the role may drop; their sizes in bytes."""
     query = (
         "SELECT datname, shobj_description(oid, 'pg_database'),"
         " coalesce(pg_database_size(oid), 0)"
-        " FROM pg_catalog.pg_database WHERE NOT datistemplate"
+        " FROM pg_catalog.pg_database WHERE NOT datistemplate AND pg_has_role(datdba, 'USAGE')"
         # Names of other databases may be in an encoding that the server cannot convert.
         " AND shobj_description(oid, 'pg_database') LIKE 'pgpaces %' ORDER BY 1"
     )
