@@ -236,19 +236,24 @@ def test_a_copy_through_pg_dump_holds_the_same_names(place: Place) -> None:
 
 def test_statements_become_scripts_in_the_encoding_of_their_database(place: Place) -> None:
     place.execute(b"SELECT pg_stat_statements_reset()")
+    statement = b'SELECT id FROM "t %s" WHERE "c %s" = \'%s\''
     for _ in range(3):
-        place.execute(b'SELECT id FROM "t %s" WHERE "c %s" = \'%s\'')
-    folder = place.folder / "made"
-    made = place.invoke("workload", "from-statements", folder, "--target", place.dsn())
+        place.execute(statement)
+    folder, log = place.folder / "made", place.folder / "server.log"
+    log.write_bytes(place.filled(b"LOG:  statement: " + statement + b"\n"))
+    words = ("workload", "from-statements", folder, "--target", place.dsn())
     if place.charset.id == "SQL_ASCII":  # the parser knows UTF-8 only
+        made = place.invoke(*words)
         assert isinstance(made.exception, WorkloadError)
         assert "is not UTF-8" in f"{made.exception.message} {made.exception.hint}"
         return
-    assert made.exit_code == 0, (made.output, made.exception)
+    place(*words, "--log", log)
     (script,) = folder.glob("*.sql")
     assert place.filled(b'"t %s"') in script.read_bytes()
-    words = ("--from-database", place.words["dbname"], "--target", place.dsn(dbname="postgres"))
-    ran = place("run", folder, *words, *FEW, "--json")
+    assert b"from the log" in script.read_bytes()
+    assert place.filled(b"'%s'") in script.read_bytes()
+    data = ("--from-database", place.words["dbname"], "--target", place.dsn(dbname="postgres"))
+    ran = place("run", folder, *data, *FEW, "--json")
     assert counts_of(json.loads(ran)) == (8, 8)
 
 

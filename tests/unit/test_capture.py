@@ -583,6 +583,25 @@ def test_any_prefix_and_verbosity_of_lines_will_do(tmp_path: Path, begin: str, s
     assert real(tmp_path / "a.log") == [(1, {1: "'7'", 2: "'x'"})]
 
 
+def test_values_are_read_in_the_encoding_of_the_database_or_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(
+        b"LOG:  statement: SELECT b FROM t WHERE a = 1 AND c = 'caf\xe9'\n"
+        b"LOG:  execute s: SELECT b FROM t WHERE a = $1 AND c = $2\n"
+        b"DETAIL:  parameters: $1 = '7', $2 = 'na\xefve'\n"
+        b"LOG:  statement: SELECT b FROM t WHERE a = 2 AND c = 'tea'\n"
+    )
+
+    def logged(encoding: str) -> tuple[set[str], int]:
+        found = logs.LoggedParameters([(TEMPLATE, parser.parse(TEMPLATE).tree)])
+        for each in logs.read(log, None, encoding):
+            found.add(each)
+        return {values[2] for _, values in found.of(0)}, found.undecoded
+
+    assert logged("latin-1") == ({"'caf\u00e9'", "'na\u00efve'", "'tea'"}, 0)
+    assert logged("utf-8") == ({"'tea'"}, 2)
+
+
 def test_what_is_fetched_in_pieces_was_executed_once(tmp_path: Path) -> None:
     lines = [
         f"LOG:  execute {what}S_1/C_2: {TEMPLATE}\nDETAIL:  parameters: $1 = '7', $2 = 'x'\n"

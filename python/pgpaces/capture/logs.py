@@ -30,6 +30,7 @@ _STATEMENT = re.compile(
 )
 _PARAMETERS = re.compile(r"parameters: (.*)", re.DOTALL | re.IGNORECASE)
 _ONE = re.compile(r"\$(\d+) = (?:'((?:[^']|'')*)'|(NULL))(?:, |$)", re.DOTALL)
+_UNDECODED = re.compile(r"[\udc80-\udcff]")
 # The columns of a csvlog that are read.
 _CSV_DATABASE, _CSV_MESSAGE, _CSV_DETAIL = 2, 13, 14
 _FIELD_MAX = 64 * 1024 * 1024
@@ -38,14 +39,15 @@ _FIELD_MAX = 64 * 1024 * 1024
 Logged = tuple[str, Mapping[int, str]]
 
 
-def read(path: Path, database: str | None = None) -> Iterator[Logged]:
+def read(path: Path, database: str | None = None, encoding: str = "utf-8") -> Iterator[Logged]:
     """Every logged statement, of this database where the log names it.
 
-    csvlog and jsonlog do; the prefix of stderr's lines may be anything. Raises WorkloadError where
-    the file cannot be read.
+    csvlog and jsonlog do; the prefix of stderr's lines may be anything. encoding: of the database,
+    in which the server logs its statements; other bytes become surrogates. Raises WorkloadError
+    where the file cannot be read.
     """
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as lines:
+        with path.open(encoding=encoding, errors="surrogateescape", newline="") as lines:
             for message, detail in _messages(path, lines, database):
                 if statement := _STATEMENT.fullmatch(message):
                     yield statement[1], parameters(detail)
@@ -118,7 +120,7 @@ def parameters(detail: str) -> dict[int, str]:
 
 
 class LoggedParameters:
-    """Parameters of statements, collected from a log."""
+    """Parameters of statements, collected from a log. undecoded: those in another encoding."""
 
     def __init__(self, statements: Sequence[tuple[str, Any]]) -> None:
         """statements: the text and the tree of each."""
@@ -128,12 +130,15 @@ class LoggedParameters:
                 self._trees.setdefault(fingerprint, []).append((place, tree))
         self._tuples: dict[int, Counter[tuple[tuple[int, str], ...]]] = {}
         self._fingerprints: dict[str, str | None] = {}
-        self.read, self.matched = 0, 0
+        self.read, self.matched, self.undecoded = 0, 0, 0
 
     def add(self, logged: Logged) -> None:
         """Adds a statement of the log."""
         text, literals = logged
         self.read += 1
+        if any(map(_UNDECODED.search, (text, *literals.values()))):
+            self.undecoded += 1
+            return
         fingerprint = self._fingerprint(text, bool(literals))
         if fingerprint not in self._trees:
             return

@@ -64,8 +64,9 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
             folder.check(path)
             candidates, excluded = _candidates(server.entries, options.top)
             catalog = _catalog(reader, candidates)
+            encoding = reader.encoding()
         # A log may be long, so it is read outside of a transaction.
-        notes, logged = _logged(options, server.database, candidates, say)
+        notes, logged = _logged(options, (server.database, encoding), candidates, say)
         with reader.transaction():
             stage = _Stage(reader, catalog, options.values, logged)
             scripts = _scripts(stage, candidates, excluded)
@@ -125,25 +126,28 @@ def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
 
 
 def _logged(
-    options: CaptureOptions, database: str, candidates: Sequence[_Candidate], say: Say
+    options: CaptureOptions, of: tuple[str, str], candidates: Sequence[_Candidate], say: Say
 ) -> tuple[tuple[str, ...], logs.LoggedParameters | None]:
-    """The real parameters in the logs, with a note; None without logs."""
+    """The real parameters in the logs, with notes; None without logs. of: database, encoding."""
     if not options.logs:
         return (), None
     statements = [(one.parsed.text.decode(), one.parsed.tree) for one in candidates]
     logged = logs.LoggedParameters(statements)
     for path in options.logs:
-        for statement in logs.read(path, database):
+        for statement in logs.read(path, *of):
             logged.add(statement)
             if logged.read % _PROGRESS == 0:
                 say(f"{logged.read} statements of the log read")
+    odd = f"{logged.undecoded} are left out: not in {of[1]}, the database's encoding"
     if not logged.matched:
         raise WorkloadError(
-            f"the log has none of the statements that were taken: {logged.read} were found in it",
+            f"the log has none of the statements that were taken: {logged.read} were found in it"
+            f"{f', {odd}' if logged.undecoded else ''}",
             "log_min_duration_statement = 0 or log_statement = all writes them; the file's ending"
             " distinguishes csvlog (.csv) and jsonlog (.json) from stderr",
         )
-    return (f"{logged.matched} of {logged.read} statements of the log match the scripts",), logged
+    notes = [f"{logged.matched} of {logged.read} statements of the log match the scripts"]
+    return tuple([*notes, odd] if logged.undecoded else notes), logged
 
 
 class _Stage(Struct, frozen=True):

@@ -191,6 +191,21 @@ class Reader:
                 self._types |= {oid: Type(name, category) for oid, name, category in rows}
             return [self._types.get(oid, Type("text", "S")) for oid in oids]
 
+    def encoding(self) -> str:
+        """Python's name of the encoding of the database; UTF-8 for one that Python lacks."""
+        import psycopg
+
+        from pgpaces import sessions
+
+        with self._savepoint() as session:
+            session.execute(
+                "SELECT set_config('client_encoding', current_setting('server_encoding'), true)"
+            )
+            try:
+                return sessions.encoding_of(session)
+            except psycopg.NotSupportedError:
+                return "utf-8"
+
     def as_stored(self, text: str) -> bytes:
         """A text in the encoding of the database."""
         if self._session.info.parameter_status("server_encoding") in ("UTF8", "SQL_ASCII"):
