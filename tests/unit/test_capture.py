@@ -318,6 +318,26 @@ def test_both_ends_of_a_range_may_be_one_parameter() -> None:
     assert {use.partner for use in found[1]} == {None}
 
 
+@pytest.mark.parametrize(
+    ("bounds", "step"),
+    [
+        (("0", "12.5"), "double(random(0, 1250)) / 100"),
+        (("-0.001", "0.004"), "double(random(-100, 400)) / 100000"),
+        (("1000.5", "1000.75"), "double(random(1000500, 1000750)) / 1000"),
+        (("1.5e15", "2e15"), f"double(random({15 * 10**16}, {2 * 10**17})) / 100"),
+    ],
+)
+def test_decimals_are_drawn_in_steps_by_their_range(bounds: tuple[str, ...], step: str) -> None:
+    found = source(Use(Role.LOWER, column("a", NUMERIC, bounds=bounds)), NUMERIC)
+    assert found.steps == ((1, step),)
+
+
+@pytest.mark.parametrize("bounds", [("1.5e25", "2e25"), ("1e-20", "2e-20"), ("0.001", "0.001")])
+def test_decimals_that_no_integer_draws_are_listed(bounds: tuple[str, ...]) -> None:
+    found = source(Use(Role.LOWER, column("a", NUMERIC, bounds=bounds)), NUMERIC)
+    assert {value for _, value in found.choices} == {f"'{each}'" for each in bounds}
+
+
 @pytest.mark.parametrize("kind", [INT, TEXT, BOOL, DATE, NUMERIC, Type("point", "G"), None])
 @pytest.mark.parametrize("role", list(Role))
 def test_what_is_not_known_is_said(role: Role, kind: Type | None) -> None:

@@ -7,6 +7,7 @@ a range: other values that belong together match only by chance.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -29,6 +30,8 @@ _BINS = 10
 # Values are about equally frequent if the most common is less than this many times the rarest.
 _LIKE = 2.0
 _FRESH = 1_000_000_000
+# The end of a range whose width is a bigint, too.
+_DRAWN_MAX = 2**62
 _INTEGERS = {"smallint": 2**15 - 1, "integer": 2**31 - 1, "bigint": 2**63 - 1}
 _DECIMALS = ("numeric", "real", "double precision")
 _PREFIX = 3
@@ -339,8 +342,14 @@ def _decimals(column: CatalogColumn, why: str) -> ValueSource | None:
     if not every or not all(map(_DECIMAL.fullmatch, every)):
         return None
     low, high = min(map(float, every)), max(map(float, every))
-    text = f"{why}: uniform over its range, in hundredths"
-    step = f"double(random({round(low * 100)}, {round(high * 100)})) / 100"
+    if low == high:
+        return None
+    # Hundredths, or 100 steps or more.
+    part = 10 ** (2 + max(0, math.ceil(-math.log10(high - low))))
+    if max(abs(low), abs(high), 1.0) * part > _DRAWN_MAX:
+        return None
+    text = f"{why}: uniform over its range, in steps of {1 / part:g}"
+    step = f"double(random({round(low * part)}, {round(high * part)})) / {part}"
     return ValueSource(SourceKind.STATISTICS, text, steps=((1, step),))
 
 
