@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -36,6 +37,7 @@ from pgpaces.store.store import Store
 if TYPE_CHECKING:
     from pgpaces.answers.bulk import Bulk
     from pgpaces.answers.costs import Economy
+    from pgpaces.questions.sweep.page import Page
 
 
 class Result(Answer, frozen=True):
@@ -233,19 +235,23 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     for error in (outcome.error, outcome.store_error):
         if error is not None:
             raise error
-    opened = Store.open(request.store)
-    return _result(opened, opened.load(outcome.trial.id), outcome.summary)
+    with closing(Store.open(request.store)) as opened:
+        return _result(opened, opened.load(outcome.trial.id), outcome.summary)
 
 
 def load(name: str = "last", *, store: str | Path | None = None) -> Result:
     """A stored run: `last`, an id, or the end or start of one. Raises PlanError, StoreError."""
-    opened = Store.existing(store)
-    trial = opened.load(opened.find(name))
-    return _result(opened, trial, summarize(trial))
+    with closing(Store.existing(store)) as opened:
+        trial = opened.load(opened.find(name))
+        return _result(opened, trial, summarize(trial))
 
 
 def _result(store: Store, trial: Trial, summary: Summary) -> Result:
     from pgpaces.questions.run import section
     from pgpaces.questions.sweep.lookup import gathered
 
-    return Result(section(trial, summary), lambda: gathered(store, (trial.id,)), trial, summary)
+    def page() -> Page:
+        with closing(store):
+            return gathered(store, (trial.id,))
+
+    return Result(section(trial, summary), page, trial, summary)

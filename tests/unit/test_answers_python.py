@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import lzma
 from pathlib import Path
 
@@ -55,6 +56,27 @@ def test_what_the_commands_refuse_is_refused(place: Path) -> None:
     with pytest.raises(PlanError, match="differ in more than time"):
         pgpaces.trend("small", "large", store=place)
     assert pgpaces.compare("small", "large", anyway=True, store=place).value.outcome
+
+
+def test_an_answer_keeps_no_connection_to_the_store(place: Path) -> None:
+    def descriptors() -> int:
+        files = (each.resolve() for each in Path("/proc/self/fd").iterdir())
+        return sum(str(file).startswith(str(place)) for file in files)
+
+    gc.collect()
+    before = descriptors()
+    small = ("small", "large")
+    answers = [
+        pgpaces.load("R00", store=place),
+        compared(place),
+        pgpaces.check("R01", baseline="small", anyway=True, store=place),
+        pgpaces.trend(*small, anyway=True, store=place),
+        pgpaces.why("R00", store=place),
+        pgpaces.forecast("C1", "C2", "C3", store=place),
+    ]
+    assert descriptors() == before
+    assert all(answer.page.digests for answer in answers)
+    assert descriptors() == before
 
 
 def test_a_run_is_checked_against_its_baseline(place: Path) -> None:

@@ -267,6 +267,7 @@ def run(
     store = Store.open(planned.order.store)
     state: ExperimentState = "interrupted"
     with contextlib.ExitStack() as own:
+        own.callback(store.close)
         (resources or own).enter_context(signals(stops, listener))
         _begin(store, planned)
         context = TrialContext(listener, stops, store, PATIENCE_S)
@@ -445,8 +446,8 @@ def _together(machines: Sequence[Machine], context: TrialContext, experiment_id:
 
 def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | None]:
     """The experiment called `name`: its id, itself, its goal. Raises PlanError, StoreError."""
-    opened = Store.existing(store)
-    row = opened.experiment(opened.find_experiment(name))
+    with contextlib.closing(Store.existing(store)) as opened:
+        row = opened.experiment(opened.find_experiment(name))
     return row.id, document.read(row.document), document.goal(row.document)
 
 

@@ -68,6 +68,8 @@ def run(
     request = replace(request, from_database=source_database(request.from_database))
     store = Store.open(request.store) if request.keep else None
     with ExitStack() as own:
+        if store is not None:
+            own.callback(store.close)
         context = TrialContext(listener, stops, store, resources=resources or own)
         with context.with_clusters() as context, site(request.target, listener.say) as where:
             return run_at(where, request, context)

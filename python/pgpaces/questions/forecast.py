@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -45,8 +46,8 @@ def forecast(
     """
     from pgpaces.questions.sweep import lookup
 
-    opened = Store.existing(store)
-    page = lookup.gathered(opened, names or (opened.find_experiment("last"),))
+    with closing(Store.existing(store)) as opened:
+        page = lookup.gathered(opened, names or (opened.find_experiment("last"),))
     every = forecasts(page, chosen, to)
     section = replace(of_page(every, page, to), next=(_next_step(every, page),))
     return Answer(section, lambda: lookup.fronted(page, section))

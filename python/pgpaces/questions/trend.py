@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -73,8 +74,8 @@ def trend(
     the rate. Its value is a `pgpaces.answers.trend.Trend`. Raises PlanError where they differ in
     more than time and `factors`.
     """
-    opened = Store.existing(store)
-    series = series_of(opened, names, metric, factors)
+    with closing(Store.existing(store)) as opened:
+        series = series_of(opened, names, metric, factors)
     if series.unlike and not anyway:
         raise refusal(series.unlike)
     return answer_for(opened, section(series))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,4 +93,5 @@ def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Ans
     from pgpaces.store.store import Store
 
     id_, _, _ = asking.stored(name, store)
-    return answer_of(Store.existing(store), id_)
+    with closing(Store.existing(store)) as opened:
+        return answer_of(opened, id_)

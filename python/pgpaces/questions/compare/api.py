@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +74,10 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
             f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
             "name a workload with run=, or leave them out",
         )
-    opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
-    comparison = compared(opened, (a, b), goal, factors, experiment)
-    return answer_of_comparison(opened, comparison, anyway=anyway)
+    goal = ComparisonGoal(metric, tuple(also), delta)
+    with closing(Store.existing(store)) as opened:
+        comparison = compared(opened, (a, b), goal, factors, experiment)
+        return answer_of_comparison(opened, comparison, anyway=anyway)
 
 
 def _new_pairs(
@@ -96,7 +98,8 @@ def _new_pairs(
     swept = pipeline.run(pipeline.plan(order), listener)
     if swept.given_up:
         raise RunError(swept.given_up)
-    return answer_of(Store.existing(store), swept.id)
+    with closing(Store.existing(store)) as opened:
+        return answer_of(opened, swept.id)
 
 
 def check(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -118,6 +121,7 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
     from pgpaces.questions.compare.lookup import checked
     from pgpaces.store.store import Store
 
-    opened, goal = Store.existing(store), ComparisonGoal(metric, tuple(also), delta)
-    comparison = checked(opened, (baseline, run), goal, factors)
-    return answer_of_comparison(opened, comparison, anyway=anyway)
+    goal = ComparisonGoal(metric, tuple(also), delta)
+    with closing(Store.existing(store)) as opened:
+        comparison = checked(opened, (baseline, run), goal, factors)
+        return answer_of_comparison(opened, comparison, anyway=anyway)

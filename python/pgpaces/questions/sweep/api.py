@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,6 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
 
 def load_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:
     """A stored experiment: `last`, an id, the end or start of one, or its name."""
-    opened = Store.existing(store)
-    page = page_of(opened, (opened.find_experiment(name),))
+    with closing(Store.existing(store)) as opened:
+        page = page_of(opened, (opened.find_experiment(name),))
     return Sweep(top(page), lambda: page)

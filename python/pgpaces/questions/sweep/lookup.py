@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -64,7 +65,12 @@ def page_for(store: Store, section: Section) -> Page:
 
 def answer_for(store: Store, section: Section) -> Answer:
     """An answer whose page is that of the trials it rests on."""
-    return Answer(section, lambda: page_for(store, section))
+
+    def page() -> Page:
+        with closing(store):
+            return page_for(store, section)
+
+    return Answer(section, page)
 
 
 def answer_of(store: Store, experiment_id: str) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,11 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
     that missed most is explained. The value is a `pgpaces.answers.attribution.Attribution`.
     Raises PlanError for a name that does not exist, StoreError.
     """
-    opened = Store.existing(store)
-    answers = sections(opened, name)
-    return Answer(answers[0], lambda: page(opened, answers, name))
+    with closing(Store.existing(store)) as opened:
+        answers = sections(opened, name)
+
+    def whole() -> Page:
+        with closing(opened):
+            return page(opened, answers, name)
+
+    return Answer(answers[0], whole)
