@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pgpaces import home
 from pgpaces.cli.main import cli
 from pgpaces.errors import PgpacesError, StoreError
-from pgpaces.store import backend
+from pgpaces.store import address, backend
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.test_cli_runs import keep, whole
@@ -43,6 +43,35 @@ READING = [
     "sweep --resume",
     "capacity --resume",
 ]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("postgresql://u@pi:5433/db", "postgresql://u@pi:5433/db"),
+        ("host=/run/postgresql port=5433 dbname=db", "?host=/run/postgresql&port=5433"),
+        ("host=@sockets,/run dbname=db", "postgresql:///db?host=%40sockets,/run"),
+        ("hostaddr=::1 port=5433 dbname=db", "postgresql://[::1]:5433/db"),
+        ("host=pi hostaddr=fe80::1 dbname=db", "postgresql://pi/db?hostaddr=fe80::1"),
+        ("host=a,b,::1 port=1,2,3 user=u", "postgresql://u@a:1,b:2,[::1]:3/"),
+        ("host=a,b port=5433 user=u", "postgresql://u@a:5433,b:5433/"),
+        ("user=a@b dbname='two words/é?'", "postgresql://a%40b@/two%20words%2F%C3%A9%3F"),
+        ("port=5433 dbname=db", "postgresql://:5433/db"),
+        ("service='my lab' dbname=db", "service='my lab' dbname=db"),
+    ],
+)
+def test_the_address_of_a_store_leads_to_it_without_its_password(written: str, shown: str) -> None:
+    keywords = address.parsed(written)
+    found = address.shown({**keywords, "password": "secret", "sslpassword": "secret"})
+    assert shown in found
+    assert address.located(found) == found
+    again = address.parsed(found)
+    if written.startswith("hostaddr"):
+        again["hostaddr"] = again.pop("host")
+    if "port" in keywords:  # one for all hosts is one for each
+        again["port"] = again["port"].replace("5433,5433", "5433")
+    assert again == keywords
+    assert "secret" not in found
 
 
 def error_of(command: str, store: Path) -> PgpacesError:

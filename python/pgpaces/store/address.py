@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 from pgpaces.errors import StoreError
 from pgpaces.home import home
@@ -73,10 +74,30 @@ def default_shown() -> str:
 
 
 def shown(keywords: Keywords) -> str:
-    """The address of a database by the keywords of its connection, as a URL without secrets."""
+    """The address of a database by the keywords of its connection, as --store takes it.
+
+    A URL, or a service. It has no secrets, so the password is to be in a password file.
+    """
     if "service" in keywords and "host" not in keywords:
-        return f"the PostgreSQL database of service {keywords['service']}"
-    user = f"{keywords['user']}@" if "user" in keywords else ""
-    host = keywords.get("host") or keywords.get("hostaddr") or ""
-    port = f":{keywords['port']}" if keywords.get("port") else ""
-    return f"postgresql://{user}{host}{port}/{keywords.get('dbname', '')}"
+        from psycopg.conninfo import make_conninfo
+
+        names = ("service", "hostaddr", "port", "dbname", "user")
+        return make_conninfo("", **{name: keywords[name] for name in names if name in keywords})
+    user = f"{_quoted(keywords['user'])}@" if "user" in keywords else ""
+    host, ports = keywords.get("host", ""), keywords.get("port", "").split(",")
+    rest = {"hostaddr": keywords.get("hostaddr", "")}
+    if "/" in host or "@" in host:  # a folder of sockets
+        rest |= {"host": host, "port": keywords.get("port", "")}
+        host, ports = "", [""]
+    elif not host:
+        host = rest.pop("hostaddr")
+    hosts = [f"[{each}]" if ":" in each else _quoted(each) for each in host.split(",")]
+    pairs = zip(hosts, ports if len(ports) > 1 else ports * len(hosts), strict=False)
+    places = ",".join(f"{each}:{port}" if port else each for each, port in pairs)
+    query = "&".join(f"{name}={_quoted(value, '/,:')}" for name, value in rest.items() if value)
+    dbname = _quoted(keywords.get("dbname", ""))
+    return f"postgresql://{user}{places}/{dbname}" + (f"?{query}" if query else "")
+
+
+def _quoted(text: str, safe: str = "") -> str:
+    return quote(text, safe, errors="surrogateescape")
