@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec.structs import replace
 
@@ -129,18 +141,16 @@ class Result(Answer, frozen=True):
 
 def _workload(
     name: str | None,
-    files: Sequence[str | Path],
+    files: Sequence[str],
     tasks: Sequence[Callable[..., Any]],
     consent: consents.Consent,
 ) -> workload.Workload:
     """The named workload, with the scripts in these files or these tasks if there are any."""
-    if callable(tasks):
-        raise PlanError("tasks is one function", "give a list of them, such as tasks=[look]")
     if tasks:
         if files:
             raise PlanError("tasks and files exclude each other", "choose one")
         return workload.of_tasks(tasks, None if name is None else consents.find(name, consent))
-    scripts = tuple(workload.read_script(str(file)) for file in files)
+    scripts = tuple(workload.read_script(file) for file in files)
     if name is not None:
         base = consents.find(name, consent)
         return replace(base, scripts=scripts) if scripts else base
@@ -170,9 +180,34 @@ def _value_text(option: Option, value: Any) -> str:
     return f"{value}s" if seconds else str(value)
 
 
+def _check(keywords: Mapping[str, Any], of: Any) -> None:
+    """Raises PlanError for a value of another type than the one of a function or a class."""
+    hints = get_type_hints(of)
+    for name, value in keywords.items():
+        several = name in _KEYWORDS and _KEYWORDS[name].several and name != "background"
+        hint = hints.get(name, Any) | Sequence if several else hints.get(name, Any)
+        if not _fits(value, hint):
+            words = re.sub(r"[a-z]+\.", "", hint.__name__ if isinstance(hint, type) else str(hint))
+            # Another value may have a password inside.
+            plain = isinstance(value, str | Real)
+            shown = repr(value) if plain else f"a {type(value).__name__}"
+            raise PlanError(f"{name} is {shown}, expected {words}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type; of what it has inside nothing is looked at."""
+    kind = get_origin(hint) or hint
+    if kind in (Union, UnionType):
+        return any(_fits(value, each) for each in get_args(hint))
+    if kind is Literal:
+        return value in get_args(hint)
+    return kind is Any or isinstance(value, {float: Real, int: Integral}.get(kind, kind))
+
+
 def _values(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Values of options by name, and other fields of TrialPlan. Raises PlanError for others."""
     values, others = defaults(), {}
+    _check({name: value for name, value in keywords.items() if value is not None}, RunOptions)
     for name, value in keywords.items():
         if (option := _KEYWORDS.get(name)) is not None:
             if value is not None:
@@ -182,15 +217,16 @@ def _values(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         else:
             hint = nearest(name, _KEYWORDS) or None
             raise PlanError(f"pgpaces.run has no option '{name}'", hint)
+    _check(others, TrialPlan)
     return values, others
 
 
 def run(  # noqa: PLR0913 - keywords that are no options of a trial
-    name: str | None = None,
+    name: str | Path | None = None,
     *,
-    files: Sequence[str | Path] = (),
+    files: str | Path | Sequence[str | Path] = (),
     tasks: Sequence[Callable[..., Any]] = (),
-    scripts: Sequence[str] = (),
+    scripts: str | Sequence[str] = (),
     from_database: str | None = None,
     missed: str | None = None,
     store: str | Path | None = None,
@@ -210,12 +246,15 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     numbers per second. The default duration is 60 s, or one execution of a command. Raises
     PgpacesError.
     """
+    _check({key: value for key, value in locals().items() if key != "options"}, run)
     keywords: dict[str, Any] = current(options)
     values, others = _values(keywords)
     consent = consents.answer(trust)
-    base = _workload(name, files, tasks, consent)
+    paths = (files,) if isinstance(files, str | Path) else files
+    base = _workload(None if name is None else str(name), tuple(map(str, paths)), tasks, consent)
     values["fresh"] = values["fresh"] or from_database is not None
-    values["scripts"] = tuple((script, None) for script in scripts)
+    chosen = (scripts,) if isinstance(scripts, str) else scripts
+    values["scripts"] = tuple((script, None) for script in chosen)
     named = keywords.get("background") or {}
     background = background_levels(levels.of_values({"background": named}))
     request = run_of(
@@ -241,6 +280,7 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
 
 def load(name: str = "last", *, store: str | Path | None = None) -> Result:
     """A stored run: `last`, an id, or the end or start of one. Raises PlanError, StoreError."""
+    _check({"name": name, "store": store}, load)
     with closing(Store.existing(store)) as opened:
         trial = opened.load(opened.find(name))
         return _result(opened, trial, summarize(trial))

@@ -146,6 +146,51 @@ def test_what_cannot_be_is_refused_before_anything_is_started(
     assert not (tmp_path / "results.db").exists()
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": 5},
+        {"files": 5},
+        {"tasks": print},
+        {"tasks": 5},
+        {"scripts": 5},
+        {"from_database": 5},
+        {"missed": 5},
+        {"store": 5},
+        {"host_file": 5},
+        {"on_store_error": "xx"},
+        {"background": "cron"},
+        {"target": 5},
+        {"variables": object()},
+        {"protocol": 5},
+        {"limit_ns": "x"},
+        {"rate": [1]},
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_refused_by_its_keyword(given: dict[str, Any]) -> None:
+    [(name, value)] = given.items()
+    with pytest.raises(PlanError) as found:
+        pgpaces.run(**{"name": "reporting", **given})
+    shown = repr(value) if isinstance(value, str | int) else f"a {type(value).__name__}"
+    assert found.value.message.startswith(f"{name} is {shown}, expected ")
+    assert not found.value.message.endswith("expected ")
+
+
+def test_a_name_of_a_stored_run_is_a_text() -> None:
+    with pytest.raises(PlanError, match="name is 5, expected str"):
+        pgpaces.load(5)  # type: ignore[arg-type]
+
+
+def test_one_file_and_one_script_are_named_alone_or_as_a_path(asked: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bench.sql"
+    file.write_text("SELECT 1")
+    for one in (file, str(file), [file]):
+        assert [each.name for each in asked(files=one).workload.scripts] == [str(file)]
+    assert asked("reporting", scripts="by_fk1") == asked("reporting", scripts=["by_fk1"])
+    assert asked(Path("reporting")).workload.name == "reporting"
+
+
 @pytest.mark.parametrize("tasks", [print, []])
 def test_tasks_are_a_list_of_functions(tasks: Any) -> None:
     with pytest.raises(PlanError) as found:
