@@ -232,6 +232,24 @@ def test_an_older_server_is_copied_to_a_newer_one(pg15: Postgres, pg18: Access) 
         creation.clean(pg18)
 
 
+@pytest.mark.parametrize("to", ["15", "18"])
+def test_a_copy_by_pg_dump_sorts_as_its_source(pg15: Postgres, pg18: Access, to: str) -> None:
+    create = "CREATE DATABASE sorted TEMPLATE template0 ENCODING 'UTF8'"
+    pg15.execute(f"{create} LOCALE_PROVIDER icu ICU_LOCALE 'en-u-kn-true' LC_COLLATE 'C'")
+    target = {"15": access_to(pg15), "18": with_programs(pg18)}[to]
+    told: list[str] = []
+    wanted = spec(from_database=dsn(access_to(pg15), "sorted"))
+    query = "SELECT i FROM unnest(ARRAY['a10', 'a9']) i ORDER BY i"
+    try:
+        assert rows(access_to(pg15), query, "sorted") == ["a9", "a10"]
+        with data.prepare(with_programs(target), wanted, told.append) as made:
+            sorts = rows(target, query, made.dbname) == ["a9", "a10"]
+        assert sorts is not any("ICU is not supported" in text for text in told)
+    finally:
+        pg15.execute("DROP DATABASE sorted")
+        creation.clean(target)
+
+
 def test_a_newer_server_takes_a_newer_pg_dump(pg18: Access) -> None:
     with pytest.raises(ServerError, match="pg_dump that is not older; found: 15"):
         psql.dump_programs(PG15_BIN / "psql", (), 16)

@@ -145,3 +145,24 @@ def test_a_connection_string_that_cannot_be_read_is_not_quoted() -> None:
 def test_settings_become_words_that_the_server_takes_apart_again() -> None:
     assert settings.as_options("", []) == ""
     assert settings.as_options("-c a=1", [("b", "x y\\z")]) == "-c a=1 -c b=x\\ y\\\\z"
+
+
+@pytest.mark.parametrize(
+    ("provider", "version", "end"),
+    [
+        (("c", None, None), 150_000, " LOCALE_PROVIDER libc"),
+        (("c", None, None), 140_000, ""),
+        (("i", "de", None), 150_000, " LOCALE_PROVIDER icu ICU_LOCALE 'de'"),
+        (("i", "de", "&a < b"), 160_000,
+         " LOCALE_PROVIDER icu ICU_LOCALE 'de' ICU_RULES '&a < b'"),
+        (("i", "de", "&a < b"), 150_000, None),
+        (("i", "de", None), 140_000, None),
+        (("b", "C.UTF-8", None), 180_000, " LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'"),
+        (("b", "C.UTF-8", None), 160_000, None),
+    ],
+)  # fmt: skip
+def test_a_copy_has_the_locale_provider_of_its_source(
+    provider: tuple[str, str | None, str | None], version: int, end: str | None
+) -> None:
+    words = source.provider(version, *provider)
+    assert (None if words is None else words.as_string(None)) == end

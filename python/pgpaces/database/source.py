@@ -7,6 +7,7 @@ nothing of workloads.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -20,9 +21,18 @@ from pgpaces.locality import is_local
 from pgpaces.plan import without_secrets
 
 if TYPE_CHECKING:
+    from psycopg import sql
+
     from pgpaces.database.access import Session
 
 _MIB = 2**20
+# By their code in pg_database: the end of CREATE DATABASE, and the first version that has it.
+_PROVIDERS = {
+    "c": (" LOCALE_PROVIDER libc", 150_000),
+    "i": (" LOCALE_PROVIDER icu ICU_LOCALE {}", 150_000),
+    "b": (" LOCALE_PROVIDER builtin BUILTIN_LOCALE {}", 170_000),
+}
+_RULES_SINCE = 160_000
 
 
 def is_dsn(text: str) -> bool:
@@ -181,18 +191,48 @@ def _create_for_dump(access: Access, admin: Session, source: str, dbname: str, s
     with _session_in(access, source) as session:
         psql.dump_programs(access.psql, access.folders, session.info.server_version // 10_000)
         row: Any = session.execute(
-            "SELECT pg_database_size(oid), pg_encoding_to_char(encoding), datcollate, datctype"
-            " FROM pg_catalog.pg_database WHERE datname = current_database()"
+            "SELECT pg_database_size(oid), pg_encoding_to_char(encoding), datcollate, datctype,"
+            # From JSON, as older servers lack these columns.
+            " coalesce(to_json(d) ->> 'datlocprovider', 'c'),"
+            " coalesce(to_json(d) ->> 'datlocale', to_json(d) ->> 'daticulocale'),"
+            " to_json(d) ->> 'daticurules'"
+            " FROM pg_catalog.pg_database d WHERE datname = current_database()"
         ).fetchone()
         settings = copies.settings_of(session, name_of(source))
     _check_room(access, admin, name_of(source), row[0])
     create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
+    version = admin.info.server_version
+    libc = provider(version, "c") or sql.Composed([])
+    end = provider(version, *row[4:])
+    if end is None:
+        say("warning: this server is older than the locale provider; the copy sorts by libc")
     try:
-        admin.execute(create.format(Identifier(dbname), *row[1:]))
-    except (psycopg.errors.WrongObjectType, psycopg.errors.InvalidParameterValue) as error:
+        admin.execute(create.format(Identifier(dbname), *row[1:4]) + (end or libc))
+    except (
+        psycopg.errors.WrongObjectType,
+        psycopg.errors.InvalidParameterValue,
+        psycopg.errors.FeatureNotSupported,  # it was built without ICU
+    ) as error:
         say(f"warning: {error.diag.message_primary}; the copy sorts by the locale C")
-        admin.execute(create.format(Identifier(dbname), row[1], "C", "C"))
+        admin.execute(create.format(Identifier(dbname), row[1], "C", "C") + libc)
     _warn(copies.give(admin, dbname, settings), say)
+
+
+def provider(
+    version: int, code: str, locale: str | None = None, rules: str | None = None
+) -> sql.Composed | None:
+    """The end of CREATE DATABASE for a locale provider, by its code in pg_database.
+
+    Without one, the provider of template0 would be taken. None where the server is too old for it.
+    """
+    from psycopg import sql
+
+    words, since = _PROVIDERS.get(code, ("", math.inf))
+    since = max(since, _RULES_SINCE if rules else 0)
+    if version < since:
+        return sql.Composed([]) if code == "c" else None
+    values = [value for value in (locale, rules) if value and code != "c"]
+    return sql.SQL(f"{words} ICU_RULES {{}}" if rules else words).format(*values)
 
 
 def _session_in(access: Access, source: str) -> contextlib.AbstractContextManager[Session]:
