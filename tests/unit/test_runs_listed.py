@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pgpaces.cli import runs
 from pgpaces.cli.main import cli
 from pgpaces.cli.runs import distinct_titles
 from pgpaces.store.listing import TrialRow
@@ -69,6 +70,23 @@ def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing() -> None:
         "c": "shop, closed, 4 clients, -T 10s",
     }
     assert distinct_titles(rows[:1]) == {"a": "shop, closed, 4 clients"}
+
+
+def test_what_many_runs_of_one_load_differ_in_is_looked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    class Features(dict[str, str]):
+        def __getitem__(self, name: str) -> str:
+            looks.append(name)
+            return super().__getitem__(name)
+
+    features = runs._features
+    monkeypatch.setattr(runs, "_features", lambda one: Features(features(one)))
+    titles = distinct_titles([row(str(n), duration_ns=n * 10**9) for n in range(1, 101)])
+    assert len(set(titles.values())) == 100
+    assert len(looks) < 2000
 
 
 def test_a_new_home_has_no_runs_and_listing_makes_no_store(

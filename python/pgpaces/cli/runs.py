@@ -175,8 +175,9 @@ def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
     titles = {}
     for title, group in alike.items():
         every = [_features(row) for row in group]
+        differing = [name for name in every[0] if len({each[name] for each in every}) > 1]
         for row, own in zip(group, every, strict=True):
-            more = [own[name] for name in own if len({each[name] for each in every}) > 1]
+            more = [own[name] for name in differing]
             names = f" [{', '.join(row.names)}]" if row.names else ""
             titles[row.id] = ", ".join([title, *filter(None, more)]) + names
     return titles

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from msgspec import Struct, field
 
@@ -119,6 +119,22 @@ def trials(cursor: Cursor, chosen: RunFilter) -> list[TrialRow]:
     return [_row(values, names.get(values[0], ())) for values in rows]
 
 
+def states(
+    cursor: Cursor, limit: int | None = None, experiment: str | None = None
+) -> list[tuple[str, State]]:
+    """Ids of trials with their states, the newest first; an unreadable state is `failed`."""
+    where = {} if experiment is None else {" WHERE experiment = ?": experiment}
+    end = {} if limit is None else {" LIMIT ?": limit}
+    query = f"SELECT id, state, heartbeat FROM trial{''.join(where)}{_NEWEST}{''.join(end)}"
+    pairs: list[tuple[str, State]] = []
+    for id_, stored, heartbeat in cursor.rows(query, (*where.values(), *end.values())):
+        try:
+            pairs.append((id_, _state(stored, heartbeat)))
+        except encoding.UNREADABLE:
+            pairs.append((id_, "failed"))
+    return pairs
+
+
 def _names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
     """The names of trials and experiments, baselines first."""
     names: dict[str, tuple[str, ...]] = {}
@@ -182,12 +198,16 @@ def _whole(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
     for text in (id_, *shown):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is no text")
-    if state not in get_args(State):
-        raise ValueError(f"its state is {state!r}")
-    if state == "running" and encoding.silent(_moment(heartbeat)):
-        state = "interrupted"
+    state = _state(state, heartbeat)
     options = {name: plan.get(name) for name in _OPTIONS}
     return TrialRow(id_, state, _moment(started), *shown, summary, experiment, names, plan=options)
+
+
+def _state(stored: Any, heartbeat: Any) -> State:
+    if stored not in get_args(State):
+        raise ValueError(f"its state is {stored!r}")
+    silent = stored == "running" and encoding.silent(_moment(heartbeat))
+    return "interrupted" if silent else cast("State", stored)
 
 
 _OPTIONS = ("model", "clients", "limit_ns", "duration_ns", "protocol", "settings")

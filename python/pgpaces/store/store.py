@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from pgpaces.errors import PlanError, StoreError, nearest
 from pgpaces.record import Interval
-from pgpaces.result import Observed, Trial
+from pgpaces.result import Observed, State, Trial
 from pgpaces.series import Collection, Sample
 from pgpaces.store import backend, copying, encoding, experiments, listing, names, rows, schema
 from pgpaces.store import disks as disk_rows
@@ -153,6 +153,13 @@ class Store:
         chosen = listing.RunFilter(limit, experiment, tag, single, skip)
         with self._reading("a run") as connection, backend.cursor(connection) as cursor:
             return listing.trials(cursor, chosen)
+
+    def states(
+        self, limit: int | None = None, *, experiment: str | None = None
+    ) -> list[tuple[str, State]]:
+        """Ids of trials with their states, newest first; only those of an experiment (its id)."""
+        with self._reading("a run") as connection, backend.cursor(connection) as cursor:
+            return listing.states(cursor, limit, experiment)
 
     def find(self, name: str) -> str:
         """The id of the trial that `name` means.

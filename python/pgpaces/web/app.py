@@ -131,11 +131,11 @@ class _Pages:
 
     def _running(self) -> str | None:
         store = self._site.store()
-        runs = store.trials(live.NEWEST)
+        runs = store.states(live.NEWEST)
         for row in store.experiments(live.NEWEST):
             if row.state == "running":
                 return f"/experiments/{row.id}"
-        return next((f"/runs/{row.id}" for row in runs if row.state == "running"), None)
+        return next((f"/runs/{id_}" for id_, state in runs if state == "running"), None)
 
     def run(self, request: Request) -> Response:
         """A run: live while it runs, then its report."""
@@ -260,8 +260,8 @@ async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:
 
 def _state(store: Store, experiment_id: str) -> dict[str, Any]:
     row = store.experiment(experiment_id)
-    trials = store.trials(experiment=experiment_id)
-    running = [each.id for each in trials if each.state == "running"]
+    trials = store.states(experiment=experiment_id)
+    running = [id_ for id_, state in trials if state == "running"]
     return {"state": row.state, "runs": len(trials) - len(running), "running": running}
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.record import Interval
 from pgpaces.store.store import Store
-from pgpaces.web.live import NEWEST, Load, news
+from pgpaces.web.live import NEWEST, Load, head_of, news
 from pgpaces.web.metrics import Family, Totals, families
 
 # The counters of an ended trial stay until every monitoring system has the last values.
@@ -62,19 +62,20 @@ class Feed:
         return self._store
 
     def _find(self, store: Store) -> None:
-        for row in store.trials(NEWEST):
-            new = self._load.began(row.id) and row.damage is None
-            if not new or row.id in self._reads or row.id in self._others:
+        for id_, _ in store.states(NEWEST):
+            if not self._load.began(id_) or id_ in self._reads or id_ in self._others:
                 continue
-            head = store.head(row.id)
+            head = head_of(store, id_)
+            if head is None:
+                continue
             if not self._load.has(head):
-                self._others.add(row.id)
+                self._others.add(id_)
                 continue
             name = ""
             if head.place is not None:
                 with contextlib.suppress(PgpacesError):
                     name = store.experiment(head.place.experiment).name
-            self._reads[row.id] = _Read(Totals(head, name))
+            self._reads[id_] = _Read(Totals(head, name))
 
     def families(self) -> tuple[Family, ...]:
         """The metrics of the trials that run, and of those that ended a short time ago."""

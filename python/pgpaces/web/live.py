@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 from pgpaces.answers.accumulator import own_scripts
 from pgpaces.answers.steady import FLATNESS_POINTS_MIN, flatness
 from pgpaces.answers.validity import changes
-from pgpaces.errors import PgpacesError
+from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.observe.host import GENERATOR, OF_GENERATOR, SOURCE
 from pgpaces.record import Interval, Tally
 from pgpaces.report.numbers import ms
@@ -197,9 +197,16 @@ class Load(Struct, frozen=True):
 
     def newest(self, store: Store) -> Trial | None:
         """The last trial of the load. Raises StoreError."""
-        rows = store.trials(NEWEST)
-        heads = (store.head(r.id) for r in rows if r.damage is None and self.began(r.id))
-        return next(filter(self.has, heads), None)
+        heads = (head_of(store, id_) for id_, _ in store.states(NEWEST) if self.began(id_))
+        return next((head for head in heads if head is not None and self.has(head)), None)
+
+
+def head_of(store: Store, trial_id: str) -> Trial | None:
+    """A trial without its seconds; None for one that cannot be read."""
+    try:
+        return store.head(trial_id)
+    except StoreError:
+        return None
 
 
 class Message(Struct, frozen=True):
