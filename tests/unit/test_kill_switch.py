@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgpaces import sessions
 from pgpaces.answers.kill_switch import (
     FLOOR_MS,
     SILENCE_S,
@@ -18,7 +21,7 @@ from pgpaces.answers.kill_switch import (
     verdict,
 )
 from pgpaces.errors import PgpacesError, PlanError, ServerError
-from pgpaces.observe.postgres import Watch
+from pgpaces.observe.postgres import Watch, watch
 from pgpaces.plan import Load, TrialPlan
 
 BEFORE = Before(probe_ms=10.0, age_ms=100.0)
@@ -44,6 +47,29 @@ def test_statements_that_take_longer_stop_the_load_and_the_sentence_says_how_muc
 def test_a_query_that_takes_longer_stops_the_load_where_nobody_else_is_busy() -> None:
     found = verdict(4, BEFORE, [KillSwitchSample(50.0)] * WINDOW)
     assert found == "a small query of another session took 5.0 x as long as before"
+
+
+@pytest.mark.parametrize("version", [90_600, 100_000])
+def test_a_server_is_asked_only_for_what_its_version_has(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries: set[str] = set()
+
+    def execute(query: bytes, _: object) -> Any:
+        queries.add(query.decode())
+        return SimpleNamespace(fetchone=lambda: (1.0,))
+
+    session = SimpleNamespace(
+        info=SimpleNamespace(server_version=version), execute=execute, closed=False,
+        close=lambda: None,
+    )  # fmt: skip
+    monkeypatch.setattr(sessions, "connect", lambda *_, **more: session)
+    monkeypatch.setattr(Watch, "measure_before", lambda monitor: monitor._take())
+    with watch({}, "load", 3.0) as monitor:
+        assert not monitor.blind
+    assert len(queries) == 2
+    for since_10 in ("backend_type", "pg_read_all_stats"):
+        assert any(since_10 in query for query in queries) is (version >= 100_000)
 
 
 def test_a_slow_minority_of_samples_is_everyday_life() -> None:

@@ -29,12 +29,17 @@ SELECT coalesce(
     ORDER BY extract(epoch FROM pg_catalog.clock_timestamp() - query_start)::float8),
   0) * 1000
 FROM pg_catalog.pg_stat_activity
-WHERE backend_type = 'client backend' AND state = 'active' AND query_start IS NOT NULL
+WHERE {kind} state = 'active' AND query_start IS NOT NULL
   AND pid <> pg_catalog.pg_backend_pid()
   AND NOT (application_name = %(application)s AND usename = session_user
            AND datname = %(dbname)s)
 """
+_OF_CLIENTS = _SAMPLE.format(kind="backend_type = 'client backend' AND")
+_OF_ALL = _SAMPLE.format(kind="")
 _SEES_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
+_IS_SUPERUSER = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"
+# Kinds of backends, and roles that monitor.
+_KINDS_SINCE = 100_000
 
 TakeSample = Callable[[], KillSwitchSample]
 
@@ -105,14 +110,14 @@ class _Session(Reopened):
 
     def sees_all(self) -> bool:
         """Whether the role may see what other roles execute."""
-        row = self._row(_SEES_ALL)
+        row = self._row(_SEES_ALL, _IS_SUPERUSER)
         return bool(row and row[0])
 
     def take(self) -> KillSwitchSample:
         """Takes a sample. Raises ServerError."""
         self.session_or_error()
         began = time.perf_counter()
-        row = self._row(_SAMPLE)
+        row = self._row(_OF_CLIENTS, _OF_ALL)
         return KillSwitchSample((time.perf_counter() - began) * 1000, float(row[0]) if row else 0.0)
 
     def session_or_error(self) -> None:
@@ -124,11 +129,13 @@ class _Session(Reopened):
         except psycopg.Error as error:
             raise ServerError(f"the kill switch cannot connect: {str(error).strip()}") from None
 
-    def _row(self, query: str) -> tuple[Any, ...] | None:
+    def _row(self, query: str, before_10: str) -> tuple[Any, ...] | None:
         import psycopg
 
         try:
-            return self.session().execute(query.encode(), self._names).fetchone()
+            session = self.session()
+            chosen = query if session.info.server_version >= _KINDS_SINCE else before_10
+            return session.execute(chosen.encode(), self._names).fetchone()
         except psycopg.Error as error:
             raise ServerError(
                 f"the kill switch cannot query the server: {str(error).strip()}"
