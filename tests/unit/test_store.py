@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -339,6 +340,23 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
         other.execute("CREATE TABLE mine (x)")
     with pytest.raises(StoreError, match="another program"):
         Store.open(path)
+
+
+@pytest.mark.parametrize("version", ["0001", "9999", "ae1027a6acf"])
+@pytest.mark.parametrize("table", ["mine (x)", "trial (id)"])
+def test_a_database_of_something_else_with_alembic_is_left_as_it_is(
+    tmp_path: Path, version: str, table: str
+) -> None:
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("CREATE TABLE alembic_version (version_num)")
+        other.execute("INSERT INTO alembic_version VALUES (?)", (version,))
+        other.execute(f"CREATE TABLE {table}")
+    with pytest.raises(StoreError, match="another program"):
+        Store.existing(path)
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT version_num FROM alembic_version").fetchall() == [(version,)]
+        assert other.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (2,)
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_hint(tmp_path: Path) -> None:

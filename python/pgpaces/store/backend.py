@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -332,6 +333,16 @@ def _version(connection: sa.Connection) -> str | None:
     return None if current is None else str(current)
 
 
+def _is_own(connection: sa.Connection, version: str | None) -> bool:
+    """Whether a database of this version is empty, or a store: other programs use alembic, too."""
+    inspector = sa.inspect(connection)
+    if version is None:
+        return not inspector.get_table_names()
+    columns = inspector.get_columns("trial") if inspector.has_table("trial") else ()
+    own = any(column["name"] == "heartbeat" for column in columns)
+    return own and re.fullmatch(r"\d{4}", version) is not None
+
+
 @contextlib.contextmanager
 def _schema_lock(backend: Backend) -> Iterator[None]:
     """Prevents concurrent changes of the schema."""
@@ -353,10 +364,10 @@ def _upgrade(connection: sa.Connection, backend: Backend) -> None:
     current, shown = _version(connection), backend.address  # another session may have upgraded it
     if current == HEAD:
         return
+    if not _is_own(connection, current):
+        raise StoreError(f"{shown} is a database of another program", _OTHER)
+    connection.rollback()
     if current is None:
-        if sa.inspect(connection).get_table_names():
-            raise StoreError(f"{shown} is a database of another program", _OTHER)
-        connection.rollback()
         if backend.path is not None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         schema.metadata.create_all(connection, checkfirst=False)
@@ -376,7 +387,6 @@ def _upgrade(connection: sa.Connection, backend: Backend) -> None:
     config.attributes["connection"] = connection
     if backend.path is not None:
         # SQLite's driver begins no transaction before DDL: an upgrade that is cut would stay half.
-        connection.rollback()
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     command.upgrade(config, "head")
     connection.commit()
