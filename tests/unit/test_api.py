@@ -161,7 +161,7 @@ def test_what_cannot_be_is_refused_before_anything_is_started(
         {"on_store_error": "xx"},
         {"background": "cron"},
         {"target": 5},
-        {"variables": object()},
+        {"variables": 5},
         {"protocol": 5},
         {"limit_ns": "x"},
         {"rate": [1]},

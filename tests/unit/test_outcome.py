@@ -264,7 +264,7 @@ def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts: Counts, said
     [
         (0, True, "pgpaces capacity w --clients 2 --latency-limit 500ms --scale 1 --quick"),
         (12, True, "pgpaces why T"),
-        (4, True, "pgpaces run w --clients 2 --latency-limit 500ms --scale 1 -T 6min"),
+        (4, True, "pgpaces run w --clients 2 --latency-limit 500ms --scale 1 -T 30s"),
         (0, False, "pgpaces sweep w --scale 1 --clients 2,4,8"),
         (40, True, "pgpaces show T"),
     ],
