@@ -86,8 +86,8 @@ class Watched:
 def killed_at_random(pgpaces: Command, turn: int, *words: object) -> None:
     """Starts a run, kills it at a moment drawn by `turn`, and looks at what is left."""
     dice = random.Random(turn)
-    after_start = dice.random() < 0.7
-    pause = dice.uniform(0, 2.5)
+    after_start = turn % 3 > 0
+    pause = dice.uniform(0, 10 if after_start else 2.5)
     runs_before = count_of(pgpaces.store, "trial") if pgpaces.store.exists() else 0
     words = (
         "run",
@@ -121,7 +121,7 @@ def killed_at_random(pgpaces: Command, turn: int, *words: object) -> None:
     assert stored >= watched.told, "a second that was told is stored"
     if watched.running_since is not None:
         # Two seconds, and what a busy machine may be late.
-        assert stored > killed - watched.running_since - 3
+        assert stored > killed - watched.running_since - 4
 
 
 def count_of_trials(store: Path) -> int:
@@ -169,7 +169,7 @@ def test_kill_9_leaves_the_samples_of_the_seconds_before_it(killed: Path) -> Non
     for name in (("host", "cpu_busy"), ("transactions", "commits")):
         # What ends with a second may be stored with the next one.
         missing = set(range(stored - 1)[-5:]) - set(every[name])
-        assert len(missing) <= 1, (name, missing)
+        assert len(missing) <= 2, (name, missing)
         assert every[name] == sorted(set(every[name]))
     # Waits of a slow machine are sampled less often, up to every 1.6 s.
     last = [*every["waits", "CPU"][-4:], stored]
@@ -610,7 +610,7 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
 def test_the_report_tells_of_an_outage_how_long_it_lasted(
     pgpaces: Command, fragile: Postgres
 ) -> None:
-    words = ("run", "select-only", *QUICK, "-c", "4", "--rate", "50", "-T", "4s", "--target",
+    words = ("run", "select-only", *QUICK, "-c", "4", "--rate", "50", "-T", "10s", "--target",
              fragile.tcp("postgres"))  # fmt: skip
     process = pgpaces.start(*words)
     started(process)

@@ -17,17 +17,16 @@ GIB = 1 << 30
 
 # The peak of memory that a run takes above that of a small one. How it ended comes behind it.
 PEAK = """
-import resource, sys
+import sys
 from msgspec.structs import replace
 sys.path.insert(0, {tests!r})
 from conftest import PLAN, Load
+from memory import peak_bytes
 plan = replace(PLAN, clients=1, protocol={protocol!r})
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert Load({dsn!r}, [("t", 1, "SELECT 1")], plan).finish().on_time == 1
-before = peak()
+before = peak_bytes()
 done = Load({dsn!r}, [("t", 1, {sql!r})], replace(plan, **{changes!r})).finish()
-print(peak() - before, done.on_time, done.unfinished, *done.failed)
+print((peak_bytes() - before) // 1024, done.on_time, done.unfinished, *done.failed)
 """
 
 

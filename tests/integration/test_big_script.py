@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import Postgres
+from tests.conftest import ROOT, Postgres
 from tests.integration.test_run import Command
 
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 SIZE = 40_000_000
-
-
-def peak_bytes(process: subprocess.Popen[str]) -> int:
-    """What a command that ends well has in memory at most."""
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.stderr is not None
-    assert process.returncode == 0, process.stderr.read()
-    return usage.ru_maxrss * 1024
+# What a command has in memory at most, behind all that it says.
+MEASURED = """
+import runpy, sys
+from tests.memory import peak_bytes
+try:
+    runpy.run_module("pgpaces", run_name="__main__", alter_sys=True)
+finally:
+    print(peak_bytes(), file=sys.stderr)
+"""
 
 
 def test_a_run_of_a_long_script_takes_memory_in_proportion_and_keeps_its_beginning(
@@ -33,8 +33,13 @@ def test_a_run_of_a_long_script_takes_memory_in_proportion_and_keeps_its_beginni
     for name, size in (("small", 100), ("big", SIZE)):
         script = tmp_path / f"{name}.sql"
         script.write_text(f"SELECT length('{'x' * size}');\n")
-        words = ("run", "-f", script, "-t", "1", "-c", "1", "--target", pg15.dsn())
-        peaks.append(peak_bytes(pgpaces.start(*words)))
+        words = ["run", "-f", str(script), "-t", "1", "-c", "1", "--target", pg15.dsn()]
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, *words], env=pgpaces.environment(), cwd=ROOT,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        peaks.append(int(done.stderr.split()[-1]))
     grown = (peaks[1] - peaks[0]) / SIZE
     assert grown < 4, f"{grown:.2f} times its size"
     store = Store.open(pgpaces.store)

@@ -257,9 +257,8 @@ def test_statements_become_scripts_in_the_encoding_of_their_database(place: Plac
     assert counts_of(json.loads(ran)) == (8, 8)
 
 
+@pytest.mark.parametrize("database", [name for name in CHARSETS if name != "UTF8"], indirect=True)
 def test_a_store_is_refused_where_text_is_not_utf_8(place: Place) -> None:
-    if place.charset.encoding == "UTF8":
-        return
     for words in (("runs",), ("show", "last")):
         error = place.invoke(*words, "--store", place.dsn()).exception
         assert isinstance(error, StoreError)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -122,6 +125,31 @@ def test_the_clock_source_is_what_the_kernel_says(tmp_path: Path) -> None:
     assert host.clock_source(tmp_path) == "arch_sys_counter"
 
 
-def test_io_uring_is_here_or_there_is_a_reason() -> None:
-    why = host.io_uring()
-    assert why is None or why
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOSYS, "this kernel does not have it"),
+        (errno.EINVAL, "this kernel is too old for it (6.1)"),
+        (errno.EPERM, "this system forbids it (kernel.io_uring_disabled, or seccomp)"),
+        (errno.EMFILE, os.strerror(errno.EMFILE)),
+    ],
+)
+def test_where_io_uring_cannot_be_used_there_is_a_reason(
+    monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    refusing = SimpleNamespace(syscall=lambda *_: -1)
+    monkeypatch.setattr(host.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(host.ctypes, "CDLL", lambda *_, **__: refusing)
+    monkeypatch.setattr(host.ctypes, "get_errno", lambda: number)
+    assert host.io_uring() == reason
+
+
+def test_where_io_uring_can_be_used_its_ring_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(host.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(
+        host.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=lambda *_: ring)
+    )
+    assert host.io_uring() is None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(ring)
