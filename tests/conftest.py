@@ -5,6 +5,8 @@ Every server here ends with the test session, also when that is killed: a watchd
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import pwd
@@ -17,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import psycopg
@@ -25,13 +28,16 @@ from hypothesis import settings
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces import _engine
+from pgpaces import _engine, host
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.texts import encoded
 
 # How long one example takes depends on what else the machine does.
 settings.register_profile("pgpaces", deadline=None)
 settings.load_profile("pgpaces")
+# What is frozen has the times of this zone.
+os.environ["TZ"] = "UTC"
+time.tzset()
 ROOT = Path(__file__).resolve().parents[1]
 # Servers and stores wait for each write to reach a disk, so tests keep their files in memory.
 DISK, MEMORY = Path("/tmp"), Path("/dev/shm")
@@ -197,17 +203,21 @@ GRANT ALL ON SCHEMA public TO PUBLIC;
 """
 
 
-def _free_port() -> tuple[int, list[str]]:
-    """A free port, and the loopback addresses on which it is free."""
-    with socket.socket() as four:
-        four.bind(("127.0.0.1", 0))
-        port = four.getsockname()[1]
-        try:
-            with socket.socket(socket.AF_INET6) as six:
-                six.bind(("::1", port))
-        except OSError:
-            return port, ["127.0.0.1"]
-        return port, ["127.0.0.1", "::1"]
+def free_port() -> tuple[int, list[str]]:
+    """A free port, and the loopback addresses on which it is free.
+
+    Below those that systems deal out: it stays free until its server starts.
+    """
+    for port in SystemRandom().sample(range(20_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            try:
+                socket.create_server(("::1", port), family=socket.AF_INET6).close()
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                return port, ["127.0.0.1"]
+            return port, ["127.0.0.1", "::1"]
+    raise AssertionError("no port is free")
 
 
 @dataclass
@@ -273,7 +283,7 @@ class Postgres:
 
     def make(self, settings: dict[str, str]) -> None:
         """Make the data directory and its configuration."""
-        self.port, self.addresses = _free_port()
+        self.port, self.addresses = free_port()
         encoding = ("-E", self.encoding) if self.encoding else ("--no-locale",)
         self.program("initdb", "-U", "postgres", "-A", "trust", "--no-sync", *encoding)
         values = {
@@ -544,6 +554,8 @@ def poll() -> str:
 def each_poll(request: pytest.FixtureRequest) -> str:
     """Each way to wait; a module that calls this its `poll` runs its loads by both."""
     way: str = request.param
+    if way == "io_uring" and (why := host.io_uring()):
+        pytest.skip(f"skipped: needs io_uring: {why}")
     return way
 
 

@@ -49,7 +49,7 @@ def gocryptfs(folder: Path) -> Iterator[Path]:
         yield plain
     finally:
         subprocess.run(["umount", "-l", plain], check=True)
-        served.wait(30)
+        served.wait(60)
 
 
 @contextlib.contextmanager

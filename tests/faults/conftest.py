@@ -77,6 +77,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+def command_of(pid: int) -> bytes:
+    """The command line of a process; empty if that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def start_again(server: Postgres) -> None:
     """Start a server whose postmaster died; what it left behind must be gone first."""
     words = ("-l", server.folder / "log", "-w", "start")

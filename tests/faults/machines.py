@@ -158,7 +158,7 @@ def _ssh(folder: Path, addresses: dict[str, str]) -> None:
             config.write(f"Host {name}\n  HostName {address}\n")
             config.write(f"  IdentityFile {folder}/key\n  UserKnownHostsFile {ssh}/known_hosts\n")
             known.write(f"{address} {host_key}\n")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     for name in addresses:
         words = ["ssh", "-F", str(ssh / "config"), name, "true"]
         while subprocess.run(words, check=False, capture_output=True).returncode:

@@ -78,9 +78,11 @@ def test_a_reset_connection_is_a_failure_and_an_outage(
 ) -> None:
     between = proxy("127.0.0.1", pg15.port)
     dsn = getattr(pg15, transport)(port=between.port)
-    load = open_load(start_load, dsn, load="closed")
+    load = open_load(start_load, dsn, load="closed", duration_ns=1000 * SECOND_NS)
     assert load.next()
     between.reset()
+    until(lambda: load.next() and load.outcome.outages >= 4, "four outages")
+    load.run.stop()
     done = load.finish()
     assert (set(done.failed), done.failed["08006"]) == ({"08006"}, 4)
     # The first of four to tell may have met the end before the reset.

@@ -85,7 +85,7 @@ class Acting(Listener):
 
     def finish(self) -> None:
         for thread in self._threads:
-            thread.join(30)
+            thread.join(60)
         assert not self.failures, self.failures
 
     def postmaster(self) -> int:
@@ -160,7 +160,7 @@ def group(controller: str) -> Iterator[Path]:
 
 
 def _end(path: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while path.exists():
         for pid in (path / "cgroup.procs").read_text().split():
             with contextlib.suppress(OSError):

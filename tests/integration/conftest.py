@@ -14,7 +14,7 @@ from pgpaces.database.access import Access
 from pgpaces.servers import embedded
 from pgpaces.servers.folder import ServerFolder
 
-GONE_S = 15.0
+GONE_S = 60.0
 
 
 @pytest.fixture

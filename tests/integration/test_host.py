@@ -202,7 +202,7 @@ class Quota:
 
     def end(self) -> None:
         """Whatever is still in it goes back."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while self.folder.exists():
             for pid in (self.folder / "cgroup.procs").read_text().split():
                 with contextlib.suppress(OSError):

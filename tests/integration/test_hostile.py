@@ -220,7 +220,7 @@ def test_a_login_without_end_ends_with_the_connection_time_out(
     began = time.monotonic()
     error = refusal(server.dsn(connect_timeout=2))
     assert "no answer in time" in str(error)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 def test_a_server_that_turns_hostile_fails_transactions_and_not_the_run(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.conftest import until
+from tests.faults.conftest import command_of, until
 from tests.integration.test_run import Command, adds_up
 
 pytest.importorskip("uvicorn")
@@ -32,8 +32,7 @@ def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
 def companions(pid: int) -> list[int]:
     """The processes with live pages that a process started."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children
-            if b"pgpaces.web.companion" in Path(f"/proc/{child}/cmdline").read_bytes()]  # fmt: skip
+    return [int(child) for child in children if b"pgpaces.web.companion" in command_of(int(child))]
 
 
 @contextmanager
@@ -129,7 +128,7 @@ def test_the_link_stops_the_load_as_ctrl_c_does(pgpaces: Command) -> None:
         browser.open(link)
         base = "/".join(link.split("/")[:3])
         assert browser.open(f"{base}/stop", data=b"").status == 202
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
         answer = stored(pgpaces)
         assert answer["state"] == "interrupted"
         assert adds_up(answer)

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import free_port
+from tests.faults.conftest import until
 from tests.integration.test_run import Command, adds_up
 
 from pgpaces.result import CLASSES, Trial
@@ -32,7 +34,7 @@ from tests.unit.test_metrics import Receiver
 pytestmark = pytest.mark.postgres
 PROMETHEUS = shutil.which("prometheus")
 LOAD = ("select-only", "--scale", "1", "--rate", "200", "-L", "7ms", "--warmup", "1s")
-START_S, SCRAPE_S = 30.0, 2.0
+START_S, SCRAPE_S = 120.0, 4.0
 
 
 @pytest.fixture
@@ -40,11 +42,13 @@ def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
     return Command(pgpaces_home, tmp_path / "results.db")
 
 
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        port: int = opened.getsockname()[1]
-        return port
+def is_free(port: int) -> bool:
+    """Whether a server could listen there now."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def newest(pgpaces: Command) -> Trial:
@@ -76,7 +80,7 @@ class Prometheus:
             "scrape_configs:\n  - job_name: pgpaces\n"
             f"    static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
         )
-        self.url = f"http://127.0.0.1:{free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()[0]}"
         listen = self.url.removeprefix("http://")
         options = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}")
         self.process = subprocess.Popen(
@@ -108,7 +112,7 @@ def prometheus(tmp_path: Path) -> Iterator[tuple[int, Prometheus]]:
     """A port to export to, and the Prometheus that scrapes it."""
     if PROMETHEUS is None:
         pytest.skip("Prometheus is not installed")
-    port = free_port()
+    port, _ = free_port()
     started = Prometheus(tmp_path, port)
     yield port, started
     started.process.kill()
@@ -122,20 +126,23 @@ def test_prometheus_has_the_sums_of_the_store_and_our_p95_within_its_bucket(
     ended = pgpaces("run", *LOAD, "-T", "6s", "--metrics", f"prometheus={port}")
     assert ended.code == 0, ended.err
     assert f"metrics: http://127.0.0.1:{port}/metrics" in ended.err
+    # The port is free before its last scrape.
+    until(lambda: is_free(port), "a free port")
     pgpaces_again = pgpaces("run", *LOAD, "-T", "1s", "--metrics", f"prometheus={port}")
-    assert pgpaces_again.code == 0, pgpaces_again.err  # the port is free at once
+    assert pgpaces_again.code == 0, pgpaces_again.err
     store = Store.open(pgpaces.store)
     [_, row] = store.trials()
     trial = store.load(row.id)
-    time.sleep(SCRAPE_S)
 
     def last(name: str, labels: str = "") -> str:
         return f'last_over_time({name}{{run="{trial.id}",{labels}}}[5m])'
 
-    for measured, phase in ((True, "measured"), (False, "warmup")):
+    def has_the_sums(phase: str) -> bool:
         got = scraping.query(last("pgpaces_transactions_total", f'phase="{phase}"'))
         by_outcome = {labels["outcome"]: value for labels, value in got}
-        assert by_outcome == outcomes(trial, measured=measured)
+        return by_outcome == outcomes(trial, measured=phase == "measured")
+
+    until(lambda: has_the_sums("measured") and has_the_sums("warmup"), "the sums of the store")
     due = scraping.number(last("pgpaces_transactions_due_total", 'phase="measured"'))
     assert due == sum(outcomes(trial, measured=True).values()) > 1000
     buckets = last("pgpaces_latency_seconds_bucket", 'phase="measured"')

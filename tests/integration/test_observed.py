@@ -13,7 +13,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import PG15_BIN, Certificates, Postgres, _free_port, _postgres, _server_user
+from tests.conftest import (
+    DEADLINE_S,
+    PG15_BIN,
+    Certificates,
+    Postgres,
+    _postgres,
+    _server_user,
+    free_port,
+)
 from tests.integration.conftest import access_to
 from tests.unit.sensors import collect, so_far
 
@@ -22,7 +30,6 @@ from pgpaces.observe.server import Sensor, sensing
 from pgpaces.result import Finding
 
 pytestmark = pytest.mark.postgres
-DEADLINE_S = 30.0
 
 
 @contextmanager
@@ -188,7 +195,7 @@ def standby(primary: Postgres, certificates: Certificates) -> Iterator[Postgres]
     if user := _server_user():
         os.chown(folder, user["user"], user["group"])
     made = Postgres(folder, certificates)
-    made.port, made.addresses = _free_port()
+    made.port, made.addresses = free_port()
     words = ("-h", primary.folder, "-p", primary.port, "-U", "postgres")
     try:
         made.program("pg_basebackup", *words, "-R", "-c", "fast", "-X", "stream", "--no-sync")

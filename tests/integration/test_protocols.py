@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from tests.conftest import DEADLINE_S
 
 from pgpaces.errors import PgpacesError, PlanError, ScriptError, ServerError
 
@@ -240,17 +241,17 @@ def test_sql_of_a_whole_kind_that_fails_is_counted_under_every_protocol(
 # --- answers of every size and kind ---------------------------------------------------------
 
 MEMORY = """
-import resource, sys
+import sys
 from msgspec.structs import replace
 sys.path.insert(0, {tests!r})
 from conftest import PLAN, Load
+from memory import peak_bytes
 before = None
 for sql in ("SELECT 1", {sql!r}):
     done = Load({dsn!r}, [("t", 1, sql)], replace(PLAN, protocol={protocol!r})).finish()
     assert done.on_time == 2, done
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    before = before or after
-print(after - before)
+    before = before or peak_bytes()
+print(peak_bytes() - before)
 """
 LARGE = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
 WIDE = "SELECT repeat('x', 100000000)"
@@ -286,7 +287,7 @@ def test_a_large_answer_is_read_in_bounded_memory(
     code = MEMORY.format(tests=tests, sql=sql, dsn=dsn, protocol=protocol)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 50 * 1024  # KiB
+    assert int(done.stdout) < 50 * 2**20
 
 
 def test_many_columns_rows_and_empty_answers_are_read(
@@ -537,18 +538,18 @@ def test_a_frozen_server_makes_late_what_was_due_while_it_stood(
     server = fake_server("--delay-ms", 1)
     load = start_load(
         server.dsn(), "SELECT 1;\nSELECT 2", clients=4, load="open", rate=100.0,
-        transactions=None, duration_ns=5 * SECOND_NS, limit_ns=SECOND_NS // 10,
+        transactions=None, duration_ns=10 * SECOND_NS, limit_ns=SECOND_NS // 10,
         protocol=protocol,
     )  # fmt: skip
     assert load.next()
     server.control("stall")
-    assert load.next()  # the engine tells of seconds in which nothing comes back
-    before = load.outcome.done
-    assert load.next()
-    assert load.outcome.done == before
+    before = -1
+    while load.outcome.done > before:
+        before = load.outcome.done
+        assert load.next()  # the engine tells of seconds in which nothing comes back
     server.control("thaw")
     done = load.finish()
-    assert (done.due, done.on_time + done.late, done.failed) == (500, 500, {})
+    assert (done.due, done.on_time + done.late, done.failed) == (1000, 1000, {})
     assert done.late >= 80  # a second's worth, but for what was less than the limit before the thaw
     assert done.on_time >= 80  # the first second, at least
 
@@ -630,8 +631,8 @@ def test_a_password_never_shows_in_what_a_run_says(server: Any, start_load: Any)
     server.execute("ALTER ROLE u_scram PASSWORD 'another'")
     try:
         server.execute(KILL)
-        deadline = time.monotonic() + 30
-        while not load.outcome.notes and time.monotonic() < deadline:
+        deadline = time.monotonic() + DEADLINE_S
+        while len(load.outcome.notes) < 2 and time.monotonic() < deadline:
             assert load.next(), "ended by itself"
         load.run.abort()
         done = load.finish()

@@ -544,7 +544,9 @@ def test_python_gives_the_same_values(pgpaces_home: Path, tmp_path: Path, pg15: 
     assert run.missed is not None
     assert run.missed.value == 0
     assert run.latency.p99 is not None
-    assert "PASS 0.0% missed" in repr(run)
+    # A machine whose CPUs others had, or that was late itself, allows no verdict.
+    word = "PASS" if run.validity.state == "valid" else "UNKNOWN"
+    assert f"{word} 0.0% missed" in repr(run)
     assert repr(run).endswith("allowed 2%>")
 
 

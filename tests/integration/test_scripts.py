@@ -362,12 +362,12 @@ INSERT INTO done VALUES (:client_id);
 \\endif
 """
     done = run_load(
-        server.dsn(), script, clients=3, threads=1, transactions=None, duration_ns=SECOND_NS
+        server.dsn(), script, clients=3, threads=1, transactions=None, duration_ns=3 * SECOND_NS
     )
     found = dict(rows(server, "SELECT client, count(*) FROM done GROUP BY 1"))
     assert set(found) == {1, 2}
     assert done.done == done.due > sum(found.values()) > 20
-    assert max(found.values()) < 2 * min(found.values())
+    assert max(found.values()) < 3 * min(found.values())
 
 
 # --- a connection for each transaction ------------------------------------------------------

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.postgres
 
 def until_names(sensor: Sensor, names: set[str]) -> None:
     """Until a sample of each name is more than nothing."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not names <= {s.name for s in so_far(sensor) if s.value > 0}:
         assert time.monotonic() < deadline, so_far(sensor)
         time.sleep(0.05)
@@ -43,7 +43,8 @@ def test_what_a_load_does_is_seen(access: Access) -> None:
         )  # fmt: skip
         found = so_far(sensor)
         assert sensor.findings(collect(so_far(sensor)))
-    [more, cost] = sensor.notes()
+    # A busy machine is looked at less often, which is a note as well.
+    [more, cost] = [note for note in sensor.notes() if "looking at wait events" not in note]
     assert "track_io_timing" in more
     assert "pg_stat_statements" in more
     assert "pg_read_all_stats" not in more, "a superuser has it"
@@ -93,7 +94,7 @@ def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15: Postgres) 
 def test_a_server_that_is_not_there_is_a_note(pg15: Postgres) -> None:
     with sensing(access_to(pg15).keywords, "no_such_database") as sensor:
         sensor.begin(time.monotonic())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not sensor.notes():
             assert time.monotonic() < deadline
             time.sleep(0.05)

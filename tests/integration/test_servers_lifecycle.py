@@ -24,7 +24,7 @@ from pgpaces.servers.folder import server_folder
 from pgpaces.servers.record import Transport
 
 pytestmark = pytest.mark.postgres
-GONE_S = 15.0
+GONE_S = 60.0
 HOLD = "sys.stdin.read()"  # until we close its standard input, or kill it
 
 

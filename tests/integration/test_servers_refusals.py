@@ -19,7 +19,7 @@ from pgpaces.servers.folder import server_folder
 from pgpaces.servers.os_user import OsUser
 
 pytestmark = pytest.mark.postgres
-GONE_S = 15.0
+GONE_S = 60.0
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="skipped: needs root")
 needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="skipped: needs an ordinary user")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import DEADLINE_S, PLAN, FakeServer, Postgres, quoted
-from tests.faults.conftest import alive, until
+from tests.faults.conftest import alive, command_of, until
 from tests.integration.front import front
 from tests.integration.test_run import Command
 
@@ -85,7 +85,7 @@ def test_the_load_of_two_generators_is_that_of_one(
     script.write_text(SLEEP)
     every = [
         pgpaces.run(
-            files=[script], target=pg15.dsn("u_trust"), latency_limit="100ms", duration=2, warmup=1,
+            files=[script], target=pg15.dsn("u_trust"), latency_limit="10s", duration=2, warmup=1,
             seed=7, store=store, generators=number, **load,
         )
         for number in (1, 2)
@@ -176,7 +176,7 @@ def generators(child: subprocess.Popen[bytes]) -> list[int]:
         pytest.skip("skipped: needs /proc with the children of a process")
     pids = [pid for task in Path(f"/proc/{child.pid}/task").iterdir()
             for pid in (task / "children").read_text().split()]  # fmt: skip
-    return [int(pid) for pid in pids if b"dask_spec" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [int(pid) for pid in pids if b"dask_spec" in command_of(int(pid))]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_the_workers_of_a_cluster_that_exists_make_the_load_and_another_beside_i
     script.write_text(SLEEP)
     with kind(two, tmp_path) as (address, variables):
         words = ["run", "-f", str(script), "--target", pg15.dsn("u_trust"), "--cluster", address]
-        words += ["--rate", "50", "-c", "4", "-L", "1s", "-T", "3s", "--warmup", "0s", "--json"]
+        words += ["--rate", "50", "-c", "4", "-L", "30s", "-T", "3s", "--warmup", "0s", "--json"]
         words += ["--background", f"beside workload={script} rate=20/s clients=2"]
         words += ["--store", str(tmp_path / "results.db")]
         done = subprocess.run(

@@ -49,7 +49,7 @@ FAST = ("--scale", "1", "--warmup", "0", "--grace", "2s")
 SAFE_ENOUGH = (("fsync", "off"),)
 OURS = (*FAST, "--server-set", "fsync=off")
 SECOND_NS = 1_000_000_000
-GONE_S = 20.0
+GONE_S = 60.0
 # What only reads goes to one table, what writes to another, so that counters tell them apart.
 FILES = {
     "workload.toml": """\

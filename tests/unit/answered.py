@@ -18,6 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -174,6 +175,8 @@ def digest(store: Path) -> None:
 
 
 if __name__ == "__main__":
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     if sys.argv[1:]:
         make(Path(sys.argv[1]))
     with tempfile.TemporaryDirectory() as scratch:

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -90,4 +91,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     main()

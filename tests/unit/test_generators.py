@@ -210,7 +210,7 @@ class Places:
     def agent(self, worker: Worker, promise: Answer) -> Any:
         if worker.name == self.slow:
             others = [agent for agent in self.agents if agent is not promise.value]
-            assert all(agent.asked.wait(5) for agent in others), "a lease would end"
+            assert all(agent.asked.wait(60) for agent in others), "a lease would end"
         return promise.result()
 
     def run(self, call: Callable[[], Any]) -> None:

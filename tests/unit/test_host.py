@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from pgpaces.observe import host, procfs, remote
 from pgpaces.observe.host import HostSample, HostSensor, Local, Polled, Probe
 from pgpaces.observe.procfs import CgroupMount, Item, changes
 from pgpaces.series import Sample
-from tests.unit.sensors import collect, so_far
+from tests.unit.sensors import collect
 from tests.unit.trials import series
 
 # A Raspberry Pi 4 with a quota on the server's group, as its files look.
@@ -295,7 +296,7 @@ def test_a_look_that_fails_is_a_gap_and_a_note(monkeypatch: pytest.MonkeyPatch) 
     faked = Faked([1.0, 2.0, None, 5.0])
     sensor = HostSensor(Polled(lambda: faked))  # type: ignore[arg-type,return-value]
     sensor.begin(time.monotonic())
-    assert faked.asked.wait(30)
+    assert faked.asked.wait(60)
     assert sensor.close()
     assert [s.value for s in sensor.drain()][:2] == [1.0, 3.0]
     assert "host: the server was silent: gone" in sensor.notes()
@@ -313,11 +314,12 @@ def test_a_sensor_that_never_began_is_closed_at_once() -> None:
 def test_this_machine_is_read_and_no_file_stays_open() -> None:
     reader = Local()
     probe = Probe(reader.read, [f"/proc/{os.getpid()}/cgroup"])
+    gc.collect()  # what other tests left open is closed now, or during this
     opened = len([*Path("/proc/self/fd").iterdir()])
     before = probe.items()
     found = {i.name for i in changes(before, probe.items(), 1.0)}
     assert {"memory_available", "run_queue"} <= found
-    assert len([*Path("/proc/self/fd").iterdir()]) == opened
+    assert len([*Path("/proc/self/fd").iterdir()]) <= opened
     reader.close()
 
 
@@ -411,7 +413,7 @@ def test_numbers_that_are_none_are_left_out() -> None:
 def run_command(command: str, until: Callable[[HostSensor], bool]) -> HostSensor:
     sensor = HostSensor(remote.RemoteCommand(command))
     sensor.begin(time.monotonic())
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not until(sensor):
         assert time.monotonic() < deadline, sensor.notes()
         time.sleep(0.01)
@@ -430,8 +432,8 @@ def printing(ahead_s: float, boot_s: float) -> str:
 
 
 def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
-    sensor = run_command(printing(3600.0, 5e6), lambda s: len(so_far(s)) == 3)
-    found = so_far(sensor)
+    sensor = run_command(printing(3600.0, 5e6), lambda s: len(s._samples) == 3)
+    found = sensor.drain()
     assert [s.value for s in found] == [0, 1, 2]
     # The last of its lines was the quickest to arrive.
     assert [s.second - found[-1].second for s in found] == [-2, -1, 0]
@@ -442,11 +444,11 @@ def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
 
 
 def test_a_command_ends_with_us() -> None:
-    sensor = run_command(printing(0.0, 1.0), lambda s: len(so_far(s)) == 3)
+    sensor = run_command(printing(0.0, 1.0), lambda s: len(s._samples) == 3)
     assert isinstance(sensor.source, remote.RemoteCommand)
     child = sensor.source._child
     assert child is not None
-    assert child.wait(30) != 0
+    assert child.wait(120) != 0
 
 
 def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:

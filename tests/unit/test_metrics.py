@@ -173,7 +173,7 @@ def port() -> Iterator[Port]:
 
 
 def got(port: Port, path: str = "/metrics", **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(*port.socket.getsockname()[:2], timeout=10)
+    connection = http.client.HTTPConnection(*port.socket.getsockname()[:2], timeout=60)
     connection.request("GET", path, headers={"Host": "localhost", **headers})
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -222,7 +222,7 @@ def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again()
     port = Port(listen("127.0.0.1", 0))
     port.start()
     address = port.socket.getsockname()[:2]
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=60)
     connection.request("GET", "/metrics")
     assert connection.getresponse().read() == b""
     port.put(families((totals(),)))
@@ -234,7 +234,7 @@ def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again()
     assert closing.is_alive()
     connection.request("GET", "/metrics")
     assert b"pgpaces_transactions_due_total" in connection.getresponse().read()
-    closing.join(10)
+    closing.join(60)
     assert not closing.is_alive()
 
 
@@ -383,7 +383,7 @@ def test_a_companion_exports_and_ends(store: Store) -> None:
     address = companion.prometheus.split("/")[2]
     text = ""
     for _ in range(600):
-        connection = http.client.HTTPConnection(address, timeout=10)
+        connection = http.client.HTTPConnection(address, timeout=60)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
         connection.close()

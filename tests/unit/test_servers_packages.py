@@ -169,7 +169,7 @@ def test_two_at_once_fetch_once(registry: Fake) -> None:
 
     def hold() -> None:
         began.set()
-        assert others_wait.wait(30)
+        assert others_wait.wait(60)
 
     def say(text: str) -> None:
         if text.startswith("another pgpaces"):
@@ -179,7 +179,7 @@ def test_two_at_once_fetch_once(registry: Fake) -> None:
     found: list[binaries.Installation] = []
     first = threading.Thread(target=lambda: found.append(packages.fetch("14", quiet)))
     first.start()
-    assert began.wait(30)
+    assert began.wait(60)
     second = packages.fetch("14", say)
     first.join()
     assert found == [second]

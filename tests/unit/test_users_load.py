@@ -404,7 +404,7 @@ def test_a_task_that_holds_the_interpreter_ends_its_process_which_says_where(
     make: Make,
 ) -> None:
     text = "@task\ndef act(loop):\n    if loop == 3: -1 in iter(range(10**15))\n"
-    made = make(text, LOADS["paced"], duration_ns=200 * MS, grace_ns=1, clients=1)
+    made = make(text, LOADS["paced"], duration_ns=1000 * MS, grace_ns=1, clients=1)
     made.begin()
     found: list[Interval] = []
     with pytest.raises(RunError, match="because a task holds Python itself") as caught:
@@ -458,7 +458,7 @@ def test_it_is_stopped_from_another_thread_and_nothing_new_falls_due(
     asked = {"duration_ns": 3_600_000 * MS, "grace_ns": PATIENT, "threads": 2}
     made = make(with_async(ACT, kind=kind), LOADS[load], **asked)
     made.begin()
-    threading.Timer(0.05, made.stop).start()
+    threading.Timer(0.5, made.stop).start()
     found = list(made)
     assert is_whole(total(found))
     assert total(found).on_time == total(found).due > 0
@@ -472,7 +472,7 @@ def test_it_is_aborted_and_what_goes_on_is_unfinished(make: Make, kind: str) -> 
     load = Load("closed")
     made = make(with_async(text, kind=kind), load, duration_ns=3_600_000 * MS, threads=2)
     made.begin()
-    threading.Timer(0.05, made.abort).start()
+    threading.Timer(0.5, made.abort).start()
     found = list(made)
     assert total(found).due == total(found).unfinished == 3
     assert not any(alive(pid) for pid in children(made))
@@ -645,8 +645,8 @@ def test_what_an_action_costs_is_measured(make: Make, load: str) -> None:
 
 def test_where_all_users_are_busy_a_probe_tells_how_late_the_process_is(make: Make) -> None:
     text = "@task\ndef act(): time.sleep(0.1)\n"
-    [found] = run(make(text, Load("closed"), transactions=3, clients=1))
-    assert found.dispatch.count >= 10
+    found = run(make(text, Load("closed"), transactions=3, clients=1))
+    assert sum(interval.dispatch.count for interval in found) >= 10
 
 
 def test_integrals_of_what_is_in_flight_agree_with_the_times_of_actions(make: Make) -> None:

@@ -402,7 +402,7 @@ def test_rows_reach_a_reader_before_levels_are_looked_for(
     id_, sent, early = running(store, 30), threading.Event(), list[bool]()
 
     def look(_: live.Levels) -> None:
-        if not sent.wait(10):
+        if not sent.wait(60):
             early.append(True)
 
     monkeypatch.setattr(live.Levels, "look", look)

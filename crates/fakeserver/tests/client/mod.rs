@@ -45,7 +45,7 @@ pub fn start() -> FakeServer {
 pub fn wait_until(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(30), "waited for 30 s in vain");
+        assert!(start.elapsed() < Duration::from_secs(120), "waited for 120 s in vain");
         std::thread::yield_now();
     }
 }
@@ -54,7 +54,7 @@ impl Client {
     /// Connects and says nothing.
     pub fn raw(server: &FakeServer) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, key: Vec::new() }
     }
