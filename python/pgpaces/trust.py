@@ -45,7 +45,7 @@ _CHUNK_BYTES = 2**20
 
 
 class Question(Struct, frozen=True):
-    """May a folder, or a script, execute these actions? Empty: the search candidate none."""
+    """May a folder, or a script, execute these actions? Without any, it is not asked."""
 
     path: Path
     actions: tuple[Action, ...]
