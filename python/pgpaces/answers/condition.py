@@ -129,5 +129,5 @@ def _unreadable(text: str) -> PlanError:
     return PlanError(
         f"the condition '{text}' cannot be read",
         "write NAME COMPARISON VALUE, such as 'missed > 5%', 'failed > 0', 'p99 > 250ms',"
-        " 'rate < 10/s'; names: " + ", ".join((*_COUNTS, *_TIMES, "rate")),
+        " 'rate < 10/s'; names: " + ", ".join((*_COUNTS, *_TIMES, "rate")).replace("_", " "),
     )
