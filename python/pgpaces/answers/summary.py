@@ -34,8 +34,8 @@ from pgpaces.times import Times, merge
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A queue whose p99 is so far below the limit misses it once in a hundred thousand: its tail falls by
-# the same factor with each p99. In no simulated trial with 5% beyond its limit was it so far.
+# A queue whose p99 is so far below the limit misses it once in a hundred thousand: its tail falls
+# by the same factor with each p99. In no simulated trial with 5% beyond its limit was it so far.
 _FAR = 2.5
 
 
