@@ -72,6 +72,19 @@ def test_one_that_fails_does_not_end_the_others(tables: Access) -> None:
     assert ask(tables, "SELECT count(*) FROM plans_t") == 50_000
 
 
+@pytest.mark.parametrize("analyze", [True, False])
+def test_a_statement_that_a_rule_replaces_by_nothing_has_no_plan(
+    tables: Access, analyze: bool
+) -> None:
+    with connect(tables) as admin:
+        admin.execute("CREATE RULE plans_r AS ON INSERT TO plans_t DO INSTEAD NOTHING")
+    notes: list[str] = []
+    statements = [(0, 0, "INSERT INTO plans_t VALUES (0, 0)"), (0, 1, "SELECT 1")]
+    [plan] = explain(tables.keywords, "postgres", statements, analyze, notes.append)
+    assert plan.command == 1
+    assert "rules of its table replace it" in notes[0]
+
+
 def test_without_analyze_nothing_is_executed(tables: Access) -> None:
     statements = [(0, 0, "CREATE TABLE plans_new ()"), (0, 1, "SELECT pg_sleep(60)"),
                   (0, 2, "TABLE plans_new")]  # fmt: skip

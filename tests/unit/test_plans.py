@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.answers.plan_text import as_text
+from pgpaces.experiment import monitors
 from pgpaces.observe import plans
 
 SCAN = {"Node Type": "Seq Scan", "Relation Name": "a", "Total Cost": 1.5, "Filter": "(x = 1)"}
@@ -181,3 +183,43 @@ def test_statements_are_told_apart_by_their_first_word(sql: str, kind: str) -> N
 @given(st.text(alphabet="/*-\n ();SELECT", max_size=60))
 def test_any_text_is_of_some_kind(text: str) -> None:
     assert plans.kind_of(text) in ("plan", "transaction", "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        (json.dumps([{"Plan": SCAN}]), True),
+        ("[\n]", False),
+        ('["Notify", {"Plan": {"Node Type": "Result"}}]', False),
+        ("", False),
+    ],
+)
+def test_a_statement_that_rules_replace_has_no_plan(text: str, has: bool) -> None:
+    assert plans.has_plan(text) == has
+
+
+def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    explained: list[Any] = []
+    monkeypatch.setattr(plans, "explain", lambda *all_: explained.extend(all_[2]) or [])
+    scripts = [
+        SimpleNamespace(name="bad", text="\\set x 1 / 0\nSELECT :x;"),
+        SimpleNamespace(name="good", text="SELECT 1;"),
+    ]
+    work = SimpleNamespace(
+        request=SimpleNamespace(workload=SimpleNamespace(is_scripts=True)),
+        variables=dict,
+        prepared=SimpleNamespace(dbname="bench"),
+    )
+    component = SimpleNamespace(
+        work=work, scripts=scripts, places=(0, 1), plan=SimpleNamespace(seed=1), node=monitors.POOL
+    )
+    ready = SimpleNamespace(
+        components=[component], prepared=work.prepared, request=SimpleNamespace(as_is=False)
+    )
+    faked: Any = (ready, {}, SimpleNamespace(notes=list), None, None)
+    every = monitors.Monitors(*faked)
+    every.explain()
+    assert explained == [(1, 0, "SELECT 1;")]
+    assert every.notes() == ["plans: bad:1: division by zero"]

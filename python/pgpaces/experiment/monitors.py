@@ -245,13 +245,16 @@ class Monitors:
         ]
         if len(scripts) < len(component.scripts):
             say(f"plans: scripts over {_EXPLAINED_MAX // 2**20} MiB are not explained")
-        statements = [
-            (number, command, text)
-            for number, script in scripts
-            for command, text in generator.rehearse(
-                script.name, script.text, variables, component.plan.seed
-            )
-        ]
+        statements: list[plans.Statement] = []
+        for number, script in scripts:
+            try:
+                rehearsed = generator.rehearse(
+                    script.name, script.text, variables, component.plan.seed
+                )
+            except PgpacesError as error:  # its clients give up, too
+                say(f"plans: {error.message}")
+                continue
+            statements += ((number, command, text) for command, text in rehearsed)
         as_is = ready.request.as_is and work.prepared.dbname == ready.prepared.dbname
         keywords = (
             self._keywords if component.node == POOL else for_driver(ready.connection(component))

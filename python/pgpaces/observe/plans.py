@@ -128,7 +128,11 @@ class _Explainer:
             return None
         self._session.execute("RELEASE statement")
         value = result.get_value(0, 0) if kind == "plan" and result.ntuples else None
-        return None if value is None else value.decode(self._encoding, "replace")
+        text = "" if value is None else value.decode(self._encoding, "replace")
+        if kind == "plan" and not has_plan(text):
+            self._say(f"{name} has no plan: rules of its table replace it")
+            return None
+        return text or None
 
     def _once(self, sql: str) -> pq.abc.PGresult:
         """The result of one statement; the server rejects several at once."""
@@ -187,6 +191,12 @@ def _after_comment(text: str) -> str:
         if depth == 0:
             return text[mark.end() :]
     return ""
+
+
+def has_plan(text: str) -> bool:
+    """Whether EXPLAIN (FORMAT JSON) printed a plan first; of what rules replace it need not."""
+    parts = json.loads(text or "[]")
+    return bool(parts) and isinstance(parts[0], dict) and "Plan" in parts[0]
 
 
 def read(text: str, place: tuple[int, int], block_bytes: int, analyze: bool) -> Explained:
