@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,6 +146,10 @@ def test_both_versions_of_groups_are_found_where_they_are_mounted() -> None:
         ("EXT4-fs (sda1): mounted filesystem with ordered data mode", False),
         ("mmc0: error -110 whilst initialising SD card", True),
         ("nvme0: I/O 12 QID 3 timeout, aborting", True),
+        ("mmc0: Timeout waiting for hardware interrupt.", True),
+        ("XFS (sda1): Corruption of in-memory data (0x8) detected at xfs_x+0x1 (xfs_x.c:9).", True),
+        ("XFS (dm-0): Log I/O Error (0x2) detected at xlog_x.  Shutting down filesystem.", True),
+        ("XFS (sda1): Ending clean mount", False),
         ("usb 1-1: new high-speed USB device", False),
     ],
 )
@@ -187,6 +192,20 @@ def test_counters_become_rates_events_and_shares() -> None:
     assert found == {
         "disk_a_read": 15, "io_errors": 1, "cgroup_throttled": 5, "cgroup_throttled_share": 50,
         "run_queue": 4,
+    }  # fmt: skip
+
+
+def test_of_several_groups_with_a_quota_the_most_exhausted_one_counts() -> None:
+    def read(periods: float, throttled: float, part: str) -> list[Item]:
+        return [
+            Item("cgroup_periods", periods, "periods", "event", part),
+            Item("cgroup_throttled", throttled, "periods", "event", part),
+        ]
+
+    before = [*read(0, 0, "/pod/container"), *read(0, 0, "/pod")]
+    after = [*read(10, 9, "/pod/container"), *read(10, 1, "/pod")]
+    assert {i.name: i.value for i in changes(before, after, 1.0)} == {
+        "cgroup_throttled": 10, "cgroup_throttled_share": 90,
     }  # fmt: skip
 
 
@@ -362,6 +381,18 @@ def test_observe_prints_a_line_of_json_for_each_second() -> None:
     assert abs(there_s - time.time()) < 60
     assert at_s <= time.monotonic()
     assert {"cpu_busy", "memory_available"} <= {item.name for item in items}
+
+
+def test_observe_says_that_nothing_can_be_read_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pgpaces.cli.observe import observe
+
+    empty = SimpleNamespace(items=list)
+    source = Polled(lambda: empty)  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(host, "here", lambda _pids: source)
+    done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
+    _, _, items, notes = remote.parsed(done.output.encode())
+    assert items == ()
+    assert notes == ["host: nothing can be read of the machine's /proc"]
 
 
 # --- another machine, by a command ----------------------------------------------------------

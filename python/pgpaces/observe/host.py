@@ -231,6 +231,7 @@ class Polled:
                 at_s = time.monotonic()
                 if not items:
                     self.notes.setdefault("host: nothing can be read of the machine's /proc")
+                    yield HostSample(at_s, ())  # so that its listener learns the reason
                 if before is not None and (sample := _between(before, at_s, items)):
                     yield sample
                 before = at_s, items

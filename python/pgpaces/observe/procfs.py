@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple
 _SECTORS_PER_KB = 2
 _IO_ERROR = re.compile(
     r"I/O error|critical (medium|target|space allocation) error|Medium Error"
-    r"|EXT4-fs error|EXT4-fs \([^)]*\): Remounting|XFS \([^)]*\): .*(error|shutdown)"
-    r"|BTRFS (error|critical)|mmc\d+: .*(error|timeout|timed out)|nvme\d+: .*(timeout|reset)"
+    r"|EXT4-fs error|EXT4-fs \([^)]*\): Remounting"
+    r"|XFS \([^)]*\): .*([Ee]rror|shutdown|Shutting down|[Cc]orruption)"
+    r"|BTRFS (error|critical)|mmc\d+: .*(error|[Tt]imeout|timed out)|nvme\d+: .*(timeout|reset)"
 )
 # Trip points that slow a machine down or stop it; an active one only starts a fan.
 _TRIPS = ("passive", "hot", "critical")
@@ -240,6 +241,7 @@ def changes(before: Iterable[Item], after: Iterable[Item], seconds: float) -> li
     then = {(item.name, item.part): item.value for item in before}
     ticks: dict[str, float] = {}
     gauges: dict[str, Item] = {}
+    counts: dict[tuple[str, str], float] = {}
     for item in after:
         old = then.get((item.name, item.part))
         if item.kind == "gauge":
@@ -248,11 +250,12 @@ def changes(before: Iterable[Item], after: Iterable[Item], seconds: float) -> li
             # The kernel's idle and iowait may decrease a little.
             ticks[item.name] = max(0.0, item.value - old)
         elif old is not None and item.value >= old:
-            grown = item.value - old
+            grown = counts[item.name, item.part] = item.value - old
             value = grown / seconds if item.kind == "rate" else grown
             others = gauges[item.name].value if item.name in gauges else 0.0
             gauges[item.name] = Item(item.name, value + others, item.unit)
-    return [*_cpu_shares(ticks), *_throttled(gauges), *gauges.values()]
+    gauges.pop("cgroup_periods", None)
+    return [*_cpu_shares(ticks), *_throttled(counts), *gauges.values()]
 
 
 def _cpu_shares(ticks: dict[str, float]) -> Iterator[Item]:
@@ -263,9 +266,15 @@ def _cpu_shares(ticks: dict[str, float]) -> Iterator[Item]:
         yield from (Item(name, value, "%") for name, value in shares.items() if name != "cpu_idle")
 
 
-def _throttled(gauges: dict[str, Item]) -> Iterator[Item]:
-    """The share of periods in which the quota was exhausted; 0 without a quota."""
-    periods, throttled = gauges.pop("cgroup_periods", None), gauges.get("cgroup_throttled")
-    if periods is not None and throttled is not None:
-        share = 100 * throttled.value / periods.value if periods.value else 0.0
-        yield Item("cgroup_throttled_share", min(100.0, share), "%")
+def _throttled(counts: dict[tuple[str, str], float]) -> Iterator[Item]:
+    """The share of periods in which the quota was exhausted; 0 without a quota.
+
+    Of several groups with a quota it is that of the most exhausted one: it limits the server.
+    """
+    shares = [
+        min(100.0, 100 * counts["cgroup_throttled", part] / periods) if periods else 0.0
+        for (name, part), periods in counts.items()
+        if name == "cgroup_periods" and ("cgroup_throttled", part) in counts
+    ]
+    if shares:
+        yield Item("cgroup_throttled_share", max(shares), "%")
