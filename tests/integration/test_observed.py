@@ -26,6 +26,7 @@ from tests.integration.conftest import access_to
 from tests.unit.sensors import collect, so_far
 
 from pgpaces.database.access import Access, connect
+from pgpaces.observe.postgres import watch
 from pgpaces.observe.server import Sensor, sensing
 from pgpaces.result import Finding
 
@@ -109,6 +110,22 @@ def test_sessions_of_others_and_our_own_are_told_from_the_load(access: Access) -
 
 
 name = "others Timeout:PgSleep"
+
+
+def test_a_load_is_recognized_by_a_name_that_its_server_changes(access: Access) -> None:
+    application = "l\u00f6ad " + 80 * "x"
+    words = {**access.keywords, "dbname": "postgres", "application_name": application}
+    with (
+        looking(access, application=application) as sensor,
+        watch({**access.keywords, "dbname": "postgres"}, application, 2.0),
+        psycopg.connect(**words) as session,
+    ):
+        until(lambda: sensor.observed().waits.looks >= 3, sensor)
+        until(
+            lambda: session.execute("SELECT pg_sleep(0.3)") and seen(sensor, "Timeout:PgSleep"),
+            sensor,
+        )
+    assert {e.who for e in sensor.observed().waits.events} == {"load"}
 
 
 def test_a_role_without_rights_is_told_once_what_would_show_more(pg15: Postgres) -> None:

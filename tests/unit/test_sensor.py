@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from pgpaces.answers.cache import Blocks, finding, warmed
 from pgpaces.observe.counters import PARTS, Counter, CounterReading, Differences
-from pgpaces.observe.server import Sensor
+from pgpaces.observe.server import CounterReader, Sensor
+from pgpaces.observe.session import reported
 from pgpaces.series import Sample
 
 HIT, READ = PARTS[0].counters[:2]
@@ -152,6 +154,23 @@ def test_a_server_that_dies_is_a_note_and_no_error() -> None:
     assert sensor.notes() == [
         "sensor: no wal: hidden", "sensor: the server was silent: the server is gone",
     ]  # fmt: skip
+
+
+def test_a_session_that_ends_while_views_are_tried_hides_none_of_them() -> None:
+    def ended(_query: bytes) -> None:
+        raise psycopg.errors.AdminShutdown("terminating connection")
+
+    reader = CounterReader({}, "bench")
+    session: Any = SimpleNamespace(execute=ended, closed=True)
+    with pytest.raises(psycopg.errors.AdminShutdown):
+        reader._may(session, "SELECT 1", "io")
+    assert reader.notes == {}
+
+
+def test_the_name_of_a_load_is_what_servers_make_of_it() -> None:
+    assert reported("pgpaces") == ["pgpaces", "pgpaces"]
+    assert reported("l\u00f6ad") == [r"l\xc3\xb6ad", "l??ad"]
+    assert reported(80 * "x")[0] == 63 * "x"
 
 
 class Hanging(Faked):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgpaces.observe import sizes
 from pgpaces.observe.counters import PARTS, Counter, CounterGroup, CounterReading, Differences
 from pgpaces.observe.session import Backends, cpu_s
-from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, grown, statement_changes
+from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, View, grown, statement_changes
 from pgpaces.result import Moved
 from pgpaces.series import Sample
 
@@ -47,6 +52,16 @@ def test_a_table_that_was_made_or_dropped_grew_from_or_to_nothing() -> None:
     assert (found["old"].kind, found["old"].after_bytes) == ("index", 0)
 
 
+def test_a_table_that_one_reading_of_the_largest_omits_did_not_grow_from_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sizes, "RELATIONS_MAX", 2)
+    before = {"a": Size("table", 8192), "b": Size("table", 8192)}
+    after = {"a": Size("table", 16384), "c": Size("table", 8192)}
+    assert [one.name for one in grown(before, after)] == ["a"]
+    assert {one.name for one in grown({"a": before["a"]}, after)} == {"a", "c"}
+
+
 def counted(calls: int, ms: float, wal: int | None = 0) -> Counted:
     return Counted(calls, ms, calls, 2 * calls, calls, wal)
 
@@ -66,6 +81,15 @@ def test_statements_are_ordered_by_the_time_that_they_took_in_between() -> None:
 def test_statements_that_were_reset_count_from_nothing() -> None:
     found = statement_changes({(1, 1): counted(10, 100.0, 7)}, {(1, 1): counted(2, 3.0, 5)})
     assert found[1, 1] == counted(2, 3.0, 5)
+    found = statement_changes({(1, 1): counted(10, 9e4)}, {(1, 1): counted(20, 3.0)})
+    assert found[1, 1] == counted(20, 3.0), "more calls than before the reset"
+
+
+def test_a_password_in_a_statement_that_was_executed_is_not_kept() -> None:
+    row = (1, 1, "ALTER ROLE a\n PASSWORD 's3cret'", False)
+    session: Any = SimpleNamespace(execute=lambda *_: [row])
+    [one] = View("public", frozenset()).executed(session, {}, {(1, 1): counted(1, 1.0)})
+    assert one.text == "ALTER ROLE a ..."
 
 
 COMMITS = Counter("transactions", "commits", "xact_commit", "1/s")

@@ -15,7 +15,7 @@ from typing import Any
 
 from pgpaces.answers.kill_switch import BASELINE, WINDOW, Before, KillSwitchSample, verdict
 from pgpaces.errors import ServerError
-from pgpaces.observe.session import Reopened
+from pgpaces.observe.session import Reopened, reported
 
 PERIOD_S = 1.0
 # The first queries of a session take longer: caches are empty.
@@ -31,7 +31,7 @@ SELECT coalesce(
 FROM pg_catalog.pg_stat_activity
 WHERE {kind} state = 'active' AND query_start IS NOT NULL
   AND pid <> pg_catalog.pg_backend_pid()
-  AND NOT (application_name = %(application)s AND usename = session_user
+  AND NOT (application_name = ANY (%(load)s) AND usename = session_user
            AND datname = %(dbname)s)
 """
 _OF_CLIENTS = _SAMPLE.format(kind="backend_type = 'client backend' AND")
@@ -106,7 +106,7 @@ class _Session(Reopened):
 
     def __init__(self, keywords: Mapping[str, str], application: str) -> None:
         super().__init__(keywords, "pgpaces watch", prepare_threshold=None)
-        self._names = {"application": application, "dbname": keywords.get("dbname", "")}
+        self._names = {"load": reported(application), "dbname": keywords.get("dbname", "")}
 
     def sees_all(self) -> bool:
         """Whether the role may see what other roles execute."""

@@ -105,7 +105,7 @@ class CounterReader:
         try:
             session.execute(query.encode())
         except psycopg.errors.DatabaseError as error:
-            if error.sqlstate is None:  # the session is gone
+            if error.sqlstate is None or session.closed:
                 raise
             self.notes[f"sensor: no {source}: {error.diag.message_primary}"] = None
             return False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgpaces.locality import is_local
 from pgpaces.observe.procfs import postgres_process
+from pgpaces.texts import encoded
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,6 +27,17 @@ _CONNECT_TIMEOUT_S = 3
 _TIMEOUTS_MS = {"statement_timeout": 5000, "lock_timeout": 1000}
 # A comment in the sensors' statements, which tells them from the load's.
 MARK = "/* pgpaces sensor */"
+_NAME_BYTES_MAX = 63
+
+
+def reported(application: str) -> list[str]:
+    """An application_name as servers report it: by the rules since 16, and by those before."""
+
+    def ascii_only(other: str) -> str:
+        parts = (chr(b) if 32 <= b <= 126 else other.format(b) for b in encoded(application))
+        return "".join(parts)[:_NAME_BYTES_MAX]
+
+    return [ascii_only("\\x{:02x}"), ascii_only("?")]
 
 
 class Reopened:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from pgpaces.observe.session import MARK
+from pgpaces.observe.waits import shown
 from pgpaces.result import Executed, Grown
 from pgpaces.texts import encoded
 
@@ -32,11 +33,12 @@ SELECT {MARK} n.nspname || '.' || c.relname, c.relkind::text,
   CASE WHEN c.relkind <> 'i' THEN pg_catalog.pg_stat_get_dead_tuples(c.oid) END
 FROM (
   SELECT oid, relname, relkind, relnamespace FROM pg_catalog.pg_class
-  WHERE relkind IN ('r', 'm', 'i') AND relpersistence <> 't'
+  WHERE relkind IN ('r', 'm', 'i') AND relpersistence <> 't' AND relnamespace NOT IN (
+    SELECT oid FROM pg_catalog.pg_namespace
+    WHERE nspname IN ('pg_catalog', 'information_schema', 'pg_toast'))
   ORDER BY relpages DESC LIMIT {RELATIONS_MAX}
 ) c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
 """
 
 
@@ -63,9 +65,15 @@ def sizes(session: Session) -> Sizes:
 def grown(before: Sizes, after: Sizes) -> tuple[Grown, ...]:
     """The relations with the largest changes and sizes, at most 20 of each, in this order.
 
-    The size is 0 before a relation is created and after it is dropped.
+    The size is 0 before a relation is created and after it is dropped. Where one of them has only
+    the largest relations, those that only the other one has are omitted: they may have been there.
     """
-    every = [_grown(name, before.get(name), after.get(name)) for name in sorted({*before, *after})]
+    names = {*before, *after}
+    if len(before) >= RELATIONS_MAX:
+        names &= before.keys()
+    if len(after) >= RELATIONS_MAX:
+        names &= after.keys()
+    every = [_grown(name, before.get(name), after.get(name)) for name in sorted(names)]
     every = [one for one in every if one.before_bytes or one.after_bytes]
 
     def growth(one: Grown) -> int:
@@ -170,7 +178,7 @@ class View(Struct, frozen=True):
             text, load = texts.get(key, ("", False))
             if text and MARK not in text:
                 rounded = replace(change, total_ms=round(change.total_ms, 3))
-                rows.append(Executed(" ".join(text.split())[:_TEXT_MAX], load, *astuple(rounded)))
+                rows.append(Executed(shown(text)[:_TEXT_MAX], load, *astuple(rounded)))
         return tuple(rows[:SHOWN_MAX])
 
 
@@ -179,11 +187,17 @@ def statement_changes(before: Statements, after: Statements) -> dict[Key, Counte
     changes: dict[Key, Counted] = {}
     for key, now in after.items():
         past = before.get(key)
-        if past is None or past.calls > now.calls:
+        if past is None or (past.calls != now.calls and _fell(past, now)):
             past = Counted(0, 0.0, 0, 0, 0, 0)
         if now.calls > past.calls:
             changes[key] = Counted(*map(_increase, astuple(past), astuple(now)))
     return dict(sorted(changes.items(), key=lambda pair: -pair[1].total_ms))
+
+
+def _fell(before: Counted, after: Counted) -> bool:
+    """Whether any counter went back: then all of them were reset."""
+    pairs = zip(astuple(before), astuple(after), strict=True)
+    return any(then is not None and now is not None and now < then for then, now in pairs)
 
 
 def _increase(before: Any, after: Any) -> Any:

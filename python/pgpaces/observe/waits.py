@@ -11,10 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from pgpaces.answers.waits import CPU, PER_SECOND, Event, WaitTally
-from pgpaces.observe.session import APPLICATIONS, MARK, SessionSnapshot
+from pgpaces.observe.session import APPLICATIONS, MARK, SessionSnapshot, reported
 from pgpaces.result import Blocked, Waits
 from pgpaces.series import Sample
 
@@ -28,7 +28,7 @@ _BLOCKED_MAX, _WAITING_MAX = 100, 16
 _ANY_OTHER = "(others)"
 
 _OWNER = """
-CASE WHEN {a}.application_name = %(application)s
+CASE WHEN {a}.application_name = ANY (%(load)s)
       AND {a}.usesysid = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = session_user)
       AND {a}.datid = (SELECT oid FROM pg_catalog.pg_database
                        WHERE datname = pg_catalog.current_database()) THEN 'load'"""
@@ -64,7 +64,7 @@ Pair = tuple[str, str, str, str, str, str]
 _SECRET = re.compile(r"\w*(password|://).*", re.IGNORECASE)
 
 
-def _shown(statement: str) -> str:
+def shown(statement: str) -> str:
     """A statement in one line, without a password in it."""
     return _SECRET.sub("...", " ".join(statement.split()))
 
@@ -84,7 +84,7 @@ class OfServer:
 
     def __init__(self, snapshot: SessionSnapshot, application: str) -> None:
         self.snapshot = snapshot
-        self._parameters: dict[str, Any] = {"application": application, "ours": list(APPLICATIONS)}
+        self._parameters = {"load": reported(application), "ours": list(APPLICATIONS)}
 
     def sample(self) -> Mapping[Event, int]:
         """See Activity."""
@@ -138,7 +138,7 @@ class Sampler:
 
     def _block(self, pair: Pair, second: int) -> None:
         waiting, event, mode, blocking, state, statement = pair
-        key = (waiting, event, mode, blocking, state, _shown(statement))
+        key = (waiting, event, mode, blocking, state, shown(statement))
         if key not in self._blocked and len(self._blocked) >= _BLOCKED_MAX:
             key = (waiting, event, mode, blocking, state, _ANY_OTHER)
             if key not in self._blocked and len(self._blocked) >= 2 * _BLOCKED_MAX:
