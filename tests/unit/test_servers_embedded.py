@@ -1,7 +1,9 @@
 """What server may be asked for, and what its processes are told. No server is started."""
 
 import os
+import signal
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from pgpaces.programs import environment, files
 from pgpaces.servers import access, embedded, os_user, packages, postmaster
 from pgpaces.servers.binaries import Installation, Source
 from pgpaces.servers.embedded import ServerSpec, running, stop
+from pgpaces.servers.folder import server_folder
 from pgpaces.servers.os_user import OsUser
+from pgpaces.servers.record import ServerRecord
 from pgpaces.store import backend
 from pgpaces.workload import DataFile
 
@@ -184,6 +188,30 @@ def test_where_nothing_was_started_nothing_runs_and_nothing_can_be_stopped(
     assert running() == []
     with pytest.raises(ServerError, match="no server 'pg18' runs; running: none"):
         stop("pg18")
+
+
+def test_a_staying_server_that_takes_no_connections_any_more_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SIGTERM of others lets it wait until its clients have gone."""
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    place = server_folder("pg18")
+    data = place.path / "data"
+    data.mkdir(parents=True)
+    lock = place.lock()
+    assert lock is not None
+    with subprocess.Popen(["sleep", "60"], pass_fds=(lock,)) as process:
+        os.close(lock)
+        status = [process.pid, data, 1, 5432, place.path / "run", "", "", "stopping"]
+        (data / "postmaster.pid").write_text("".join(f"{line}\n" for line in status))
+        place.write(
+            ServerRecord("pg18", "18.6", 18, Path("/pg/bin"), place.path / "run", 5432, data,
+                         pid=process.pid, owner_pid=1, stays=True)
+        )  # fmt: skip
+        assert running() == []
+        stop("pg18")
+        assert process.wait() == -signal.SIGINT
+    assert place.read() is None
 
 
 @pytest.mark.parametrize("name", [[], ["pg14"], ["second"], ["pg18", "--data-dir", "/"]])

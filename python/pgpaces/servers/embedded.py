@@ -152,7 +152,7 @@ def running() -> list[Server]:
 def stop(name: str) -> None:
     """End the server of that name; ServerError if none runs, or if another run uses it."""
     folder = server_folder(name)
-    record = folder.running()
+    record = folder.live()
     if record is None:
         names = ", ".join(server.name for server in running()) or "none"
         raise ServerError(f"no server {name!r} runs; running: {names}", "pgpaces server list")

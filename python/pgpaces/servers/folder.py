@@ -88,8 +88,13 @@ class ServerFolder(Struct, frozen=True):
 
     def running(self) -> ServerRecord | None:
         """The record of the server if it runs and is ready; else None."""
+        record = self.live()
+        return record if record is not None and is_ready(record.data_dir, record.pid) else None
+
+    def live(self) -> ServerRecord | None:
+        """The record of the server if its process runs, ready or not, as while it ends."""
         record = self.read()
-        if record is None or not is_ready(record.data_dir, record.pid):
+        if record is None or postmaster_pid(record.data_dir) != record.pid:
             return None
         lock = self.lock()
         if lock is None:
