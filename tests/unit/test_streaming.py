@@ -13,7 +13,8 @@ import pytest
 from pgpaces.database import streaming
 from pgpaces.database.access import Access
 from pgpaces.errors import PlanError, RunError, ServerError
-from pgpaces.servers import folder, topology
+from pgpaces.servers import embedded, folder, topology
+from pgpaces.servers.binaries import Installation, Source
 
 MIB = 2**20
 PRIMARY = Access({"host": "primary"}, Path("psql"))
@@ -198,3 +199,28 @@ def test_what_a_kill_left_of_standbys_is_removed_and_nothing_else(
     assert [path.exists() for path in (lost, chosen.parent, running, named, others)] == [
         False, False, True, True, True,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_standby_that_does_not_start_leaves_no_copy_unless_another_pgpaces_has_it(
+    taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    place = folder.server_folder("pg18-standby1")
+    data = place.path / "data"
+
+    def start(spec: embedded.ServerSpec, **_: Any) -> embedded.Server:
+        data.mkdir(parents=True)
+        (data / "backup_label").touch()
+        locks.append(place.lock() if taken else None)
+        raise ServerError("it does not start")
+
+    locks: list[int | None] = []
+    monkeypatch.setattr(embedded, "start", start)
+    pg18 = Installation(Path("/pg/bin"), "18.6", 18, Source.EMBEDDED)
+    spec = embedded.ServerSpec(pg18, "pg18-standby1")
+    with pytest.raises(ServerError), topology._standby(spec, print):
+        pass
+    for lock in filter(None, locks):
+        os.close(lock)
+    assert data.exists() == taken

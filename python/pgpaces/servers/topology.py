@@ -17,7 +17,7 @@ from pathlib import Path
 from pgpaces.errors import PlanError
 from pgpaces.home import home, matching
 from pgpaces.servers import binaries, embedded, postmaster
-from pgpaces.servers.folder import ServerFolder
+from pgpaces.servers.folder import ServerFolder, server_folder
 
 # Before 10, the defaults do not allow streaming.
 _OLD = {"wal_level": "replica", "max_wal_senders": "10", "hot_standby": "on"}
@@ -99,9 +99,10 @@ def _remove(data: Path, folder: ServerFolder) -> None:
 
 @contextlib.contextmanager
 def _standby(spec: embedded.ServerSpec, say: Callable[[str], None]) -> Iterator[embedded.Server]:
-    server = embedded.start(spec, on_progress=say)
     try:
-        with server:
+        with embedded.start(spec, on_progress=say) as server:
             yield server
     finally:
-        _remove(server.data_dir, server.folder)
+        # Also of one that did not start; under the lock, as another pgpaces may make the next.
+        with contextlib.suppress(OSError):
+            _remove_lost(server_folder(spec.name), spec.data_dir)
