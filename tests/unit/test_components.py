@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,11 @@ from msgspec.structs import replace
 
 from pgpaces import workload
 from pgpaces.database.access import Access
-from pgpaces.errors import ConnectionsError, PlanError
-from pgpaces.experiment import preparation
+from pgpaces.errors import ConnectionsError, PlanError, ServerError
+from pgpaces.experiment import preparation, site
 from pgpaces.experiment.components import Work, clients_at, component_loads, limits
 from pgpaces.experiment.request import Request, backgrounds, check, commands_of
-from pgpaces.experiment.site import Site
+from pgpaces.experiment.site import Site, restarting
 from pgpaces.facts import Prepared
 from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.workload import WorkloadScript
@@ -286,3 +289,46 @@ def test_a_load_alone_may_use_all_connections_and_a_poolers_are_not_known(
     for clients in (97, 98) if free is None else (97,):
         request = work(trial={"clients": clients}, target=target, observe=False).request
         preparation._check_connections(where, request)  # nothing is raised
+
+
+@pytest.mark.parametrize("restart", [None, "true"])
+def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database_as_it_stands(
+    restart: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put_back(access: Access, by: Callable[[], None] | None, say: Any) -> None:
+        assert (by is not None) == (restart is not None)
+        raise ServerError("put back")
+
+    request = work(target=TargetPlan(dsn="host=board", restart=restart)).request
+    assert request.as_is
+    monkeypatch.setattr(preparation.changes, "put_back_leftovers", put_back)
+    where = Site(Access({}, Path("psql")), managed=False)
+    with (
+        pytest.raises(ServerError, match="put back"),
+        preparation.ready(where, request, print, lambda: None),
+    ):
+        pass
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Access:
+    """Access to a server that answers."""
+    monkeypatch.setattr(site, "connect", lambda _: nullcontext())
+    return Access({}, Path("psql"))
+
+
+def test_a_restart_ends_with_its_command_though_the_server_keeps_its_output_open(
+    answering: Access, tmp_path: Path
+) -> None:
+    """As a server does that `pg_ctl restart` starts without -l."""
+    pid, ended = tmp_path / "pid", tmp_path / "ended"
+    restarting(f"(sleep 10; touch '{ended}') & echo $! >'{pid}'", answering)()
+    assert not ended.exists()
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_a_restart_that_fails_is_reported_also_in_words_that_are_not_utf8(
+    answering: Access,
+) -> None:
+    with pytest.raises(ServerError, match="ended with 3: gesch\ufffdtzt"):
+        restarting("printf 'gesch\\374tzt\\n' >&2; exit 3", answering)()

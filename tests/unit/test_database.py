@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.database import identity, ownership, settings, source
-from pgpaces.database.changes import Note, SettingChange, names_in
-from pgpaces.errors import ServerError
+from pgpaces import workload
+from pgpaces.database import (
+    access,
+    changes,
+    creation,
+    data,
+    identity,
+    ownership,
+    settings,
+    source,
+)
+from pgpaces.database.access import Access
+from pgpaces.database.changes import Note, SettingChange, names_in, put_back
+from pgpaces.database.ownership import Ownership
+from pgpaces.database.specification import DatasetSpec
+from pgpaces.errors import ConsentError, PrepareError, ServerError
 from pgpaces.facts import ServerFacts
 
 FACTS = ServerFacts(
@@ -166,3 +182,147 @@ def test_a_copy_has_the_locale_provider_of_its_source(
 ) -> None:
     words = source.provider(version, *provider)
     assert (None if words is None else words.as_string(None)) == end
+
+
+@dataclass
+class Ledger:
+    """Changes of a server that is a dictionary: the values in its files, and those in effect."""
+
+    left: list[SettingChange]
+    files: dict[str, str | None]
+    effect: dict[str, str | None]
+    restarted: list[str] = field(default_factory=list)
+
+    def changes(self) -> list[SettingChange]:
+        return list(self.left)
+
+    def current(self, change: SettingChange) -> str | None:
+        return self.files.get(change.name)
+
+    def set(self, change: SettingChange, value: str | None) -> None:
+        self.files[change.name] = value
+
+    def needing(self) -> frozenset[str]:
+        return frozenset(change.name for change in self.left if change.restart)
+
+    def reload(self) -> None:
+        self.effect |= {n: v for n, v in self.files.items() if n not in self.needing()}
+
+    def awaits_restart(self, names: list[str]) -> bool:
+        return any(self.effect[name] != self.files[name] for name in names)
+
+    def reopen(self) -> None:
+        self.restarted += sorted(self.needing())
+        self.effect |= self.files
+
+    def forget(self, done: list[SettingChange]) -> None:
+        self.left = [change for change in self.left if change not in done]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("before", [None, "1"])
+def test_what_a_killed_run_put_back_in_the_file_alone_takes_effect_by_the_next(
+    restart: bool, before: str | None
+) -> None:
+    change = SettingChange("a", "", before, "2", restart)
+    ledger: Any = Ledger([change], {"a": before}, {"a": "2"})
+    put_back(ledger, lambda: None, print)
+    assert (ledger.left, ledger.effect, ledger.restarted) == ([], {"a": before}, ["a"] * restart)
+
+
+def test_a_server_that_has_its_settings_is_not_restarted_for_them() -> None:
+    """Its restart with them failed, and its owner removed them before starting it."""
+    ledger: Any = Ledger([SettingChange("a", "", None, "2", True)], {"a": None}, {"a": None})
+    put_back(ledger, lambda: pytest.fail("a restart"), print)
+    assert (ledger.left, ledger.restarted) == ([], [])
+
+
+@pytest.mark.parametrize("values", [["2", "3"], ["2", "2"]])
+def test_a_setting_that_a_killed_run_changed_twice_is_put_back_to_the_first(
+    values: list[str],
+) -> None:
+    left = [SettingChange("a", "", None, "2"), SettingChange("a", "", "2", values[-1])]
+    ledger: Any = Ledger(left, {"a": values[-1]}, {"a": values[-1]})
+    put_back(ledger, None, print)
+    assert (ledger.left, ledger.effect) == ([], {"a": None})
+
+
+def test_nothing_is_locked_on_a_server_without_leftovers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """There are notes, of other servers."""
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    Note(tmp_path / "settings" / "1.json").write([SettingChange("a", "", None)])
+    monkeypatch.setattr(changes, "connect", lambda access: contextlib.nullcontext())
+    note = Note(tmp_path / "settings" / "2.json")
+    monkeypatch.setattr(Note, "of", lambda admin, access: note)
+    monkeypatch.setattr(changes, "locked", lambda *_: pytest.fail("a lock"))
+    changes.put_back_leftovers(Access({}, Path("psql")), None, print)
+
+
+OWNED = Ownership("w", "f", "ready", own=True)
+
+
+@pytest.mark.parametrize("may_mark", [False, True])
+def test_a_database_of_ones_own_is_marked_before_it_is_emptied(
+    monkeypatch: pytest.MonkeyPatch, may_mark: bool
+) -> None:
+    """A kill between leaves no mark that its data is ready; without the right nothing is lost."""
+    done: list[str] = []
+
+    def execute(query: Any) -> Any:
+        text = query if isinstance(query, str) else query.as_string(None)
+        if not text.startswith("SELECT"):
+            done.append(text)
+        return SimpleNamespace(fetchall=lambda: [("public", 3)])
+
+    def mark(admin: Any, dbname: str, owned: Ownership) -> None:
+        if not may_mark:
+            raise ConsentError("not its owner")
+        done.append(owned.state)
+
+    session: Any = SimpleNamespace(execute=execute)
+    monkeypatch.setattr(data, "connect", lambda *_: contextlib.nullcontext(session))
+    monkeypatch.setattr(ownership, "set_ownership", mark)
+    spec = DatasetSpec(workload.find("tpcb-like"), 1, 1, own="mine", fresh=True)
+    target = data.DatabaseTarget("mine", "f", spec)
+    with contextlib.nullcontext() if may_mark else pytest.raises(ConsentError):
+        data._empty_own(Access({}, Path("psql")), session, target, True, OWNED)
+    dropped = ['DROP SCHEMA "public" CASCADE', "CREATE SCHEMA IF NOT EXISTS public"]
+    assert done == (["preparing", *dropped] if may_mark else [])
+
+
+def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The trial locks the database of which it is a copy."""
+    copy = Ownership("w", "f", ownership.COPY)
+    dropped: list[str] = []
+
+    @contextlib.contextmanager
+    def session(*_: Any) -> Iterator[Any]:
+        yield SimpleNamespace(execute=lambda statement: dropped.append(statement.as_string(None)))
+
+    monkeypatch.setattr(creation, "connect", session)
+    monkeypatch.setattr(creation, "common", session)
+    monkeypatch.setattr(creation, "drop_leftovers", lambda *_: 0)
+    monkeypatch.setattr(creation, "locked", lambda locks, name: name != "pgpaces_a")
+    owned = {"pgpaces_a_run": (copy, 1), "pgpaces_b_run": (copy, 1)}
+    monkeypatch.setattr(ownership, "owned_databases", lambda access: owned)
+    with pytest.raises(PrepareError, match="in use: pgpaces_a_run; all others are dropped"):
+        creation.clean(Access({}, Path("psql")))
+    assert dropped == ['DROP DATABASE "pgpaces_b_run"']
+
+
+@pytest.mark.parametrize(
+    ("version", "done"), [(130_020, []), (140_000, ["SET idle_session_timeout = 0"])]
+)
+def test_locks_do_not_end_in_a_load_because_their_session_is_idle(
+    version: int, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[str] = []
+    info = SimpleNamespace(server_version=version)
+    session = SimpleNamespace(info=info, execute=executed.append)
+    monkeypatch.setattr(access, "connect", lambda *_: contextlib.nullcontext(session))
+    with access.common(Access({}, Path("psql"))):
+        assert executed == done

@@ -32,6 +32,7 @@ LOCK_CLASS = 0x70677061  # "pgpa"
 MAINTENANCE = "postgres"
 # A server needs a moment to notice that a client is gone.
 NOTICED_S = 2.0
+_IDLE_TIMEOUT_SINCE = 140_000
 
 
 class Access(Struct, frozen=True):
@@ -78,12 +79,17 @@ def connect(
 
 @contextlib.contextmanager
 def common(access: Access) -> Iterator[Session]:
-    """A session in a database that every pgpaces can open: advisory locks are local to one."""
+    """A session in a database that every pgpaces can open: advisory locks are local to one.
+
+    It lasts however long it is idle: otherwise its locks would end in the middle of a load.
+    """
     with contextlib.ExitStack() as stack:
         try:
             session = stack.enter_context(connect(access, MAINTENANCE))
         except ServerError:
             session = stack.enter_context(connect(access))
+        if session.info.server_version >= _IDLE_TIMEOUT_SINCE:
+            session.execute("SET idle_session_timeout = 0")
         yield session
 
 

@@ -218,6 +218,15 @@ class SettingChanges:
                 )
             self._value("SELECT pg_sleep(0.01)")
 
+    def awaits_restart(self, names: list[str]) -> bool:
+        """Whether one of these differs from the files, after a reload, until a restart."""
+        query = (
+            "SELECT count(*) FROM pg_catalog.pg_settings"
+            " WHERE pending_restart AND lower(name) = ANY(%s)"
+        )
+        row = self.admin.execute(query, ([name.lower() for name in names],)).fetchone()
+        return row is not None and row[0] > 0
+
     def _value(self, query: str) -> Any:
         row = self.admin.execute(query.encode()).fetchone()
         return row and row[0]
@@ -288,20 +297,25 @@ Restart = Callable[[], None]
 def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
     """Undoes all changes, the last first, and verifies it. Raises ServerError, psycopg.Error."""
     changes = ledger.changes()
-    done = []
+    foreign, needs_restart = [], False
     for change in reversed(changes):
         current = ledger.current(change)
         if current == change.before:
-            done.append(change)
-        elif change.after is not None and current != change.after:
+            continue
+        if change.after is not None and current != change.after:
             say(f"{change.name} was changed by another session in the meantime, and stays so")
-            done.append(change)
+            foreign.append(change)
         else:
             ledger.set(change, change.before)
-    undone = [change for change in changes if change not in done]
-    if any(change.dbname == SYSTEM for change in undone):
-        _take_effect(ledger, any(change.restart for change in undone), restart, say)
-    wrong = [change for change in undone if ledger.current(change) != change.before]
+            needs_restart |= change.restart
+    undone = [change for change in changes if change not in foreign]
+    # Also what a killed run put back in the file: the kill may have come before the reload.
+    if of_server := [change.name for change in undone if change.dbname == SYSTEM]:
+        ledger.reload()
+        if needs_restart or ledger.awaits_restart(of_server):
+            _restart(ledger, restart, say)
+    oldest = {(change.name.lower(), change.dbname): change for change in reversed(undone)}
+    wrong = [change for change in oldest.values() if ledger.current(change) != change.before]
     ledger.forget([change for change in changes if change not in wrong])
     if wrong:
         names = ", ".join(change.name for change in wrong)
@@ -310,16 +324,12 @@ def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
         )
 
 
-def _take_effect(
-    ledger: SettingChanges, needs_restart: bool, restart: Restart | None, say: Say
-) -> None:
-    if needs_restart and restart is not None:
-        restart()
-        ledger.reopen()
-        return
-    ledger.reload()
-    if needs_restart:
+def _restart(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
+    if restart is None:
         say("settings of the server are put back; some take effect when it is restarted")
+        return
+    restart()
+    ledger.reopen()
 
 
 def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> None:
@@ -328,6 +338,9 @@ def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> Non
 
     if not matching(_folder(), "*.json"):
         return
+    with connect(access) as admin:
+        if not Note.of(admin, access).path.exists():
+            return
     ledger = SettingChanges(access)
     try:
         if ledger.open() and (left := ledger.changes()):

@@ -135,7 +135,7 @@ def clean(access: Access) -> int:
             if owned.own or dbname.startswith(_PREFIX):  # another pgpaces is making that one
                 continue
             with preparation_errors(dbname), contextlib.suppress(psycopg.errors.ObjectInUse):
-                if locked(locks, dbname):
+                if locked(locks, _lock_of(dbname, owned)):
                     admin.execute(ownership.drop(dbname))
                     freed += bytes_taken
                     continue
@@ -166,11 +166,16 @@ def _leftovers(access: Access, admin: Session, locks: Session) -> Iterator[str]:
         if dbname in notes or (owned and half_dropped) or (unnamed and not _makers(admin, dbname)):
             yield dbname
         elif owned and not owned.own and owned.state in (COPY, PREPARING):
-            lock = (LOCK_CLASS, dbname.removesuffix(_RUN) if owned.state == COPY else dbname)
+            lock = (LOCK_CLASS, _lock_of(dbname, owned))
             row = locks.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock).fetchone()
             if row and row[0]:
                 yield dbname
                 locks.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", lock)
+
+
+def _lock_of(dbname: str, owned: Ownership) -> str:
+    """The name that a trial locks: a copy has no lock of its own."""
+    return dbname.removesuffix(_RUN) if owned.state == COPY else dbname
 
 
 def _leftover_notes(admin: Session, access: Access) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgpaces import programs, psql
-from pgpaces.database import changes, copies, creation, ownership, source, steps
+from pgpaces.database import copies, creation, ownership, source, steps
 from pgpaces.database.access import (
     Access,
     Say,
@@ -45,7 +45,6 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
 
     Raises ConsentError for a database that pgpaces does not own, PrepareError if making it fails.
     """
-    changes.put_back_leftovers(access, None, say)
     with source.session_outside(access, spec.from_database) as admin, common(access) as locks:
         major = admin.info.server_version // 10_000
         fingerprint = _fingerprint(_identity(spec), major)
@@ -152,8 +151,7 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) ->
         steps.check_extensions(admin, target.spec.workload)
     with preparation_errors(target.dbname):
         if target.spec.own is not None:
-            _empty_own(access, target, exists, owned)
-            ownership.set_ownership(admin, target.dbname, target.ownership(PREPARING))
+            _empty_own(access, admin, target, exists, owned)
         else:
             if exists and owned is None:
                 raise ownership.refuse(target.dbname)
@@ -195,9 +193,9 @@ def _fill(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> N
 
 
 def _empty_own(
-    access: Access, target: DatabaseTarget, exists: bool, owned: Ownership | None
+    access: Access, admin: Session, target: DatabaseTarget, exists: bool, owned: Ownership | None
 ) -> None:
-    """Empties a database of --own. Raises ConsentError if it has other data, without --fresh."""
+    """Marks and empties a database of --own. Raises ConsentError for other data without --fresh."""
     if not exists:
         raise ConsentError(
             f"database {target.dbname} does not exist",
@@ -218,6 +216,9 @@ def _empty_own(
                 f"database {target.dbname} is not empty: schema {', '.join(used)}",
                 "--own takes an empty database; add --fresh to drop everything that is in it",
             )
+        # Before anything is dropped: a role that may not mark it drops nothing, and after a kill
+        # no mark says that the data is ready.
+        ownership.set_ownership(admin, target.dbname, target.ownership(PREPARING))
         for name in used:
             session.execute(with_names("DROP SCHEMA {} CASCADE", name))
         session.execute("CREATE SCHEMA IF NOT EXISTS public")

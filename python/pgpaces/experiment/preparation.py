@@ -1,7 +1,8 @@
 """Prepares everything that a trial needs, and cleans up after it.
 
-In this order: settings of the whole server (some restart it, which would end the sessions that hold
-the data), data, settings of sessions and databases, up-to-date standbys, a pool.
+In this order: what a killed run left changed is put back, settings of the whole server (some
+restart it, which would end the sessions that hold the data), data, settings of sessions and
+databases, up-to-date standbys, a pool.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from pgpaces.database import data, identity, settings, streaming
+from pgpaces.database import changes, data, identity, settings, streaming
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.errors import ConnectionsError
@@ -49,11 +50,12 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Rea
     restart = restarting(target.restart, where.access) if target.restart else None
     pooled = request.pool is not None
     terms = Terms(where.managed, target.alter_system, restart, say, pooled)
-    changes = {n: v for n, v in request.trial.settings if n not in where.start_settings}
-    whole = settings.server_contexts(where.access, changes) if changes else {}
-    of_server = {name: changes[name] for name in whole}
-    rest = {name: value for name, value in changes.items() if name not in whole}
-    untouched = request.as_is and not changes
+    changes.put_back_leftovers(where.access, restart, say)
+    changing = {n: v for n, v in request.trial.settings if n not in where.start_settings}
+    whole = settings.server_contexts(where.access, changing) if changing else {}
+    of_server = {name: changing[name] for name in whole}
+    rest = {name: value for name, value in changing.items() if name not in whole}
+    untouched = request.as_is and not changing
     with contextlib.ExitStack() as stack:
         around = Applied()
         if of_server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -214,16 +215,20 @@ def restarting(command: str, access: Access) -> Callable[[], None]:
     """A function that restarts a server by the owner's shell command, and waits until it is up."""
 
     def restart() -> None:
-        done = subprocess.run(
-            command,
-            shell=True,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        # A file and no pipe: a server that inherits it would keep a pipe open.
+        with tempfile.TemporaryFile() as output:
+            done = subprocess.run(
+                command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+            output.seek(0)
+            words = output.read().decode(errors="replace") if done.returncode != 0 else ""
         if done.returncode != 0:
-            lines = (done.stderr or done.stdout).strip().splitlines()
+            lines = words.strip().splitlines()
             why = lines[-1] if lines else "it said nothing"
             raise ServerError(
                 f"the command that restarts the server ended with {done.returncode}: {why}",
