@@ -28,6 +28,7 @@ CASES = [
     ("zero\u200bwidth\ufeff", "zero\\u200bwidth\\ufeff"),
     ("tag\U000e0041", "tag\\U000e0041"),
     ("latin \udce9", "latin \\udce9"),
+    ("no XML \ufffe\uffff", "no XML \\ufffe\\uffff"),
     ("Zoë 数据 🐘", "Zoë 数据 🐘"),
     ("100% [red] [/] :smile:", "100% [red] [/] :smile:"),
 ]

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.validity import Validity
+from pgpaces.chart import Axis, Chart, Layer, Point, series
 from pgpaces.design import Cell, Design, Factor, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.questions.sweep.axes import PANELS_MAX, axis_of, line_label, log_ticks, panels
@@ -281,6 +282,16 @@ def test_texts_of_others_are_never_expressions() -> None:
             if key in ("expr", "test", "labelExpr", "signal", "field"):
                 assert "alert" not in str(value)
         draw.inline(figure)
+
+
+def test_a_label_that_is_cut_within_a_character_can_be_drawn() -> None:
+    name = "🐘" * 40
+    points = (Point(name, 1.0, series=name), Point("b", 2.0, series="b"))
+    axes = Axis(name, (name, "b")), Axis(name)
+    chart = Chart(*axes, (Layer("point", points),), series((name, "b")), title=(name,))
+    figure = Figure("f", name, "", ("x",), ((name,),), (chart,))
+    assert draw.inline(figure).startswith("<svg")
+    assert draw.picture(figure, "png").startswith(b"\x89PNG")
 
 
 def walk(value: object) -> list[tuple[str, object]]:

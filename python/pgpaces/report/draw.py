@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,8 @@ _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
 # Straight lines that do not touch; a pattern that nothing matches.
 _START = re.compile(r"M([-\d.]+),([-\d.]+)")
 _SEGMENTS, _NOTHING = re.compile(r"(?:M[-\d.,]+[hv][-\d.]+)+"), re.compile(r"(?!)")
+# A character that JSON writes as two halves of UTF-16.
+_PAIR = re.compile(r"\\ud[89ab]..\\ud[c-f]..")
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 # Attributes that a picture does not need, and those with their default value.
 _UNUSED = ("class", "role", "pointer-events", "aria-roledescription", "aria-hidden")
@@ -218,11 +220,24 @@ def _hoist(group: Element) -> None:
 def _svg(figure: Figure, look: Look, *, described: bool = False) -> str:
     import vl_convert
 
-    text: str = vl_convert.vegalite_to_svg(_json(figure, look, described=described))
+    specified = _json(figure, look, described=described)
+    text: str = _converted(vl_convert.vegalite_to_svg, specified)
     return text
 
 
-def _json(figure: Figure, look: Look, *, described: bool = False) -> Any:
+def _converted(convert: Callable[..., Any], specified: str, **how: Any) -> Any:
+    """A drawn specification. Vega cuts long labels, also between two halves of a character, and
+    cannot draw one half: then there is U+FFFD in place of such characters.
+    """
+    try:
+        return convert(specified, **how)
+    except ValueError:
+        if not _PAIR.search(specified):
+            raise
+        return convert(_PAIR.sub(r"\\ufffd", specified), **how)
+
+
+def _json(figure: Figure, look: Look, *, described: bool = False) -> str:
     return json.dumps(specification(figure.charts, look, described=described), allow_nan=False)
 
 
@@ -242,7 +257,7 @@ def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> 
 
     if form == "svg":
         return _svg(figure, look).encode("utf-8", "replace")
-    png: bytes = vl_convert.vegalite_to_png(_json(figure, look), scale=2)
+    png: bytes = _converted(vl_convert.vegalite_to_png, _json(figure, look), scale=2)
     return png
 
 

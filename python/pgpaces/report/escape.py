@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 # C0 but tab and line feed, DEL, C1; line and paragraph separators, bidirectional controls,
-# invisible fillers and tags; lone surrogates.
+# invisible fillers and tags; U+FFFE and U+FFFF, which XML and so SVG exclude; lone surrogates.
 _CONTROLS = (
     "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e"
-    "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f"
+    "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\ufffe\\uffff\\U000e0000-\\U000e007f"
 )
 _SURROGATES = "\\ud800-\\udfff"
 _UNSHOWABLE = re.compile(f"[{_CONTROLS}{_SURROGATES}]")
