@@ -267,6 +267,7 @@ def test_an_entry_of_the_legend_hides_its_series_and_shows_it_again(
         ("90us", "500ms", "1s", "2min", "1h"),
         ("-3", "0.5", "950,000", "14.5 million", "1 billion"),
         ("9/s", "10/s", "1,000/s"),
+        ("1.2e-07", "3e-05", "0.0004", "0.02", "1e+03"),
     ],
 )
 def test_a_column_of_dates_or_units_sorts_by_what_they_mean(

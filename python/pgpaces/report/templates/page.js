@@ -38,7 +38,7 @@ const units = new Map([
 ]);
 // A date is sorted as text.
 const numberOf = (text) => {
-  const match = text.replaceAll(",", "").match(/^[^A-Za-z]*?(-?\d+(\.\d+)?) ?([A-Za-z]+)?/);
+  const match = text.replaceAll(",", "").match(/^[^A-Za-z]*?(-?\d+(\.\d+)?(?:e[-+]\d+)?) ?([A-Za-z]+)?/);
   if (!match || /^\d{4}-\d\d-\d\d/.test(text)) return null;
   return Number(match[1]) * (units.get(match[3]) ?? 1);
 };
