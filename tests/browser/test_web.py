@@ -367,6 +367,21 @@ def test_only_the_printed_link_stops_the_load(browser: Browser, served: Served) 
     served.end(trial)
 
 
+def test_the_printed_link_works_from_a_page_of_another_site(
+    browser: Browser, served: Served
+) -> None:
+    trial = served.begin()
+    context = browser.new_context()
+    page, chat = context.new_page(), "http://chat.test/"
+    link = f'<a href="{served.url}live?token={TOKEN}">the load</a>'
+    page.route(chat, lambda route: route.fulfill(body=link, content_type="text/html"))
+    page.goto(chat)
+    page.get_by_role("link").click()
+    expect(page.get_by_role("button", name="Stop the load")).to_be_visible()
+    context.close()
+    served.end(trial)
+
+
 def test_an_experiment_fills_while_its_trials_run(browser: Browser, served: Served) -> None:
     experiment = begun(served.store, Design((Factor("clients", ("1", "2")),)), "grid")
     served.store.beat_experiment(experiment)
@@ -458,6 +473,23 @@ def test_a_page_whose_server_is_gone_says_so_and_how_to_open_it_again(
         again = page.locator("#again")
         expect(again).to_contain_text(f"pgpaces serve --store {served.store.path}")
         expect(again).to_contain_text(name)
+
+
+@pytest.mark.parametrize("kind", ["runs", "experiments"])
+def test_a_page_connects_again_after_a_refusal(browser: Browser, served: Served, kind: str) -> None:
+    experiment = begun(served.store, Design((Factor("clients", ("1",)),)), "grid")
+    served.store.beat_experiment(experiment)
+    place = Place(experiment, "c", {"clients": "1"}, 1) if kind == "experiments" else None
+    trial = served.begin(place=place)
+    served.seconds(trial, range(3))
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/events/**", lambda route: route.fulfill(status=503), times=1)
+    page.goto(f"{served.url}{kind}/{experiment if place else trial.id}")
+    expect(tile(page, "due")).to_have_text("30")
+    expect(page.locator("#state")).to_have_text("running")
+    context.close()
+    served.end(trial)
 
 
 def test_the_list_compares_by_two_clicks(browser: Browser, served: Served) -> None:

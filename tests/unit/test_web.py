@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import secrets
 import socket
 import threading
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli.followed import address as read_address
 from pgpaces.design import Design, Factor
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, RunError
 from pgpaces.locality import is_loopback
 from pgpaces.result import Blocked, Counts, Observed, Place
 from pgpaces.series import Collection, Sample
@@ -31,7 +32,7 @@ from pgpaces.times import Times, times_of
 from pgpaces.web import app as application
 from pgpaces.web import listening, live, serve
 from pgpaces.web.app import Site, app
-from pgpaces.web.guard import Guard, host_of
+from pgpaces.web.guard import Guard, host_of, token_of
 from pgpaces.web.metrics import Totals
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.test_cli_runs import experiment
@@ -204,6 +205,23 @@ def test_a_damaged_run_is_listed_and_does_not_hide_others(store: Store) -> None:
     assert f'href="/runs/{OTHER}"' in text
 
 
+def test_a_store_that_was_deleted_and_made_again_is_read_anew(store: Store, tmp_path: Path) -> None:
+    reader, third = client(store), "01C000000000000000000000RN"
+    assert RUN in reader.get("/").text
+    assert events(reader.get(f"/events/runs/{RUN}").text)
+    store.close()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    gone = reader.get("/")
+    assert (gone.status_code, "there is no store" in gone.text) == (500, True)
+    again = opened(tmp_path)
+    keep(again, Kept(third))
+    text = reader.get("/").text
+    assert (RUN in text, third in text) == (False, True)
+    assert events(reader.get(f"/events/runs/{third}").text)[-1]["state"] == "finished"
+    again.close()
+
+
 # --- streams --------------------------------------------------------------------------------------
 
 
@@ -229,8 +247,9 @@ def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_res
     rest = events(client(store).get(f"/events/runs/{RUN}", headers={"Last-Event-ID": "2"}).text)
     assert [row[0] for message in rest for row in message["rows"]] == [2]
     assert rest[-1]["at"] == 3
-    wrong = events(client(store).get(f"/events/runs/{RUN}", headers={"Last-Event-ID": "99"}).text)
-    assert wrong[-1]["rows"] == []
+    for wrong, rows in (("99", []), ("9" * 5000, [0, 1, 2])):
+        answer = client(store).get(f"/events/runs/{RUN}", headers={"Last-Event-ID": wrong})
+        assert [row[0] for row in events(answer.text)[-1]["rows"]] == rows
 
 
 def test_sums_of_the_stream_are_those_of_the_store(store: Store) -> None:
@@ -479,6 +498,24 @@ def test_a_lost_store_ends_the_stream_and_no_reader_waits(store: Store) -> None:
     assert last.state == "lost"
 
 
+def test_a_lost_store_ends_the_stream_of_an_experiment(store: Store) -> None:
+    id_ = begun(store, Design((Factor("clients", ("1", "2")),)), "grid")
+    store.beat_experiment(id_)
+
+    async def follow() -> list[str]:
+        texts = []
+        async for text in application._watched(store, id_):
+            texts.append(text)
+            if text.startswith("data: "):
+                assert store.path is not None
+                store.close()
+                store.path.write_bytes(b"no store")
+        return texts
+
+    states = [event["state"] for text in run_alone(follow()) for event in events(text)]
+    assert states == ["running", "lost"]
+
+
 def test_a_long_trial_comes_in_parts_and_ends_with_the_last(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -486,6 +523,24 @@ def test_a_long_trial_comes_in_parts_and_ends_with_the_last(
     parts = events(client(store).get(f"/events/runs/{RUN}").text)
     assert [[row[0] for row in part["rows"]] for part in parts] == [[0, 1], [2]]
     assert [(part["at"], part["state"]) for part in parts] == [(2, "running"), (3, "finished")]
+
+
+def test_a_server_that_ends_while_somebody_reads_says_nothing(store: Store) -> None:
+    said: list[str] = []
+    listener = logging.Handler()
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    port = listening.listen("127.0.0.1", 0)
+    server = serve.server(Site(str(store.path)), port)
+    thread = threading.Thread(target=server.run, args=([port.socket],))
+    thread.start()
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(listener)
+    with urllib.request.urlopen(f"{port.url}events/runs/{running(store, 1)}", timeout=60) as stream:
+        assert stream.readline() == b"retry: 1000\n"
+        server.should_exit = True
+        thread.join()
+    logger.removeHandler(listener)
+    assert said == []
 
 
 def test_a_reader_that_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -589,8 +644,15 @@ def test_beyond_loopback_nothing_is_shown_without_the_token(store: Store) -> Non
     assert "token" not in str(page.url)
     cookie = page.history[0].headers["set-cookie"]
     assert "HttpOnly" in cookie
-    assert "SameSite=Strict" in cookie
+    assert "SameSite=Lax" in cookie
     assert outside.get(f"/runs/{RUN}").status_code == 200
+
+
+@pytest.mark.parametrize("other", ['x={"a":1}', "a b", "x=é", "path=/", "a[b]=1", "x", ""])
+def test_cookies_of_other_servers_of_the_host_do_not_hide_the_token(other: str) -> None:
+    for header in (f"{other}; pgpaces-80={TOKEN}", f"pgpaces-80={TOKEN}; {other}"):
+        assert token_of(header, "pgpaces-80") == TOKEN
+    assert token_of(other, "pgpaces-80") == ""
 
 
 def test_a_machine_answers_to_its_names_in_any_case(
@@ -680,6 +742,12 @@ def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store: Store) -
     store.begin(replace(series([], id="01F" + "0" * 23, host=host), state="running", place=place,
                         started_at=datetime.now(UTC)))  # fmt: skip
     assert page.get("/live").url.path == f"/experiments/{row.id}"
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_a_host_that_is_no_name_is_said(host: str) -> None:
+    with pytest.raises(RunError, match=f"cannot listen on {host}:0: .*label"):
+        listening.listen(host, 0)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import cache, lru_cache
 from importlib import resources
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +30,7 @@ from starlette.routing import Route
 
 from pgpaces.errors import PgpacesError, PlanError, StoreError
 from pgpaces.report import html
+from pgpaces.store import address
 from pgpaces.store.store import Store
 from pgpaces.web import live
 
@@ -57,13 +59,25 @@ class Site(Struct, frozen=True):
     stop: Callable[[], None] | None = None
 
     def store(self) -> Store:
-        """The store, opened once. Raises StoreError."""
-        return _store(self.place)
+        """The store, opened once, and again if another file is in its place. Raises StoreError."""
+        return _store(self.place, _file_at(self.place))
 
 
 @lru_cache(4)
-def _store(place: str | None) -> Store:
+def _store(place: str | None, _: tuple[int, int] | None) -> Store:
     return Store.existing(place)
+
+
+def _file_at(place: str | None) -> tuple[int, int] | None:
+    """What tells the file of a store from others; None if there is none. Raises StoreError."""
+    location = address.located(place)
+    if not isinstance(location, Path):
+        return None
+    try:
+        status = location.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def app(site: Site) -> Starlette:
@@ -207,7 +221,7 @@ class _Pages:
 
 
 def _number(text: str) -> int:
-    """The number of a page of a list; 0 is the first."""
+    """The number of a page of a list, or of rows that a reader has; 0 for any other text."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 9 else 0
 
 
@@ -222,10 +236,10 @@ class _Streams:
         """The seconds of a run, from the row after Last-Event-ID on."""
         store = await run_in_threadpool(self._site.store)
         trial_id = await run_in_threadpool(store.find, request.path_params["name"])
-        if self._follower is None:
+        if self._follower is None or self._follower.store is not store:
             self._follower = live.Follower(store)
-        at = request.headers.get("last-event-id", "")
-        messages = self._follower.messages(trial_id, int(at) if at.isdecimal() else 0)
+        at = _number(request.headers.get("last-event-id", ""))
+        messages = self._follower.messages(trial_id, at)
         return _stream(_events(messages))
 
     async def experiment(self, request: Request) -> Response:
@@ -247,8 +261,12 @@ async def _events(messages: AsyncIterator[live.Message | None]) -> AsyncIterator
 async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:
     yield f"retry: {_RETRY_MS}\n\n"
     before, silent_s = "", 0.0
+    state: dict[str, Any] = {"runs": 0}
     while True:
-        state = await asyncio.to_thread(_state, store, experiment_id)
+        try:
+            state = await asyncio.to_thread(_state, store, experiment_id)
+        except PgpacesError:
+            state = {**state, "state": "lost", "running": []}
         if (text := msgspec.json.encode(state).decode()) != before or silent_s >= live.SILENCE_S:
             yield f"data: {text}\n\n"
             before, silent_s = text, 0.0

@@ -11,7 +11,6 @@ import hmac
 import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -76,8 +75,9 @@ class Guard:
         if (refused := self._refused(scope, headers)) is not None:
             await _plain(sending, *refused)
         elif linked and scope["method"] == "GET":
-            # The address in the browser's history has no token.
-            value = f"{cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+            # The address in the browser's history has no token. Lax: browsers send a strict cookie
+            # to no address that a link of another site led to, such as one in a chat.
+            value = f"{cookie}={self._token}; HttpOnly; SameSite=Lax; Path=/"
             await _plain(sending, 303, "", {"location": scope["path"], "set-cookie": value})
         else:
             await self._app(scope, receive, sending)
@@ -122,12 +122,12 @@ def cookie_name(host: str) -> str:
 
 
 def token_of(cookie: str, name: str) -> str:
-    """The token in a Cookie header; empty without one."""
-    try:
-        morsel = SimpleCookie(cookie).get(name)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""
+    """The token in a Cookie header; empty without one.
+
+    Other servers of the host have cookies of any form in it, at which http.cookies gives up.
+    """
+    pairs = (pair.strip().partition("=") for pair in cookie.split(";"))
+    return next((value for of, _, value in pairs if of == name), "")
 
 
 def _with_headers(send: Send) -> Send:

@@ -43,7 +43,7 @@ def listen(host: str, port: int, token: str | None = None, *, hint: str = _HINT)
             opened.setsockopt(socket.IPPROTO_TCP, option, _BLOCKED_MS)
         opened.bind(info[4])
         opened.listen(_BACKLOG)
-    except OSError as error:
-        text = f"cannot listen on {host}:{port}: {error.strerror or error}"
+    except (OSError, UnicodeError) as error:  # UnicodeError: the host is no name
+        text = f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}"
         raise RunError(text, hint) from None
     return Listening(opened, host, token, required=not is_loopback(host))

@@ -321,7 +321,7 @@ class Follower:
     """Follows trials of a store for all readers. For one event loop."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._trials: dict[str, Followed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._readers: dict[str, int] = {}
@@ -329,9 +329,9 @@ class Follower:
     async def trial(self, trial_id: str) -> Followed:
         """The trial with its rows so far. Raises StoreError if there is none."""
         if trial_id not in self._trials:
-            head = await asyncio.to_thread(self._store.head, trial_id)
+            head = await asyncio.to_thread(self.store.head, trial_id)
             trial = Followed(head, len(own_scripts(head)))
-            await asyncio.to_thread(trial.read, self._store)
+            await asyncio.to_thread(trial.read, self.store)
             if head.state != "running":
                 await asyncio.to_thread(trial.look)
             self._trials.setdefault(trial_id, trial)
@@ -347,7 +347,7 @@ class Follower:
             await asyncio.sleep(_POLL_S)
             before = len(trial.rows)
             try:
-                await asyncio.to_thread(trial.read, self._store)
+                await asyncio.to_thread(trial.read, self.store)
             except PgpacesError as error:
                 trial.error = error.message
             idle_s = 0.0 if self._readers.get(trial_id) else idle_s + _POLL_S

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 import threading
 from typing import Any
@@ -43,4 +45,11 @@ def server(site: Site, listening: Listening) -> uvicorn.Server:
         ws="none",
         limit_concurrency=_CONNECTIONS_MAX,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     return uvicorn.Server(config)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a message says more than that the server, at its end, ended streams of readers."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and "graceful" not in str(record.msg)

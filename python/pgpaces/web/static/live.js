@@ -255,13 +255,19 @@ const follow = (id) => {
     source.close();
     if (!root.dataset.experiment) ended();
   });
-  source.addEventListener("error", () => { if (!root.dataset.experiment) lost(); });
+  const own = source;
+  source.addEventListener("error", () => {
+    if (!root.dataset.experiment) lost();
+    reopen(own, () => { if (source === own) follow(id); });
+  });
 };
 // A browser connects again by itself; the page of a load may be gone.
 const lost = () => {
   tellState("connecting");
   byId("again").hidden = false;
 };
+// It does not after an answer that is no stream, such as 503 of the server or 502 of a proxy.
+const reopen = (stream, open) => { if (stream.readyState === EventSource.CLOSED) setTimeout(open, 1000); };
 const ended = () => {
   byId("again").hidden = false;
   const link = document.createElement("a");
@@ -273,7 +279,10 @@ const ended = () => {
 const watch = (id) => {
   const states = new EventSource(`/events/experiments/${encodeURIComponent(id)}`);
   let [answered, shown] = ["", ""];
-  states.addEventListener("error", lost);
+  states.addEventListener("error", () => {
+    lost();
+    reopen(states, () => watch(id));
+  });
   states.addEventListener("message", async (event) => {
     const state = JSON.parse(event.data);
     byId("again").hidden = true;
