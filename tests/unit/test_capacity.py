@@ -354,6 +354,47 @@ def test_a_short_soak_shows_little_and_one_that_misses_refutes(
     assert said in " ".join(sentences(ask))
 
 
+def test_a_soak_whose_misses_the_generator_may_explain_refutes_nothing() -> None:
+    goal = replace(BASE, soak_s=600)
+    points: list[TrialPoint] = []
+    while isinstance(ask := step(points, goal), NextLoad):
+        of = point(ask, 0.2 if ask.role == "soak" else slope(175, 10)(ask.load))
+        points.append(replace(of, excused=of.missed) if ask.role == "soak" else of)
+    assert not ask.can_hold
+    assert not ask.misses_for_long
+    assert "for long is unknown" in " ".join(sentences(ask))
+
+
+def test_a_load_whose_misses_the_generator_may_explain_has_not_failed() -> None:
+    fine = [TrialPoint(100, "fine", 6000, 600, 60.0, excused=600) for _ in range(4)]
+    [load] = answer.of(fine, BASE).loads
+    assert (load.verdict, load.low) == ("undecided", 0)
+    [load] = answer.of([replace(each, excused=0) for each in fine], BASE).loads
+    assert load.verdict == "failed"
+
+
+def test_a_number_of_clients_whose_trials_met_the_goal_is_not_said_to_miss_it() -> None:
+    goal = CapacityGoal(0.01, 20, 1, 100, load="clients", soak_s=0)
+    shares = {
+        18: [0.003, 0.004, 0.003, 0.006],
+        20: [0.012, 0.03, 0.009, 0.02],
+        21: [0.02, 0.03],
+        22: [0.0099, 0.0095],
+    }
+    fine = [
+        TrialPoint(load, "fine", 24_000, round(24_000 * share), 60.0)
+        for load, of in shares.items()
+        for share in of
+    ]
+    assert answer.of(fine, goal).refuted == 23
+
+
+def test_a_quick_search_by_whole_numbers_names_no_load_above_the_highest() -> None:
+    goal = CapacityGoal(0.01, 4, 1, 10, load="users", mode="quick", soak_s=0)
+    points = [TrialPoint(9, "coarse", 1000, 0, 10.0), TrialPoint(10, "coarse", 1000, 500, 10.0)]
+    assert answer.of(points, goal).indicative == (8, 10)
+
+
 def test_strict_runs_more_trials() -> None:
     _, normal = run(BASE, slope(175, 10))
     _, strict = run(replace(BASE, mode="strict"), slope(175, 10))

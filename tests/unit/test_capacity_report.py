@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -27,13 +28,14 @@ from pgpaces.questions.capacity import section as capacity
 from pgpaces.questions.sweep import adaptive
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import report as report_of
+from pgpaces.questions.why import lookup as attribution
 from pgpaces.report import data, draw
 from pgpaces.report.charts import specification
 from pgpaces.report.html import html
 from pgpaces.report.markdown import markdown
 from pgpaces.report.style import DARK, LIGHT
 from pgpaces.report.terminal import command, terminal
-from pgpaces.result import Estimate
+from pgpaces.result import Estimate, Trial
 from pgpaces.section import Section
 from tests.unit.searches import GOAL, ONE, START, searched, slope
 
@@ -241,6 +243,31 @@ def test_quick_is_indicative_and_proves_nothing() -> None:
         "most likely misses, 1/s",
     )
     assert "roved" not in section([found]).tables[0].title
+
+
+def test_the_limit_of_short_trials_is_that_of_the_lowest_load_that_missed() -> None:
+    trials: dict[str, Trial] = {}
+    goal = replace(GOAL, mode="quick", start=400)
+    found = searched(slope(17.5), goal, kept=lambda each: trials.setdefault(each.id, each))
+    read: list[str] = []
+
+    def load(id_: str) -> Trial:
+        read.append(id_)
+        return trials[id_]
+
+    attribution.limit(SimpleNamespace(load=load), found)  # type: ignore[arg-type]
+    lowest = min(each.load for _, each in found.trials if each.share > 0.2)
+    [shown] = [point.load for digest, point in found.trials if digest.trial.id in read]
+    assert shown <= lowest
+
+
+def test_the_table_says_of_a_soak_no_more_than_the_sentence() -> None:
+    holds = value.of([one()], {}).cells[0]
+    assert holds.soak is not None
+    soak = replace(holds.soak, met=False, share=0.051, low=0.049)
+    for low, mark in ((0.049, "unknown"), (0.0505, "misses")):
+        of = replace(holds, soak=replace(soak, low=low))
+        assert capacity._soak(of).mark == mark
 
 
 def test_a_load_of_a_quick_search_misses_only_where_chance_does_not_explain_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -180,6 +181,18 @@ def test_options_that_a_stored_search_does_not_follow_are_refused(
     assert f"{words[0]} does not change a search that is resumed" in error.message
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"missed": "1%"}, {"quick": True}, {"by": "rate"}, {"soak": "0"}, {"seed": 0}, {"rate": 5}],
+)
+def test_python_refuses_options_that_a_stored_search_does_not_follow(
+    stored: Path, given: dict[str, Any]
+) -> None:
+    [name] = given
+    with pytest.raises(PlanError, match=f"{name} does not change a search that is resumed"):
+        pgpaces.capacity(resume="memory", store=stored, **given)
+
+
 def test_an_experiment_that_is_no_search_is_not_gone_on_with(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results.db")
     made = document.write(
@@ -201,6 +214,7 @@ def test_an_experiment_that_is_no_search_is_not_gone_on_with(tmp_path: Path) -> 
         ({}, "nothing to search was named"),
         ({"what": "reporting", "quick": True, "strict": True}, "exclude each other"),
         ({"what": "tpcb-like"}, "without a latency limit"),
+        ({"what": "reporting", "quick": True, "soak": "5min"}, "soak is of a search that is not"),
     ],
 )
 def test_python_refuses_what_the_command_refuses(

@@ -11,11 +11,14 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 import pgpaces
+from pgpaces.answers.capacity.goal import CapacityGoal
+from pgpaces.answers.capacity.trials import SearchSpec
 from pgpaces.cli.report import report
 from pgpaces.cli.why import why
-from pgpaces.design import Cell, Design, Experiment, Factor
+from pgpaces.design import ROLE, Cell, Design, Experiment, Factor
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document
+from pgpaces.experiment.strategies import Goal
 from pgpaces.result import Place
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
@@ -59,6 +62,14 @@ def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
     opened.finish(trial, {})
 
 
+def _begin(opened: Store, id_: str, name: str, goal: Goal | None) -> None:
+    extras = document.DocumentExtras("pgpaces capacity", "h", goal)
+    made = document.write(Experiment(name, None, Design()), extras)
+    row = ExperimentRow(id_, name, datetime.now(UTC), None, "running", "0", made)
+    opened.begin_experiment(row)
+    opened.finish_experiment(id_, "interrupted")
+
+
 def called(store: Path, *words: str) -> Result:
     return CliRunner().invoke(why, [*words, "--verbose", "--store", str(store)])
 
@@ -85,6 +96,26 @@ def test_json_has_the_value_and_the_trials_that_it_stands_on(store: Path) -> Non
     first = {answer["value"]["causes"][0]["key"]: answer["trials"] for answer in every}
     assert first == {"lock": ["014"], "network": ["018"]}
     assert every[0]["value"]["unexplained"] <= 0.1
+
+
+def test_of_a_search_the_saturating_trial_is_not_explained(store: Path) -> None:
+    opened = Store.open(store)
+    _begin(opened, "01S", "search", SearchSpec(CapacityGoal(0.05, 5, 1, 100)))
+    stories = {("preflight", ""): STORIES["network"], ("long", "20/s"): STORIES["lock"]}
+    for (kind, rate), story in stories.items():
+        levels = ({"rate": rate} if rate else {}) | {ROLE: kind}
+        place = Place("01S", Cell(tuple(levels.items())).key, levels, 1)
+        _put(opened, f"01S{kind}", story, place)
+    told = json.loads(called(store, "search", "--json").stdout)
+    every = told if isinstance(told, list) else [told]
+    assert [each["trials"] for each in every] == [["01Slong"]]
+
+
+def test_an_experiment_without_a_trial_is_not_taken_for_a_run(store: Path) -> None:
+    _begin(Store.open(store), "01N", "none", None)
+    result = called(store, "none")
+    assert isinstance(result.exception, PlanError)
+    assert "none has no trial" in result.exception.message
 
 
 def test_the_report_has_each_answer_once(store: Path, tmp_path: Path) -> None:

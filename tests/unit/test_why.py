@@ -467,6 +467,14 @@ def test_intervals_of_the_lift_cover_as_often_as_they_say() -> None:
     assert hits / tried >= 0.92
 
 
+def test_one_second_gives_a_lift_no_interval() -> None:
+    one = np.array([10.0])
+    found = lift.lift(DueSeconds(one, one, 0.08 * one, 0.05 * one))
+    assert found is not None
+    assert found.value == pytest.approx(1.6)
+    assert not found.estimable
+
+
 def test_chance_is_the_share_of_shifts_that_do_as_well() -> None:
     missed = [0.0] * 20
     missed[4] = missed[5] = missed[6] = 10.0

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 _TAIL = 0.025
-# Largest half width of the interval of a logarithm; exp() of more overflows.
-_HALF_MAX = 500.0
+# Largest half width of the interval of a logarithm: a wider one says nothing.
+_HALF_MAX = math.log(1e6)
 
 
 class DueSeconds(Struct, frozen=True):
@@ -92,7 +92,8 @@ def lift(seconds: DueSeconds) -> Estimate | None:
     # times as large.
     log, half = math.log(p1 / p0), _half(moves)
     half = math.hypot(half, math.log(4.0)) if p0 == least else half
-    half = min(half, _HALF_MAX)
+    if half > _HALF_MAX:
+        return Estimate.alone(math.exp(log), int(missed.sum()))
     return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half), int(missed.sum()))
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.answers.capacity.center import (
     bracket,
@@ -153,7 +154,7 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         refuted=refuted,
         estimate=None if fit is None else _estimate(points, goal),
         indicative=(indicative_range if goal.mode == "quick" else bracket)(points, goal),
-        loads=_loads(fine, goal),
+        loads=_fair(fine, goal),
         flags=tuple(flags),
         speed_spread=spread,
         more=more,
@@ -198,6 +199,16 @@ def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
     return tuple(_load(points, goal) for points in by_load(fine).values())
 
 
+def _fair(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
+    """The loads; one misses only without misses that the generator may explain."""
+    loads = []
+    for at, without in zip(_loads(fine, goal), _loads(excused(fine), goal), strict=True):
+        doubtful = at.verdict == "failed" and without.verdict != "failed"
+        verdict_of: Verdict = "undecided" if doubtful else at.verdict
+        loads.append(replace(at, low=min(at.low, without.low), verdict=verdict_of))
+    return tuple(loads)
+
+
 def _load(points: Sequence[TrialPoint], goal: CapacityGoal) -> Load:
     limits = bounds(points, TAIL[goal.mode])
     share = sum(p.missed for p in points) / sum(p.due for p in points)
@@ -220,7 +231,8 @@ def _from_line(
     if goal.whole:
         # Ignore rounding errors next to an integer.
         low = float(math.floor(low + 1e-9))
-        high = max(float(math.ceil(high - 1e-9)), low + 1) if high < math.inf else high
+        if high < math.inf:
+            high = max(float(math.ceil(high - 1e-9)), low + 1, *(load + 1 for load in met))
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
 
 
@@ -348,6 +360,8 @@ def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
     soaks = of_role(points, "soak")
     if not soaks:
         return None
-    limits, last = bounds(soaks[-1:], TAIL[goal.mode]), soaks[-1]
+    last, tail = soaks[-1], TAIL[goal.mode]
+    # Misses that a late generator may explain do not show that it misses the goal.
+    low, high = bounds(excused([last]), tail).low, bounds([last], tail).high
     met = last.share <= goal.missed_max
-    return Soak(last.load, last.seconds, last.share, limits.low, limits.high, met)
+    return Soak(last.load, last.seconds, last.share, low, high, met)

@@ -85,7 +85,7 @@ def indicative_range(
     low, high = math.exp(at - half), math.exp(at + half)
     if goal.whole:
         low = float(math.floor(low))
-        return max(low, goal.lowest), max(low + 1, float(math.ceil(high)))
+        high = max(low + 1, float(math.ceil(high)))
     return max(low, goal.lowest), min(high, goal.highest)
 
 

@@ -55,6 +55,9 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
 
     if quick and strict:
         raise PlanError("quick and strict exclude each other", "choose one")
+    soaks = soak != asking.CapacityQuestion().soak
+    if quick and soaks:
+        raise PlanError("soak is of a search that is not quick", "leave one of them out")
     for chosen in ("duration", "transactions"):
         if chosen in levels:
             raise PlanError(f"{chosen} is for the search to choose", "leave it out")
@@ -63,7 +66,11 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         resumed, experiment, spec = asking.stored(resume, store)
     elif what is None:
         raise PlanError("nothing to search was named", "name a workload or an experiment file")
-    if what is not None:
+    if what is None:
+        own: dict[str, Any] = {"missed": missed, "goal": goal, "by": by, "quick": quick}
+        own |= {"strict": strict, "soak": soaks, "seed": seed, "name": name, "targets": targets}
+        _check_unchanged(own | levels)
+    else:
         mode: Mode = "quick" if quick else "strict" if strict else "normal"
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
@@ -81,6 +88,16 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     if swept.given_up:
         raise RunError(swept.given_up, f"`pgpaces report {swept.id}` shows what is known")
     return load_capacity(swept.id, store=store)
+
+
+def _check_unchanged(options: Mapping[str, Any]) -> None:
+    """Raises PlanError for options that have no effect on a resumed search."""
+    changed = [n for n, value in options.items() if value is not None and value is not False]
+    if changed:
+        raise PlanError(
+            f"{changed[0]} does not change a search that is resumed",
+            "leave it out; the question is in the store",
+        )
 
 
 def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Answer:

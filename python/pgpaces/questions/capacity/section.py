@@ -443,7 +443,8 @@ def _soak(holds: Holds) -> TableCell:
     soak = holds.soak
     if soak is None:
         return TableCell("not run" if holds.goal.soak_s and holds.proved else NOT_KNOWN)
-    mark: Mark = "meets" if soak.met else "misses"
+    misses: Mark = "misses" if soak.low > holds.goal.missed_max else "unknown"
+    mark: Mark = "meets" if soak.met else misses
     return TableCell(mark, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", mark)
 
 

@@ -33,12 +33,12 @@ def of_run(store: Store, run_id: str) -> Section:
 
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
     """The cells of a page that missed the limit, the largest share first. Raises StoreError."""
-    return _of_rows(store, [row for row in page.rows if _missed(row, page)])
+    return _of_rows(store, [row for row in _own(page) if _missed(row, page)])
 
 
 def of_page(store: Store, page: Page) -> tuple[Section, ...]:
     """As `of_cells`; where all met the limit, the cell that missed most. Raises PlanError too."""
-    rows = [row for row in page.rows if row.trials]
+    rows = [row for row in _own(page) if row.trials]
     if not rows:
         raise PlanError(f"{page.title} has no trial", "pgpaces runs lists runs")
     return of_cells(store, page) or _of_rows(store, [max(rows, key=_share)])
@@ -49,12 +49,16 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
 
     None where no trial missed too much, or sensors show no limit. Raises StoreError.
     """
-    trials = [(d, p) for d, p in search.trials if p.valid and p.share > search.goal.missed_max]
+    from pgpaces.answers.capacity.center import clearly_misses
+
+    allowed = search.goal.missed_max
+    trials = [(d, p) for d, p in search.trials if p.valid and p.share > allowed]
     long = [(digest, point) for digest, point in trials if point.role == "fine"]
-    ranked = sorted(long or trials, key=lambda pair: -pair[1].share)[:_TRIALS_OF_LIMIT]
-    if not long and ranked:
+    ranked = sorted(long, key=lambda pair: -pair[1].share)[:_TRIALS_OF_LIMIT]
+    if not long:
         # Of short trials, the lowest load that missed: far above, every resource is exhausted.
-        ranked = [min(ranked, key=lambda pair: pair[1].load)]
+        clear = [pair for pair in trials if clearly_misses(pair[1], allowed)]
+        ranked = sorted(clear, key=lambda pair: pair[1].load)[:1]
     try:
         return limiting([(store.load(digest.trial.id), digest.summary) for digest, _ in ranked])
     except ValueError as error:
@@ -67,6 +71,14 @@ def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
         _section(store, _worst(row), cell_name(row.cell), f"why-{number}")
         for number, row in enumerate(ranked[:CELLS_MAX], 1)
     )
+
+
+def _own(page: Page) -> list[Row]:
+    """The rows of a page without saturating trials, in which clients do not pause."""
+    from pgpaces.answers.capacity.trials import PREFLIGHT
+    from pgpaces.answers.sequential import role
+
+    return [row for row in page.rows if role(row.cell) != PREFLIGHT]
 
 
 def _missed(row: Row, page: Page) -> bool:

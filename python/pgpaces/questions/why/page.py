@@ -21,7 +21,7 @@ def sections(store: Store, name: str) -> tuple[Section, ...]:
     If all cells met it, the answer for the one that missed most. Raises PlanError, StoreError.
     """
     id_ = store.find_any(name)
-    if not store.placed(id_):
+    if not store.is_experiment(id_):
         return (attribution.of_run(store, id_),)
     from pgpaces.questions.sweep.lookup import page_of
 
