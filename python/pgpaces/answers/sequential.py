@@ -50,6 +50,9 @@ class Ask(Struct, frozen=True):
     attempt: int = 1
 
 
+# The role of a trial whose clients do not pause: never a bound.
+SATURATING = "preflight"
+
 # The fewest trials that there will be, and the most.
 Expected = tuple[Sequence[Ask], Sequence[Ask]]
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pgpaces.answers import sequential
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.center import unless_doubtful
+from pgpaces.answers.capacity.center import clearly_misses, unless_doubtful
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, NextLoad, Role, TrialPoint, of_role
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, step
@@ -24,7 +25,7 @@ from pgpaces.answers.summary import Summary
 from pgpaces.design import ROLE, Cell
 from pgpaces.result import Trial
 
-PREFLIGHT = "preflight"
+PREFLIGHT = sequential.SATURATING
 ROLES: Mapping[Role, str] = {"coarse": "short", "fine": "long", "soak": "soak"}
 _OF_ROLE = {name: kind for kind, name in ROLES.items()}
 # Clients without a pause that saturate a usual server.
@@ -73,6 +74,20 @@ class CellSearch(Struct, frozen=True):
         """The trials of the answer, with their points."""
         pairs = ((digest, point(Tell.of(digest), self.goal.load)) for digest in self.digests)
         return tuple((digest, unless_doubtful(each, self.goal)) for digest, each in pairs if each)
+
+    @property
+    def missing(self) -> tuple[tuple[Digest, TrialPoint], ...]:
+        """The long trials that missed the goal, the worst first; without any, one short trial.
+
+        That at the lowest load that clearly missed: far above, every resource is exhausted.
+        """
+        allowed = self.goal.missed_max
+        trials = [(d, p) for d, p in self.trials if p.valid and p.share > allowed]
+        long = [(digest, point) for digest, point in trials if point.role == "fine"]
+        if long:
+            return tuple(sorted(long, key=lambda pair: -pair[1].share))
+        clear = [pair for pair in trials if clearly_misses(pair[1], allowed)]
+        return tuple(sorted(clear, key=lambda pair: pair[1].load)[:1])
 
 
 def level(load: Kind, value: float) -> str:

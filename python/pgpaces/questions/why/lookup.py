@@ -49,16 +49,7 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
 
     None where no trial missed too much, or sensors show no limit. Raises StoreError.
     """
-    from pgpaces.answers.capacity.center import clearly_misses
-
-    allowed = search.goal.missed_max
-    trials = [(d, p) for d, p in search.trials if p.valid and p.share > allowed]
-    long = [(digest, point) for digest, point in trials if point.role == "fine"]
-    ranked = sorted(long, key=lambda pair: -pair[1].share)[:_TRIALS_OF_LIMIT]
-    if not long:
-        # Of short trials, the lowest load that missed: far above, every resource is exhausted.
-        clear = [pair for pair in trials if clearly_misses(pair[1], allowed)]
-        ranked = sorted(clear, key=lambda pair: pair[1].load)[:1]
+    ranked = search.missing[:_TRIALS_OF_LIMIT]
     try:
         return limiting([(store.load(digest.trial.id), digest.summary) for digest, _ in ranked])
     except ValueError as error:
@@ -75,10 +66,9 @@ def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
 
 def _own(page: Page) -> list[Row]:
     """The rows of a page without saturating trials, in which clients do not pause."""
-    from pgpaces.answers.capacity.trials import PREFLIGHT
-    from pgpaces.answers.sequential import role
+    from pgpaces.answers.sequential import SATURATING, role
 
-    return [row for row in page.rows if role(row.cell) != PREFLIGHT]
+    return [row for row in page.rows if role(row.cell) != SATURATING]
 
 
 def _missed(row: Row, page: Page) -> bool:
