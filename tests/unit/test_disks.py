@@ -8,6 +8,7 @@ import json
 import math
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from pgpaces.answers import disks
 from pgpaces.answers.disks import Cipher, Device, Disk, Flushes, JobRun
 from pgpaces.cli.disk import disk
 from pgpaces.cli.output import text
-from pgpaces.disk import jobs
+from pgpaces.disk import jobs, programs
 from pgpaces.disk.device import mount_of, parse_mounts
 from pgpaces.disk.folder import check
-from pgpaces.errors import PlanError, StoreError
+from pgpaces.errors import PlanError, RunError, StoreError
 from pgpaces.questions import disk as words
 from pgpaces.questions.sweep import facts
 from pgpaces.report import render, terminal
@@ -87,6 +88,40 @@ def test_a_job_that_failed_is_an_error() -> None:
     documents[-1]["jobs"][0]["error"] = 28
     with pytest.raises(ValueError, match="28"):
         disks.job_run(disks.READ, 1, documents)
+
+
+FLUSHES = """#!/bin/sh
+{test} || exit 1
+echo > "$2" || exit 1
+echo '        fdatasync    400.5 ops/sec'
+echo 'Compare file sync methods using two 8kB writes:'
+"""
+
+
+@pytest.fixture
+def pg_test_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "pg_test_fsync"
+    installation = SimpleNamespace(version="18.0", program=lambda _: path)
+    monkeypatch.setattr(programs, "installations", lambda: [installation])
+    path.write_text(FLUSHES.format(test="true"))
+    path.chmod(0o700)
+    (tmp_path / "disk").mkdir()
+    return path
+
+
+def test_flushes_are_measured_in_a_folder_by_its_name_from_here(
+    pg_test_fsync: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pg_test_fsync.parent)
+    found = programs.test_fsync(Path("disk"), lambda _: None)
+    assert found == Flushes("18.0", {"fdatasync": 400.5})
+    assert Path("disk/flushes").is_file()
+
+
+def test_a_program_for_flushes_that_fails_is_not_one_that_is_missing(pg_test_fsync: Path) -> None:
+    pg_test_fsync.write_text(FLUSHES.format(test="false"))
+    with pytest.raises(RunError, match="pg_test_fsync measured nothing"):
+        programs.test_fsync(pg_test_fsync.parent / "disk", lambda _: None)
 
 
 # --- classes and ratios -------------------------------------------------------------------------

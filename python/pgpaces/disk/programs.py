@@ -82,20 +82,23 @@ def run_fio(fio: str, job: Job, folder: Path, tell: Tell) -> JobRun:
 def test_fsync(folder: Path, tell: Tell) -> Flushes | None:
     """The results of pg_test_fsync for single writes; None where no local PostgreSQL has it.
 
-    It is stopped after its first table: the others are writes of other sizes.
+    It is stopped after its first table: the others are writes of other sizes. Raises RunError where
+    it has no result.
     """
     for installation in installations():
         program = installation.program("pg_test_fsync")
         if os.access(program, os.X_OK):
-            text = _first_table([str(program), "-f", str(folder / "flushes"), "-s", "1"], tell)
+            text = _first_table([str(program), "-f", "flushes", "-s", "1"], folder, tell)
             rates = {name: float(number) for name, number in _FSYNC.findall(text)}
-            return Flushes(installation.version, rates) if rates else None
+            if not rates:
+                raise RunError(f"{program} measured nothing")
+            return Flushes(installation.version, rates)
     return None
 
 
-def _first_table(command: Sequence[str], tell: Tell) -> str:
+def _first_table(command: Sequence[str], folder: Path, tell: Tell) -> str:
     started, text = time.monotonic(), ""
-    with _started(command, Path("/"), subprocess.DEVNULL) as program:
+    with _started(command, folder, subprocess.DEVNULL) as program:
         for part in _read(program):
             text += part.decode(errors="replace")
             tell(time.monotonic() - started)
