@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.errors import RunError
+from pgpaces.generators import command
 from pgpaces.generators.command import SECOND_NS, Books, CommandLoad, Executions
 from pgpaces.generators.composite import Together
 from pgpaces.programs import CommandOrder, Execution, Runner
@@ -202,6 +205,31 @@ def test_one_that_is_stopped_is_unfinished(
     assert not alive(started(tmp_path / "pid"))
 
 
+def test_one_that_is_stopped_and_exits_with_0_did_not_succeed(
+    load: Callable[..., CommandLoad], tmp_path: Path
+) -> None:
+    made = load("trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done")
+    stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), made.stop()))
+    stopper.start()
+    assert total(run(made)) == Counts(due=1, unfinished=1)
+    stopper.join()
+    assert (made.ended, made.cut) == ([], 1)
+
+
+def test_one_that_is_stopped_after_a_failure_has_no_other_execution(
+    load: Callable[..., CommandLoad], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = load("exit 3", transactions=5)
+
+    def sleep(seconds: float) -> None:
+        if seconds:  # the pause after a failure
+            made.stop()
+
+    clocks = {name: getattr(time, name) for name in ("monotonic_ns", "thread_time_ns")}
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep, **clocks))
+    assert total(run(made)) == Counts(due=1, failed=1)
+
+
 @pytest.mark.parametrize("how", ["stop", "abort"])
 def test_one_that_ignores_to_be_asked_is_ended_by_force(
     load: Callable[..., CommandLoad], tmp_path: Path, how: str
@@ -269,6 +297,7 @@ def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_p
 PROGRAM = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from pgpaces.generators.command import CommandLoad, Executions
 from pgpaces.programs import CommandOrder, Runner
 text = "trap '' TERM; (setsid sleep 60 & echo $! > child); echo $$ > pid; while :; do sleep 1; done"

@@ -99,6 +99,8 @@ class CommandLoad:
         try:
             while not self._over(count, due_ns):
                 time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
+                if self._stopping:
+                    break
                 self._events.put(("due", due_ns))
                 execution = self._runner.run(self._order, due_ns)
                 self._events.put(("done", execution))
@@ -153,14 +155,13 @@ class CommandLoad:
             if kind == "due":
                 self._books.due(value - self._origin_ns)
             elif value is not None:
-                # One that pgpaces ended says nothing about the command, unless it succeeded.
-                cut = self._stopping and bool(value.failed)
-                if cut:
+                # One that pgpaces ended says nothing about the command.
+                if value.stopped:
                     self.cut += 1
                 else:
                     self.ended.append(value)
                 self._last_ns = value.done_ns
-                self._books.done(value, self._origin_ns, cut)
+                self._books.done(value, self._origin_ns, value.stopped)
         return None
 
     def _report(self, now_ns: int) -> None:

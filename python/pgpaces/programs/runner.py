@@ -57,6 +57,7 @@ class Execution(Struct, frozen=True):
     """A completed execution. Times by the monotonic clock; failed: its class, empty on success.
 
     output: the last lines, if it failed. cpu_s: of the process and its waited-for children.
+    stopped: pgpaces has ended it, before its timeout.
     """
 
     due_ns: int
@@ -65,6 +66,7 @@ class Execution(Struct, frozen=True):
     failed: str = ""
     output: str = ""
     cpu_s: float = 0.0
+    stopped: bool = False
 
 
 class Tail:
@@ -176,7 +178,8 @@ class Runner:
         failed = _class(ended, order.succeeds)
         shown = order.shown(errors or output) if failed else ""
         cpu_s = float(ended["cpu_s"])
-        return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s)
+        stopped = bool(ended["stopped"])
+        return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s, stopped)
 
     @property
     def pid(self) -> int:
@@ -218,10 +221,12 @@ class Runner:
 
 
 def _class(ended: Mapping[str, Any], succeeds: Sequence[int]) -> str:
-    """The class of a failure; empty on success."""
+    """The class of a failure; empty on success. Some programs that are ended exit with 0."""
     code = int(ended["code"])
     if ended["timed_out"]:
         return "timeout"
     if code < 0:
         return f"signal {-code}"
-    return "" if code in succeeds else f"exit {code}"
+    if code in succeeds:
+        return "stopped" if ended["stopped"] else ""
+    return f"exit {code}"

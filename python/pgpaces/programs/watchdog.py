@@ -116,7 +116,9 @@ class Running:
             with contextlib.suppress(OSError):
                 os.write(descriptor, f"\n{sys.argv[2]}\n".encode())
         cpu_s = usage.ru_utime + usage.ru_stime
-        say(done=done, code=code, timed_out=self.timed_out, cpu_s=cpu_s)
+        timed_out = self.timed_out
+        stopped = self._killed and not timed_out
+        say(done=done, code=code, timed_out=timed_out, stopped=stopped, cpu_s=cpu_s)
         return True
 
     def _signal(self, number: int) -> None:
