@@ -134,7 +134,7 @@ def _marked(
 def read(path: Path) -> Users:
     """The users in a file, which is executed. Raises WorkloadError as `of_text`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise WorkloadError(f"{path} cannot be read: {error}") from None
     return of_text(text, path, path.parent)
@@ -255,6 +255,11 @@ def _task(function: Any, mark: Mapping[str, Any]) -> Task:
             raise WorkloadError(
                 f"task {name}: {what} {mark[what]!r} cannot be", f"an integer, at least {low}"
             )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise WorkloadError(
+            f"task {name} yields, so a call of it does nothing",
+            "mark it @user if it sets a user up; else leave the yield out",
+        )
     return Task(name, function, mark["weight"], mark["queries"], _source(function))
 
 

@@ -114,6 +114,14 @@ WRONG = {
         HEAD + "\n1 / 0\n",
         r"users.py cannot be run: ZeroDivisionError: division by zero \(.*users.py:3\)",
     ),
+    "task that yields": (
+        HEAD + "@task\ndef act():\n    yield\n",
+        "task act yields, so a call of it does nothing",
+    ),
+    "coroutine that yields": (
+        HEAD + "@task\nasync def act():\n    yield\n",
+        "task act yields, so a call of it does nothing",
+    ),
     "exits": (HEAD + "raise SystemExit(3)\n", "users.py cannot be run: SystemExit: 3"),
 }
 
@@ -128,6 +136,10 @@ def test_a_syntax_error_beside_it_is_told_with_the_file_that_has_it(tmp_path: Pa
     (tmp_path / "broken_beside_users.py").write_text("x = = 1\n")
     with pytest.raises(WorkloadError, match=r"broken_beside_users.py:1: invalid syntax"):
         read(users_file(tmp_path, "import broken_beside_users\n"))
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    assert [each.name for each in read(users_file(tmp_path, f"\ufeff{GOOD}")).tasks] == ["act"]
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pgpaces.record import Interval
 from pgpaces.result import Counts, counts
 from pgpaces.users import of_functions, of_text, read
 from tests.faults.conftest import until
-from tests.unit.test_command import alive
+from tests.unit.test_command import alive, started
 
 MS = 1_000_000
 HEAD = "import os, time\nfrom pathlib import Path\nfrom pgpaces import task, user\nimport asyncio\n"
@@ -256,12 +256,15 @@ def test_each_user_sets_up_once_and_tears_down_once(make: Make, tmp_path: Path, 
         ("coroutines", "if False: yield", "yielded nothing"),
         ("functions", "import no_such_driver\n    yield", "ModuleNotFoundError: No"),
         ("functions", "raise OSError(dsn)\n    yield", r"OSError: postgres.*\*\*\*"),
+        ("functions", "if number: time.sleep(3600)\n    1 / 0\n    yield", "ZeroDivisionError"),
+        ("functions", "raise SystemExit('no')\n    yield", "SystemExit: no"),
+        ("coroutines", "raise SystemExit('no')\n    yield", "SystemExit: no"),
     ],
 )
 def test_a_set_up_that_fails_refuses_the_load_and_leaves_nothing(
     make: Make, kind: str, own: str, message: str
 ) -> None:
-    text = f"@user\ndef own(dsn):\n    {own}\n@task\ndef act(mine): pass\n"
+    text = f"@user\ndef own(dsn, number):\n    {own}\n@task\ndef act(mine): pass\n"
     if kind == "coroutines":
         text = text.replace("def ", "async def ")
     before = threading.active_count()
@@ -375,6 +378,12 @@ def test_prints_arrive_as_whole_lines_from_the_first_to_the_last(make: Make) -> 
     assert found == ["read", "up", *lines, *lines, "the end"]
 
 
+def test_a_line_without_an_end_arrives_in_parts(make: Make) -> None:
+    text = "@task\ndef act(): print('.' * 3000, end='')\n"
+    found = said(run(make(text, clients=1, transactions=3)))
+    assert [len(line) for line in found] == [6000, 3000]
+
+
 # --- what hangs or dies ---------------------------------------------------------------------
 
 
@@ -446,6 +455,16 @@ def test_a_process_that_ends_itself_says_its_last_words(make: Make) -> None:
         run(made)
 
 
+def test_programs_that_tasks_have_started_end_with_them(make: Make, tmp_path: Path) -> None:
+    text = f"@task\ndef act(): os.system('echo $$ > {tmp_path}/pid; exec sleep 3600')\n"
+    made = make(text, duration_ns=3_600_000 * MS, clients=1)
+    made.begin()
+    pid = started(tmp_path / "pid")
+    made.abort()
+    assert total(list(made)).unfinished == 1
+    until(lambda: not alive(pid), "the program ended")
+
+
 # --- ends from outside ----------------------------------------------------------------------
 
 
@@ -497,10 +516,27 @@ def test_one_that_is_ended_in_its_warm_up_does_not_go_on_with_it(make: Make, end
     assert made.end_ns < 0
 
 
-def test_one_that_is_aborted_before_it_begins_leaves_nothing(make: Make) -> None:
-    made = make(ACT, threads=2)
+@pytest.mark.parametrize("load", LOADS)
+def test_one_that_is_aborted_before_it_begins_leaves_nothing(make: Make, load: str) -> None:
+    made = make(ACT, LOADS[load], threads=2, duration_ns=1000 * MS)
     made.abort()
     assert not any(alive(pid) for pid in children(made))
+    assert total(run(made)) == Counts()
+
+
+def test_one_that_is_stopped_while_it_begins_has_begun_before(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make(ACT, duration_ns=3_600_000 * MS)
+    say = made._say
+
+    def stopped(kind: str, *words: object) -> None:
+        if kind == "begin":  # as another thread may do
+            made.stop()
+        say(kind, *words)
+
+    monkeypatch.setattr(made, "_say", stopped)
+    assert is_whole(total(run(made)))
 
 
 def test_one_that_nobody_keeps_leaves_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import pickle
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -56,7 +57,10 @@ _OURS = re.compile(r'File "[^"]*(/threading|/selectors|/generators/users/\w+)\.p
 
 
 class _Process(Struct):
-    """One process. batches: its unread seconds. over: it has sent the last one."""
+    """One process. batches: its unread seconds. over: it has sent the last one.
+
+    killed: also what its functions had started.
+    """
 
     child: subprocess.Popen[bytes]
     channel: Connection
@@ -64,11 +68,22 @@ class _Process(Struct):
     batches: deque[bytes] = field(default_factory=deque)
     over: bool = False
     lost: bool = False
+    killed: bool = False
 
     @property
     def ended(self) -> bool:
         """Whether there is nothing more to read."""
         return (self.over or self.lost) and not self.batches
+
+    def kill(self) -> None:
+        """Ends it and the programs that its functions have started."""
+        if self.killed:
+            return
+        self.killed = True
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.kill()
+        self.child.wait()
 
 
 class UsersLoad:
@@ -154,8 +169,9 @@ class UsersLoad:
     def begin(self, ahead_ns: int = 0) -> None:
         """Lets the users act ahead_ns from now, or slightly later."""
         ahead = max(ahead_ns, _HEAD_START_NS) + self._plan.warmup_ns
-        self._origin_ns = time.monotonic_ns() + ahead
-        self._say("begin", self._origin_ns)
+        origin_ns = time.monotonic_ns() + ahead
+        self._say("begin", origin_ns)
+        self._origin_ns = origin_ns  # now: another thread that stops it must not send its end first
         if self._stopped:
             self.stop()
 
@@ -171,7 +187,10 @@ class UsersLoad:
         """Ends at once; transactions in flight stay unfinished."""
         self.stop()
         if self._origin_ns is None:
+            self._end_ns = -self._plan.warmup_ns  # nothing falls due
             self._kill()
+            for process in self._processes:
+                process.lost = True
         self._say("abort")
 
     def _say(self, *words: Any) -> None:
@@ -250,6 +269,7 @@ class UsersLoad:
 
     def _lost(self, process: _Process, why: str = "") -> RunError:
         process.child.wait()
+        process.kill()
         code = process.child.returncode
         how = why or (f"was ended by signal {-code}" if code < 0 else f"ended with code {code}")
         output = process.tail.text()
@@ -277,11 +297,11 @@ class UsersLoad:
 
     def _kill(self) -> None:
         for process in self._processes:
-            process.child.kill()
-            process.child.wait()
+            process.kill()
             process.channel.close()
         if self._counter is not None:
             self._counter.close()
+            self._counter = None
 
     def _named(self, coded: _engine.Interval) -> Interval:
         """An interval with the names of exception classes instead of their codes."""

@@ -51,6 +51,8 @@ _TURN_S = 0.1
 # Maximum time without a turn of any thread: after the grace period, and during set-up.
 _STUCK_S, _STUCK_SET_UP_S = 3.0, 60.0
 _CALIBRATED = 500
+# The characters of an incomplete line, as each print copies them.
+_LINE_MAX = 4000
 
 
 class _Prints(io.TextIOBase):
@@ -68,6 +70,8 @@ class _Prints(io.TextIOBase):
         """Assembles lines for each thread."""
         thread = threading.get_ident()
         *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
+        if len(rest) > _LINE_MAX:
+            lines, rest = [*lines, rest], ""
         if rest:
             self._begun[thread] = rest
         for line in lines:
@@ -76,8 +80,9 @@ class _Prints(io.TextIOBase):
 
     def end(self) -> None:
         """Adds incomplete lines."""
-        for line in [self._begun.pop(thread) for thread in tuple(self._begun)]:
-            self._say(line)
+        for thread in tuple(self._begun):
+            if line := self._begun.pop(thread, ""):  # none if its thread has ended it meanwhile
+                self._say(line)
 
     def _say(self, line: str) -> None:
         shown = hidden(line, self._secrets)

@@ -261,7 +261,9 @@ class VirtualUser(Struct):
         await self.tear_down_together()
         try:
             await self.set_up_together()
-        except Exception:
+        except BaseException:
+            if (itself := asyncio.current_task()) is not None and itself.cancelling():
+                raise  # the run is over
             await asyncio.sleep(self.back_off())
             return max(since_ns, self.stage.now())
         return since_ns
@@ -433,8 +435,8 @@ class Threads:
                 ) from None
         for _ in self._threads:
             self._ready.acquire()
-        if self._errors:
-            raise refused(*self._errors[0])
+            if self._errors:  # without waiting for the others, which may hang
+                raise refused(*self._errors[0])
 
     def begin(self) -> None:
         """Lets them act."""
@@ -537,7 +539,7 @@ class Coroutines:
             async with slots:
                 try:
                     await user.set_up_together()
-                except Exception as error:
+                except BaseException as error:  # SystemExit would end the loop
                     raise refused(user, error) from None
 
         await asyncio.gather(*(one(user) for user in self._users))
