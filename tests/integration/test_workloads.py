@@ -17,7 +17,6 @@ from tests.integration.test_run import Command
 import pgpaces
 from pgpaces import psql, workload
 from pgpaces.database.access import Access, connect
-from pgpaces.units import SEED_MAX
 
 pytestmark = pytest.mark.postgres
 
@@ -79,12 +78,6 @@ def test_data_is_that_of_its_seed_on_every_server(
     assert {table for table, found in first.items() if found is None} <= {"sensor_log"}
     with made(pg18, name, seed=2) as another:
         assert checksums(another) != first
-
-
-@pytest.mark.parametrize("name", ["reporting", "sensor/triggers", "sensor/log"])
-def test_data_is_made_for_the_largest_seed(pg18: Access, name: str) -> None:
-    with made(pg18, name, seed=SEED_MAX) as session:
-        assert any(checksums(session).values())
 
 
 def test_a_plant_of_the_garden_is_inserted_by_keys_and_only_within_one_garden(
