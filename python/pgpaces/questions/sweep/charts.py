@@ -77,20 +77,21 @@ def _of_transactions(page: Page) -> tuple[Measure, ...]:
         _share("late", "answered, but later than the limit"),
         _share("skipped", "never sent, because it was too late already"),
     )
+    throughput = Measure(
+        "rate",
+        "Achieved rate",
+        "succeeded, 1/s",
+        "transactions that succeeded, a second",
+        1,
+        rate,
+        partial(trial_estimate, name="rate"),
+    )
     return (
+        *(() if page.limits else (throughput,)),
         *(each for each in shares if each.key in ("missed", *_parts(page))),
         times("p95", "95th percentile of latency", "within this time 95% of what was due"),
         times("p99", "99th percentile of latency", "within this time 99% of what was due"),
-        *(() if page.limits else (times("mean", "Mean latency", "of what succeeded"),)),
-        Measure(
-            "rate",
-            "Achieved rate",
-            "succeeded, 1/s",
-            "transactions that succeeded, a second",
-            1,
-            rate,
-            partial(trial_estimate, name="rate"),
-        ),
+        throughput if page.limits else times("mean", "Mean latency", "of what succeeded"),
     )
 
 
