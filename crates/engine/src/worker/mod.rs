@@ -299,8 +299,11 @@ impl<P: Poll> Worker<P> {
     /// What a free client does next: starts, waits or is done.
     fn next(&mut self, token: Token, since: Ns, now: Ns, end: Ns) -> Result<()> {
         let is_closed_load = matches!(self.feed, Feed::Closed { .. });
-        // What falls due in a second is not counted before it.
-        self.rotate(now);
+        // What falls due in a second is not counted before it; a closed load counts what is due
+        // where it starts.
+        if !is_closed_load {
+            self.rotate(now);
+        }
         loop {
             let kept = self.slots[token].waiting.take();
             let Some(mut due) = kept.or_else(|| self.feed.next(token, since, end)) else {
