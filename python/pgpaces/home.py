@@ -1,7 +1,10 @@
 """The data folder of pgpaces: servers, their data, the store."""
 
+import contextlib
+import fcntl
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pgpaces.errors import PlanError
@@ -53,6 +56,26 @@ def make_folder(path: Path) -> None:
     for folder in reversed(missing):
         folder.mkdir(exist_ok=True)
         folder.chmod(mode)  # whatever the umask
+
+
+@contextlib.contextmanager
+def alone(cache: Path, remains: str, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Lets one pgpaces at a time fill a cache; removes what a killed one left there.
+
+    remains: the pattern of its names. waits: called where another one is at work.
+    """
+    folder = os.open(cache, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waits()
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        for left in cache.glob(remains):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        os.close(folder)
 
 
 def python_path() -> str:

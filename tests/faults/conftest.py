@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from tests.conftest import DEADLINE_S, PG15_BIN, Load, Postgres, _open_folder, _postgres
 from tests.conftest import _server_user as server_user
+from tests.faults.machines import SERVER
 from tests.faults.network import Proxy
 
 NAME = "pgpaces faults"
@@ -192,3 +193,38 @@ def fill(disk: Path) -> Path:
                 file.write(bytes(4096))
         except OSError:
             return rest
+
+
+SLEEP = "\\set ms random(1, 10)\nSELECT pg_sleep(:ms / 1000.0);\n"
+
+
+@pytest.fixture
+def start(reachable: Postgres, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
+    """Starts the command of the how-to, once its load has begun."""
+
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        script = tmp_path / "sleep.sql"
+        script.write_text(SLEEP)
+        dsn = reachable.dsn("u_trust", host=SERVER)
+        environment = {**os.environ, "HOME": str(tmp_path)}
+        environment["PGPACES_STORE"] = str(tmp_path / "results.db")
+        command = [sys.executable, "-m", "pgpaces", "run", "-f", str(script), "--target", dsn]
+        command += ["--rate", "40", "-L", "500ms", "-c", "6", "--warmup", "0s", "-P", "1", "--json"]
+        pipe = subprocess.PIPE
+        child = subprocess.Popen([*command, *words], stdout=pipe, stderr=pipe, env=environment)
+        assert child.stderr is not None
+        while b" s: " not in (line := child.stderr.readline()):
+            assert line, child.stdout.read() if child.stdout else ""
+        return child
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def reachable(certificates: Any) -> Iterator[Postgres]:
+    """PostgreSQL 15 that listens on every address, for machines of these tests."""
+    for server in _postgres("pgpaces-far-", certificates, {"listen_addresses": "*"}):
+        with (server.data / "pg_hba.conf").open("a") as file:
+            file.write("host all all 10.98.7.0/24 trust\n")
+        server.execute("SELECT pg_reload_conf()")
+        yield server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import psutil
 import pytest
 from tests.conftest import DEADLINE_S, Postgres
 from tests.faults.conftest import until
-from tests.faults.machines import GATE, SERVER, machines
+from tests.faults.machines import GATE, machines
 from tests.integration import causes
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -34,42 +33,7 @@ try:
 except (OSError, TimeoutError):
     sys.exit(7)
 """
-SLEEP = "\\set ms random(1, 10)\nSELECT pg_sleep(:ms / 1000.0);\n"
 PARTS = ("on_time", "late", "skipped", "failed", "unfinished")
-
-
-@pytest.fixture
-def start(reachable: Postgres, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
-    """Starts the command of the how-to, once its load has begun."""
-
-    def start(*words: str) -> subprocess.Popen[bytes]:
-        script = tmp_path / "sleep.sql"
-        script.write_text(SLEEP)
-        dsn = reachable.dsn("u_trust", host=SERVER)
-        environment = {**os.environ, "HOME": str(tmp_path)}
-        environment["PGPACES_STORE"] = str(tmp_path / "results.db")
-        command = [sys.executable, "-m", "pgpaces", "run", "-f", str(script), "--target", dsn]
-        command += ["--rate", "40", "-L", "500ms", "-c", "6", "--warmup", "0s", "-P", "1", "--json"]
-        pipe = subprocess.PIPE
-        child = subprocess.Popen([*command, *words], stdout=pipe, stderr=pipe, env=environment)
-        assert child.stderr is not None
-        while b" s: " not in (line := child.stderr.readline()):
-            assert line, child.stdout.read() if child.stdout else ""
-        return child
-
-    return start
-
-
-@pytest.fixture(scope="module")
-def reachable(certificates: Any) -> Iterator[Postgres]:
-    """PostgreSQL 15 that listens on every address, for machines of these tests."""
-    from tests.conftest import _postgres
-
-    for server in _postgres("pgpaces-far-", certificates, {"listen_addresses": "*"}):
-        with (server.data / "pg_hba.conf").open("a") as file:
-            file.write("host all all 10.98.7.0/24 trust\n")
-        server.execute("SELECT pg_reload_conf()")
-        yield server
 
 
 def answer(child: subprocess.Popen[bytes]) -> Any:

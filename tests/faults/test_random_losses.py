@@ -21,7 +21,7 @@ import psutil
 import pytest
 from tests.conftest import DEADLINE_S, Postgres
 from tests.faults.machines import machines
-from tests.faults.test_machines import answer, reachable, start, texts, wait  # noqa: F401
+from tests.faults.test_machines import answer, texts, wait
 
 from pgpaces.store.store import Store
 
@@ -68,8 +68,8 @@ def stored_due(folder: Path) -> int:
 
 @again
 def test_a_generator_that_is_killed_at_any_moment_is_named(
-    start: Start,  # noqa: F811
-    reachable: Postgres,  # noqa: F811
+    start: Start,
+    reachable: Postgres,
     seed: int,
     record_property: Record,
 ) -> None:
@@ -89,8 +89,8 @@ def test_a_generator_that_is_killed_at_any_moment_is_named(
 
 @again
 def test_no_load_is_left_wherever_the_program_that_asked_for_it_is_killed(
-    start: Start,  # noqa: F811
-    reachable: Postgres,  # noqa: F811
+    start: Start,
+    reachable: Postgres,
     tmp_path: Path,
     seed: int,
     record_property: Record,
@@ -142,8 +142,8 @@ def cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 @again
 def test_no_load_is_left_wherever_the_scheduler_is_killed(
-    start: Start,  # noqa: F811
-    reachable: Postgres,  # noqa: F811
+    start: Start,
+    reachable: Postgres,
     tmp_path: Path,
     seed: int,
     record_property: Record,
@@ -155,7 +155,7 @@ def test_no_load_is_left_wherever_the_scheduler_is_killed(
         scheduler.kill()
         left = seconds_until_no_load(reachable)
         _, said = child.communicate(timeout=DEADLINE_S)
-    assert b"what arrived before is kept" in said
+    assert (child.returncode, b"what arrived before is kept" in said) == (5, True)
     record_property("left_s", left)
     assert left < LEASE_S
     assert stored_due(tmp_path) > 0
@@ -163,7 +163,7 @@ def test_no_load_is_left_wherever_the_scheduler_is_killed(
 
 @again
 def test_a_cut_of_five_seconds_loses_nothing_whenever_it_comes(
-    start: Start,  # noqa: F811
+    start: Start,
     tmp_path: Path,
     seed: int,
 ) -> None:
@@ -180,8 +180,8 @@ def test_a_cut_of_five_seconds_loses_nothing_whenever_it_comes(
 
 @again
 def test_a_cut_of_a_minute_ends_the_load_there_whenever_it_comes(
-    start: Start,  # noqa: F811
-    reachable: Postgres,  # noqa: F811
+    start: Start,
+    reachable: Postgres,
     tmp_path: Path,
     seed: int,
     record_property: Record,

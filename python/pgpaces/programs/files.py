@@ -5,17 +5,14 @@ HOME/cache/files/HASH-NAME    fetched once, its hash checked; complete, or not t
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pgpaces import fetch
 from pgpaces.errors import PrepareError, RunError, ServerError
-from pgpaces.home import home, make_folder
+from pgpaces.home import alone, home, make_folder
 from pgpaces.workload import DataFile, Workload
 
 Say = Callable[[str], None]
@@ -63,7 +60,7 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
     try:
         make_folder(cache)
         with (
-            _alone(cache, say),
+            alone(cache, ".fetch-*", lambda: say("another pgpaces is fetching; waiting for it")),
             tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch,
         ):
             if target.is_file():  # by the process that held the lock
@@ -88,20 +85,3 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
             f"be online once, or name a file of your own: -D {file.name}=PATH",
         ) from None
     return target
-
-
-@contextlib.contextmanager
-def _alone(cache: Path, say: Say) -> Iterator[None]:
-    """Lets one pgpaces at a time fetch; removes the remains of a killed one."""
-    folder = os.open(cache, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another pgpaces is fetching; waiting for it")
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        for remains in cache.glob(".fetch-*"):
-            shutil.rmtree(remains, ignore_errors=True)
-        yield
-    finally:
-        os.close(folder)

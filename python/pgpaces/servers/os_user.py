@@ -6,8 +6,6 @@ folder: it makes its own folders reachable, and copies programs that the user ca
 virtual environment below a private home) once. Starts no server.
 """
 
-import contextlib
-import fcntl
 import os
 import pwd
 import shlex
@@ -15,7 +13,6 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.errors import ServerError
-from pgpaces.home import ROOT_HOME, home, make_folder
+from pgpaces.home import ROOT_HOME, alone, home, make_folder
 from pgpaces.servers.binaries import Installation, Source, server_environment
 
 CANDIDATES = ("postgres", "nobody")
@@ -173,7 +170,10 @@ def _copied(installation: Installation, cache: Path) -> Installation:
     if target.exists():
         return copy
     make_folder(cache)
-    with _alone(cache), tempfile.TemporaryDirectory(dir=cache, prefix=".copy-") as scratch:
+    with (
+        alone(cache, ".copy-*"),
+        tempfile.TemporaryDirectory(dir=cache, prefix=".copy-") as scratch,
+    ):
         if target.exists():  # by the process that held the lock
             return copy
         fresh = Path(scratch) / target.name
@@ -183,19 +183,6 @@ def _copied(installation: Installation, cache: Path) -> Installation:
         let_all_read(fresh)
         fresh.rename(target)
     return copy
-
-
-@contextlib.contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Lets one pgpaces at a time copy; removes the remains of a killed one."""
-    folder = os.open(cache, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        for remains in cache.glob(".copy-*"):
-            shutil.rmtree(remains, ignore_errors=True)
-        yield
-    finally:
-        os.close(folder)
 
 
 def _release(package: Path, version: str) -> str:
