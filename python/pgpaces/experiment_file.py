@@ -16,6 +16,7 @@ from pgpaces import costs, levels, options, tables, workload
 from pgpaces.design import Target
 from pgpaces.draft import Draft, goal_share
 from pgpaces.errors import PlanError, nearest
+from pgpaces.home import expanded
 from pgpaces.levels import of_values
 from pgpaces.units import COUNT_MAX, SEED_MAX
 
@@ -244,10 +245,7 @@ def _near(path: Path, name: str, *, script: bool = False) -> str:
     """A file or folder relative to the folder of the experiment file."""
     if not script and ("/" not in name or _is_shipped(path.parent, name)):
         return name
-    try:
-        return str((path.parent / Path(name).expanduser()).resolve())
-    except RuntimeError as error:
-        raise PlanError(f"'{name}' is no path: {error}") from None
+    return str((path.parent / expanded(name)).resolve())
 
 
 def _is_shipped(folder: Path, name: str) -> bool:

@@ -49,6 +49,15 @@ def _unknown(chosen: str | None, reason: str) -> PlanError:
     )
 
 
+def expanded(name: str | Path) -> Path:
+    """A path with the home folder in place of `~` or `~user`. Raises PlanError."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        reason = f"{Path(name).parts[0]} is no home folder here"
+        raise PlanError(f"'{name}' is no path: {reason}", "write its whole path") from None
+
+
 def make_folder(path: Path) -> None:
     """Make a folder with its parents; existing ones are left as they are."""
     mode = _MODE_ROOT if os.geteuid() == 0 else _MODE_USER

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from pgpaces import tables
 from pgpaces.costs import KEYS, Costs
 from pgpaces.errors import PlanError
-from pgpaces.home import home, is_there
+from pgpaces.home import expanded, home, is_there
 
 NAME = "host.toml"
 VARIABLE = "PGPACES_HOST_FILE"
@@ -56,6 +56,6 @@ def find(named: str | Path | None = None) -> Costs | None:
     None if no file is named and the data folder has none. Raises PlanError.
     """
     if named := named or os.environ.get(VARIABLE):
-        return read(Path(named).expanduser())
+        return read(expanded(named))
     usual = home() / NAME
     return read(usual) if is_there(usual, Path.is_file) else None

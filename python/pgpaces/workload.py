@@ -311,8 +311,8 @@ def _located(name: str) -> tuple[Path, str | None]:
         return SHIPPED / name, None
     try:
         folder = Path(name).expanduser()
-    except RuntimeError as error:
-        raise WorkloadError(f"there is no workload '{name}': {error}") from None
+    except RuntimeError:  # of an unknown user
+        folder = Path(name)
     if (folder / FILE).is_file():
         return folder, None
     if base and "/" not in base and (SHIPPED / base / FILE).is_file():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pgpaces import fetch
 from pgpaces.errors import PrepareError, RunError, ServerError
-from pgpaces.home import alone, home, make_folder
+from pgpaces.home import alone, expanded, home, make_folder
 from pgpaces.workload import DataFile, Workload
 
 Say = Callable[[str], None]
@@ -32,10 +32,13 @@ def located(workload: Workload, values: Mapping[str, str], say: Say) -> dict[str
 
 
 def user_path(file: DataFile, values: Mapping[str, str]) -> Path | None:
-    """The user's own file; None if none was named. Raises RunError if it does not exist."""
+    """The user's own file; None if none was named.
+
+    Raises RunError if it does not exist, PlanError for the folder of an unknown user.
+    """
     if not values.get(file.name):
         return None
-    path = Path(values[file.name]).expanduser().absolute()
+    path = expanded(values[file.name]).absolute()
     if not is_file(path):
         raise RunError(
             f"there is no file {path}", f"-D {file.name}= names it, from the folder that you are in"

