@@ -305,8 +305,12 @@ def resolve(dsn: str, overrides: dict[str, str]) -> Conninfo:
 def find_route(conninfo: Conninfo) -> Route:
     """Logs in once to find the way to a server. Raises PgpacesError."""
 
-def parse_script(name: str, text: bytes, parameters: bool = False) -> list[tuple[int, bytes, bool]]:
+def parse_script(
+    name: str, text: str | bytes, parameters: bool = False
+) -> list[tuple[int, bytes, bool]]:
     """The commands of a script: line, first line of text, whether it is SQL.
+
+    text: a string of ASCII characters is not copied.
 
     parameters: its SQL is to be sent with parameters, of which there must not be too many.
 

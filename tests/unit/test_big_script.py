@@ -48,7 +48,7 @@ def test_reading_a_script_takes_three_times_its_size_at_most(name: str, tmp_path
     small.write_bytes(b"SELECT 1;\n")
     big.write_bytes(SCRIPTS[name])
     grown = read(big)[0] - read(small)[0]
-    assert grown < 3.1 * big.stat().st_size, f"{grown / big.stat().st_size:.2f} times its size"
+    assert grown < 3 * big.stat().st_size, f"{grown / big.stat().st_size:.2f} times its size"
 
 
 def test_reading_takes_time_in_proportion_to_the_size(tmp_path: Path) -> None:

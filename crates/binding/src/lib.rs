@@ -14,7 +14,7 @@ use pgpaces_engine::script::{Action, Scripts};
 use pgpaces_engine::{rehearsal, route, run};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -88,17 +88,25 @@ fn find_route(py: Python<'_>, conninfo: &Conninfo) -> PyResult<Route> {
 fn parse_script(
     py: Python<'_>,
     name: &str,
-    text: &[u8],
+    text: &Bound<'_, PyAny>,
     parameters: bool,
 ) -> PyResult<Vec<(u32, Py<PyBytes>, bool)>> {
     let mut scripts = Scripts::default();
-    scripts.add(name, 1, text).map_err(|e| exception(&e))?;
+    scripts.add(name, 1, in_place(text)?).map_err(|e| exception(&e))?;
     if parameters {
         scripts.check_parameters().map_err(|e| exception(&e))?;
     }
     let commands = scripts.list.remove(0).commands.into_iter();
     let shown = |text: &[u8]| PyBytes::new(py, text).unbind();
     Ok(commands.map(|c| (c.line, shown(&c.text), matches!(c.action, Action::Sql(_)))).collect())
+}
+
+/// The bytes of a text, or bytes, without a copy.
+fn in_place<'a>(text: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    match text.cast::<PyString>() {
+        Ok(text) => Ok(text.to_str()?.as_bytes()),
+        Err(_) => Ok(text.cast::<PyBytes>()?.as_bytes()),
+    }
 }
 
 /// The SQL of one execution of a script: the place of each command, and its text.

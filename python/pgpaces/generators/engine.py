@@ -161,7 +161,8 @@ def commands(name: str, text: str, *, parameters: bool = False) -> tuple[ScriptC
 
     parameters: its SQL is sent with parameters, whose number is limited.
     """
-    parsed = _engine.parse_script(_shown(name), encoded(text), parameters)
+    written = text if text.isascii() else encoded(text)
+    parsed = _engine.parse_script(_shown(name), written, parameters)
     return tuple(ScriptCommand(line, decoded(shown), is_sql) for line, shown, is_sql in parsed)
 
 
