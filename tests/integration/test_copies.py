@@ -17,7 +17,7 @@ from tests.faults.conftest import until
 from tests.integration.conftest import access_to
 
 from pgpaces import psql, workload
-from pgpaces.database import copies, creation, data, identity, source
+from pgpaces.database import copies, creation, data, identity, specification
 from pgpaces.database.access import Access, connect
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.specification import DatasetSpec
@@ -397,8 +397,8 @@ def test_an_experiment_forgets_the_password_of_its_source_database(monkeypatch: 
         again = document.read(written).from_database
         assert again is not None
         monkeypatch.setenv("PGPORT", "1")
-        assert source.identity(again) == "h  5499 d", "and nothing else"
-        assert source.identity(source_database(again) or "") == "h  5499 d"
+        assert specification.identity(again) == "h  5499 d", "and nothing else"
+        assert specification.identity(source_database(again) or "") == "h  5499 d"
         monkeypatch.setenv("PGPORT", "5499")
     assert source_database("sensors") == "sensors"
     assert "s3:env" in (source_database("host=h user=u dbname=d") or "")

@@ -23,6 +23,7 @@ from pgpaces.database import (
     ownership,
     settings,
     source,
+    specification,
 )
 from pgpaces.database.access import Access
 from pgpaces.database.changes import Note, SettingChange, names_in, put_back
@@ -142,18 +143,18 @@ def test_a_note_that_cannot_be_read_is_not_passed_over(tmp_path: Path, text: str
     ],
 )
 def test_an_original_is_a_name_or_a_connection_string(text: str, dsn: bool, name: str) -> None:
-    assert (source.is_dsn(text), source.name_of(text)) == (dsn, name)
+    assert (specification.is_dsn(text), specification.name_of(text)) == (dsn, name)
 
 
 def test_a_password_is_no_part_of_what_tells_originals_apart() -> None:
     with_password = "host=h dbname=d user=u password='s3:cr'"
-    assert source.identity(with_password) == source.identity("host=h dbname=d user=u")
-    assert source.identity("host=h dbname=e") != source.identity("host=h dbname=d")
+    assert specification.identity(with_password) == specification.identity("host=h dbname=d user=u")
+    assert specification.identity("host=h dbname=e") != specification.identity("host=h dbname=d")
 
 
 def test_a_connection_string_that_cannot_be_read_is_not_quoted() -> None:
     with pytest.raises(ServerError) as raised:
-        source.keywords_of("host=h passwort='s3:cr")
+        specification.keywords_of("host=h passwort='s3:cr")
     assert "s3" not in str(raised.value)
     assert raised.value.__cause__ is None
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.database.source import typed
+from pgpaces.database.specification import typed
 from pgpaces.design import Cell, Slot, Target
 from pgpaces.draft import Draft
 from pgpaces.errors import PlanError, RunError

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import psycopg
+from psycopg import pq, sql
+
+from pgpaces import sessions
 from pgpaces.capture.catalog import (
     CatalogColumn,
     CatalogTable,
@@ -19,12 +23,8 @@ from pgpaces.capture.catalog import (
     Type,
 )
 from pgpaces.errors import ServerError
+from pgpaces.sessions import Identifier, Session
 from pgpaces.texts import decoded, encoded
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Session = psycopg.Connection[tuple[Any, ...]]
 
 _HIDDEN = "<insufficient privilege>"
 _INSTALL = (
@@ -83,10 +83,6 @@ SELECT w.schema, w.name, min(l.lanname), min(p.prosrc), min(pg_get_functiondef(p
 @contextlib.contextmanager
 def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
     """A reader of a read-only session. Errors of the session become ServerError."""
-    import psycopg
-
-    from pgpaces import sessions
-
     try:
         with sessions.connect(
             keywords, "pgpaces statements", autocommit=False, prepare_threshold=None
@@ -130,8 +126,6 @@ class Reader:
 
     def statements(self) -> ServerStatements:
         """Every statement of this database. Raises ServerError where pg_stat_statements fails."""
-        import psycopg
-
         with self._savepoint() as session:
             schema = _schema(session)
             try:
@@ -171,8 +165,6 @@ class Reader:
 
     def parameters(self, text: str) -> list[Type] | str:
         """The types that the server infers for a statement's parameters, or its error message."""
-        from psycopg import pq
-
         with self._savepoint() as session:
             result = session.pgconn.prepare(b"", encoded(text))
             if result.status == pq.ExecStatus.COMMAND_OK:
@@ -193,10 +185,6 @@ class Reader:
 
     def encoding(self) -> str:
         """Python's name of the encoding of the database; UTF-8 for one that Python lacks."""
-        import psycopg
-
-        from pgpaces import sessions
-
         with self._savepoint() as session:
             session.execute(
                 "SELECT set_config('client_encoding', current_setting('server_encoding'), true)"
@@ -248,10 +236,6 @@ def _schema(session: Session) -> str:
 
 
 def _statements(session: Session, schema: str) -> ServerStatements:
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
     view = Identifier(schema, "pg_stat_statements")
     names = _columns(session, view)
     total = "total_exec_time" if "total_exec_time" in names else "total_time"
@@ -289,18 +273,12 @@ def _statements(session: Session, schema: str) -> ServerStatements:
 
 
 def _columns(session: Session, view: Any) -> set[str]:
-    from psycopg import sql
-
     cursor = session.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(view))
     return {column.name for column in cursor.description or ()}
 
 
 def _info(session: Session, schema: str) -> tuple[float | None, int]:
     """Seconds since the statistics were reset, and how often entries were dropped."""
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
     row: Any = session.execute(
         "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
         " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'pg_stat_statements_info'",

@@ -11,20 +11,16 @@ import select
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import LiteralString
 
+import psycopg
 from msgspec import Struct
+from psycopg import sql
 
+from pgpaces import sessions
 from pgpaces.errors import ConsentError, PrepareError, ServerError
 from pgpaces.plan import without_secrets
-
-if TYPE_CHECKING:
-    from typing import LiteralString
-
-    import psycopg
-    from psycopg import sql
-
-    Session = psycopg.Connection[tuple[Any, ...]]
+from pgpaces.sessions import Identifier, Session
 
 Say = Callable[[str], None]
 LOCK_CLASS = 0x70677061  # "pgpa"
@@ -63,10 +59,6 @@ def connect(
 
     as_the_load: with the client encoding of the load.
     """
-    import psycopg
-
-    from pgpaces import sessions
-
     keywords = dict(access.keywords)
     if dbname is not None:
         keywords["dbname"] = dbname
@@ -121,8 +113,6 @@ def hold(admin: Session, dbname: str) -> None:
 @contextlib.contextmanager
 def preparation_errors(dbname: str) -> Iterator[None]:
     """Turns errors of making a database into a ConsentError or a PrepareError."""
-    import psycopg
-
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
@@ -168,17 +158,11 @@ def size(admin: Session, dbname: str) -> int:
 
 def with_names(text: LiteralString, *names: str) -> sql.Composed:
     """A statement with quoted names in place of its `{}`."""
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
     return sql.SQL(text).format(*map(Identifier, names))
 
 
 def server_id(admin: Session, access: Access) -> str:
     """The system identifier of a server; a hash of its address if the role may not read it."""
-    import psycopg
-
     try:
         row = admin.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
         return str(row[0]) if row else ""

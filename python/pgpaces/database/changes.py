@@ -14,19 +14,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import psycopg
 from msgspec import Struct
 from msgspec.structs import asdict, replace
+from psycopg import sql
 
-from pgpaces.database.access import Access, Say, common, connect, locked, server_id, with_names
+from pgpaces.database.access import (
+    Access,
+    Say,
+    common,
+    connect,
+    locked,
+    server_id,
+    with_names,
+)
 from pgpaces.errors import ServerError
 from pgpaces.home import home, make_folder, matching
-
-if TYPE_CHECKING:
-    from psycopg import sql
-
-    from pgpaces.database.access import Session
+from pgpaces.sessions import Identifier, Session
 
 # Settings that are lists of names: the server quotes each, so each must be a separate literal.
 _LISTS = frozenset(
@@ -142,8 +148,6 @@ class SettingChanges:
 
     def ensure_open(self) -> None:
         """Connects again if the session ended, as by a restart. Raises ServerError."""
-        import psycopg
-
         try:
             self.admin.execute("SELECT 1")
         except psycopg.Error:
@@ -234,10 +238,6 @@ class SettingChanges:
 
 def statement(change: SettingChange, value: str | None) -> sql.Composed:
     """The statement that sets it, or for None resets it; ignores `before` and `after`."""
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
     database = with_names("ALTER DATABASE {}", change.dbname)
     scope = sql.Composed([sql.SQL("ALTER SYSTEM")]) if change.dbname == SYSTEM else database
     name = sql.SQL(".").join(map(Identifier, change.name.split(".")))
@@ -275,8 +275,6 @@ def _unquoted(word: str) -> str:
 @contextlib.contextmanager
 def opened(access: Access) -> Iterator[SettingChanges]:
     """The changes of a server, open for more. Raises ServerError if another pgpaces has them."""
-    import psycopg
-
     ledger = SettingChanges(access)
     try:
         if not ledger.open():
@@ -334,8 +332,6 @@ def _restart(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
 
 def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> None:
     """Undoes the changes that a killed pgpaces left on this server. Raises ServerError."""
-    import psycopg
-
     if not matching(_folder(), "*.json"):
         return
     with connect(access) as admin:

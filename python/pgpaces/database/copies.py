@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import psycopg
 from msgspec.structs import replace
+from psycopg import sql
 
 from pgpaces.database import creation, ownership
 from pgpaces.database.access import (
@@ -26,11 +27,7 @@ from pgpaces.database.changes import SettingChange, statement
 from pgpaces.database.ownership import COPY, Ownership
 from pgpaces.errors import PrepareError
 from pgpaces.facts import Prepared
-
-if TYPE_CHECKING:
-    from psycopg import sql
-
-    from pgpaces.database.access import Session
+from pgpaces.sessions import Session
 
 # At the end of a run: for an answer, and for the drop of a copy, which may need a checkpoint.
 _ALIVE_S, _DROP_S = 2.0, 300.0
@@ -83,11 +80,9 @@ def _drop_copy(access: Access, admin: Session, dbname: str) -> None:
 
 
 def _answers(admin: Session) -> bool:
-    from psycopg import Error, sql
-
     try:
         return execute_within(admin, sql.SQL("SELECT 1"), _ALIVE_S) and not admin.broken
-    except Error:
+    except psycopg.Error:
         return False
 
 
@@ -96,8 +91,6 @@ def copy(admin: Session, dbname: str, template: str) -> list[str]:
 
     Raises PrepareError with the sessions that prevent the copy; psycopg.Error.
     """
-    import psycopg
-
     try:
         admin.execute(_create(dbname, template, admin.info.server_version))
     except psycopg.errors.ObjectInUse:
@@ -110,8 +103,6 @@ def copy(admin: Session, dbname: str, template: str) -> list[str]:
 
 def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[str]:
     """Gives a database settings; returns those that the server refused."""
-    import psycopg
-
     refused = []
     for name, value in settings:
         try:
@@ -163,8 +154,6 @@ def settle(admin: Session, prepared: Prepared, *, checkpoint: bool) -> Prepared:
     Runs a checkpoint, if the role may, and waits until autovacuum is done there; the notes say
     what was not possible.
     """
-    import psycopg
-
     started = time.monotonic()
     notes = []
     if checkpoint:

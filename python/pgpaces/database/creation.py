@@ -14,7 +14,8 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import psycopg
 
 from pgpaces.database import ownership
 from pgpaces.database.access import (
@@ -32,9 +33,7 @@ from pgpaces.database.access import (
 from pgpaces.database.ownership import COPY, PREPARING, Ownership
 from pgpaces.errors import PrepareError
 from pgpaces.home import home, make_folder, matching
-
-if TYPE_CHECKING:
-    from pgpaces.database.access import Session
+from pgpaces.sessions import Session
 
 _PREFIX = "pgpaces_new_"
 _RUN = "_run"
@@ -103,8 +102,6 @@ def drop_leftovers(access: Access, admin: Session, locks: Session, say: Say) -> 
     These are copies for trials and unfinished data that no process has locked, and databases
     before their rename. locks: the session of `common`. Raises psycopg.Error if the server is gone.
     """
-    import psycopg
-
     freed = 0
     for dbname in _leftovers(access, admin, locks):
         try:
@@ -126,8 +123,6 @@ def clean(access: Access) -> int:
     A database of --own stays: the user created it. Raises PrepareError, also for databases in use,
     when all others are dropped.
     """
-    import psycopg
-
     used: list[str] = []
     with connect(access) as admin, common(access) as locks:
         freed = drop_leftovers(access, admin, locks, lambda _: None)
@@ -217,8 +212,6 @@ def _makers(admin: Session, name: str) -> list[int]:
 
 def _end_makers(admin: Session, name: str) -> None:
     """Ends the backends of a killed process."""
-    import psycopg
-
     deadline = time.monotonic() + _ENDED_S
     while (pids := _makers(admin, name)) and time.monotonic() < deadline:
         with contextlib.suppress(psycopg.errors.InsufficientPrivilege):

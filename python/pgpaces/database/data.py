@@ -11,12 +11,11 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from pgpaces import programs, psql
-from pgpaces.database import copies, creation, ownership, source, steps
+from pgpaces.database import copies, creation, ownership, source, specification, steps
 from pgpaces.database.access import (
     Access,
     Say,
@@ -31,10 +30,8 @@ from pgpaces.database.ownership import PREPARING, READY, Ownership
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import ConsentError
 from pgpaces.facts import Prepared
+from pgpaces.sessions import Session
 from pgpaces.texts import encoded
-
-if TYPE_CHECKING:
-    from pgpaces.database.access import Session
 
 _MAJORS = range(9, 100)
 
@@ -93,7 +90,7 @@ class DatabaseTarget(Struct, frozen=True):
 def _identity(spec: DatasetSpec) -> str:
     """All that the data depends on, except the server's version."""
     if spec.from_database is not None:
-        return f"{source.identity(spec.from_database)} {spec.occasion}"
+        return f"{specification.identity(spec.from_database)} {spec.occasion}"
     read = programs.identity(spec.workload, _values(spec))
     return f"{spec.workload.data_hash} {spec.scale} {spec.seed}{' ' if read else ''}{read}"
 
@@ -126,7 +123,7 @@ def names(spec: DatasetSpec, major: int | None) -> tuple[str, ...]:
 def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
     """A name after the folder of the first init file: workloads with the same data share it."""
     if spec.from_database is not None:
-        name = _plain(source.name_of(spec.from_database), 35)
+        name = _plain(specification.name_of(spec.from_database), 35)
         return f"pgpaces_from_{name}_{fingerprint}"
     workload = spec.workload
     first = workload.init[0].path.resolve().parent.name if workload.init else workload.name

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+
+import psycopg
 
 from pgpaces.database.access import Access, connect
 from pgpaces.facts import ServerFacts
-
-if TYPE_CHECKING:
-    from pgpaces.database.access import Session
+from pgpaces.sessions import Session
 
 
 def facts(access: Access, dbname: str) -> ServerFacts:
@@ -21,8 +20,6 @@ def facts(access: Access, dbname: str) -> ServerFacts:
 
     settings: those that are not at their default, in a session of the load.
     """
-    import psycopg
-
     with connect(access, dbname) as session:
         version = session.execute("SELECT version()").fetchone()
         settings = session.execute(
@@ -147,8 +144,6 @@ def free_without(session: Session) -> int | None:
 
     Behind a pooler it is not: the server's number says nothing of the pooler's.
     """
-    import psycopg
-
     try:
         pid, free = session.execute(_FREE).fetchone() or (0, 0)
     except psycopg.Error:

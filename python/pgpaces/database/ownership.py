@@ -7,18 +7,14 @@ made.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import asdict
+from psycopg import sql
 
 from pgpaces.database.access import Access, connect, with_names
 from pgpaces.errors import ConsentError
-
-if TYPE_CHECKING:
-    from psycopg import sql
-
-    from pgpaces.database.access import Session
+from pgpaces.sessions import Session
 
 _PREFIX = "pgpaces "
 # States: a copy for one trial, data that is being made, data that is complete.
@@ -70,8 +66,6 @@ def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:
 
 def set_ownership(admin: Session, dbname: str, owned: Ownership) -> None:
     """Marks a database as owned; replaces its comment."""
-    from psycopg import sql
-
     admin.execute(with_names("COMMENT ON DATABASE {} IS ", dbname) + sql.Literal(owned.text()))
 
 
@@ -109,8 +103,6 @@ def drop_owned(admin: Session, dbname: str) -> None:
 
 def forced_drop(admin: Session, dbname: str, *, if_exists: bool = False) -> sql.Composed:
     """The statement that drops a database with its sessions, where the server's version can."""
-    from psycopg import sql
-
     force = " WITH (FORCE)" if admin.info.server_version >= _FORCE_SINCE else ""
     return drop(dbname, if_exists=if_exists) + sql.SQL(force)
 

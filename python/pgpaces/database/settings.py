@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import psycopg
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -19,11 +20,7 @@ from pgpaces.database.access import Access, Say, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, SettingChanges
 from pgpaces.database.ownership import Ownership, comment_on
 from pgpaces.errors import ConsentError, PgpacesError, PlanError, ServerError, nearest
-
-if TYPE_CHECKING:
-    import psycopg
-
-    from pgpaces.database.access import Session
+from pgpaces.sessions import Session
 
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
@@ -130,8 +127,6 @@ def server_contexts(access: Access, requested: Mapping[str, str]) -> dict[str, s
 @contextlib.contextmanager
 def _putting_back(ledger: SettingChanges, terms: Terms) -> Iterator[None]:
     """Puts everything back at the end. An error in that hides no earlier error."""
-    import psycopg
-
     try:
         yield
     except BaseException as error:
@@ -222,8 +217,6 @@ def _values(session: Session, setting: _Setting) -> tuple[str, str]:
 @contextlib.contextmanager
 def _setting_errors(setting: _Setting) -> Iterator[None]:
     """Turns errors of setting a value into a PlanError or ServerError with a hint."""
-    import psycopg
-
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:

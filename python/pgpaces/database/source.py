@@ -11,19 +11,18 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psycopg
+from psycopg import sql
 
 from pgpaces import psql
 from pgpaces.database import copies
 from pgpaces.database.access import MAINTENANCE, NOTICED_S, Access, Say, connect, size
-from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError, ServerError
+from pgpaces.database.specification import is_dsn, keywords_of, name_of
+from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError
 from pgpaces.locality import is_local
-from pgpaces.plan import without_secrets
-
-if TYPE_CHECKING:
-    from psycopg import sql
-
-    from pgpaces.database.access import Session
+from pgpaces.sessions import Identifier, Session
 
 _MIB = 2**20
 # By their code in pg_database: the end of CREATE DATABASE, and the first version that has it.
@@ -33,52 +32,6 @@ _PROVIDERS = {
     "b": (" LOCALE_PROVIDER builtin BUILTIN_LOCALE {}", 170_000),
 }
 _RULES_SINCE = 160_000
-
-
-def is_dsn(text: str) -> bool:
-    """Whether it is a connection string, by libpq's rule; else it is the name of a database."""
-    return "=" in text or text.startswith(("postgresql://", "postgres://"))
-
-
-def keywords_of(dsn: str) -> dict[str, str]:
-    """The keywords of a connection string. Raises ServerError."""
-    import psycopg
-
-    try:
-        keywords = psycopg.conninfo.conninfo_to_dict(dsn)
-    except psycopg.Error:
-        # psycopg's message would quote the wrong part, which may be the password.
-        raise ServerError(
-            "the connection string of --from-database cannot be read",
-            "a URI, or keywords such as 'host=pi4 dbname=sensors'",
-        ) from None
-    return {word: str(value) for word, value in keywords.items()}
-
-
-def typed(dsn: str) -> dict[str, str]:
-    """The secrets of a connection string, as it has them, and its service.
-
-    Other machines do not find these themselves.
-    """
-    keywords = keywords_of(dsn) if is_dsn(dsn) else {}
-    shown = without_secrets(keywords)
-    return {n: value for n, value in keywords.items() if n not in shown or n == "service"}
-
-
-def name_of(text: str) -> str:
-    """The name of the source database."""
-    if not is_dsn(text):
-        return text
-    keywords = keywords_of(text)
-    return keywords.get("dbname") or keywords.get("user", "")
-
-
-def identity(text: str) -> str:
-    """The identity of a source database, without its password."""
-    if not is_dsn(text):
-        return text
-    keywords = keywords_of(text)
-    return " ".join(keywords.get(w, "") for w in ("host", "hostaddr", "port", "dbname"))
 
 
 @contextlib.contextmanager
@@ -115,8 +68,6 @@ def fill(access: Access, admin: Session, source: str, dbname: str, say: Say) -> 
 
 
 def _copy_template(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
-    import psycopg
-
     row = admin.execute(
         "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s", (source,)
     ).fetchone()
@@ -160,8 +111,6 @@ def _warn(refused: list[str], say: Say) -> None:
 
 def _check_room(access: Access, admin: Session, source: str, bytes_needed: int) -> None:
     """Raises PrepareError if the disk of the data is on this machine and too full."""
-    import psycopg
-
     if not is_local(access.keywords):
         return
     try:
@@ -183,11 +132,6 @@ def _no_room(source: str, bytes_needed: int, detail: str) -> PrepareError:
 
 
 def _create_for_dump(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
-    import psycopg
-    from psycopg import sql
-
-    from pgpaces.sessions import Identifier
-
     with _session_in(access, source) as session:
         psql.dump_programs(access.psql, access.folders, session.info.server_version // 10_000)
         row: Any = session.execute(
@@ -225,8 +169,6 @@ def provider(
 
     Without one, the provider of template0 would be taken. None where the server is too old for it.
     """
-    from psycopg import sql
-
     words, since = _PROVIDERS.get(code, ("", math.inf))
     since = max(since, _RULES_SINCE if rules else 0)
     if version < since:

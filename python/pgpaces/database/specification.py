@@ -1,4 +1,7 @@
-"""The specification of a dataset, as a value. Knows no server."""
+"""The specification of a dataset, as a value, and what a connection string in it says.
+
+Knows no server.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import ClassVar
 
 from msgspec import field
 
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, ServerError
+from pgpaces.plan import without_secrets
 from pgpaces.redaction import Redacted
 from pgpaces.workload import Workload
 
@@ -38,3 +42,49 @@ class DatasetSpec(Redacted, frozen=True):
                 "the database of --own cannot be a copy of another one",
                 "use one of the two",
             )
+
+
+def is_dsn(text: str) -> bool:
+    """Whether it is a connection string, by libpq's rule; else it is the name of a database."""
+    return "=" in text or text.startswith(("postgresql://", "postgres://"))
+
+
+def keywords_of(dsn: str) -> dict[str, str]:
+    """The keywords of a connection string. Raises ServerError."""
+    import psycopg  # reports of stored experiments import this module, and need no psycopg
+
+    try:
+        keywords = psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.Error:
+        # psycopg's message would quote the wrong part, which may be the password.
+        raise ServerError(
+            "the connection string of --from-database cannot be read",
+            "a URI, or keywords such as 'host=pi4 dbname=sensors'",
+        ) from None
+    return {word: str(value) for word, value in keywords.items()}
+
+
+def typed(dsn: str) -> dict[str, str]:
+    """The secrets of a connection string, as it has them, and its service.
+
+    Other machines do not find these themselves.
+    """
+    keywords = keywords_of(dsn) if is_dsn(dsn) else {}
+    shown = without_secrets(keywords)
+    return {n: value for n, value in keywords.items() if n not in shown or n == "service"}
+
+
+def name_of(text: str) -> str:
+    """The name of the source database."""
+    if not is_dsn(text):
+        return text
+    keywords = keywords_of(text)
+    return keywords.get("dbname") or keywords.get("user", "")
+
+
+def identity(text: str) -> str:
+    """The identity of a source database, without its password."""
+    if not is_dsn(text):
+        return text
+    keywords = keywords_of(text)
+    return " ".join(keywords.get(w, "") for w in ("host", "hostaddr", "port", "dbname"))

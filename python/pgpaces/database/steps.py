@@ -11,7 +11,6 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -26,10 +25,8 @@ from pgpaces.programs import (
     program_environment,
 )
 from pgpaces.programs.inputs import used_names
+from pgpaces.sessions import Session
 from pgpaces.workload import InitStep, Workload
-
-if TYPE_CHECKING:
-    from pgpaces.database.access import Session
 
 _FOREVER_NS = 2**62
 _REPORT_S = 5.0

@@ -9,6 +9,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+import psycopg
+
 from pgpaces.database.access import Access, Say, common, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, statement
 from pgpaces.errors import PlanError, ServerError
@@ -77,8 +79,6 @@ def _check(name: str, standby: tuple[bool, int | None], expected: int | None) ->
 
 def _identity(access: Access) -> tuple[bool, int | None]:
     """Whether a server is in recovery, and its system identifier, if the role may read it."""
-    import psycopg
-
     with common(access) as session:
         row = session.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
         follows = row is not None and bool(row[0])

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from pgpaces.database.source import typed
+from pgpaces.database.specification import typed
 from pgpaces.errors import PlanError
 from pgpaces.experiment.site import Say, without_pg_variables
 from pgpaces.facts import GeneratorFacts

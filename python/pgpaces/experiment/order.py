@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pgpaces import levels, trust, workload
 from pgpaces.costs import Costs
-from pgpaces.database.source import typed
+from pgpaces.database.specification import typed
 from pgpaces.design import HERE, ROLE, Experiment, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.experiment.request import OnStoreError, Request, request_of

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pgpaces import psql
 from pgpaces.database import identity
 from pgpaces.database.access import Access, connect
-from pgpaces.database.source import is_dsn
+from pgpaces.database.specification import is_dsn
 from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgpaces.database.source import is_dsn
+from pgpaces.database.specification import is_dsn
 from pgpaces.errors import PgpacesError
 from pgpaces.generators import engine as generator
 from pgpaces.plan import without_secrets

@@ -10,16 +10,16 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import psycopg
+from psycopg import pq
+
+from pgpaces import sessions
 from pgpaces.answers.plan_text import node_name
 from pgpaces.errors import ServerError
 from pgpaces.result import Explained
 from pgpaces.texts import encoded
-
-if TYPE_CHECKING:
-    import psycopg
-    from psycopg import pq
 
 # A statement: its script, its command in that, and its SQL with every variable replaced.
 Statement = tuple[int, int, str]
@@ -70,10 +70,6 @@ def explain(
     omitted and reported. Sequences advance, and tables keep dead rows: use a disposable database
     if that matters. Raises ServerError without a session.
     """
-    import psycopg
-
-    from pgpaces import sessions
-
     keywords = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **keywords, "dbname": dbname}
     try:
         with sessions.connect(
@@ -104,12 +100,10 @@ class _Explainer:
 
     def __init__(
         self,
-        session: psycopg.Connection[tuple[Any, ...]],
+        session: sessions.Session,
         analyze: bool,
         say: Callable[[str], None],
     ) -> None:
-        from pgpaces import sessions
-
         self._session, self._analyze, self._say = session, analyze, say
         self._encoding = sessions.encoding_of(session)
 
@@ -136,8 +130,6 @@ class _Explainer:
 
     def _once(self, sql: str) -> pq.abc.PGresult:
         """The result of one statement; the server rejects several at once."""
-        from psycopg import pq
-
         connection = self._session.pgconn
         result = connection.exec_params(encoded(sql), None)
         if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
@@ -153,8 +145,6 @@ class _FailedError(Exception):
 
 
 def _end_copy(connection: pq.abc.PGconn, status: int) -> None:
-    from psycopg import pq
-
     if status == pq.ExecStatus.COPY_IN:
         connection.put_copy_end(b"not explained")
     else:

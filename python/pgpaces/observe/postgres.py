@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import psycopg
+
 from pgpaces.answers.kill_switch import BASELINE, WINDOW, Before, KillSwitchSample, verdict
 from pgpaces.errors import ServerError
 from pgpaces.observe.session import Reopened, reported
@@ -122,16 +124,12 @@ class _Session(Reopened):
 
     def session_or_error(self) -> None:
         """Opens the session if there is none, outside a sample's time. Raises ServerError."""
-        import psycopg
-
         try:
             self.session()
         except psycopg.Error as error:
             raise ServerError(f"the kill switch cannot connect: {str(error).strip()}") from None
 
     def _row(self, query: str, before_10: str) -> tuple[Any, ...] | None:
-        import psycopg
-
         try:
             session = self.session()
             chosen = query if session.info.server_version >= _KINDS_SINCE else before_10

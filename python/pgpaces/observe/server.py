@@ -12,8 +12,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+import psycopg
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -33,9 +34,7 @@ from pgpaces.observe.thread import Thread, nothing
 from pgpaces.observe.waits import OfServer, Sampler
 from pgpaces.result import Finding, Observed
 from pgpaces.series import Sample, Series
-
-if TYPE_CHECKING:
-    from pgpaces.observe.session import Session
+from pgpaces.sessions import Session
 
 _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 _ROLES_SINCE = 100_000
@@ -100,8 +99,6 @@ class CounterReader:
         self.snapshot.close()
 
     def _may(self, session: Session, query: str, source: str) -> bool:
-        import psycopg
-
         try:
             session.execute(query.encode())
         except psycopg.errors.DatabaseError as error:

@@ -6,7 +6,7 @@ Each is one query; the comparison of two results is pure. Knows no thread and no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -14,12 +14,8 @@ from msgspec.structs import astuple, replace
 from pgpaces.observe.session import MARK
 from pgpaces.observe.waits import shown
 from pgpaces.result import Executed, Grown
+from pgpaces.sessions import Session
 from pgpaces.texts import encoded
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Session = psycopg.Connection[tuple[Any, ...]]
 
 SHOWN_MAX = 20
 # The largest relations that are read: each size needs file system calls.

@@ -6,15 +6,15 @@ Notes say what cannot be read and what would show more. Knows no thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import psycopg
 
 from pgpaces.observe import sizes
 from pgpaces.observe.session import SessionSnapshot
 from pgpaces.observe.sizes import Sizes, Statements, View
 from pgpaces.result import Executed, Grown
-
-if TYPE_CHECKING:
-    from pgpaces.observe.session import Session
+from pgpaces.sessions import Session
 
 T = TypeVar("T")
 _STATEMENTS = "the extension pg_stat_statements in this database (what statements did)"
@@ -57,8 +57,6 @@ class Snapshots:
 
     def _read(self, what: str, read: Callable[[Session], T]) -> T | None:
         """The result of `read`; None with a note if the server refuses or needs too long."""
-        import psycopg
-
         try:
             with self._snapshot.bounded() as session:
                 return read(session)

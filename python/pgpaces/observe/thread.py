@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import psycopg
+
 # The wait for a hanging thread at its end; longer if it has begun its last reads.
 _PATIENCE_S = 1.0
 _LAST_READS_S = 6.0
@@ -64,8 +66,6 @@ class Thread:
         return period_s - (time.monotonic() - start_s) % period_s
 
     def _try(self, read: Read) -> None:
-        import psycopg
-
         self._failed, self._since_s = True, time.monotonic()
         try:
             read()
