@@ -8,8 +8,9 @@ rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -55,6 +56,25 @@ def connect(
         # With UTF8 the server would refuse invalid bytes, in either direction.
         _convert_nothing(session)
     return with_text(session)
+
+
+@contextlib.contextmanager
+def errors(what: str, hint: str | None = None) -> Iterator[None]:
+    """Turns errors of the server into a ServerError. what: what failed."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise ServerError(f"{what}: {str(error).strip()}", hint) from None
+
+
+def scalar(
+    session: Session,
+    query: LiteralString | bytes,
+    parameters: Sequence[object] | Mapping[str, object] | None = None,
+) -> Any:
+    """The first value of the first row; None without a row. Raises psycopg.Error."""
+    row = session.execute(query, parameters).fetchone()
+    return None if row is None else row[0]
 
 
 def _convert_nothing(session: Session) -> None:

@@ -23,7 +23,7 @@ from pgpaces.capture.catalog import (
     Type,
 )
 from pgpaces.errors import ServerError
-from pgpaces.sessions import Identifier, Session
+from pgpaces.sessions import Identifier, Session, scalar
 from pgpaces.texts import decoded, encoded
 
 _HIDDEN = "<insufficient privilege>"
@@ -83,14 +83,14 @@ SELECT w.schema, w.name, min(l.lanname), min(p.prosrc), min(pg_get_functiondef(p
 @contextlib.contextmanager
 def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
     """A reader of a read-only session. Errors of the session become ServerError."""
-    try:
-        with sessions.connect(
+    with (
+        sessions.errors("the statements cannot be read"),
+        sessions.connect(
             keywords, "pgpaces statements", autocommit=False, prepare_threshold=None
-        ) as session:
-            session.read_only = True
-            yield Reader(session)
-    except psycopg.Error as error:
-        raise ServerError(f"the statements cannot be read: {str(error).strip()}") from None
+        ) as session,
+    ):
+        session.read_only = True
+        yield Reader(session)
 
 
 class Reader:
@@ -199,10 +199,8 @@ class Reader:
         if self._session.info.parameter_status("server_encoding") in ("UTF8", "SQL_ASCII"):
             return encoded(text)
         with self._savepoint() as session:
-            row: Any = session.execute(
-                "SELECT convert_to(%s, getdatabaseencoding()::name)", (text,)
-            ).fetchone()
-        return bytes(row[0])
+            query = "SELECT convert_to(%s, getdatabaseencoding()::name)"
+            return bytes(scalar(session, query, (text,)))
 
     def may_write(self, names: Sequence[Name]) -> bool:
         """Whether a function of one of these names may change data, that is, is volatile."""
@@ -211,8 +209,7 @@ class Reader:
             "SELECT count(*) FROM pg_catalog.pg_proc WHERE provolatile = 'v' AND proname = ANY(%s)"
         )
         with self._savepoint() as session:
-            row = session.execute(query, (checked,)).fetchone()
-        return row is not None and row[0] > 0
+            return bool(scalar(session, query, (checked,)))
 
     def refusal(self, text: str) -> str | None:
         """The error for a statement that the server does not accept; None if it does."""
@@ -226,13 +223,14 @@ def _arrays(names: Sequence[Name]) -> tuple[list[str], list[str]]:
 
 def _schema(session: Session) -> str:
     """The schema of the view. Raises ServerError where there is none."""
-    row = session.execute(
+    schema = scalar(
+        session,
         "SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n"
-        " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
-    ).fetchone()
-    if row is None:
+        " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'",
+    )
+    if schema is None:
         raise ServerError("this database does not have the extension pg_stat_statements", _INSTALL)
-    return str(row[0])
+    return str(schema)
 
 
 def _statements(session: Session, schema: str) -> ServerStatements:

@@ -20,7 +20,7 @@ from psycopg import sql
 from pgpaces import sessions
 from pgpaces.errors import ConsentError, PrepareError, ServerError
 from pgpaces.plan import without_secrets
-from pgpaces.sessions import Identifier, Session
+from pgpaces.sessions import Identifier, Session, scalar
 
 Say = Callable[[str], None]
 LOCK_CLASS = 0x70677061  # "pgpa"
@@ -62,11 +62,11 @@ def connect(
     keywords = dict(access.keywords)
     if dbname is not None:
         keywords["dbname"] = dbname
-    try:
-        with sessions.connect(keywords, "pgpaces admin", as_the_load=as_the_load) as session:
-            yield session
-    except psycopg.Error as error:
-        raise ServerError(f"an administrative session failed: {str(error).strip()}") from None
+    with (
+        sessions.errors("an administrative session failed"),
+        sessions.connect(keywords, "pgpaces admin", as_the_load=as_the_load) as session,
+    ):
+        yield session
 
 
 @contextlib.contextmanager
@@ -93,8 +93,7 @@ def locked(admin: Session, name: str) -> bool:
     query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
     deadline = time.monotonic() + NOTICED_S
     while True:
-        row = admin.execute(query, (LOCK_CLASS, name)).fetchone()
-        if row is not None and row[0]:
+        if scalar(admin, query, (LOCK_CLASS, name)):
             return True
         if time.monotonic() > deadline:
             return False
@@ -152,8 +151,7 @@ def execute_within(admin: Session, statement: sql.Composable, seconds: float) ->
 
 def size(admin: Session, dbname: str) -> int:
     """The size of a database in bytes; 0 for a half-dropped one."""
-    row = admin.execute("SELECT coalesce(pg_database_size(%s), 0)", (dbname,)).fetchone()
-    return 0 if row is None else int(row[0])
+    return int(scalar(admin, "SELECT coalesce(pg_database_size(%s), 0)", (dbname,)))
 
 
 def with_names(text: LiteralString, *names: str) -> sql.Composed:
@@ -164,8 +162,7 @@ def with_names(text: LiteralString, *names: str) -> sql.Composed:
 def server_id(admin: Session, access: Access) -> str:
     """The system identifier of a server; a hash of its address if the role may not read it."""
     try:
-        row = admin.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
-        return str(row[0]) if row else ""
+        return str(scalar(admin, "SELECT system_identifier::text FROM pg_control_system()"))
     except psycopg.errors.InsufficientPrivilege:
         address = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
         return hashlib.sha256("\0".join(address).encode()).hexdigest()[:16]

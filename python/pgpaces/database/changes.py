@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from msgspec import Struct
@@ -32,7 +31,7 @@ from pgpaces.database.access import (
 )
 from pgpaces.errors import ServerError
 from pgpaces.home import home, make_folder, matching
-from pgpaces.sessions import Identifier, Session
+from pgpaces.sessions import Identifier, Session, errors, scalar
 
 # Settings that are lists of names: the server quotes each, so each must be a separate literal.
 _LISTS = frozenset(
@@ -72,8 +71,7 @@ class Note:
     @classmethod
     def of(cls, admin: Session, access: Access) -> Note:
         """The note of a server; a standby has its own, though its `server_id` is its primary's."""
-        [standby] = admin.execute("SELECT pg_is_in_recovery()").fetchone() or (False,)
-        part = "-standby" if standby else ""
+        part = "-standby" if scalar(admin, "SELECT pg_is_in_recovery()") else ""
         return cls(_folder() / f"{server_id(admin, access)}{part}.json")
 
     def read(self) -> list[SettingChange]:
@@ -193,7 +191,7 @@ class SettingChanges:
                 " WHERE sourcefile LIKE '%%/postgresql.auto.conf' AND lower(name) = lower(%s)"
                 " ORDER BY seqno DESC LIMIT 1"
             )
-            row = self.admin.execute(query, (change.name,)).fetchone()
+            current = scalar(self.admin, query, (change.name,))
         else:
             query = (
                 "SELECT substr(entry, strpos(entry, '=') + 1)"
@@ -202,8 +200,8 @@ class SettingChanges:
                 " WHERE setrole = 0 AND datname = %s"
                 " AND lower(split_part(entry, '=', 1)) = lower(%s)"
             )
-            row = self.admin.execute(query, (change.dbname, change.name)).fetchone()
-        return None if row is None else str(row[0])
+            current = scalar(self.admin, query, (change.dbname, change.name))
+        return None if current is None else str(current)
 
     def set(self, change: SettingChange, value: str | None) -> None:
         """Sets it; None resets it."""
@@ -211,16 +209,18 @@ class SettingChanges:
 
     def reload(self) -> None:
         """Reloads the configuration and waits for it to take effect. Raises ServerError."""
-        before = self._value("SELECT pg_conf_load_time()::text FROM (SELECT pg_reload_conf()) r")
+        before = scalar(
+            self.admin, "SELECT pg_conf_load_time()::text FROM (SELECT pg_reload_conf()) r"
+        )
         deadline = time.monotonic() + _LOADED_S
         # When the backend of this session has read the files, the postmaster has read them, too.
-        while self._value("SELECT pg_conf_load_time()::text") == before:
+        while scalar(self.admin, "SELECT pg_conf_load_time()::text") == before:
             if time.monotonic() > deadline:
                 raise ServerError(
                     f"the server did not read its configuration within {_LOADED_S:.0f} s",
                     "its log says why",
                 )
-            self._value("SELECT pg_sleep(0.01)")
+            self.admin.execute("SELECT pg_sleep(0.01)")
 
     def awaits_restart(self, names: list[str]) -> bool:
         """Whether one of these differs from the files, after a reload, until a restart."""
@@ -228,12 +228,7 @@ class SettingChanges:
             "SELECT count(*) FROM pg_catalog.pg_settings"
             " WHERE pending_restart AND lower(name) = ANY(%s)"
         )
-        row = self.admin.execute(query, ([name.lower() for name in names],)).fetchone()
-        return row is not None and row[0] > 0
-
-    def _value(self, query: str) -> Any:
-        row = self.admin.execute(query.encode()).fetchone()
-        return row and row[0]
+        return bool(scalar(self.admin, query, ([name.lower() for name in names],)))
 
 
 def statement(change: SettingChange, value: str | None) -> sql.Composed:
@@ -276,17 +271,13 @@ def _unquoted(word: str) -> str:
 def opened(access: Access) -> Iterator[SettingChanges]:
     """The changes of a server, open for more. Raises ServerError if another pgpaces has them."""
     ledger = SettingChanges(access)
-    try:
+    with contextlib.closing(ledger), errors("settings cannot be changed"):
         if not ledger.open():
             raise ServerError(
                 "another pgpaces has changed settings of this server",
                 "wait until it is done: each would measure the settings of the other",
             )
         yield ledger
-    except psycopg.Error as error:
-        raise ServerError(f"settings cannot be changed: {str(error).strip()}") from None
-    finally:
-        ledger.close()
 
 
 Restart = Callable[[], None]
@@ -338,24 +329,18 @@ def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> Non
         if not Note.of(admin, access).path.exists():
             return
     ledger = SettingChanges(access)
-    try:
+    what = "settings that a killed run left changed cannot be put back"
+    hint = "the role must be able to change them"
+    with contextlib.closing(ledger), errors(what, hint):
         if ledger.open() and (left := ledger.changes()):
             names = ", ".join(change.name for change in left)
             say(f"putting back settings that a killed run left changed: {names}")
             put_back(ledger, restart, say)
-    except psycopg.Error as error:
-        raise ServerError(
-            f"settings that a killed run left changed cannot be put back: {str(error).strip()}",
-            "the role must be able to change them",
-        ) from None
-    finally:
-        ledger.close()
 
 
 def server_file(admin: Session) -> tuple[Path, bytes] | None:
     """The path and content of postgresql.auto.conf; None if it is not writable from here."""
-    row: Any = admin.execute("SELECT current_setting('data_directory')").fetchone()
-    path = Path(row[0]) / "postgresql.auto.conf"
+    path = Path(scalar(admin, "SELECT current_setting('data_directory')")) / "postgresql.auto.conf"
     try:
         return (path, path.read_bytes()) if os.access(path, os.W_OK) else None
     except OSError:

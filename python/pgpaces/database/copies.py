@@ -27,7 +27,7 @@ from pgpaces.database.changes import SettingChange, statement
 from pgpaces.database.ownership import COPY, Ownership
 from pgpaces.errors import PrepareError
 from pgpaces.facts import Prepared
-from pgpaces.sessions import Session
+from pgpaces.sessions import Session, scalar
 
 # At the end of a run: for an answer, and for the drop of a copy, which may need a checkpoint.
 _ALIVE_S, _DROP_S = 2.0, 300.0
@@ -190,5 +190,4 @@ def _is_being_vacuumed(admin: Session, dbname: str) -> bool:
         " OR query LIKE 'autovacuum: %%' OR (usename IS NULL AND pid IN"
         " (SELECT pid FROM pg_catalog.pg_stat_progress_vacuum WHERE datname = %(name)s))))"
     )
-    row = admin.execute(query, {"name": dbname}).fetchone()
-    return bool(row and row[0])
+    return bool(scalar(admin, query, {"name": dbname}))

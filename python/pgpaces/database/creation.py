@@ -33,7 +33,7 @@ from pgpaces.database.access import (
 from pgpaces.database.ownership import COPY, PREPARING, Ownership
 from pgpaces.errors import PrepareError
 from pgpaces.home import home, make_folder, matching
-from pgpaces.sessions import Session
+from pgpaces.sessions import Session, scalar
 
 _PREFIX = "pgpaces_new_"
 _RUN = "_run"
@@ -162,8 +162,7 @@ def _leftovers(access: Access, admin: Session, locks: Session) -> Iterator[str]:
             yield dbname
         elif owned and not owned.own and owned.state in (COPY, PREPARING):
             lock = (LOCK_CLASS, _lock_of(dbname, owned))
-            row = locks.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock).fetchone()
-            if row and row[0]:
+            if scalar(locks, "SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock):
                 yield dbname
                 locks.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", lock)
 

@@ -12,7 +12,7 @@ import psycopg
 
 from pgpaces.database.access import Access, connect
 from pgpaces.facts import ServerFacts
-from pgpaces.sessions import Session
+from pgpaces.sessions import Session, scalar
 
 
 def facts(access: Access, dbname: str) -> ServerFacts:
@@ -21,7 +21,7 @@ def facts(access: Access, dbname: str) -> ServerFacts:
     settings: those that are not at their default, in a session of the load.
     """
     with connect(access, dbname) as session:
-        version = session.execute("SELECT version()").fetchone()
+        version_text = scalar(session, "SELECT version()")
         settings = session.execute(
             "SELECT name, current_setting(name) FROM pg_catalog.pg_settings"
             " WHERE source NOT IN ('default', 'override', 'client')"
@@ -40,13 +40,12 @@ def facts(access: Access, dbname: str) -> ServerFacts:
         }
         for key, query in queries.items():
             try:
-                row = session.execute(query).fetchone()
-                optional[key] = row[0] if row else None
+                optional[key] = scalar(session, query)
             except psycopg.Error:
                 optional[key] = None
         return ServerFacts(
             version=session.info.parameter_status("server_version") or "unknown",
-            version_text=version[0] if version else "",
+            version_text=version_text,
             version_number=session.info.server_version,
             settings={name: value for name, value in settings if not _may_hold_secrets(name)},
         ).but(**optional)

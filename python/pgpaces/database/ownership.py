@@ -14,7 +14,7 @@ from psycopg import sql
 
 from pgpaces.database.access import Access, connect, with_names
 from pgpaces.errors import ConsentError
-from pgpaces.sessions import Session
+from pgpaces.sessions import Session, scalar
 
 _PREFIX = "pgpaces "
 # States: a copy for one trial, data that is being made, data that is complete.
@@ -50,8 +50,7 @@ class Ownership(Struct, frozen=True):
 def is_whole(admin: Session, dbname: str) -> bool:
     """Whether no DROP DATABASE of it was interrupted, after which no session can connect."""
     query = "SELECT datconnlimit <> -2 FROM pg_catalog.pg_database WHERE datname = %s"
-    row = admin.execute(query, (dbname,)).fetchone()
-    return row is not None and bool(row[0])
+    return bool(scalar(admin, query, (dbname,)))
 
 
 def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:

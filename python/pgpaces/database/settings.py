@@ -20,7 +20,7 @@ from pgpaces.database.access import Access, Say, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, SettingChanges
 from pgpaces.database.ownership import Ownership, comment_on
 from pgpaces.errors import ConsentError, PgpacesError, PlanError, ServerError, nearest
-from pgpaces.sessions import Session
+from pgpaces.sessions import Session, scalar
 
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
@@ -206,12 +206,10 @@ def _check_possible(session: Session, setting: _Setting, source: str) -> None:
 def _values(session: Session, setting: _Setting) -> tuple[str, str]:
     """The current value in a session, and the requested one as it shows it; psycopg.Error."""
     with session.transaction(force_rollback=True):
-        row = session.execute("SELECT current_setting(%s, true)", (setting.name,)).fetchone()
-        current = str(row[0]) if row and row[0] is not None else ""
-        row = session.execute(
-            "SELECT set_config(%s, %s, true)", (setting.name, setting.value)
-        ).fetchone()
-        return current, str(row[0]) if row else ""
+        current = scalar(session, "SELECT current_setting(%s, true)", (setting.name,))
+        query = "SELECT set_config(%s, %s, true)"
+        requested = scalar(session, query, (setting.name, setting.value))
+        return "" if current is None else str(current), str(requested)
 
 
 @contextlib.contextmanager

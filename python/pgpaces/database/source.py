@@ -22,7 +22,7 @@ from pgpaces.database.access import MAINTENANCE, NOTICED_S, Access, Say, connect
 from pgpaces.database.specification import is_dsn, keywords_of, name_of
 from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError
 from pgpaces.locality import is_local
-from pgpaces.sessions import Identifier, Session
+from pgpaces.sessions import Identifier, Session, scalar
 
 _MIB = 2**20
 # By their code in pg_database: the end of CREATE DATABASE, and the first version that has it.
@@ -68,15 +68,13 @@ def fill(access: Access, admin: Session, source: str, dbname: str, say: Say) -> 
 
 
 def _copy_template(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
-    row = admin.execute(
-        "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s", (source,)
-    ).fetchone()
-    if row is None:
+    query = "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s"
+    bytes_needed = scalar(admin, query, (source,))
+    if bytes_needed is None:
         raise DatabaseAbsentError(
             f"there is no database {source} on this server",
             "name an existing one, or give the DSN of its server",
         )
-    bytes_needed = int(row[0])
     if used := _users(admin, source):
         raise ConsentError(
             f"database {source} cannot be copied while sessions use it: {used}",
@@ -114,8 +112,7 @@ def _check_room(access: Access, admin: Session, source: str, bytes_needed: int) 
     if not is_local(access.keywords):
         return
     try:
-        row: Any = admin.execute("SELECT current_setting('data_directory')").fetchone()
-        disk = os.statvfs(row[0])
+        disk = os.statvfs(scalar(admin, "SELECT current_setting('data_directory')"))
     except (psycopg.Error, OSError):
         return
     free = disk.f_bavail * disk.f_frsize

@@ -14,6 +14,7 @@ import psycopg
 from pgpaces.database.access import Access, Say, common, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, statement
 from pgpaces.errors import PlanError, ServerError
+from pgpaces.sessions import scalar
 
 _TURN_S = 0.02
 _REPORT_S = 3.0
@@ -80,21 +81,20 @@ def _check(name: str, standby: tuple[bool, int | None], expected: int | None) ->
 def _identity(access: Access) -> tuple[bool, int | None]:
     """Whether a server is in recovery, and its system identifier, if the role may read it."""
     with common(access) as session:
-        row = session.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
-        follows = row is not None and bool(row[0])
+        follows = bool(scalar(session, "SELECT pg_catalog.pg_is_in_recovery()"))
         try:
-            row = session.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
+            return follows, int(
+                scalar(session, "SELECT system_identifier FROM pg_control_system()")
+            )
         except psycopg.Error:
             return follows, None
-    return follows, None if row is None else int(row[0])
 
 
 def _position(access: Access) -> int:
     with common(access) as session:
         old = session.info.server_version < _OLD_BELOW
         query = _WRITTEN.format(**(_NAMES_OLD if old else _NAMES))
-        row = session.execute(query.encode()).fetchone()
-    return 0 if row is None or row[0] is None else int(row[0])
+        return int(scalar(session, query.encode()) or 0)
 
 
 @contextlib.contextmanager

@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Any, Literal
 
-import psycopg
 from psycopg import pq
 
 from pgpaces import sessions
 from pgpaces.answers.plan_text import node_name
-from pgpaces.errors import ServerError
 from pgpaces.result import Explained
 from pgpaces.texts import encoded
 
@@ -71,23 +69,22 @@ def explain(
     if that matters. Raises ServerError without a session.
     """
     keywords = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **keywords, "dbname": dbname}
-    try:
-        with sessions.connect(
+    with (
+        sessions.errors("plans cannot be had"),
+        sessions.connect(
             keywords, "pgpaces plans", autocommit=False, prepare_threshold=None, as_the_load=True
-        ) as session:
-            session.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'".encode())
-            row = session.execute("SELECT current_setting('block_size')::int").fetchone()
-            block = int(row[0]) if row else 8192
-            explainer = _Explainer(session, analyze, say)
-            plans = [
-                read(text, (script, command), block, analyze)
-                for script, command, sql in statements
-                if (text := explainer.plan(f"statement {_shown(sql)!r}", sql)) is not None
-            ]
-            session.rollback()
-            return plans
-    except psycopg.Error as error:
-        raise ServerError(f"plans cannot be had: {str(error).strip()}") from None
+        ) as session,
+    ):
+        session.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'".encode())
+        block = sessions.scalar(session, "SELECT current_setting('block_size')::int")
+        explainer = _Explainer(session, analyze, say)
+        plans = [
+            read(text, (script, command), block, analyze)
+            for script, command, sql in statements
+            if (text := explainer.plan(f"statement {_shown(sql)!r}", sql)) is not None
+        ]
+        session.rollback()
+        return plans
 
 
 def _shown(sql: str) -> str:

@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import psycopg
-
 from pgpaces.answers.kill_switch import BASELINE, WINDOW, Before, KillSwitchSample, verdict
 from pgpaces.errors import ServerError
 from pgpaces.observe.session import Reopened, reported
+from pgpaces.sessions import errors, scalar
 
 PERIOD_S = 1.0
 # The first queries of a session take longer: caches are empty.
@@ -112,32 +111,25 @@ class _Session(Reopened):
 
     def sees_all(self) -> bool:
         """Whether the role may see what other roles execute."""
-        row = self._row(_SEES_ALL, _IS_SUPERUSER)
-        return bool(row and row[0])
+        return bool(self._value(_SEES_ALL, _IS_SUPERUSER))
 
     def take(self) -> KillSwitchSample:
         """Takes a sample. Raises ServerError."""
         self.session_or_error()
         began = time.perf_counter()
-        row = self._row(_OF_CLIENTS, _OF_ALL)
-        return KillSwitchSample((time.perf_counter() - began) * 1000, float(row[0]) if row else 0.0)
+        running_ms = float(self._value(_OF_CLIENTS, _OF_ALL))
+        return KillSwitchSample((time.perf_counter() - began) * 1000, running_ms)
 
     def session_or_error(self) -> None:
         """Opens the session if there is none, outside a sample's time. Raises ServerError."""
-        try:
+        with errors("the kill switch cannot connect"):
             self.session()
-        except psycopg.Error as error:
-            raise ServerError(f"the kill switch cannot connect: {str(error).strip()}") from None
 
-    def _row(self, query: str, before_10: str) -> tuple[Any, ...] | None:
-        try:
+    def _value(self, query: str, before_10: str) -> Any:
+        with errors("the kill switch cannot query the server"):
             session = self.session()
             chosen = query if session.info.server_version >= _KINDS_SINCE else before_10
-            return session.execute(chosen.encode(), self._names).fetchone()
-        except psycopg.Error as error:
-            raise ServerError(
-                f"the kill switch cannot query the server: {str(error).strip()}"
-            ) from None
+            return scalar(session, chosen.encode(), self._names)
 
 
 @contextlib.contextmanager

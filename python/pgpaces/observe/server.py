@@ -34,7 +34,7 @@ from pgpaces.observe.thread import Thread, nothing
 from pgpaces.observe.waits import OfServer, Sampler
 from pgpaces.result import Finding, Observed
 from pgpaces.series import Sample, Series
-from pgpaces.sessions import Session
+from pgpaces.sessions import Session, scalar
 
 _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 _ROLES_SINCE = 100_000
@@ -76,10 +76,11 @@ class CounterReader:
             return
         self._prepared_for = None
         version = session.info.server_version
-        settings = {"track_io_timing": _setting(session, "track_io_timing")}
+        query = "SELECT pg_catalog.current_setting('track_io_timing', true)"
+        settings = {"track_io_timing": scalar(session, query) or ""}
         if settings["track_io_timing"] == "off":
             self.more["track_io_timing = on (times of reading and writing)"] = None
-        if version >= _ROLES_SINCE and session.execute(_READS_ALL.encode()).fetchone() == (False,):
+        if version >= _ROLES_SINCE and scalar(session, _READS_ALL) is False:
             self.more["GRANT pg_read_all_stats TO its role (what other roles do)"] = None
         fitting = [part for part in PARTS if part.fits(version, settings)]
         self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
@@ -107,11 +108,6 @@ class CounterReader:
             self.notes[f"sensor: no {source}: {error.diag.message_primary}"] = None
             return False
         return True
-
-
-def _setting(session: Session, name: str) -> str:
-    row = session.execute("SELECT pg_catalog.current_setting(%s, true)", [name]).fetchone()
-    return str(row[0]) if row else ""
 
 
 class Reads(Protocol):
