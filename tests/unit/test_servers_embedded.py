@@ -164,7 +164,6 @@ def test_a_folder_of_ours_that_is_closed_is_to_be_opened_and_one_of_others_avoid
 ) -> None:
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(os_user, "blocked_at", lambda *_: tmp_path / closed)
-    monkeypatch.setattr(os_user, "server_environment", dict)
     monkeypatch.setattr(OsUser, "popen_options", lambda _: {})
     with pytest.raises(ServerError, match="cannot enter") as caught:
         os_user.check_entry(tmp_path / "home" / "servers" / "pg18", OsUser("postgres", 70, 70))

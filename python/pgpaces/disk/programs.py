@@ -22,7 +22,7 @@ from pgpaces.answers import disks
 from pgpaces.answers.disks import Cipher, Flushes, JobRun
 from pgpaces.disk.jobs import Job, arguments
 from pgpaces.errors import RunError
-from pgpaces.servers.binaries import installations, server_environment
+from pgpaces.servers.binaries import installations, run, server_environment
 
 # Reports progress: seconds since a job began.
 Tell = Callable[[float], None]
@@ -46,16 +46,9 @@ def find_fio() -> str:
 def fio_version(fio: str) -> str:
     """The version of fio. Raises RunError where it cannot be run."""
     try:
-        done = subprocess.run(
-            [fio, "--version"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=server_environment(),
-        )
+        return run([fio, "--version"], check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
         raise RunError(f"{fio} cannot be run: {error}") from None
-    return done.stdout.strip()
 
 
 def run_fio(fio: str, job: Job, folder: Path, tell: Tell) -> JobRun:
@@ -115,10 +108,7 @@ def test_cipher() -> Cipher | str:
         return "cryptsetup benchmark: not available here, Debian: apt install cryptsetup-bin"
     command = [program, "benchmark", "-c", CIPHER, "-s", str(_KEY_BITS)]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=server_environment(), timeout=_CIPHER_S,
-            check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = run(command, timeout=_CIPHER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"cryptsetup benchmark: not available here: {error}"
     if match := _CIPHER.search(done.stdout):

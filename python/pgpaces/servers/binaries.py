@@ -10,9 +10,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -102,35 +103,40 @@ def server_environment() -> dict[str, str]:
     return inherited | {"LC_ALL": "C"}
 
 
+def run(
+    argv: Sequence[str | Path],
+    *,
+    stderr: int = subprocess.PIPE,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end in the `server_environment`. options: as for subprocess.run."""
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        errors="replace",
+        env=server_environment(),
+        check=check,
+        **options,
+    )
+
+
 def output_of(*argv: str | Path, timeout_s: float = VERSION_TIMEOUT_S) -> str:
     """The standard output of a program; empty where it cannot be run or takes too long."""
     try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            env=server_environment(),
-            check=False,
-        )
+        return run(argv, timeout=timeout_s).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout
 
 
 def inspect(folder: Path, source: Source = Source.EXPLICIT) -> Installation:
     """The installation whose programs are in `folder`; ServerError if they do not run."""
     program = folder / "postgres"
     try:
-        done = subprocess.run(
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT_S,
-            env=server_environment(),
-            check=False,
-        )
+        done = run([program, "--version"], timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerError(f"{program} cannot be run: {error}", _CHOOSE) from error
     parsed = parse_version(done.stdout)

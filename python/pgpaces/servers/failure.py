@@ -5,101 +5,86 @@ Pure: text in, ServerError out. Knows nothing of processes, folders and users.
 
 import re
 
-from msgspec import Struct
-
 from pgpaces.errors import ServerError
 
 LINES_SHOWN = 5
 ANOTHER = "use another server: `pgpaces server start --name OTHER`, then `--server OTHER`"
 
 
-class Cause(Struct, frozen=True):
-    """A line that PostgreSQL writes, and a hint.
-
-    {1}, {2} are the pattern's groups, {data} the folder of the data.
-    """
-
-    pattern: re.Pattern[str]
-    hint: str
-
-
-def _cause(pattern: str, hint: str) -> Cause:
-    return Cause(re.compile(pattern), hint)
-
-
-# The first that matches anywhere in the output wins, so causes precede their consequences.
-CAUSES = (
-    _cause(
+# What PostgreSQL writes, and a hint with the pattern's groups {1}, {2} and the folder {data} of the
+# data. The first that matches anywhere in the output wins, so causes precede their consequences.
+_CAUSES = (
+    (
         r"No space left on device|Disk quota exceeded",
         "the disk is full: free some space (`pgpaces server clean` drops prepared data), or put "
         "the data on another disk with --data-dir or PGPACES_HOME",
     ),
-    _cause(
+    (
         r"Permission denied",
         "the server's user must be able to enter every folder on that path: set PGPACES_HOME "
         "(or --data-dir) to a folder that every user can enter, such as /var/lib/pgpaces",
     ),
-    _cause(r"Read-only file system", "that disk is mounted read-only: choose another --data-dir"),
-    _cause(
+    (r"Read-only file system", "that disk is mounted read-only: choose another --data-dir"),
+    (
         r"unrecognized configuration parameter \"([^\"]+)\" in file",
         f"the data was made by another version: remove {{data}}, or {ANOTHER}",
     ),
-    _cause(
+    (
         r"unrecognized configuration parameter \"([^\"]+)\"",
         "this version has no setting {1}: check its name, or choose another version",
     ),
-    _cause(
+    (
         r"(?:invalid value for|valid range for|FATAL: ) *parameter \"([^\"]+)\"",
         "give the setting {1} a value that this version takes",
     ),
-    _cause(
+    (
         r"could not (?:access file|load library) \"([^\"]+)\"",
         "this build has no library {1}: leave it out, or choose another installation",
     ),
-    _cause(
+    (
         r"is not supported by this build|not supported on this platform",
         "leave that setting out, or choose another installation",
     ),
-    _cause(
+    (
         r"could not map anonymous shared memory|could not create shared memory segment",
         "the server asks for more memory than there is: lower shared_buffers, max_connections or "
         "huge_pages",
     ),
-    _cause(
+    (
         r"could not (?:bind|create listen socket)[^\n]*Address already in use",
         "another program took that port meanwhile: start the server again",
     ),
-    _cause(
+    (
         r"could not (?:bind|create listen socket|translate host name)",
         "this machine has no address 127.0.0.1: TCP needs its loopback interface",
     ),
-    _cause(
+    (
         r"lock file \"postmaster\.pid\" already exists[\s\S]*\(PID (\d+)\)[^\"]*\"([^\"]+)\"",
         "a server that pgpaces did not start uses the data: stop process {1}; if that is no "
         "PostgreSQL, remove {2}/postmaster.pid",
     ),
-    _cause(
+    (
         r"pre-existing shared memory block",
         "processes of an earlier server still use the data: end them first",
     ),
-    _cause(
+    (
         r"has wrong ownership",
         f"the data belongs to another user: run pgpaces as that user, or {ANOTHER}",
     ),
-    _cause(r"has invalid permissions", "the data folder's permissions have changed: chmod 0700 it"),
-    _cause(
+    (r"has invalid permissions", "the data folder's permissions have changed: chmod 0700 it"),
+    (
         r"database files are incompatible with server",
         f"the data was made by another version or build: remove {{data}}, or {ANOTHER}",
     ),
-    _cause(
+    (
         r"could not look up effective user ID",
         "PostgreSQL needs a user that the machine knows: run as one that is in /etc/passwd",
     ),
-    _cause(
+    (
         r"error while loading shared libraries: (\S+):",
         "install the library {1}, or choose another installation",
     ),
-    _cause(
+    (
         r"could not locate a valid checkpoint record|PANIC:",
         f"the data is damaged: remove {{data}}, or {ANOTHER}",
     ),
@@ -126,10 +111,10 @@ def refusal(what: str, output: str, log: str | None = None, data: str = "its dat
 
 
 def way_out(output: str, data: str) -> str | None:
-    """The hint for an output with one of the CAUSES."""
-    for cause in CAUSES:
-        if match := cause.pattern.search(output):
-            return cause.hint.format(match[0], *match.groups(), data=data)
+    """The hint for an output with one of the _CAUSES."""
+    for pattern, hint in _CAUSES:
+        if match := re.search(pattern, output):
+            return hint.format(match[0], *match.groups(), data=data)
     return None
 
 

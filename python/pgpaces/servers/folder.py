@@ -23,7 +23,7 @@ from msgspec import Struct
 from pgpaces.errors import ServerError
 from pgpaces.home import home, make_folder, matching
 from pgpaces.servers import failure, tls
-from pgpaces.servers.os_user import OsUser, make_private_folder
+from pgpaces.servers.os_user import OsUser, give, make_private_folder
 from pgpaces.servers.record import ServerRecord, from_json, to_json
 
 SOCKET_PATH_BYTES_MAX = 103 if sys.platform == "darwin" else 107  # sun_path without its zero
@@ -227,8 +227,7 @@ def make_socket_folder(folder: ServerFolder, port: int, os_user: OsUser | None) 
         make_private_folder(path, os_user)
         return path
     path = Path(tempfile.mkdtemp(prefix="pgpaces-", dir=SHORT_FOLDERS))
-    if os_user is not None:
-        os.chown(path, os_user.uid, os_user.gid)
+    give(path, os_user)
     return path
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from pgpaces.errors import ServerError
 from pgpaces.home import ROOT_HOME, alone, home, make_folder
-from pgpaces.servers.binaries import Installation, Source, server_environment
+from pgpaces.servers.binaries import Installation, Source, run
 
 CANDIDATES = ("postgres", "nobody")
 PROBE_TIMEOUT_S = 10.0
@@ -81,15 +81,7 @@ def check_entry(path: Path, os_user: OsUser | None) -> None:
     if os_user is None:
         return
     enter = ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(path)]
-    done = subprocess.run(
-        enter,
-        cwd="/",
-        env=server_environment(),
-        stderr=subprocess.DEVNULL,
-        check=False,
-        **options_of(os_user),
-    )
-    if done.returncode != 0:
+    if run(enter, cwd="/", **options_of(os_user)).returncode != 0:
         closed = blocked_at(path, os_user)
         if closed is not None and closed.is_relative_to(home()):
             hint = f"chmod o+x {shlex.quote(str(closed))}"
@@ -145,14 +137,10 @@ def _owner(path: Path) -> str | None:
 def _refusal(installation: Installation, os_user: OsUser | None) -> str | None:
     """Why the user cannot run initdb, which needs libpq, too; None if it can."""
     try:
-        done = subprocess.run(
+        done = run(
             [installation.program("initdb"), "--version"],
             cwd="/",
-            capture_output=True,
-            text=True,
             timeout=PROBE_TIMEOUT_S,
-            env=server_environment(),
-            check=False,
             **options_of(os_user),
         )
     except (OSError, subprocess.TimeoutExpired) as error:

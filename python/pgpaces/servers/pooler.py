@@ -22,7 +22,7 @@ from pgpaces.errors import PlanError, ServerError
 from pgpaces.home import make_folder
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import postmaster
-from pgpaces.servers.binaries import server_environment
+from pgpaces.servers.binaries import run
 from pgpaces.servers.folder import make_socket_folder, server_folder
 from pgpaces.servers.os_user import OsUser, check_entry, give, os_user_for
 from pgpaces.servers.record import ServerRecord, Transport, quoted
@@ -71,15 +71,7 @@ def find(pooler: str) -> PoolerProgram:
             f"{pooler} is not on this machine",
             f"install it; Debian and its kin: apt install {_PACKAGES[pooler]}",
         )
-    done = subprocess.run(
-        [program, "--version"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env=server_environment(),
-    )
+    done = run([program, "--version"], stderr=subprocess.STDOUT)
     version = re.search(r"\d+(\.\d+)+", done.stdout)
     if version is None:
         raise ServerError(f"{program} does not print its version: {done.stdout.strip()[:200]}")

