@@ -23,9 +23,10 @@ from pgpaces.answers.disks import Cipher, Device, Disk, Flushes, JobRun
 from pgpaces.cli.disk import disk
 from pgpaces.cli.output import text
 from pgpaces.disk import jobs, programs
-from pgpaces.disk.device import mount_of, parse_mounts
+from pgpaces.disk.device import mount_of
 from pgpaces.disk.folder import check
 from pgpaces.errors import PlanError, RunError, StoreError
+from pgpaces.observe.procfs import mounts
 from pgpaces.questions import disk as words
 from pgpaces.questions.sweep import facts
 from pgpaces.report import render, terminal
@@ -300,7 +301,7 @@ nonsense
     ],
 )
 def test_a_folder_is_on_the_nearest_mount_above_it(path: str, kind: str) -> None:
-    found = mount_of(Path(path), parse_mounts(MOUNTS))
+    found = mount_of(Path(path), mounts(MOUNTS))
     assert found is not None
     assert found.kind == kind
 

@@ -508,14 +508,14 @@ class Rows:
         self.files, self.broken = files, broken
         self.asked: list[list[str]] = []
 
-    def execute(self, query: bytes | str, words: Any) -> Rows:
+    def execute(self, query: bytes, words: Any) -> Rows:
         import psycopg
 
         paths = [word for word in words if isinstance(word, str)]
         self.asked.append(paths)
         if self.broken & set(paths):
             raise psycopg.errors.IoError("could not read file")
-        clock = () if query == remote._READ else (time.time() + 100,)
+        clock = (time.time() + 100,) if b"clock_timestamp" in query else ()
         self.row = (*clock, *(self.files.get(path) for path in paths))
         return self
 

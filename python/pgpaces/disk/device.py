@@ -13,9 +13,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec import Struct
-
 from pgpaces.answers.disks import Device
+from pgpaces.observe.procfs import Mount, mounts
 
 MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -35,39 +34,10 @@ _FILE_ENCRYPTION = {
 _GET_POLICY, _POLICY_BYTES = 0xC0096616, 24
 
 
-class Mount(Struct, frozen=True):
-    """A line of mountinfo."""
-
-    number: str
-    point: str
-    kind: str
-    source: str
-    options: str
-
-
-def parse_mounts(text: str) -> list[Mount]:
-    """The mounts of /proc/self/mountinfo, in its order."""
-    mounts = []
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        words, more = before.split(" "), after.split(" ")
-        if len(words) < 6 or len(more) < 3:
-            continue
-        options = dict.fromkeys((*words[5].split(","), *more[2].split(",")))
-        point, source = _plain(words[4]), _plain(more[1])
-        mounts.append(Mount(words[2], point, more[0], source, ",".join(options)))
-    return mounts
-
-
-def _plain(text: str) -> str:
-    r"""A path without mountinfo's \040."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
-
-
-def mount_of(path: Path, mounts: list[Mount]) -> Mount | None:
+def mount_of(path: Path, every: list[Mount]) -> Mount | None:
     """The mount of a resolved path: the longest point above it, the last of equals."""
     above = {str(path), *(str(parent) for parent in path.parents)}
-    fitting = (mount for mount in reversed(mounts) if mount.point in above)
+    fitting = (mount for mount in reversed(every) if mount.point in above)
     return max(fitting, key=lambda mount: len(mount.point), default=None)
 
 
@@ -75,7 +45,7 @@ def device_of(folder: Path) -> Device:
     """The facts of a folder's device; works without permission to enter the folder."""
     with contextlib.suppress(OSError):
         folder = folder.resolve()
-    mount = mount_of(folder, parse_mounts(_text(_MOUNTS)))
+    mount = mount_of(folder, mounts(_text(_MOUNTS)))
     if mount is None:
         return Device("")
     block = _block(mount)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -49,18 +49,19 @@ class HostSample(Struct, frozen=True):
     items: tuple[Item, ...]
 
 
-class HostSource(Protocol):
-    """A source of samples. notes: what it cannot read, and why."""
+class HostSource:
+    """A source of samples; this one has none. notes: what it cannot read, and why, in order."""
 
-    @property
-    def notes(self) -> dict[str, None]:
-        """Texts, in order."""
+    def __init__(self, notes: dict[str, None] | None = None) -> None:
+        self.notes = {} if notes is None else notes
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         """Samples at every full second from start_s until `ended`; may hang."""
+        yield from ()
 
     def clock_lag_s(self) -> float:
         """This machine's monotonic clock minus that of `at_s`."""
+        return 0.0
 
     def close(self) -> None:
         """Takes no more samples."""
@@ -210,11 +211,11 @@ class Probe:
         return self._parsed(path, lambda text: procfs.temperature(text, name, trip_c))
 
 
-class Polled:
+class Polled(HostSource):
     """Samples of a probe. make: makes it; an error (PgpacesError) in it is a gap."""
 
     def __init__(self, make: Callable[[], Probe], notes: dict[str, None] | None = None) -> None:
-        self.notes = {} if notes is None else notes
+        super().__init__(notes)
         self._make = make
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
@@ -238,13 +239,6 @@ class Polled:
             ahead_s = PERIOD_S - (time.monotonic() - start_s) % PERIOD_S
             if ended.wait(ahead_s):
                 return
-
-    def clock_lag_s(self) -> float:
-        """See HostSource: it is this machine's clock."""
-        return 0.0
-
-    def close(self) -> None:
-        """See HostSource."""
 
 
 def _trip(kind: str, text: str) -> list[float | None]:

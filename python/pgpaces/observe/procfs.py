@@ -126,6 +126,36 @@ def pressure(text: str, resource: str) -> Iterator[Item]:
             yield Item(f"pressure_{resource}_{kind}", total_us / 1e4, "%", "rate")
 
 
+class Mount(NamedTuple):
+    """A line of /proc/PID/mountinfo. root: the folder of the file system that is mounted."""
+
+    number: str
+    root: str
+    point: str
+    kind: str
+    source: str
+    options: str
+
+
+def mounts(text: str) -> list[Mount]:
+    """/proc/PID/mountinfo, in its order."""
+    rows = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        words, more = before.split(" "), after.split(" ")
+        if len(words) < 6 or len(more) < 3:
+            continue
+        options = ",".join(dict.fromkeys((*words[5].split(","), *more[2].split(","))))
+        root, point, source = map(_unescaped, (words[3], words[4], more[1]))
+        rows.append(Mount(words[2], root, point, more[0], source, options))
+    return rows
+
+
+def _unescaped(path: str) -> str:
+    r"""A path without mountinfo's \040."""
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
+
+
 class CgroupMount(NamedTuple):
     """A mount of the cgroup file system with CPU controllers.
 
@@ -139,20 +169,11 @@ class CgroupMount(NamedTuple):
 
 def cgroup_mounts(text: str) -> list[CgroupMount]:
     """/proc/self/mountinfo."""
-    mounts = []
-    for line in text.splitlines():
-        before, _, rest = line.partition(" - ")
-        words, kind = before.split(), rest.split()
-        if not kind or kind[0] not in ("cgroup", "cgroup2"):
-            continue
-        version: Literal[1, 2] = 2 if kind[0] == "cgroup2" else 1
-        if version == 2 or "cpu" in kind[-1].split(","):
-            mounts.append(CgroupMount(version, _unescaped(words[4]), _unescaped(words[3])))
-    return mounts
-
-
-def _unescaped(path: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
+    return [
+        CgroupMount(2 if mount.kind == "cgroup2" else 1, mount.point, mount.root)
+        for mount in mounts(text)
+        if mount.kind == "cgroup2" or (mount.kind == "cgroup" and "cpu" in mount.options.split(","))
+    ]
 
 
 def cgroup_stats(text: str, mounts: Iterable[CgroupMount]) -> list[str]:

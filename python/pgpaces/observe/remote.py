@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from pgpaces.locality import by_socket, is_local
 from pgpaces.observe import host
 from pgpaces.observe.host import HostSample, HostSource, Polled, Probe
 from pgpaces.observe.procfs import Item, postgres_process
-from pgpaces.observe.session import Reopened
+from pgpaces.observe.session import Reopened, first_line
 
 if TYPE_CHECKING:
     from pgpaces.observe.session import Session
@@ -35,7 +35,7 @@ _NAME_MAX = 80
 _TEXT_MAX = 200
 # Smaller differences of clocks are not reported.
 _OFFSET_MIN_S = 0.1
-_READ = "SELECT pg_catalog.pg_read_file(%s, 0, %s, true)"
+_READ = "pg_catalog.pg_read_file(%s, 0, %s, true)"
 _NEEDS = {
     "EXECUTE ON FUNCTION pg_read_file(text, bigint, bigint, boolean)": (
         "SELECT pg_catalog.has_function_privilege("
@@ -67,26 +67,17 @@ class Files:
         try:
             return self._session.session()
         except psycopg.Error as error:
-            raise ServerError(f"the server was silent: {_first_line(error)}") from None
+            raise ServerError(f"the server was silent: {first_line(error)}") from None
 
     def refresh(self) -> None:
         """Reads again all paths since the last refresh. Raises ServerError."""
-        import psycopg
-
-        session, paths = self.session(), list(self._paths)
+        self.session()
+        paths = list(self._paths)
         self._paths = {}
-        values = "".join(", pg_catalog.pg_read_file(%s, 0, %s, true)" for _ in paths)
+        values = f", {_READ}" * len(paths)
         query = f"SELECT extract(epoch FROM pg_catalog.clock_timestamp())::float8{values}"
         before_s = time.time()
-        try:
-            row = session.execute(query.encode(), [w for p in paths for w in (p, _BYTES_MAX)])
-            texts = row.fetchone() or (0.0,)
-        except psycopg.OperationalError as error:
-            if session.closed:
-                raise ServerError(f"the server was silent: {_first_line(error)}") from None
-            texts = None
-        except psycopg.Error:
-            texts = None
+        texts = self._row(query, [word for path in paths for word in (path, _BYTES_MAX)])
         if texts is None:  # one of them cannot be read this time, such as a sleeping sensor
             self._texts = {path: self._one(path) for path in paths}
             return
@@ -113,16 +104,20 @@ class Files:
         return self._texts.get(path)
 
     def _one(self, path: str) -> str | None:
+        row = self._row(f"SELECT {_READ}", (path, _BYTES_MAX))
+        return row[0] if row else None
+
+    def _row(self, query: str, parameters: Sequence[object]) -> tuple[Any, ...] | None:
+        """The row of a query; None if the server refuses it. Raises ServerError if it is gone."""
         import psycopg
 
         session = self.session()
         try:
-            row = session.execute(_READ, (path, _BYTES_MAX)).fetchone()
+            return session.execute(query.encode(), parameters).fetchone()
         except psycopg.Error as error:
             if session.closed:
-                raise ServerError(f"the server was silent: {_first_line(error)}") from None
+                raise ServerError(f"the server was silent: {first_line(error)}") from None
             return None
-        return row[0] if row else None
 
     def missing(self) -> list[str]:
         """The privileges that the role lacks to read files of the server."""
@@ -139,16 +134,12 @@ class Files:
                 return []
             return [name for name, query in _NEEDS.items() if not holds(query)]
         except psycopg.Error as error:
-            message = f"the privileges of the role cannot be read: {_first_line(error)}"
+            message = f"the privileges of the role cannot be read: {first_line(error)}"
             raise ServerError(message) from None
 
     def close(self) -> None:
         """Ends the session."""
         self._session.close()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class ThroughSql(Polled):
@@ -190,7 +181,7 @@ def _clock(ahead_s: float) -> dict[str, None]:
     return {text: None}
 
 
-class RemoteCommand:
+class RemoteCommand(HostSource):
     """Samples by a command with the output of `pgpaces observe`, such as `ssh pi4 pgpaces observe`.
 
     Its lines contain its clock. The lag of that is taken from the line with the shortest transfer,
@@ -198,7 +189,7 @@ class RemoteCommand:
     """
 
     def __init__(self, command: str) -> None:
-        self.notes: dict[str, None] = {}
+        super().__init__()
         self._command = command
         self._child: subprocess.Popen[bytes] | None = None
         self._clock_lag_s = math.inf
@@ -297,34 +288,30 @@ def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
     return at_s, time_s, tuple(items), notes
 
 
-class BestSource:
+class BestSource(HostSource):
     """The best available source, chosen at its beginning.
 
     Before that, the load has not opened its connections, and may need the one for this.
     """
 
     def __init__(self, find: Callable[[], HostSource]) -> None:
+        super().__init__()
         self._find = find
-        self._source: HostSource | None = None
-
-    @property
-    def notes(self) -> dict[str, None]:
-        """See HostSource."""
-        return {} if self._source is None else self._source.notes
+        self._source = HostSource()
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         """See HostSource."""
         self._source = self._find()
+        self.notes = self._source.notes
         yield from self._source.observe(ended, start_s)
 
     def clock_lag_s(self) -> float:
         """See HostSource."""
-        return 0.0 if self._source is None else self._source.clock_lag_s()
+        return self._source.clock_lag_s()
 
     def close(self) -> None:
         """See HostSource."""
-        if self._source is not None:
-            self._source.close()
+        self._source.close()
 
 
 def watched(keywords: Mapping[str, str], dbname: str, command: str | None) -> HostSource:
@@ -350,31 +337,16 @@ def _best(keywords: Mapping[str, str], dbname: str) -> HostSource:
         missing = files.missing()
     except PgpacesError as error:
         files.close()
-        return _Blind(f"host: {error.message}")
+        return HostSource({f"host: {error.message}": None})
     if not missing:
         return ThroughSql(files)
     files.close()
     grants = " and ".join(missing)
-    return _Blind(
+    reason = (
         f"host: the server's machine cannot be observed: grant this role {grants}, or name a"
         " command that runs `pgpaces observe` there (--observe-command)"
     )
-
-
-class _Blind:
-    """A source without samples, with the reason as its note."""
-
-    def __init__(self, reason: str) -> None:
-        self.notes: dict[str, None] = {reason: None}
-
-    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
-        yield from ()
-
-    def clock_lag_s(self) -> float:
-        return 0.0
-
-    def close(self) -> None:
-        pass
+    return HostSource({reason: None})
 
 
 def _local_postmaster(files: Files) -> list[int]:

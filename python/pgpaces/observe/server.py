@@ -12,9 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
 
-import psycopg
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -31,7 +29,7 @@ from pgpaces.observe.counters import (
 from pgpaces.observe.session import MARK, SessionSnapshot
 from pgpaces.observe.snapshots import Snapshots
 from pgpaces.observe.thread import Thread, nothing
-from pgpaces.observe.waits import OfServer, Sampler
+from pgpaces.observe.waits import Activity, Sampler
 from pgpaces.result import Finding, Observed
 from pgpaces.series import Sample, Series
 from pgpaces.sessions import Session, scalar
@@ -100,23 +98,10 @@ class CounterReader:
         self.snapshot.close()
 
     def _may(self, session: Session, query: str, source: str) -> bool:
-        try:
+        with self.snapshot.refusals(source, self.notes):
             session.execute(query.encode())
-        except psycopg.errors.DatabaseError as error:
-            if error.sqlstate is None or session.closed:
-                raise
-            self.notes[f"sensor: no {source}: {error.diag.message_primary}"] = None
-            return False
-        return True
-
-
-class Reads(Protocol):
-    """A source of readings. read: raises psycopg.Error, or hangs. notes: what is hidden."""
-
-    notes: dict[str, None]
-
-    def read(self) -> CounterReading:
-        """One reading."""
+            return True
+        return False
 
 
 class Others(Struct, frozen=True):
@@ -146,7 +131,7 @@ class Sensor:
 
     def __init__(
         self,
-        reader: Reads,
+        reader: CounterReader,
         others: Others | None = None,
         node: str = "",
         primary: Sensor | None = None,
@@ -327,7 +312,7 @@ def sensing(
     """
     reader, waits = CounterReader(keywords, dbname), SessionSnapshot(keywords, dbname)
     others = Others(
-        Sampler(OfServer(waits, application)),
+        Sampler(Activity(waits, application)),
         Snapshots(reader.snapshot, reader.notes, reader.more),
         reader.more,
         (reader.snapshot, waits),

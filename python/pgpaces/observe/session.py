@@ -40,6 +40,11 @@ def reported(application: str) -> list[str]:
     return [ascii_only("\\x{:02x}"), ascii_only("?")]
 
 
+def first_line(error: Exception) -> str:
+    """The first line of its message; without one its class."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class Reopened:
     """A session that is opened when needed, and again once it is broken. keywords: libpq's."""
 
@@ -100,6 +105,18 @@ class SessionSnapshot(Reopened):
         """The rows of a query, which is prepared once per session. Raises psycopg.Error."""
         session = self.session()
         return session.execute(query.encode(), parameters, prepare=self._direct).fetchall()
+
+    @contextlib.contextmanager
+    def refusals(self, what: str, notes: dict[str, None]) -> Iterator[None]:
+        """Adds a note if the server refuses something. Raises psycopg.Error without a session."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.DatabaseError as error:
+            if error.sqlstate is None or not self.alive:
+                raise
+            notes[f"sensor: no {what}: {error.diag.message_primary}"] = None
 
     @contextlib.contextmanager
     def bounded(self) -> Iterator[Session]:

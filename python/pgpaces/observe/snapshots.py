@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import psycopg
-
 from pgpaces.observe import sizes
 from pgpaces.observe.session import SessionSnapshot
 from pgpaces.observe.sizes import Sizes, Statements, View
@@ -57,11 +55,6 @@ class Snapshots:
 
     def _read(self, what: str, read: Callable[[Session], T]) -> T | None:
         """The result of `read`; None with a note if the server refuses or needs too long."""
-        try:
-            with self._snapshot.bounded() as session:
-                return read(session)
-        except psycopg.errors.DatabaseError as error:
-            if error.sqlstate is None or not self._snapshot.alive:
-                raise
-            self._notes[f"sensor: no {what}: {error.diag.message_primary}"] = None
-            return None
+        with self._snapshot.refusals(what, self._notes), self._snapshot.bounded() as session:
+            return read(session)
+        return None

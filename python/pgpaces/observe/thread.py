@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import psycopg
 
+from pgpaces.observe.session import first_line
+
 # The wait for a hanging thread at its end; longer if it has begun its last reads.
 _PATIENCE_S = 1.0
 _LAST_READS_S = 6.0
@@ -71,8 +73,7 @@ class Thread:
             read()
             self._failed = False
         except psycopg.Error as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            self.silent = self.silent or lines[0]
+            self.silent = self.silent or first_line(error)
         finally:
             self._since_s = None
         self.cpu_s = time.thread_time()

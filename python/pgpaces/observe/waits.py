@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
 
 from pgpaces.answers.waits import CPU, PER_SECOND, Event, WaitTally
 from pgpaces.observe.session import APPLICATIONS, MARK, SessionSnapshot, reported
@@ -69,31 +68,24 @@ def shown(statement: str) -> str:
     return _SECRET.sub("...", " ".join(statement.split()))
 
 
-class Activity(Protocol):
-    """A source of samples. Its methods raise psycopg.Error, or hang."""
+class Activity:
+    """Samples of a server. Its methods raise psycopg.Error, or hang.
 
-    def sample(self) -> Mapping[Event, int]:
-        """The present number of sessions in each event."""
-
-    def blocked(self) -> list[Pair]:
-        """The present waits for locks, with the blocking sessions."""
-
-
-class OfServer:
-    """Samples of a server. application: the load's application_name."""
+    application: the load's application_name.
+    """
 
     def __init__(self, snapshot: SessionSnapshot, application: str) -> None:
         self.snapshot = snapshot
         self._parameters = {"load": reported(application), "ours": list(APPLICATIONS)}
 
     def sample(self) -> Mapping[Event, int]:
-        """See Activity."""
+        """The present number of sessions in each event."""
         kind = _KIND if self.snapshot.session().info.server_version >= 100_000 else ""
         rows = self.snapshot.rows(_SAMPLE.format(kind=kind), self._parameters)
         return {(who, kind, event): count for who, kind, event, count in rows}
 
     def blocked(self) -> list[Pair]:
-        """See Activity."""
+        """The present waits for locks, with the blocking sessions."""
         rows = self.snapshot.rows(_BLOCKED, self._parameters)
         return [(row[0], row[1], row[2], row[3], row[4], row[5]) for row in rows]
 
