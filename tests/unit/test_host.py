@@ -377,7 +377,7 @@ def test_observe_prints_a_line_of_json_for_each_second() -> None:
 
     done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
     [printed] = done.output.splitlines()
-    at_s, there_s, items, _ = remote.parsed(printed.encode())
+    at_s, there_s, items, _ = host.parsed(printed.encode())
     assert abs(there_s - time.time()) < 60
     assert at_s <= time.monotonic()
     assert {"cpu_busy", "memory_available"} <= {item.name for item in items}
@@ -390,7 +390,7 @@ def test_observe_says_that_nothing_can_be_read_and_ends(monkeypatch: pytest.Monk
     source = Polled(lambda: empty)  # type: ignore[arg-type,return-value]
     monkeypatch.setattr(host, "here", lambda _pids: source)
     done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
-    _, _, items, notes = remote.parsed(done.output.encode())
+    _, _, items, notes = host.parsed(done.output.encode())
     assert items == ()
     assert notes == ["host: nothing can be read of the machine's /proc"]
 
@@ -404,9 +404,9 @@ def test_observe_says_that_nothing_can_be_read_and_ends(monkeypatch: pytest.Monk
 )
 def test_a_line_says_what_was_seen(at_s: float, seen: dict[str, float]) -> None:
     items = tuple(Item(name, value, "°C") for name, value in seen.items())
-    text = remote.line(HostSample(at_s, items), ("a note",))
+    text = host.line(HostSample(at_s, items), ("a note",))
     assert text.isascii()
-    found_s, _, found, notes = remote.parsed(text.encode())
+    found_s, _, found, notes = host.parsed(text.encode())
     assert found_s == pytest.approx(at_s, abs=1e-3)
     assert {i.name: i.value for i in found} == pytest.approx(seen, rel=1e-4, abs=1e-9)
     assert notes == ["a note"]
@@ -438,7 +438,7 @@ def test_no_bytes_break_the_one_who_listens(text: bytes) -> None:
 
 def test_numbers_that_are_none_are_left_out() -> None:
     text = '{"monotonic": 1, "time": 2, "values": {"a": [NaN, "%"], "b": [1, "%"]}}'
-    assert [i.name for i in remote.parsed(text.encode())[2]] == ["b"]
+    assert [i.name for i in host.parsed(text.encode())[2]] == ["b"]
 
 
 def run_command(command: str, until: Callable[[HostSensor], bool]) -> HostSensor:

@@ -27,12 +27,12 @@ def observe(count: int | None) -> int:
     Every line has the time by two clocks, and the mean of each value over the second that ends
     there, with its unit. Values that cannot be read are missing. It needs no additional rights.
     """
-    from pgpaces.observe import host, remote
+    from pgpaces.observe import host
 
     source = host.here(host.postmasters())
     looks = source.observe(threading.Event(), time.monotonic())
     for number, look in enumerate(itertools.islice(looks, count)):
-        text = remote.line(look, () if number else tuple(source.notes))
+        text = host.line(look, () if number else tuple(source.notes))
         try:
             click.echo(text)
         except BrokenPipeError:  # the reader has gone, so nothing may be flushed to it

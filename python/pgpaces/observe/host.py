@@ -8,6 +8,8 @@ load. Reads by a function from a path to a text: `Local` for this machine; remot
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import shutil
 import subprocess
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
@@ -36,6 +38,8 @@ T = TypeVar("T")
 KERNEL_LOG = "/dev/kmsg"
 PI_THROTTLED = "/sys/devices/platform/soc/soc:firmware/get_throttled"
 _BYTES_MAX = 1 << 16
+# Of a line from another machine.
+_ITEMS_MAX, _NAME_MAX, TEXT_MAX = 500, 80, 200
 _PATIENCE_S = 1.0
 _VCGENCMD_EVERY_S = 10.0
 # A machine may have hundreds of these: the maximum numbers that are read.
@@ -409,6 +413,35 @@ class Local:
         if self._log is not None:
             os.close(self._log)
             self._log = None
+
+
+def line(sample: HostSample, notes: tuple[str, ...] = ()) -> str:
+    """A sample as a line of `pgpaces observe`. notes: what it cannot read."""
+    document: dict[str, Any] = {
+        "time": round(time.time() - (time.monotonic() - sample.at_s), 3),
+        "monotonic": round(sample.at_s, 4),
+        "values": {i.name: [float(f"{i.value:.5g}"), i.unit] for i in sample.items},
+    }
+    return json.dumps(document | ({"notes": notes} if notes else {}), ensure_ascii=True)
+
+
+def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
+    """A line of `pgpaces observe`: monotonic and wall clock in s, items, notes.
+
+    It comes from another machine, so it is not trusted. Raises
+    ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError.
+    """
+    document = json.loads(text)
+    items = []
+    for name, (value, unit) in list(document["values"].items())[:_ITEMS_MAX]:
+        number = float(value)
+        if math.isfinite(number):
+            items.append(Item(str(name)[:_NAME_MAX], number, str(unit)[:_NAME_MAX]))
+    notes = [str(note)[:TEXT_MAX] for note in document.get("notes", [])][:5]
+    at_s, time_s = float(document["monotonic"]), float(document["time"])
+    if not (math.isfinite(at_s) and math.isfinite(time_s)):
+        raise ValueError(text)
+    return at_s, time_s, tuple(items), notes
 
 
 def postmasters() -> list[int]:

@@ -7,7 +7,6 @@ about the machine on which it runs. Knows nothing of the content of the files.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import signal
@@ -16,7 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psycopg
 
 from pgpaces.errors import PgpacesError, ServerError
 from pgpaces.locality import by_socket, is_local
@@ -24,15 +25,10 @@ from pgpaces.observe import host
 from pgpaces.observe.host import HostSample, HostSource, Polled, Probe
 from pgpaces.observe.procfs import Item, postgres_process
 from pgpaces.observe.session import Reopened, first_line
-
-if TYPE_CHECKING:
-    from pgpaces.observe.session import Session
+from pgpaces.sessions import Session, scalar
 
 _PATIENCE_S = 1.0
 _BYTES_MAX = 1 << 16
-_ITEMS_MAX = 500
-_NAME_MAX = 80
-_TEXT_MAX = 200
 # Smaller differences of clocks are not reported.
 _OFFSET_MIN_S = 0.1
 _READ = "pg_catalog.pg_read_file(%s, 0, %s, true)"
@@ -62,8 +58,6 @@ class Files:
 
     def session(self) -> Session:
         """The session, opened if there is none. Raises ServerError."""
-        import psycopg
-
         try:
             return self._session.session()
         except psycopg.Error as error:
@@ -109,8 +103,6 @@ class Files:
 
     def _row(self, query: str, parameters: Sequence[object]) -> tuple[Any, ...] | None:
         """The row of a query; None if the server refuses it. Raises ServerError if it is gone."""
-        import psycopg
-
         session = self.session()
         try:
             return session.execute(query.encode(), parameters).fetchone()
@@ -121,13 +113,10 @@ class Files:
 
     def missing(self) -> list[str]:
         """The privileges that the role lacks to read files of the server."""
-        import psycopg
-
         session = self.session()
 
         def holds(query: str) -> bool:
-            row = session.execute(query.encode()).fetchone()
-            return bool(row and row[0])
+            return bool(scalar(session, query.encode()))
 
         try:
             if holds(_SUPERUSER):
@@ -231,9 +220,9 @@ class RemoteCommand(HostSource):
     def _sample(self, line: bytes) -> HostSample | None:
         arrived_s, wall_s = time.monotonic(), time.time()
         try:
-            at_s, remote_s, items, notes = parsed(line)
+            at_s, remote_s, items, notes = host.parsed(line)
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
-            text = line.decode(errors="replace").strip()[:_TEXT_MAX]
+            text = line.decode(errors="replace").strip()[: host.TEXT_MAX]
             if text and len(self.notes) < 3:
                 self.notes[f"host: the observe command printed: {text}"] = None
             return None
@@ -257,35 +246,6 @@ class RemoteCommand(HostSource):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_PATIENCE_S)
                 return
-
-
-def line(sample: HostSample, notes: tuple[str, ...] = ()) -> str:
-    """A sample as a line of `pgpaces observe`. notes: what it cannot read."""
-    document: dict[str, Any] = {
-        "time": round(time.time() - (time.monotonic() - sample.at_s), 3),
-        "monotonic": round(sample.at_s, 4),
-        "values": {i.name: [float(f"{i.value:.5g}"), i.unit] for i in sample.items},
-    }
-    return json.dumps(document | ({"notes": notes} if notes else {}), ensure_ascii=True)
-
-
-def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
-    """A line of `pgpaces observe`: monotonic and wall clock in s, items, notes.
-
-    It comes from another machine, so it is not trusted. Raises
-    ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError.
-    """
-    document = json.loads(text)
-    items = []
-    for name, (value, unit) in list(document["values"].items())[:_ITEMS_MAX]:
-        number = float(value)
-        if math.isfinite(number):
-            items.append(Item(str(name)[:_NAME_MAX], number, str(unit)[:_NAME_MAX]))
-    notes = [str(note)[:_TEXT_MAX] for note in document.get("notes", [])][:5]
-    at_s, time_s = float(document["monotonic"]), float(document["time"])
-    if not (math.isfinite(at_s) and math.isfinite(time_s)):
-        raise ValueError(text)
-    return at_s, time_s, tuple(items), notes
 
 
 class BestSource(HostSource):

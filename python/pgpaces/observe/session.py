@@ -9,16 +9,15 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import psycopg
+
+from pgpaces import sessions
 from pgpaces.locality import is_local
 from pgpaces.observe.procfs import postgres_process
+from pgpaces.sessions import Session
 from pgpaces.texts import encoded
-
-if TYPE_CHECKING:
-    import psycopg
-
-    Session = psycopg.Connection[tuple[Any, ...]]
 
 APPLICATION = "pgpaces sensor"
 # Sessions of pgpaces itself, which sensors ignore.
@@ -61,8 +60,6 @@ class Reopened:
 
     def session(self) -> Session:
         """The session, opened if there is none. Raises psycopg.Error."""
-        from pgpaces import sessions
-
         if self._session is None or self._session.closed:
             self._session = sessions.connect(self._keywords, self._application, **self._more)
         return self._session
@@ -96,8 +93,8 @@ class SessionSnapshot(Reopened):
         A pooler in statement or transaction mode reports another pid. There, nothing may be
         prepared: two sessions would execute each other's prepared statements.
         """
-        row = session.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
-        return row == (session.info.backend_pid,)
+        pid = sessions.scalar(session, "SELECT pg_catalog.pg_backend_pid()")
+        return bool(pid == session.info.backend_pid)
 
     def rows(
         self, query: str, parameters: Mapping[str, Any] | None = None
@@ -109,8 +106,6 @@ class SessionSnapshot(Reopened):
     @contextlib.contextmanager
     def refusals(self, what: str, notes: dict[str, None]) -> Iterator[None]:
         """Adds a note if the server refuses something. Raises psycopg.Error without a session."""
-        import psycopg
-
         try:
             yield
         except psycopg.DatabaseError as error:
