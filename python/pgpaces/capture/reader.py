@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import pq
 
 from pgpaces import sessions
 from pgpaces.capture.catalog import (
@@ -23,7 +23,8 @@ from pgpaces.capture.catalog import (
     Type,
 )
 from pgpaces.errors import ServerError
-from pgpaces.sessions import Identifier, Session, scalar
+from pgpaces.observe.sizes import View
+from pgpaces.sessions import Session, scalar
 from pgpaces.texts import decoded, encoded
 
 _HIDDEN = "<insufficient privilege>"
@@ -127,9 +128,13 @@ class Reader:
     def statements(self) -> ServerStatements:
         """Every statement of this database. Raises ServerError where pg_stat_statements fails."""
         with self._savepoint() as session:
-            schema = _schema(session)
             try:
-                return _statements(session, schema)
+                view = View.of(session)
+                if view is None:
+                    raise ServerError(
+                        "this database does not have the extension pg_stat_statements", _INSTALL
+                    )
+                return _statements(session, view)
             except psycopg.errors.ObjectNotInPrerequisiteState:
                 raise ServerError(
                     "pg_stat_statements is installed in this database, but the server has not"
@@ -221,31 +226,15 @@ def _arrays(names: Sequence[Name]) -> tuple[list[str], list[str]]:
     return [schema for schema, _ in names], [name for _, name in names]
 
 
-def _schema(session: Session) -> str:
-    """The schema of the view. Raises ServerError where there is none."""
-    schema = scalar(
-        session,
-        "SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n"
-        " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'",
+def _statements(session: Session, view: View) -> ServerStatements:
+    total = "total_exec_time" if "total_exec_time" in view.columns else "total_time"
+    top = "toplevel" if "toplevel" in view.columns else "true"
+    query = (
+        f"SELECT query = '{_HIDDEN}', {_ENCODED}, {top}, sum(calls)::bigint, sum({total})::float8"
+        f" FROM {view.schema}.pg_stat_statements WHERE dbid = (SELECT oid"
+        " FROM pg_catalog.pg_database WHERE datname = current_database()) GROUP BY 1, 2, 3"
     )
-    if schema is None:
-        raise ServerError("this database does not have the extension pg_stat_statements", _INSTALL)
-    return str(schema)
-
-
-def _statements(session: Session, schema: str) -> ServerStatements:
-    view = Identifier(schema, "pg_stat_statements")
-    names = _columns(session, view)
-    total = "total_exec_time" if "total_exec_time" in names else "total_time"
-    top = "toplevel" if "toplevel" in names else "true"
-    rows = session.execute(
-        sql.SQL(
-            "SELECT {} = '{}', {}, {}, sum(calls)::bigint, sum({})::float8 FROM {}"
-            " WHERE dbid = (SELECT oid FROM pg_catalog.pg_database"
-            " WHERE datname = current_database()) GROUP BY 1, 2, 3"
-        ).format(sql.SQL("query"), sql.SQL(_HIDDEN), sql.SQL(_ENCODED), sql.SQL(top),
-                 sql.SQL(total), view)
-    ).fetchall()  # fmt: skip
+    rows = session.execute(encoded(query)).fetchall()
     entries, hidden, nested = [], (0, 0.0), (0, 0.0)
     for is_hidden, text, top_level, calls, total_ms in rows:
         if not top_level:
@@ -255,13 +244,13 @@ def _statements(session: Session, schema: str) -> ServerStatements:
         else:
             # The server has no text where it cannot read its file of texts.
             entries.append(Entry(decoded(text or b""), calls, total_ms))
-    seconds, dropped = _info(session, schema)
+    seconds, dropped = _info(session, view.schema)
     # The value of track for other sessions: this transaction may have changed its own.
     row: Any = session.execute(
         "SELECT current_database(), current_setting('server_version_num')::int / 10000,"
         " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track')"
     ).fetchone()
-    notes = _notes(row[2], "toplevel" in names, hidden[0], sum(r[3] for r in rows))
+    notes = _notes(row[2], "toplevel" in view.columns, hidden[0], sum(r[3] for r in rows))
     if dropped:
         notes.append(
             f"entries were dropped {dropped} times for want of room, so rare statements are"
@@ -270,23 +259,13 @@ def _statements(session: Session, schema: str) -> ServerStatements:
     return ServerStatements(row[0], row[1], tuple(entries), hidden, nested, seconds, tuple(notes))
 
 
-def _columns(session: Session, view: Any) -> set[str]:
-    cursor = session.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(view))
-    return {column.name for column in cursor.description or ()}
-
-
 def _info(session: Session, schema: str) -> tuple[float | None, int]:
     """Seconds since the statistics were reset, and how often entries were dropped."""
-    row: Any = session.execute(
-        "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
-        " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'pg_stat_statements_info'",
-        (schema,),
-    ).fetchone()
-    if not row[0]:
+    view = f"{schema}.pg_stat_statements_info"
+    if scalar(session, "SELECT pg_catalog.to_regclass(%s) IS NULL", (view,)):
         return None, 0
-    view = Identifier(schema, "pg_stat_statements_info")
-    query = "SELECT extract(epoch FROM now() - stats_reset)::float8, dealloc::bigint FROM {}"
-    row = session.execute(sql.SQL(query).format(view)).fetchone()
+    query = f"SELECT extract(epoch FROM now() - stats_reset)::float8, dealloc::bigint FROM {view}"
+    row: Any = session.execute(encoded(query)).fetchone()
     return row[0], int(row[1])
 
 

@@ -192,16 +192,9 @@ class SettingChanges:
                 " ORDER BY seqno DESC LIMIT 1"
             )
             current = scalar(self.admin, query, (change.name,))
-        else:
-            query = (
-                "SELECT substr(entry, strpos(entry, '=') + 1)"
-                " FROM pg_catalog.pg_db_role_setting s"
-                " JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase, unnest(setconfig) entry"
-                " WHERE setrole = 0 AND datname = %s"
-                " AND lower(split_part(entry, '=', 1)) = lower(%s)"
-            )
-            current = scalar(self.admin, query, (change.dbname, change.name))
-        return None if current is None else str(current)
+            return None if current is None else str(current)
+        pairs = settings_of(self.admin, change.dbname)
+        return next((v for name, v in pairs if name.lower() == change.name.lower()), None)
 
     def set(self, change: SettingChange, value: str | None) -> None:
         """Sets it; None resets it."""
@@ -243,6 +236,17 @@ def statement(change: SettingChange, value: str | None) -> sql.Composed:
     if value is None or not literals._obj:
         return sql.SQL("{} RESET {}").format(scope, name)
     return sql.SQL("{} SET {} = {}").format(scope, name, literals)
+
+
+def settings_of(admin: Session, dbname: str) -> list[tuple[str, str]]:
+    """The settings of a database, which CREATE DATABASE does not copy."""
+    query = (
+        "SELECT split_part(entry, '=', 1), substr(entry, strpos(entry, '=') + 1)"
+        " FROM pg_catalog.pg_db_role_setting s"
+        " JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase, unnest(setconfig) entry"
+        " WHERE setrole = 0 AND datname = %s"
+    )
+    return [(str(name), str(value)) for name, value in admin.execute(query, (dbname,)).fetchall()]
 
 
 def names_in(text: str) -> list[str]:

@@ -13,7 +13,7 @@ import psycopg
 from msgspec.structs import replace
 from psycopg import sql
 
-from pgpaces.database import creation, ownership
+from pgpaces.database import changes, creation, ownership
 from pgpaces.database.access import (
     Access,
     Say,
@@ -23,7 +23,6 @@ from pgpaces.database.access import (
     size,
     with_names,
 )
-from pgpaces.database.changes import SettingChange, statement
 from pgpaces.database.ownership import COPY, Ownership
 from pgpaces.errors import PrepareError
 from pgpaces.facts import Prepared
@@ -98,7 +97,7 @@ def copy(admin: Session, dbname: str, template: str) -> list[str]:
             f"database {template} cannot be copied while sessions use it: {users(admin, template)}",
             "end them (pg_terminate_backend), then run again",
         ) from None
-    return give(admin, dbname, settings_of(admin, template))
+    return give(admin, dbname, changes.settings_of(admin, template))
 
 
 def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[str]:
@@ -106,7 +105,7 @@ def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[s
     refused = []
     for name, value in settings:
         try:
-            admin.execute(statement(SettingChange(name, dbname, None), value))
+            admin.execute(changes.statement(changes.SettingChange(name, dbname, None), value))
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:  # the session is gone
                 raise
@@ -124,17 +123,6 @@ def _create(dbname: str, template: str, version: int) -> sql.Composed:
     if version >= _STRATEGIES_SINCE:
         return with_names("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy", dbname, template)
     return with_names("CREATE DATABASE {} TEMPLATE {}", dbname, template)
-
-
-def settings_of(admin: Session, dbname: str) -> list[tuple[str, str]]:
-    """The settings of a database, which CREATE DATABASE does not copy."""
-    query = (
-        "SELECT split_part(entry, '=', 1), substr(entry, strpos(entry, '=') + 1)"
-        " FROM pg_catalog.pg_db_role_setting s"
-        " JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase, unnest(setconfig) entry"
-        " WHERE setrole = 0 AND datname = %s"
-    )
-    return [(str(name), str(value)) for name, value in admin.execute(query, (dbname,)).fetchall()]
 
 
 def users(admin: Session, dbname: str) -> str:

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from pgpaces import psql
-from pgpaces.database import copies
+from pgpaces.database import changes, copies
 from pgpaces.database.access import MAINTENANCE, NOTICED_S, Access, Say, connect, size
 from pgpaces.database.specification import is_dsn, keywords_of, name_of
 from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError
@@ -139,7 +139,7 @@ def _create_for_dump(access: Access, admin: Session, source: str, dbname: str, s
             " to_json(d) ->> 'daticurules'"
             " FROM pg_catalog.pg_database d WHERE datname = current_database()"
         ).fetchone()
-        settings = copies.settings_of(session, name_of(source))
+        settings = changes.settings_of(session, name_of(source))
     _check_room(access, admin, name_of(source), row[0])
     create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
     version = admin.info.server_version

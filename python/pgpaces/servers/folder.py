@@ -182,10 +182,15 @@ def _is_old(data_dir: Path) -> bool:
 
 def _answers(lines: list[str]) -> bool:
     """Whether the server of these lines of postmaster.pid accepts connections on its socket."""
-    from psycopg import pq
     from psycopg.conninfo import make_conninfo
 
-    dsn = make_conninfo(host=lines[4], port=lines[3], user="postgres", dbname="postgres")
+    return answers(make_conninfo(host=lines[4], port=lines[3], user="postgres", dbname="postgres"))
+
+
+def answers(dsn: str) -> bool:
+    """Whether the server of a connection string accepts connections."""
+    from psycopg import pq
+
     return pq.PGconn.ping(dsn.encode()) == pq.Ping.OK
 
 

@@ -23,7 +23,7 @@ from pgpaces.home import make_folder
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import postmaster
 from pgpaces.servers.binaries import run
-from pgpaces.servers.folder import make_socket_folder, server_folder
+from pgpaces.servers.folder import answers, make_socket_folder, server_folder
 from pgpaces.servers.os_user import OsUser, check_entry, give, os_user_for
 from pgpaces.servers.record import ServerRecord, Transport, quoted
 
@@ -139,16 +139,11 @@ def pool(
         os.close(lock)
     try:
         dsn = f"host={quoted(str(socket_dir))} port={port} user={primary.superuser}"
-        process.wait(lambda: _answers(dsn), plan.pooler, say)
+        dsn += " dbname=postgres connect_timeout=2"
+        process.wait(lambda: answers(dsn), plan.pooler, say)
         yield Pool(str(socket_dir), port, program.version, size)
     finally:
         process.stop()
-
-
-def _answers(dsn: str) -> bool:
-    from psycopg import pq
-
-    return pq.PGconn.ping(f"{dsn} dbname=postgres connect_timeout=2".encode()) == pq.Ping.OK
 
 
 class PoolSpec(Struct, frozen=True):
