@@ -8,6 +8,7 @@ load. Reads by a function from a path to a text: `Local` for this machine; remot
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -82,11 +83,14 @@ class Probe:
         self._cgroups = cgroups
         self._stats: dict[str, tuple[str, ...]] = {}
         self._mounts = list(self._parsed("/proc/self/mountinfo", procfs.cgroup_mounts))
-        self._disks = list(self._whole_disks())
-        self._interfaces = list(self._real_interfaces())
+        names = self._parsed("/proc/diskstats", procfs.disk_names)
+        self._disks = self._whole(names)
+        self._interfaces = self._real_interfaces()
         self._zones = [*self._thermal_zones(), *self._chips()]
-        self._frequencies = list(self._policies())
-        self._errors = list(self._error_counts())
+        clock = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
+        self._frequencies = self._readable(map(clock.format, range(_CPUS_MAX)))
+        counts = ("/sys/block/{}/device/ioerr_cnt", "/sys/fs/ext4/{}/errors_count")
+        self._errors = self._readable(path.format(name) for name in names for path in counts)
 
     def items(self) -> list[Item]:
         """All values at present."""
@@ -100,10 +104,17 @@ class Probe:
             *self._pressures(),
             *self._quotas(),
             *self._clocks(),
-            *(item for zone in self._zones for item in self._temperature(*zone)),
+            *(
+                item
+                for name, path, trip_c in self._zones
+                for item in parsed(path, partial(procfs.temperature, zone=name, trip_c=trip_c))
+            ),
             *parsed(PI_THROTTLED, procfs.pi_throttled),
-            *(item for path in self._errors for item in self._error_count(path)),
-            *parsed(KERNEL_LOG, lambda text: procfs.error_count(text, KERNEL_LOG)),
+            *(
+                item
+                for path in (*self._errors, KERNEL_LOG)
+                for item in parsed(path, partial(procfs.error_count, part=path))
+            ),
         ]
 
     def _parsed(self, path: str, parser: Callable[[str], Iterable[T]]) -> list[T]:
@@ -114,13 +125,14 @@ class Probe:
         except (ValueError, IndexError, KeyError):
             return []
 
-    def _whole_disks(self) -> Iterator[str]:
-        """Devices in use, without their partitions."""
-        names = self._parsed("/proc/diskstats", procfs.disk_names)
-        names.sort(key=lambda name: name.startswith(("loop", "ram")))
-        whole = (n for n in names if self._read(f"/sys/block/{n}/stat") is not None)
-        for _, name in zip(range(_DISKS_MAX), whole, strict=False):
-            yield name
+    def _readable(self, paths: Iterable[str]) -> list[str]:
+        return [path for path in paths if self._read(path) is not None]
+
+    def _whole(self, names: list[str]) -> list[str]:
+        """Of devices in use those that are no partitions, real disks first."""
+        ordered = sorted(names, key=lambda name: name.startswith(("loop", "ram")))
+        whole = (n for n in ordered if self._read(f"/sys/block/{n}/stat") is not None)
+        return list(itertools.islice(whole, _DISKS_MAX))
 
     def _real_interfaces(self) -> list[str]:
         """Interfaces with a device, so that traffic through a bridge is not counted twice."""
@@ -155,25 +167,6 @@ class Probe:
                 limits = self._parsed(path, partial(_trip, "critical"))
                 yield f"{kind}_{number}", f"{folder}/temp1_input", limits[0] if limits else None
 
-    def _policies(self) -> Iterator[str]:
-        """Files with the frequencies of the first CPUs."""
-        for number in range(_CPUS_MAX):
-            path = f"/sys/devices/system/cpu/cpu{number}/cpufreq/scaling_cur_freq"
-            if self._read(path) is not None:
-                yield path
-
-    def _error_counts(self) -> Iterator[str]:
-        for name in self._parsed("/proc/diskstats", procfs.disk_names):
-            for path in (
-                f"/sys/block/{name}/device/ioerr_cnt",
-                f"/sys/fs/ext4/{name}/errors_count",
-            ):
-                if self._read(path) is not None:
-                    yield path
-
-    def _error_count(self, path: str) -> list[Item]:
-        return self._parsed(path, lambda text: procfs.error_count(text, path))
-
     def _pressures(self) -> Iterator[Item]:
         for name in ("cpu", "io", "memory"):
             parser = partial(procfs.pressure, resource=name)
@@ -188,7 +181,7 @@ class Probe:
                 continue
             if text not in self._stats:
                 stats = self._parsed(file, lambda text: procfs.cgroup_stats(text, self._mounts))
-                self._stats[text] = tuple(p for p in stats if self._read(p) is not None)
+                self._stats[text] = tuple(self._readable(stats))
             paths |= dict.fromkeys(self._stats[text])
         for path in paths:
             yield from self._parsed(path, partial(procfs.cgroup, part=path))
@@ -210,9 +203,6 @@ class Probe:
         with contextlib.suppress(ValueError):
             return list(procfs.frequency(texts))
         return []
-
-    def _temperature(self, name: str, path: str, trip_c: float | None) -> list[Item]:
-        return self._parsed(path, lambda text: procfs.temperature(text, name, trip_c))
 
 
 class Polled(HostSource):

@@ -28,7 +28,7 @@ from pgpaces.observe.counters import (
 )
 from pgpaces.observe.session import MARK, SessionSnapshot
 from pgpaces.observe.snapshots import Snapshots
-from pgpaces.observe.thread import Thread, nothing
+from pgpaces.observe.thread import Thread
 from pgpaces.observe.waits import Activity, Sampler
 from pgpaces.result import Finding, Observed
 from pgpaces.series import Sample, Series
@@ -156,12 +156,11 @@ class Sensor:
         self._start_s, self._began_s = start_s, time.monotonic()
         self._counts = counters.Differences(start_s)
         if self._others is None:
-            self._counting.begin(start_s, nothing, nothing)
+            self._counting.begin(start_s)
         else:
-            self._counting.begin(
-                start_s, self._others.snapshots.before, self._others.snapshots.after
-            )
-            self._waiting.begin(start_s, nothing, nothing)
+            snapshots = self._others.snapshots
+            self._counting.begin(start_s, snapshots.before, snapshots.after)
+            self._waiting.begin(start_s)
 
     def _read(self) -> None:
         reading = self._reader.read()

@@ -23,7 +23,7 @@ _AGAIN_S = 1.0
 Read = Callable[[], None]
 
 
-def nothing() -> None:
+def _nothing() -> None:
     """A read without effect."""
 
 
@@ -42,7 +42,7 @@ class Thread:
         self.cpu_s = 0.0
         self.silent: str | None = None
 
-    def begin(self, start_s: float, first: Read, last: Read) -> None:
+    def begin(self, start_s: float, first: Read = _nothing, last: Read = _nothing) -> None:
         """Reads at every full period from now on; the thread ends with the program.
 
         first: runs once after the first read. last: runs once at the end.
