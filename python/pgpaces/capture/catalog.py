@@ -39,7 +39,6 @@ class CatalogColumn(Struct, frozen=True):
     unique: bool = False
     has_statistics: bool = False
     null_share: float = 0.0
-    width: int = 0
     distinct: float = 0.0
     rows: float = 0.0
     common: tuple[str, ...] = ()

@@ -46,7 +46,7 @@ SELECT w.schema, w.name,
        EXISTS (SELECT FROM pg_catalog.pg_index i
                 WHERE i.indrelid = c.oid AND i.indisunique AND i.indnkeyatts = 1
                   AND i.indkey[0] = a.attnum AND i.indpred IS NULL),
-       s.null_frac, s.avg_width, s.n_distinct, greatest(c.reltuples, 0)::float8,
+       s.null_frac, s.n_distinct, greatest(c.reltuples, 0)::float8,
        s.most_common_vals::text::text[], s.most_common_freqs::float8[],
        s.histogram_bounds::text::text[],
        has_column_privilege(c.oid, a.attnum, 'SELECT')
@@ -289,7 +289,7 @@ def _notes(track: str | None, levels: bool, hidden: int, calls: int) -> list[str
 
 
 def _column(label: str, row: Sequence[Any]) -> CatalogColumn:
-    name, kind, category, unique, nulls, width, distinct, rows, common, shares, bounds, _ = row
+    name, kind, category, unique, nulls, distinct, rows, common, shares, bounds, _ = row
     return CatalogColumn(
         label,
         name,
@@ -297,7 +297,6 @@ def _column(label: str, row: Sequence[Any]) -> CatalogColumn:
         unique,
         has_statistics=nulls is not None,
         null_share=nulls or 0.0,
-        width=width or 0,
         distinct=distinct or 0.0,
         rows=rows,
         common=_texts(common),

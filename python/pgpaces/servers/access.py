@@ -47,16 +47,14 @@ def set_password(record: ServerRecord) -> None:
     """Give the superuser a new password; only its verifier is sent to the server."""
     import psycopg
     from psycopg import sql
-    from psycopg.conninfo import conninfo_to_dict
 
     from pgpaces import sessions
 
     password = secrets.token_urlsafe(24)
     if record.password_file is not None:
         _write_password(record.password_file, f"*:*:*:{record.superuser}:{password}\n")
-    keywords = {word: str(value) for word, value in conninfo_to_dict(record.dsn()).items()}
     try:
-        with sessions.connect(keywords, "pgpaces admin") as connection:
+        with sessions.connect(record.keywords(), "pgpaces admin") as connection:
             verifier = connection.pgconn.encrypt_password(
                 password.encode(), record.superuser.encode(), _method(record.major).encode()
             )

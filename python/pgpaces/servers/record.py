@@ -14,6 +14,15 @@ from typing import Any
 from msgspec import Struct, field
 
 FORMAT = 1
+_VARIABLES = {
+    "host": "PGHOST",
+    "port": "PGPORT",
+    "user": "PGUSER",
+    "dbname": "PGDATABASE",
+    "passfile": "PGPASSFILE",
+    "sslmode": "PGSSLMODE",
+    "sslrootcert": "PGSSLROOTCERT",
+}
 
 
 class Transport(StrEnum):
@@ -42,47 +51,34 @@ class ServerRecord(Struct, frozen=True):
     certificate: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def dsn(self, dbname: str = "postgres", transport: Transport = Transport.SOCKET) -> str:
-        """The address as a libpq conninfo string of keywords and values."""
-        words: dict[str, object] = {
+    def keywords(
+        self, dbname: str = "postgres", transport: Transport = Transport.SOCKET
+    ) -> dict[str, str]:
+        """The address as libpq's keywords; TCP with TLS that is fully verified, or without TLS."""
+        words = {
             "host": self.host(transport),
-            "port": self.port,
+            "port": str(self.port),
             "user": self.superuser,
             "dbname": dbname,
         }
-        if transport is Transport.TCP:
-            words |= self._tcp_words()
-        return " ".join(f"{word}={quoted(str(value))}" for word, value in words.items())
+        if transport is Transport.SOCKET:
+            return words
+        words["passfile"] = str(self.password_file)
+        if self.certificate is None:
+            return words | {"sslmode": "disable"}
+        return words | {"sslmode": "verify-full", "sslrootcert": str(self.certificate)}
+
+    def dsn(self, dbname: str = "postgres", transport: Transport = Transport.SOCKET) -> str:
+        """The address as a libpq conninfo string of keywords and values."""
+        words = self.keywords(dbname, transport)
+        return " ".join(f"{word}={quoted(value)}" for word, value in words.items())
 
     def environment(
         self, dbname: str = "postgres", transport: Transport = Transport.SOCKET
     ) -> dict[str, str]:
         """The address as PG* variables, which every libpq program reads."""
-        variables = {
-            "PGHOST": self.host(transport),
-            "PGPORT": str(self.port),
-            "PGUSER": self.superuser,
-            "PGDATABASE": dbname,
-        }
-        if transport is Transport.TCP:
-            names = {"passfile": "PGPASSFILE", "sslmode": "PGSSLMODE"}
-            names["sslrootcert"] = "PGSSLROOTCERT"
-            variables |= {names[word]: text for word, text in self._tcp_words().items()}
-        return variables
-
-    @property
-    def password(self) -> str | None:
-        """The password for TCP, from the password file; None for a server without TCP."""
-        if self.password_file is None:
-            return None
-        return self.password_file.read_text().strip().rpartition(":")[2]
-
-    def _tcp_words(self) -> dict[str, str]:
-        """Keywords of TCP: full verification with TLS, or TLS disabled."""
-        words = {"passfile": str(self.password_file)}
-        if self.certificate is None:
-            return words | {"sslmode": "disable"}
-        return words | {"sslmode": "verify-full", "sslrootcert": str(self.certificate)}
+        words = self.keywords(dbname, transport)
+        return {_VARIABLES[word]: value for word, value in words.items()}
 
     def host(self, transport: Transport) -> str:
         """The host for clients on this machine; ValueError for TCP if the server has none."""
