@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import compare, pairing
+from pgpaces.answers import compare
 from pgpaces.answers.capacity import trials
 from pgpaces.answers.capacity.goal import CapacityGoal
 from pgpaces.answers.capacity.searches import Searches
@@ -23,7 +23,7 @@ from pgpaces.answers.validity import Validity
 from pgpaces.design import ROLE, Cell, Slot
 from pgpaces.errors import StoreError
 from pgpaces.experiment import strategies
-from pgpaces.experiment.strategies import Pairs, Strategy
+from pgpaces.experiment.strategies import Strategy
 from pgpaces.result import Counts, Estimate, Finding, Place
 from tests.unit.experiments import made
 
@@ -320,8 +320,8 @@ def pair_of(speed: float, noise: float = 0.01, seed: int = 1) -> Found:
 
 
 def test_pairs_are_run_until_a_look_decides() -> None:
-    told = run(Pairs(PAIRING), pair_of(1.2))
-    verdict = pairing.standing(PAIRING, told)
+    told = run(PAIRING, pair_of(1.2))
+    verdict = PAIRING.standing(told)
     assert verdict.outcome == "better"
     assert verdict.pairs == 8
     assert verdict.noise is not None
@@ -329,7 +329,7 @@ def test_pairs_are_run_until_a_look_decides() -> None:
 
 
 def test_both_of_a_pair_follow_each_other_and_meet_the_same_arrivals() -> None:
-    told = run(Pairs(PAIRING), pair_of(1.2))
+    told = run(PAIRING, pair_of(1.2))
     for first, second in zip(told[::2], told[1::2], strict=True):
         assert first.block == second.block
         assert first.cell != second.cell
@@ -352,17 +352,17 @@ def test_a_pair_of_which_one_was_not_valid_is_run_again_as_a_whole(how: str) -> 
             return None if how == "failed" else digest(ask, 6000, 0, invalid="steal")
         return normal(ask)
 
-    told = run(Pairs(PAIRING), found)
+    told = run(PAIRING, found)
     third = [t for t in told if t.block == 3]
     assert [t.attempt for t in third] == [1, 1, 2, 2]
     assert len({t.cell for t in third[:2]}) == len({t.cell for t in third[2:]}) == 2
-    assert pairing.standing(PAIRING, told).outcome == "better"
+    assert PAIRING.standing(told).outcome == "better"
 
 
 @settings(max_examples=30, deadline=None)
 @given(failed=st.sets(st.integers(0, 31)))
 def test_an_attempt_that_failed_changes_nothing_of_a_pair(failed: set[int]) -> None:
-    told = run(Pairs(PAIRING), pair_of(1.2))
+    told = run(PAIRING, pair_of(1.2))
     stored = [
         each
         for n, one in enumerate(told)
@@ -370,9 +370,9 @@ def test_an_attempt_that_failed_changes_nothing_of_a_pair(failed: set[int]) -> N
             [attempt(one, 1, "failed"), attempt(one, 2, "finished")] if n in failed else [one]
         )
     ]
-    assert pairing.standing(PAIRING, stored) == pairing.standing(PAIRING, told)
+    assert PAIRING.standing(stored) == PAIRING.standing(told)
     for n in range(len(stored)):
-        ask, rest = Pairs(PAIRING).ask(stored[: n + 1]), stored[n + 1 :]
+        ask, rest = PAIRING.ask(stored[: n + 1]), stored[n + 1 :]
         found = stored[n].digest
         assert found is not None
         if found.trial.state == "finished" and rest:
@@ -381,46 +381,44 @@ def test_an_attempt_that_failed_changes_nothing_of_a_pair(failed: set[int]) -> N
 
 
 def test_a_pair_that_was_interrupted_is_run_again_as_a_whole() -> None:
-    told = run(Pairs(PAIRING), pair_of(1.2))
+    told = run(PAIRING, pair_of(1.2))
     broken_off = [*told[:5], attempt(told[5], 1, "interrupted")]
-    begun = Pairs(PAIRING).ask(broken_off)
+    begun = PAIRING.ask(broken_off)
     assert begun is not None
     assert (begun.cell, begun.block, begun.attempt) == (told[4].cell, told[4].block, 2)
     rest = [attempt(each, 2, "finished") for each in told[4:6]]
-    other = Pairs(PAIRING).ask([*broken_off, rest[0]])
+    other = PAIRING.ask([*broken_off, rest[0]])
     assert other is not None
     assert (other.cell, other.block, other.attempt) == (told[5].cell, told[5].block, 2)
     whole = [*broken_off, *rest, *told[6:]]
-    assert pairing.standing(PAIRING, whole) == pairing.standing(PAIRING, told)
+    assert PAIRING.standing(whole) == PAIRING.standing(told)
 
 
 def test_a_pair_that_is_never_valid_ends_the_comparison_and_says_why() -> None:
     def found(ask: Ask) -> Digest | None:
         return digest(ask, 6000, 0, invalid="the board was throttled")
 
-    strategy = Pairs(PAIRING)
-    told = run(strategy, found)
+    told = run(PAIRING, found)
     assert len(told) == 6
-    assert "pair 1 was not valid 3 times" in strategy.given_up(told)
-    assert "throttled" in strategy.given_up(told)
-    assert pairing.standing(PAIRING, told).outcome == "inconclusive"
+    assert "pair 1 was not valid 3 times" in PAIRING.given_up(told)
+    assert "throttled" in PAIRING.given_up(told)
+    assert PAIRING.standing(told).outcome == "inconclusive"
 
 
 @settings(max_examples=30, deadline=None)
 @given(count=st.integers(0, 31), speed=st.sampled_from([1.0, 1.2, 2.0]))
 def test_between_two_looks_nothing_is_concluded(count: int, speed: float) -> None:
-    told = run(Pairs(PAIRING), pair_of(speed), most=100)[:count]
+    told = run(PAIRING, pair_of(speed), most=100)[:count]
     asked = replace(PAIRING, goal=replace(PAIRING.goal, secondary=("missed",)))
-    verdict = pairing.standing(asked, told)
+    verdict = asked.standing(told)
     assert verdict.outcome == "inconclusive"
     assert verdict.why in ("few", "look")
     assert {each.outcome for each in verdict.secondary} <= {"inconclusive"}
 
 
 def test_what_is_left_until_the_next_look_is_counted_down() -> None:
-    strategy = Pairs(PAIRING)
-    told = run(strategy, pair_of(1.2))
-    assert [strategy.left(told[:n]) for n in range(33)] == list(range(32, -1, -1))
+    told = run(PAIRING, pair_of(1.2))
+    assert [PAIRING.left(told[:n]) for n in range(33)] == list(range(32, -1, -1))
 
 
 # ---- what is stored of a goal ----

@@ -19,7 +19,7 @@ from pgpaces.answers import crossing, stats, time_budget
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.sequential import Ask, Tell
-from pgpaces.answers.time_budget import TimeBudget
+from pgpaces.answers.time_budget import Budgeted, TimeBudget
 from pgpaces.answers.validity import Validity
 from pgpaces.design import Cell, Design, Factor, Slot
 from pgpaces.errors import PlanError
@@ -77,7 +77,7 @@ def run(
     """An experiment from its first trial to its end."""
     told: list[Tell] = []
     now = 0.0
-    while (ask := time_budget.ask(goal, cells, told)) is not None:
+    while (ask := Budgeted(goal, cells).ask(told)) is not None:
         assert len(told) < 1000, "it never ends"
         windows, took_s = server(ask, now)
         told.append(Tell.of(digest(ask, windows, now, took_s)))
@@ -125,9 +125,9 @@ def test_a_budget_is_never_overrun_by_more_than_a_trial(
 
     goal = TimeBudget(budget_s, MISSED_MAX, seed)
     told = run(goal, every, server)
-    longest = max(time_budget.spent_s(goal, every, [each]) for each in told)
-    assert time_budget.spent_s(goal, every, told) <= budget_s + longest
-    if slower * time_budget.takes_s(goal, every) * (count + 1) <= budget_s:
+    longest = max(Budgeted(goal, every).spent_s([each]) for each in told)
+    assert Budgeted(goal, every).spent_s(told) <= budget_s + longest
+    if slower * Budgeted(goal, every).takes_s * (count + 1) <= budget_s:
         assert {t.cell for t in told} == set(every)
     for cell in every:
         assert [t.block for t in trials_of(told, cell)] == [
@@ -139,11 +139,11 @@ def test_the_first_pass_is_the_first_block_of_the_design() -> None:
     goal = TimeBudget(1800, MISSED_MAX, GRID.seed)
     every = GRID.cells()
     first = [slot.cell for slot in replace(GRID, trials=1).slots()]
-    assert [w.cell for w in time_budget.first(goal, every)] == first
+    assert [w.cell for w in Budgeted(goal, every).samples()] == first
     told = run(goal, every, lambda w, _: ([(1, 40)], 1.1 * seconds_of(w) + 0.5))
     assert [t.cell for t in told[: len(first)]] == first
-    assert {seconds_of(w) for w in time_budget.first(goal, every)} == {35.0}
-    assert time_budget.takes_s(goal, every) * len(every) <= 0.4 * 1800
+    assert {seconds_of(w) for w in Budgeted(goal, every).samples()} == {35.0}
+    assert Budgeted(goal, every).takes_s * len(every) <= 0.4 * 1800
 
 
 def test_what_is_left_goes_where_it_decides() -> None:
@@ -160,9 +160,9 @@ def test_where_nothing_is_open_it_ends_before_its_time() -> None:
     goal = TimeBudget(600, MISSED_MAX)
     told = run(goal, every, shares({"holds": 0.0, "breaks": 0.9}, rate=100.0))
     assert len(told) == 2
-    assert time_budget.spent_s(goal, every, told) < 300
-    assert time_budget.left(goal, every, told) == 0
-    assert time_budget.given_up(goal, every, told) == ""
+    assert Budgeted(goal, every).spent_s(told) < 300
+    assert Budgeted(goal, every).left(told) == 0
+    assert Budgeted(goal, every).given_up(told) == ""
 
 
 def test_cells_that_miss_alike_share_what_is_left() -> None:
@@ -197,7 +197,7 @@ def test_a_night_between_two_trials_is_not() -> None:
 
     half = len(told) // 2
     broken = [*told[:half], *map(later, told[half:])]
-    more = time_budget.spent_s(goal, every, broken) - time_budget.spent_s(goal, every, told)
+    more = Budgeted(goal, every).spent_s(broken) - Budgeted(goal, every).spent_s(told)
     assert 0 < more <= 60
 
 
@@ -214,7 +214,7 @@ def test_who_goes_on_with_an_interrupted_experiment_asks_for_the_same_trial() ->
     told = run(goal, every, shares({"a": 0.04, "b": 0.06, "c": 0.3}))
     assert len(told) > 4
     for n in range(len(told)):
-        ask = time_budget.ask(goal, every, told[:n])
+        ask = Budgeted(goal, every).ask(told[:n])
         assert ask is not None
         assert (ask.cell, ask.block) == (told[n].cell, told[n].block)
     for n in (1, len(told) - 1):
@@ -231,7 +231,7 @@ def run_again(goal: TimeBudget, every: Sequence[Cell], told: list[Tell]) -> list
     """What is asked for from here on, of a server that misses half."""
     found = []
     now = 10_000.0
-    while (ask := time_budget.ask(goal, every, told)) is not None:
+    while (ask := Budgeted(goal, every).ask(told)) is not None:
         found.append(ask)
         told.append(Tell.of(digest(ask, [(50, 100)], now, 70.0)))
         now += 70
@@ -242,29 +242,29 @@ def test_a_cell_that_cannot_be_run_is_tried_three_times_and_named() -> None:
     every, goal = cells("a", "broken", "c"), TimeBudget(1200, MISSED_MAX)
     normal = shares({"a": 0.04, "c": 0.06})
     told: list[Tell] = []
-    while (ask := time_budget.ask(goal, every, told)) is not None:
-        assert time_budget.given_up(goal, every, told) == ""
+    while (ask := Budgeted(goal, every).ask(told)) is not None:
+        assert Budgeted(goal, every).given_up(told) == ""
         if ask.cell == every[1]:
             told.append(Tell(ask.cell, ask.block, None, "no such index"))
         else:
             windows, took_s = normal(ask, 0.0)
             told.append(Tell.of(digest(ask, windows, 100.0 * len(told), took_s)))
     assert [t.block for t in trials_of(told, every[1])] == [1, 2, 3]
-    given_up = time_budget.given_up(goal, every, told)
+    given_up = Budgeted(goal, every).given_up(told)
     assert given_up == "1 of 3 cells have no trial that ended: no such index"
-    assert time_budget.spent_s(goal, every, told) <= 1200
+    assert Budgeted(goal, every).spent_s(told) <= 1200
 
 
 def test_a_trial_that_is_not_valid_is_run_again_in_another_block() -> None:
     every, goal = cells("a", "b"), TimeBudget(600, MISSED_MAX)
-    first = time_budget.ask(goal, every, [])
+    first = Budgeted(goal, every).ask([])
     assert first is not None
     bad = Tell.of(digest(first, [(0, 900)], 0.0, 100.0, invalid="steal"))
-    second = time_budget.ask(goal, every, [bad])
+    second = Budgeted(goal, every).ask([bad])
     assert second is not None
     assert second.cell != first.cell
     good = Tell.of(digest(second, [(0, 900)], 100.0, 100.0))
-    third = time_budget.ask(goal, every, [bad, good])
+    third = Budgeted(goal, every).ask([bad, good])
     assert third is not None
     assert (third.cell, third.block, third.attempt) == (first.cell, 2, 1)
 
@@ -278,35 +278,35 @@ def test_attempts_that_failed_are_one_trial_and_take_their_time() -> None:
     place = replace(last.trial.place, attempt=2)
     failed = Tell.of(replace(last, trial=replace(last.trial, state="failed")))
     again = Tell.of(replace(last, trial=replace(last.trial, place=place)))
-    once, twice = (
-        time_budget.ask(goal, every, [*told[:-1], *t]) for t in ([again], [failed, again])
-    )
+    once, twice = (Budgeted(goal, every).ask([*told[:-1], *t]) for t in ([again], [failed, again]))
     assert once == twice
-    took = time_budget.spent_s(goal, every, [*told[:-1], failed, again])
-    assert took > time_budget.spent_s(goal, every, told)
+    took = Budgeted(goal, every).spent_s([*told[:-1], failed, again])
+    assert took > Budgeted(goal, every).spent_s(told)
     hopeless = [*told[:-1], *[failed] * 4]
-    ask = time_budget.ask(goal, every, hopeless)
+    ask = Budgeted(goal, every).ask(hopeless)
     assert ask is not None
     assert ask.why == "it has no valid trial"
 
 
 @pytest.mark.parametrize(
-    ("goal", "said"),
+    ("goal", "said", "enough"),
     [
         (
             TimeBudget(60, MISSED_MAX),
             "5 s, the shortest possible, of each of 18 cells takes 117 s",
+            117,
         ),
-        (TimeBudget(600, MISSED_MAX, trial_s=60), "60 s of each of 18 cells takes 1206 s"),
-        (TimeBudget(200, MISSED_MAX, warmup_s=10), "of each of 18 cells takes 288 s"),
+        (TimeBudget(600, MISSED_MAX, trial_s=60), "60 s of each of 18 cells takes 1206 s", 1206),
+        (TimeBudget(200, MISSED_MAX, warmup_s=10), "of each of 18 cells takes 288 s", 288),
     ],
 )
-def test_a_budget_without_room_for_a_first_pass_is_refused(goal: TimeBudget, said: str) -> None:
+def test_a_budget_without_room_for_a_first_pass_is_refused(
+    goal: TimeBudget, said: str, enough: float
+) -> None:
     every = GRID.cells()
     with pytest.raises(PlanError, match=said):
         strategies.strategies(goal, every, {})
-    enough = time_budget.takes_s(goal, every) * len(every)
-    time_budget.check(replace(goal, budget_s=enough), every)
+    assert Budgeted(replace(goal, budget_s=enough), every).takes_s * len(every) == enough
 
 
 def test_every_machine_has_the_whole_budget() -> None:

@@ -19,7 +19,7 @@ from pgpaces.answers import crossing
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.distributions import normal_cdf
-from pgpaces.answers.sequential import Ask, Tell, last_attempts
+from pgpaces.answers.sequential import Ask, Expected, Tell, last_attempts
 from pgpaces.design import Cell, place
 from pgpaces.errors import PlanError
 
@@ -64,105 +64,142 @@ class _Open(Struct, frozen=True):
     why: str
 
 
-def trial_s(goal: TimeBudget, cells: Sequence[Cell]) -> float:
-    """The length of each trial of these cells without warm-up; in whole seconds if not set."""
-    if goal.trial_s is not None:
-        return goal.trial_s
-    each = FIRST * goal.budget_s / len(cells) - _OVERHEAD_S
-    if goal.warmup_s is not None:
-        return max(SHORTEST_S, math.floor(each - goal.warmup_s))
-    return max(SHORTEST_S, math.floor(max(each / 1.1, each - 30)))
+class Budgeted(Struct, frozen=True):
+    """A time budget over the cells of a machine: chooses their trials."""
 
+    goal: TimeBudget
+    cells: tuple[Cell, ...]
 
-def takes_s(goal: TimeBudget, cells: Sequence[Cell]) -> float:
-    """The approximate time of a trial, with warm-up and overhead."""
-    length = trial_s(goal, cells)
-    warmup_s = min(length / 10, 30) if goal.warmup_s is None else goal.warmup_s
-    return length + warmup_s + _OVERHEAD_S
+    def __post_init__(self) -> None:
+        """Raises PlanError where the budget does not allow a trial of each cell."""
+        first_s = self.takes_s * len(self.cells)
+        if first_s <= self.goal.budget_s:
+            return
+        length = self.trial_s
+        least = "" if self.goal.trial_s is not None else ", the shortest possible,"
+        raise PlanError(
+            f"one trial of {length:g} s{least} of each of {len(self.cells)} cells takes"
+            f" {math.ceil(first_s)} s, and the time budget is {self.goal.budget_s:g} s",
+            f"allow {math.ceil(first_s)} s or, for more trials where the answer is unknown,"
+            f" {math.ceil(first_s / FIRST)} s; or name fewer levels"
+            + ("" if self.goal.trial_s is None else ", or shorter trials"),
+        )
 
+    @property
+    def trial_s(self) -> float:
+        """The length of each trial without warm-up; in whole seconds if it is not set."""
+        if self.goal.trial_s is not None:
+            return self.goal.trial_s
+        each = FIRST * self.goal.budget_s / len(self.cells) - _OVERHEAD_S
+        if self.goal.warmup_s is not None:
+            return max(SHORTEST_S, math.floor(each - self.goal.warmup_s))
+        return max(SHORTEST_S, math.floor(max(each / 1.1, each - 30)))
 
-def check(goal: TimeBudget, cells: Sequence[Cell]) -> None:
-    """Raises PlanError where the budget does not allow a trial of each cell."""
-    first_s = takes_s(goal, cells) * len(cells)
-    if first_s <= goal.budget_s:
-        return
-    length = trial_s(goal, cells)
-    least = "" if goal.trial_s is not None else ", the shortest possible,"
-    raise PlanError(
-        f"one trial of {length:g} s{least} of each of {len(cells)} cells takes"
-        f" {math.ceil(first_s)} s, and the time budget is {goal.budget_s:g} s",
-        f"allow {math.ceil(first_s)} s or, for more trials where the answer is unknown,"
-        f" {math.ceil(first_s / FIRST)} s; or name fewer levels"
-        + ("" if goal.trial_s is None else ", or shorter trials"),
-    )
+    @property
+    def takes_s(self) -> float:
+        """The approximate time of a trial, with warm-up and overhead."""
+        length = self.trial_s
+        warmup_s = min(length / 10, 30) if self.goal.warmup_s is None else self.goal.warmup_s
+        return length + warmup_s + _OVERHEAD_S
 
+    def ask(self, tells: Sequence[Tell]) -> Ask | None:
+        """The next trial; None where the budget has no room for it, or no question is open."""
+        attempts = self._by_cell(tells)
+        own = {key: last_attempts(trials) for key, trials in attempts.items()}
+        length = self.trial_s
+        left_s = self.goal.budget_s - self.spent_s(tells)
+        new = [cell for cell in self.cells if not own[cell.key]]
+        if new:
+            cell = min(new, key=lambda cell: place(self.goal.seed, 1, cell))
+            return _next(cell, (), length, "") if self.takes_s <= left_s else None
+        # The median, as creating the data once is unusual. Only of these cells: those of other
+        # machines ran at the same time.
+        pauses = sorted(_pauses_s([t for trials in attempts.values() for t in trials]))
+        pause_s = pauses[len(pauses) // 2] if pauses else 0.0
+        for each in self._open(own, left_s):
+            trials = own[each.cell.key]
+            mean_s = fmean(self._took_s(one) for one in trials)
+            if mean_s + pause_s <= left_s:
+                return _next(each.cell, trials, length, each.why)
+        return None
 
-def ask(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> Ask | None:
-    """The next trial; None where the budget has no room for it, or no question is open."""
-    attempts = _by_cell(cells, tells)
-    own = {key: last_attempts(trials) for key, trials in attempts.items()}
-    length = trial_s(goal, cells)
-    left_s = goal.budget_s - spent_s(goal, cells, tells)
-    new = [cell for cell in cells if not own[cell.key]]
-    if new:
-        cell = min(new, key=lambda cell: place(goal.seed, 1, cell))
-        return _next(cell, (), length, "") if takes_s(goal, cells) <= left_s else None
-    # The median, as creating the data once is unusual. Only of these cells: those of other machines
-    # ran at the same time.
-    pauses = sorted(_pauses_s([t for trials in attempts.values() for t in trials]))
-    pause_s = pauses[len(pauses) // 2] if pauses else 0.0
-    for each in _open(goal, cells, own, left_s):
-        trials = own[each.cell.key]
-        mean_s = fmean(_took_s(goal, cells, one) for one in trials)
-        if mean_s + pause_s <= left_s:
-            return _next(each.cell, trials, length, each.why)
-    return None
+    def samples(self) -> list[Ask]:
+        """The first pass."""
+        ordered = sorted(self.cells, key=lambda cell: place(self.goal.seed, 1, cell))
+        return [_next(cell, (), self.trial_s, "") for cell in ordered]
 
+    def expected(self) -> Expected:
+        """The first pass, and as many more trials as fit, of cells not yet known."""
+        count = int(self.goal.budget_s / self.takes_s)
+        passes = [
+            Ask(each.cell, block, each.options)
+            for block in range(1, 2 + count // len(self.cells))
+            for each in self.samples()
+        ]
+        return passes[:count], passes[:count]
 
-def first(goal: TimeBudget, cells: Sequence[Cell]) -> list[Ask]:
-    """The first pass."""
-    ordered = sorted(cells, key=lambda cell: place(goal.seed, 1, cell))
-    return [_next(cell, (), trial_s(goal, cells), "") for cell in ordered]
+    def left(self, tells: Sequence[Tell]) -> int:
+        """The trials for which the rest of the budget has room; 0 where none is next."""
+        if self.ask(tells) is None:
+            return 0
+        rest = self.goal.budget_s - self.spent_s(tells)
+        return max(1, int(rest / self.takes_s))
 
+    def given_up(self, tells: Sequence[Tell]) -> str:
+        """Which cells have no trial that ended; empty where each has one."""
+        own = self._by_cell(tells)
+        without = [
+            cell
+            for cell in self.cells
+            if not any(t.digest and t.digest.trial.state == "finished" for t in own[cell.key])
+        ]
+        if not without or self.ask(tells) is not None:
+            return ""
+        errors = [t.error for cell in without for t in own[cell.key] if t.error]
+        why = f": {errors[0]}" if errors else f": {self.goal.budget_s:g} s were over before"
+        return f"{len(without)} of {len(self.cells)} cells have no trial that ended{why}"
 
-def expected(goal: TimeBudget, cells: Sequence[Cell]) -> list[Ask]:
-    """The first pass, and as many more trials as fit, of cells not yet known."""
-    count = int(goal.budget_s / takes_s(goal, cells))
-    passes = [
-        Ask(each.cell, block, each.options)
-        for block in range(1, 2 + count // len(cells))
-        for each in first(goal, cells)
-    ]
-    return passes[:count]
+    def spent_s(self, tells: Sequence[Tell]) -> float:
+        """The time of the trials of these cells, with the pauses between them."""
+        own = [t for trials in self._by_cell(tells).values() for t in trials]
+        return sum(self._took_s(t) for t in own) + sum(_pauses_s(own))
 
+    def _by_cell(self, tells: Sequence[Tell]) -> dict[str, list[Tell]]:
+        own: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
+        for each in tells:
+            if each.cell.key in own:
+                own[each.cell.key].append(each)
+        return own
 
-def left(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> int:
-    """The trials for which the rest of the budget has room; 0 where none is next."""
-    if ask(goal, cells, tells) is None:
-        return 0
-    rest = goal.budget_s - spent_s(goal, cells, tells)
-    return max(1, int(rest / takes_s(goal, cells)))
+    def _took_s(self, tell: Tell) -> float:
+        """The time of a trial; the expected one where it could not be run."""
+        return self.takes_s if tell.digest is None else _lasted_s(tell.digest)
 
+    def _open(self, own: Mapping[str, Sequence[Tell]], left_s: float) -> list[_Open]:
+        """Open questions, the most valuable first. Verdicts and orders alternate.
 
-def given_up(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> str:
-    """Which cells have no trial that ended; empty where each has one."""
-    own = _by_cell(cells, tells)
-    without = [
-        cell
-        for cell in cells
-        if not any(t.digest and t.digest.trial.state == "finished" for t in own[cell.key])
-    ]
-    if not without or ask(goal, cells, tells) is not None:
-        return ""
-    errors = [t.error for cell in without for t in own[cell.key] if t.error]
-    why = f": {errors[0]}" if errors else f": {goal.budget_s:g} s were over before"
-    return f"{len(without)} of {len(cells)} cells have no trial that ended{why}"
-
-
-def spent_s(goal: TimeBudget, cells: Sequence[Cell], tells: Sequence[Tell]) -> float:
-    """The time of the trials of these cells, with the pauses between them."""
-    own = [t for trials in _by_cell(cells, tells).values() for t in trials]
-    return sum(_took_s(goal, cells, t) for t in own) + sum(_pauses_s(own))
+        A verdict that takes more time than is left comes last.
+        """
+        rows = [
+            row(cell, [t.digest for t in own[cell.key] if t.digest is not None])
+            for cell in self.cells
+        ]
+        measured = [each for each in rows if _counts(each)]
+        questions = [
+            _Open(each.cell, 0, float(len(own[each.cell.key])), "it has no valid trial")
+            for each in rows
+            if not _counts(each) and len(own[each.cell.key]) < _VAIN
+        ]
+        turn = (sum(len(trials) for trials in own.values()) - len(self.cells)) % 2
+        length, takes = self.trial_s, self.takes_s
+        for cell, load_s in _verdicts(measured, self.goal.missed_max):
+            need_s = load_s * takes / length
+            rank = 1 + turn if need_s <= left_s else 3
+            questions.append(_Open(cell, rank, need_s, "does it meet the limit?"))
+        for cell, worth, other in _orders(measured, length):
+            questions.append(_Open(cell, 2 - turn, -worth, f"does it miss more than {other}?"))
+        questions.sort(key=lambda each: (each.rank, each.need, place(self.goal.seed, 1, each.cell)))
+        return questions
 
 
 def took_s(digests: Iterable[Digest]) -> float:
@@ -178,25 +215,12 @@ def took_s(digests: Iterable[Digest]) -> float:
     return total
 
 
-def _by_cell(cells: Sequence[Cell], tells: Sequence[Tell]) -> dict[str, list[Tell]]:
-    own: dict[str, list[Tell]] = {cell.key: [] for cell in cells}
-    for each in tells:
-        if each.cell.key in own:
-            own[each.cell.key].append(each)
-    return own
-
-
 def _lasted_s(digest: Digest) -> float:
     """The time of a trial; the measured time where its end is unknown."""
     trial = digest.trial
     if trial.ended_at is None:
         return (trial.measured_ns or 0) / 1e9
     return max(0.0, (trial.ended_at - trial.started_at).total_seconds())
-
-
-def _took_s(goal: TimeBudget, cells: Sequence[Cell], tell: Tell) -> float:
-    """The time of a trial; the expected one where it could not be run."""
-    return takes_s(goal, cells) if tell.digest is None else _lasted_s(tell.digest)
 
 
 def _pauses_s(tells: Iterable[Tell]) -> list[float]:
@@ -218,32 +242,6 @@ def _next(cell: Cell, trials: Sequence[Tell], length: float, why: str) -> Ask:
     attempt = 1 + max(t.attempt for t in last) if again else 1
     block = block if again else block + 1
     return Ask(cell, block, {"duration": f"{length:g}s"}, why, attempt)
-
-
-def _open(
-    goal: TimeBudget, cells: Sequence[Cell], own: Mapping[str, Sequence[Tell]], left_s: float
-) -> list[_Open]:
-    """Open questions, the most valuable first. Verdicts and orders alternate.
-
-    A verdict that takes more time than is left comes last.
-    """
-    rows = [row(cell, [t.digest for t in own[cell.key] if t.digest is not None]) for cell in cells]
-    measured = [each for each in rows if _counts(each)]
-    questions = [
-        _Open(each.cell, 0, float(len(own[each.cell.key])), "it has no valid trial")
-        for each in rows
-        if not _counts(each) and len(own[each.cell.key]) < _VAIN
-    ]
-    turn = (sum(len(trials) for trials in own.values()) - len(cells)) % 2
-    length, takes = trial_s(goal, cells), takes_s(goal, cells)
-    for cell, load_s in _verdicts(measured, goal.missed_max):
-        need_s = load_s * takes / length
-        rank = 1 + turn if need_s <= left_s else 3
-        questions.append(_Open(cell, rank, need_s, "does it meet the limit?"))
-    for cell, worth, other in _orders(measured, length):
-        questions.append(_Open(cell, 2 - turn, -worth, f"does it miss more than {other}?"))
-    questions.sort(key=lambda each: (each.rank, each.need, place(goal.seed, 1, each.cell)))
-    return questions
 
 
 def _counts(of: Row) -> bool:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from pgpaces import facts
-from pgpaces.answers import pairing, time_budget
 from pgpaces.answers.capacity import searches
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.sequential import Ask, Expected, Tell
-from pgpaces.answers.time_budget import TimeBudget
+from pgpaces.answers.time_budget import Budgeted, TimeBudget
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import PlanError, StoreError
 
@@ -47,65 +46,6 @@ class Strategy(Protocol):
         """Why it ended without an answer; empty if it has one, or continues."""
 
 
-class Pairs(Struct, frozen=True):
-    """Pairs of A and B."""
-
-    pairing: Pairing
-
-    def ask(self, results: Sequence[Tell]) -> Ask | None:
-        """The next trial of the next pair."""
-        return pairing.ask(self.pairing, results)
-
-    def samples(self) -> Sequence[Ask]:
-        """One of A and one of B."""
-        return [Ask(cell, 1) for cell in self.pairing.cells[:2]]
-
-    def expected(self) -> Expected:
-        """The pairs up to the first interim analysis, and up to the last one."""
-        every = pairing.every(self.pairing)
-        return every[: pairing.left(self.pairing, ())], every
-
-    def left(self, results: Sequence[Tell]) -> int:
-        """Those until the next interim analysis."""
-        return pairing.left(self.pairing, results)
-
-    def given_up(self, results: Sequence[Tell]) -> str:
-        """The pair that could not be measured."""
-        return pairing.given_up(self.pairing, results)
-
-
-class Budgeted(Struct, frozen=True):
-    """A time budget over the cells of a machine."""
-
-    goal: TimeBudget
-    cells: tuple[Cell, ...]
-
-    def __post_init__(self) -> None:
-        """Raises PlanError if it is too small for a trial of each cell."""
-        time_budget.check(self.goal, self.cells)
-
-    def ask(self, results: Sequence[Tell]) -> Ask | None:
-        """The next one of the first pass, then the one that decides most."""
-        return time_budget.ask(self.goal, self.cells, results)
-
-    def samples(self) -> Sequence[Ask]:
-        """The first pass."""
-        return time_budget.first(self.goal, self.cells)
-
-    def expected(self) -> Expected:
-        """The number that fits."""
-        asks = time_budget.expected(self.goal, self.cells)
-        return asks, asks
-
-    def left(self, results: Sequence[Tell]) -> int:
-        """The number that fits into the rest of the budget."""
-        return time_budget.left(self.goal, self.cells, results)
-
-    def given_up(self, results: Sequence[Tell]) -> str:
-        """The cells without a trial."""
-        return time_budget.given_up(self.goal, self.cells, results)
-
-
 def strategies(
     goal: Goal, cells: Sequence[Cell], machine_of: Mapping[str, str]
 ) -> dict[str, Strategy]:
@@ -116,7 +56,7 @@ def strategies(
     is too small.
     """
     if isinstance(goal, Pairing):
-        return {HERE: Pairs(goal)}
+        return {HERE: goal}
     of_machines: dict[str, list[Cell]] = {}
     for cell in cells:
         target = dict(cell.levels).get("target", HERE)
@@ -129,7 +69,7 @@ def strategies(
 def question(goal: Goal) -> tuple[str, ...]:
     """The question of an experiment in words, printed before it begins."""
     if isinstance(goal, Pairing):
-        return pairing.terms(goal)
+        return goal.terms()
     return () if isinstance(goal, TimeBudget) else searches.terms(goal)
 
 

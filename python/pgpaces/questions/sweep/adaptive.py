@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pgpaces.answers import differences, grouping, outcome, pairing
+from pgpaces.answers import differences, grouping, outcome
 from pgpaces.answers.cells import sound
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
@@ -62,12 +62,12 @@ def stopped(about: About) -> str:
 def _comparison(
     goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest], about: About
 ) -> Section:
-    pairs = tuple(pairing.pairs(goal, tells))
+    pairs = tuple(goal.pairs(tells))
     a, b, _ = (cell.key for cell in goal.cells)
     of = {key: [t.digest for t in tells if t.digest and t.cell.key == key] for key in (a, b)}
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
     differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
-    verdict = pairing.standing(goal, tells)
+    verdict = goal.standing(tells)
     running = about.state == "running"
     basis = comparing.VerdictBasis(
         pairs,
@@ -76,7 +76,7 @@ def _comparison(
         notes=(*comparing.planned(verdict.metric.name, digests), *comparing.differing(differing)),
         running=running,
     )
-    section = comparing.section(verdict, *pairing.names(goal), basis)
+    section = comparing.section(verdict, *goal.names(), basis)
     return replace(section, next=tuple(decisive(about.rerun, verdict)))
 
 
