@@ -20,7 +20,7 @@ _TAIL = 0.025
 # chance (0.86 instead of 0.95), and the report warns that two are few.
 _FREEDOM_MIN = 2
 
-Machines = Sequence[Sequence[Estimate]]
+Machines = Sequence[Sequence[Estimate | None]]
 Hits = Sequence[Sequence[tuple[int, int]]]
 
 
@@ -30,7 +30,7 @@ def students(values: int) -> float:
 
 
 def together(machines: Machines, *, bounded: bool = True) -> Estimate | None:
-    """The mean of trials with Student's t; machines: the trials of each. None without trials.
+    """The mean of trials with Student's t; machines: the trials of each. None without a number.
 
     Trials of one machine are not independent, so of several machines the values are their means,
     which puts the spread between machines into the interval. With two values the interval contains
@@ -40,7 +40,8 @@ def together(machines: Machines, *, bounded: bool = True) -> Estimate | None:
     bounded: if the interval of one trial cannot be estimated, the common one cannot be either. A
     quantile beyond the range of a trial is too low in each trial, however many there are.
     """
-    nonempty = [list(trials) for trials in machines if trials]
+    every_machine = ([each for each in trials if each is not None] for trials in machines)
+    nonempty = [trials for trials in every_machine if trials]
     every = [estimate for trials in nonempty for estimate in trials]
     if len(every) < 2:
         return every[0] if every else None

@@ -5,9 +5,8 @@ Pure: digests in, rows out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
@@ -21,8 +20,6 @@ from pgpaces.result import Counts, Estimate
 SHARES = ("late", "skipped", "failed", "unfinished", "missed")
 TIMES = ("mean", "p50", "p95", "p99", "p99.9")
 _WINDOW_S = 10
-K = TypeVar("K", bound=Hashable)
-P = TypeVar("P")
 # Numbers of trials by name.
 Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
 
@@ -67,23 +64,6 @@ class Row(Struct, frozen=True):
         """All trials of the cell by start, also those that are not evaluated."""
         trials = (*self.trials, *self.left_out, *self.superseded)
         return tuple(sorted(trials, key=lambda digest: digest.trial.started_at))
-
-
-def by_part(
-    rows: Iterable[Row], parts: Callable[[Digest], Iterable[P]], key: Callable[[P], K]
-) -> Iterator[tuple[Row, K, list[list[P]]]]:
-    """For each part of trials, such as a statement, and each row: the part's values by machine."""
-    groups: dict[K, list[tuple[Row, dict[str, list[P]]]]] = {}
-    for row in rows:
-        machines: dict[K, dict[str, list[P]]] = {}
-        for digest in row.trials:
-            for part in parts(digest):
-                of_part = machines.setdefault(key(part), {})
-                of_part.setdefault(board(digest), []).append(part)
-        for name, of_part in machines.items():
-            groups.setdefault(name, []).append((row, of_part))
-    for name, group in groups.items():
-        yield from ((row, name, list(of_part.values())) for row, of_part in group)
 
 
 def board(digest: Digest) -> str:
@@ -170,8 +150,7 @@ def _row(base: Row, machines: Sequence[Sequence[Digest]], numbers: Numbers) -> R
     ) -> Estimate | None:
         of_trial = partial(trial_estimate, name=read) if isinstance(read, str) else read
         parts = [[of_trial(digest) for digest in trials] for trials in machines]
-        estimates = [[e for e in part if e is not None] for part in parts]
-        return across.together(estimates, bounded=bounded)
+        return across.together(parts, bounded=bounded)
 
     more = {name: combined(read, bounded=False) for name, read in numbers.items()}
     return replace(

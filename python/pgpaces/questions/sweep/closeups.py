@@ -10,7 +10,7 @@ from msgspec import Struct
 from pgpaces.answers import crossing, waits
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Bucket, Digest, Track
-from pgpaces.answers.statements import StatementRow
+from pgpaces.answers.parts import StatementRow
 from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.axes import LOG_FROM, MainAxis, axis_of, panels

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from pgpaces.answers import crossing
-from pgpaces.answers.background import BackgroundRow
 from pgpaces.answers.cells import SHARES, TIMES, Row, sound, trial_estimate
 from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.parts import BackgroundRow
 from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.answers.summary import as_json
 from pgpaces.questions import parts

@@ -21,15 +21,14 @@ from pgpaces.answers import (
     grouping,
     replicates,
 )
-from pgpaces.answers.background import BackgroundRow, background_rows
 from pgpaces.answers.cells import Row
 from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.crossing import Line
 from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.parts import BackgroundRow, StatementRow, background_rows, statements_of
 from pgpaces.answers.plans import StatementPlans, plans_of
 from pgpaces.answers.replicates import Apart
-from pgpaces.answers.statements import StatementRow, statements_of
 from pgpaces.design import Cell, Experiment, Factor
 from pgpaces.questions import costs, parts, volume
 from pgpaces.questions.sweep import facts, words

@@ -11,13 +11,12 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from pgpaces.answers import crossing, outcome
-from pgpaces.answers.background import BackgroundRow
 from pgpaces.answers.cells import Row, sound
 from pgpaces.answers.contrasts import Ratio
 from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
+from pgpaces.answers.parts import BackgroundRow, StatementRow
 from pgpaces.answers.plans import CellPlan, StatementPlans
-from pgpaces.answers.statements import StatementRow
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.questions.work import CellsWork, Measure
