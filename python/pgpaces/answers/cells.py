@@ -12,14 +12,13 @@ from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from pgpaces.answers import across
-from pgpaces.answers.digest import Digest
+from pgpaces.answers.digest import Digest, windows
 from pgpaces.answers.stats import dispersion
 from pgpaces.design import HERE, Cell
 from pgpaces.result import Counts, Estimate
 
 SHARES = ("late", "skipped", "failed", "unfinished", "missed")
 TIMES = ("mean", "p50", "p95", "p99", "p99.9")
-_WINDOW_S = 10
 # Numbers of trials by name.
 Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
 
@@ -198,18 +197,11 @@ def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
 
 
 def _within(digest: Digest, name: str) -> float:
-    """The dispersion of a share over windows of at least _WINDOW_S of its trial."""
+    """The dispersion of a share over windows of its trial."""
     if name == "missed" or not digest.series:
         return digest.summary.phi
     if not getattr(digest.summary.counts, name):
         return 1.0
     cut = digest.summary.cut_s
-    size = max(1, -(-_WINDOW_S // digest.series[0].seconds))
-    used = [bucket.counts for bucket in digest.series if bucket.start_s >= cut]
-    return dispersion(
-        [
-            (sum(getattr(c, name) for c in used[at : at + size]), sum(c.due for c in part))
-            for at in range(0, len(used), size)
-            if (part := used[at : at + size])
-        ]
-    )
+    used = [bucket for bucket in digest.series if bucket.start_s >= cut]
+    return dispersion(windows(used, name))

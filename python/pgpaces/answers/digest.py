@@ -51,6 +51,8 @@ _WIDE = frozenset(
 )  # fmt: skip
 # Wait events with tracks of their own; one more track has the sum of the others.
 WAITS_MAX = 6
+# The least seconds of a window.
+_WINDOW_S = 10
 # Shares of the curve: to 99.99% in eighths of a decade of the remaining share, as on its axis.
 SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 
@@ -70,6 +72,14 @@ class Bucket(Struct, frozen=True):
     p99_ms: float | None
     max_ms: float | None
     lag_p99_ms: float | None
+
+
+def windows(buckets: Sequence[Bucket], name: str) -> tuple[tuple[int, int], ...]:
+    """Transactions with an outcome and due ones, in windows of at least _WINDOW_S."""
+    counts = [bucket.counts for bucket in buckets]
+    size = max(1, -(-_WINDOW_S // buckets[0].seconds)) if buckets else 1
+    parts = (counts[at : at + size] for at in range(0, len(counts), size))
+    return tuple((sum(getattr(c, name) for c in p), sum(c.due for c in p)) for p in parts)
 
 
 class Track(Struct, frozen=True):

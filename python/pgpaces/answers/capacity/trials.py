@@ -19,7 +19,7 @@ from pgpaces.answers.capacity.center import clearly_misses, unless_doubtful
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, NextLoad, Role, TrialPoint, of_role
 from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, step
-from pgpaces.answers.digest import Digest
+from pgpaces.answers.digest import Digest, windows
 from pgpaces.answers.sequential import Ask, Tell, role
 from pgpaces.answers.summary import Summary
 from pgpaces.design import ROLE, Cell
@@ -33,7 +33,6 @@ SATURATING = 16
 _PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
 # A search that begins this factor below the saturated rate doubles once or twice.
 _BELOW = 4.0
-_WINDOW_S = 10
 # A latency that was still settling does not make a trial invalid here: near its capacity a server
 # never settles, and to count steady trials alone is to count those that met the goal.
 _UNSETTLED = "warm-up"
@@ -130,7 +129,7 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
         due=due,
         missed=missed,
         seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
-        windows=_windows(digest),
+        windows=windows(digest.series, "missed"),
         invalid="; ".join(objections(digest.trial, digest.summary)),
         seed=digest.trial.plan.seed,
         excused=min(lateness, missed),
@@ -171,16 +170,6 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value > 0 else None
-
-
-def _windows(digest: Digest) -> tuple[tuple[int, int], ...]:
-    """Missed and due transactions, by ten seconds."""
-    series = digest.series
-    if not series:
-        return ()
-    size = max(1, -(-_WINDOW_S // series[0].seconds))
-    parts = [series[at : at + size] for at in range(0, len(series), size)]
-    return tuple((sum(b.counts.missed for b in p), sum(b.counts.due for b in p)) for p in parts)
 
 
 def cell_search(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> CellSearch:
