@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy import stats as oracle
 
 from pgpaces.answers import condition
-from pgpaces.answers.spread import spread
 from pgpaces.answers.stats import dispersion, proportion, quantile_rank
 from pgpaces.answers.summary import summarize
 from pgpaces.errors import PlanError, StoreError
@@ -19,7 +18,7 @@ from pgpaces.report.numbers import percent
 from pgpaces.result import Estimate
 from pgpaces.times import merge, value_at_rank
 
-from .trials import series, times, trial
+from .trials import series, spread, times, trial
 
 
 def value(estimate: Estimate | None) -> float:

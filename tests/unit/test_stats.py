@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from pgpaces.answers.spread import Spread, spread, spread_of
+from pgpaces.answers.spread import Spread, spread_of
 from pgpaces.answers.stats import (
     INDEPENDENT,
     Clusters,
@@ -28,7 +28,7 @@ from pgpaces.answers.stats import (
 from pgpaces.result import Estimate
 from pgpaces.times import Times
 
-from .trials import times
+from .trials import spread, times
 
 RUNS = 200
 # Of 200 runs, 95% +- 3 standard errors of that share are 0.90 to 0.996.

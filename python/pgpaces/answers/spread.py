@@ -87,20 +87,19 @@ class Tails(Struct, frozen=True):
         return prior
 
 
-def spread(times: Times, due: int, mean: Estimate | None = None) -> Spread:
-    """The distribution of what succeeded of all `due`, as if transactions were independent."""
-    return _spread(times, due, mean, Tails())
-
-
 def spread_of(times: Times, due: int, counts: Numbers, sums_ns: Numbers) -> Spread:
-    """The same with clusters, from counts and sums of what succeeded in each second, in order."""
+    """The distribution of what succeeded of all `due`, by its seconds in order.
+
+    counts, sums_ns: how many succeeded in each, and the sum of their times. Without seconds as if
+    transactions were independent.
+    """
     return spread_and_tails(times, due, Seconds(counts, sums_ns))[0]
 
 
 def spread_and_tails(
     times: Times, due: int, seconds: Seconds, blocks: Blocks | None = None
 ) -> tuple[Spread, Tails]:
-    """The same, and the clusters that its intervals allow for.
+    """The distribution, and the clusters that its intervals allow for.
 
     With blocks, the interval of a quantile uses the clusters of the transactions above it, not only
     those of the mean.
@@ -109,22 +108,19 @@ def spread_and_tails(
     sums_ms, counts, planned = seconds.sums_ns / 1e6, seconds.counts, seconds.planned
     body = stats.clusters(sums_ms, counts, stddev_ms, planned)
     mean = stats.mean(sums_ms, counts, body.effect, planned)
-    above = tuple(_above(times, due, body, blocks)) if due and times.shaped and blocks else ()
-    tails = Tails(body, above)
-    return _spread(times, due, mean, tails), tails
-
-
-def _spread(times: Times, due: int, mean: Estimate | None, tails: Tails) -> Spread:
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
+    above = tuple(_above(times, due, body, blocks)) if due and times.shaped and blocks else ()
+    tails = Tails(body, above)
     has_max = times.shaped or times.max_ns > 0
-    return Spread(
+    spread = Spread(
         count=times.count,
         mean=mean,
-        stddev=None if times.stddev_ns is None else times.stddev_ns / 1e6,
+        stddev=stddev_ms,
         max=times.max_ns / 1e6 if times.count and times.count >= due and has_max else None,
         **_quantiles(times, due, tails),
     )
+    return spread, tails
 
 
 def _quantiles(times: Times, due: int, tails: Tails) -> dict[str, Estimate | None]:
