@@ -8,7 +8,7 @@ Points in, the next load or the answer out; knows no clock and no server.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -96,10 +96,10 @@ def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Ends:
     return _Ends(goal.lowest, max(best, highest))
 
 
-def _offered(load: float, goal: CapacityGoal, whole: object = round) -> float:
+def _offered(load: float, goal: CapacityGoal, turn: Callable[[float], int] = round) -> float:
     """A load rounded to three digits, or to an integer."""
     if goal.whole:
-        return float(whole(load)) if callable(whole) else load
+        return float(turn(load))
     return float(f"{load:.3g}") if load > 0 else load
 
 

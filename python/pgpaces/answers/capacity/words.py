@@ -74,10 +74,12 @@ def answer(capacity: Capacity) -> str:
     share = f"{100 * capacity.goal.missed_max:.4g}%"
     if capacity.goal.mode == "quick":
         return _indicative(capacity)
-    if capacity.proved is None and capacity.refuted is None:
+    bounds = standing(capacity)
+    if not bounds:
         return f"Which load meets it, at most {share} missed, is unknown."
-    text = _bounds(capacity)
-    return f"{text[0].upper()}{text[1:]}."
+    one_sided = "above" if capacity.refuted is None else "below"
+    text = f"{', '.join(bounds)}; unknown {'in between' if len(bounds) > 1 else one_sided}."
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def standing(capacity: Capacity) -> list[str]:
@@ -86,20 +88,6 @@ def standing(capacity: Capacity) -> list[str]:
     return [
         f"{what} {bound(end, capacity.goal, turn)}" for what, end, turn in ends if end is not None
     ]
-
-
-def _bounds(capacity: Capacity) -> str:
-    """The proved and the refuted load, of which one at least is known."""
-    goal, proved, refuted = capacity.goal, capacity.proved, capacity.refuted
-    if proved is None:
-        assert refuted is not None
-        return f"misses it from {bound(refuted, goal, 1)}; unknown below"
-    if refuted is None:
-        return f"meets it up to {bound(proved, goal, -1)}; unknown above"
-    return (
-        f"meets it up to {bound(proved, goal, -1)}, misses it from {bound(refuted, goal, 1)};"
-        " unknown in between"
-    )
 
 
 def _indicative(capacity: Capacity) -> str:
