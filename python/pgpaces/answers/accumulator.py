@@ -10,19 +10,14 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.errors import StoreError
 from pgpaces.record import Interval, StatementTally, Tally
 from pgpaces.result import Counts, State, Trial
 from pgpaces.times import Times, merge
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 KINDS = ("latency", "lag", "service")
 _OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
@@ -60,8 +55,6 @@ class _Rows:
 
     def table(self) -> Numbers:
         """A copy, one row a second, columns as in `names`."""
-        import numpy as np
-
         return np.array(self._cells, dtype=np.int64).reshape(-1, len(self.names))
 
 
@@ -98,8 +91,6 @@ class _Blocks:
 
 def _added(parts: Sequence[_Rows], since: int) -> Numbers:
     """The sums of these rows by second, from second `since` on."""
-    import numpy as np
-
     first = max(since, min(rows.first for rows in parts))
     tables = [
         (max(0, rows.first - first), rows.table()[max(0, first - rows.first) :]) for rows in parts
@@ -128,8 +119,6 @@ class ScriptSeconds(Struct, frozen=True):
 
     def between(self, start: int, end: int) -> ScriptSeconds:
         """The seconds from `start` until before `end`, zero where there is no row."""
-        import numpy as np
-
         rows = np.zeros((max(0, end - start), len(_TALLY)), dtype=np.int64)
         low, high = max(start, self.first), min(end, self.end)
         if low < high:
@@ -357,8 +346,6 @@ class Accumulator:
 
     def succeeded(self, start: int, end: int, scripts: Iterable[int]) -> Numbers:
         """Successes of these scripts by second of their end, from `start` until before `end`."""
-        import numpy as np
-
         counts = np.zeros(max(0, end - start), dtype=np.int64)
         for rows in filter(None, map(self._succeeded.get, scripts)):
             table, first = rows.table()[:, 0], rows.first
@@ -383,8 +370,6 @@ def by_functions(trial: Trial) -> bool:
 
 def together(ledgers: Iterable[ScriptSeconds]) -> ScriptSeconds:
     """The sum of several ledgers."""
-    import numpy as np
-
     nonempty = [ledger for ledger in ledgers if len(ledger.rows)]
     start = min((ledger.first for ledger in nonempty), default=0)
     end = max((ledger.end for ledger in nonempty), default=0)

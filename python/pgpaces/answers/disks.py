@@ -15,6 +15,7 @@ from msgspec import Struct, field, to_builtins
 
 from pgpaces import facts
 from pgpaces.answers import stats
+from pgpaces.answers.arrays import np
 from pgpaces.answers.effect import over_trials, ratio_of
 from pgpaces.errors import StoreError
 from pgpaces.result import Estimate
@@ -82,8 +83,6 @@ class JobRun(Struct, frozen=True):
     @property
     def rate(self) -> Estimate:
         """Commands a second, with the interval by its seconds."""
-        import numpy as np
-
         mean = stats.rate(np.asarray(self.per_s))
         if mean is None or not mean.estimable:
             return Estimate.alone(self.iops, self.reads + self.writes)
@@ -93,8 +92,6 @@ class JobRun(Struct, frozen=True):
     @property
     def slowing(self) -> Estimate | None:
         """The rate of the second half over that of the first; None for too short a run."""
-        import numpy as np
-
         middle = len(self.per_s) // 2
         if middle < _HALF_MIN:
             return None

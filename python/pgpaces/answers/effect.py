@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from pgpaces.answers.arrays import np
 from pgpaces.answers.distributions import student_cdf, student_quantile
 from pgpaces.result import Estimate
 
@@ -143,7 +144,6 @@ def bca(values: Sequence[float], seed: int) -> tuple[float, float] | None:
     """
     if len(values) < BOOTSTRAP_MIN or min(values) == max(values):
         return None
-    import numpy as np
     from scipy.stats import bootstrap
 
     interval = bootstrap(

@@ -2,7 +2,7 @@
 
 The universal scalability law (Gunther, Guerrilla Capacity Planning, 2007, ch. 4-6), and the bounds
 of operational analysis (Denning and Buzen, ACM Computing Surveys 10, 1978), which need no model.
-numpy and scipy are imported where they are used.
+scipy is imported where it is used.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.result import Estimate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 LOADS_MIN, TRIALS_MIN = 6, 3
 HELD_OUT = 2
@@ -127,7 +123,6 @@ def fit(loads: Sequence[float], rates: Sequence[float]) -> Usl:
     With c = (1 - a, a, b) / g throughput is N / (c0 + c1 N + c2 N (N - 1)): three numbers of at
     least 0, scaled to similar sizes for the solver.
     """
-    import numpy as np
     from scipy.optimize import least_squares
 
     n, x = np.asarray(loads, dtype=float), np.asarray(rates, dtype=float)
@@ -167,15 +162,11 @@ def _law(c: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _design(loads: Numbers) -> Numbers:
-    import numpy as np
-
     return np.stack([np.ones_like(loads), loads, loads * (loads - 1)], axis=1)
 
 
 def _scale(loads: Numbers, rates: Numbers) -> Numbers:
     """The largest possible size of each of the three: if it alone made up the largest N / X."""
-    import numpy as np
-
     top = float(np.max(loads))
     each = float(np.max(loads[rates > 0] / rates[rates > 0], initial=1e-9))
     return np.array([each, each / max(1.0, top), each / max(1.0, top * (top - 1))])
@@ -189,8 +180,6 @@ def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Number
     takes seconds. weights: trials of each load; least squares over trials are those over their
     means.
     """
-    import numpy as np
-
     scale = _scale(loads, means.max(axis=0))
     design, roots = _design(loads) * scale, np.sqrt(weights)
     first = np.array([1 - start.a, start.a, start.b]) / start.g / scale
@@ -220,8 +209,6 @@ def fits(loads: Numbers, means: Numbers, weights: Numbers, start: Usl) -> Number
 
 def _cost(c: Numbers, design: Numbers, data: tuple[Numbers, Numbers, Numbers]) -> Numbers:
     loads, means, weights = data
-    import numpy as np
-
     # Where one user would take no time at all, the error is large, not infinite.
     below = np.maximum(c @ design.T, 1e-12)
     return np.asarray(((means - loads / below) ** 2 * weights).sum(axis=1))
@@ -301,8 +288,6 @@ def _resampled(
     all loads, times sqrt(k / (k - 1)) as deviations from a mean of k are too small (Davison and
     Hinkley, Bootstrap Methods, 1997, 6.2), and stretched at a load with a wider spread than all.
     """
-    import numpy as np
-
     usl, seed, bootstraps = how
     draw = np.random.default_rng(seed)
     values = [np.asarray(of_load, dtype=float) for of_load in rates]
@@ -326,8 +311,6 @@ def _of_fit(
     usl: Usl, drawn: Numbers, points: Sequence[Point], error: float, at: Sequence[float]
 ) -> Forecast:
     """The forecast by a fit and its bootstraps."""
-    import numpy as np
-
     n, base = len(points), _base("", points, error)
     g, a, b = _law(drawn)
     result = replace(
@@ -361,8 +344,6 @@ def _curve(
     usl: Usl, drawn: Numbers, points: Sequence[Point], base: Forecast, at: Sequence[float]
 ) -> Iterable[Reading]:
     """The curve up to its reach."""
-    import numpy as np
-
     measured = {point.load for point in points}
     even = np.linspace(min(measured), base.reach, _POINTS).tolist()
     loads = sorted(load for load in measured.union(even, at) if 0 < load <= base.reach)
@@ -373,14 +354,10 @@ def _curve(
 
 def _rates(drawn: Numbers, loads: Numbers) -> Numbers:
     """Throughput of each fit at each load."""
-    import numpy as np
-
     return np.asarray(loads / (drawn @ _design(loads).T))
 
 
 def _band(value: float, drawn: Numbers, n: int) -> Estimate:
     """A value with the percentiles of its bootstraps, widened to include it."""
-    import numpy as np
-
     low, high = (float(end) for end in np.quantile(drawn, (_TAIL, 1 - _TAIL)))
     return Estimate(value, min(low, value), max(high, value), n)

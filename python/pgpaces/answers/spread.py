@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from pgpaces.answers import stats
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.stats import Clusters
 from pgpaces.result import Estimate
 from pgpaces.times import Times, counts_at_most, values_at_ranks
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 # Longer than any time that a histogram tells from another.
 _LONGEST_NS = 1 << 62
@@ -152,8 +147,6 @@ def _above(times: Times, due: int, body: Clusters, blocks: Blocks) -> Iterator[C
     The prior of a quantile is the mean, that of a quantile after the 95th percentile the one before
     it.
     """
-    import numpy as np
-
     due_of = np.array(blocks.due)
     quantiles = [_LONGEST_NS if value is None else value for value in _values(times, due)]
     below = np.array([counts_at_most(parts, quantiles) for parts in blocks.parts])

@@ -1,24 +1,16 @@
-"""Shares, means, quantiles and their 95% intervals, each with its source.
-
-numpy is imported where it is used: it takes longer to load than a command takes to start.
-"""
+"""Shares, means, quantiles and their 95% intervals, each with its source."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.distributions import binomial_cdf, student_quantile
 from pgpaces.result import Estimate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 Z95 = student_quantile(math.inf, 0.975)
 _TAIL = 0.025
@@ -193,8 +185,6 @@ def long_run(errors: Numbers, planned: Numbers | None = None) -> LongRun:
     n becomes the effective number of points, (sum v)^2 / sum v^2 with v the variance at the planned
     rate (Kish 1965, 11.7): what happens only in bursts is known only from the bursts.
     """
-    import numpy as np
-
     explained = _explained(len(errors), planned)
     rest = errors - explained @ (explained.T @ errors)
     n, busy = len(rest), _effective_share(rest, explained)
@@ -211,8 +201,6 @@ def long_run(errors: Numbers, planned: Numbers | None = None) -> LongRun:
 
 def _explained(n: int, planned: Numbers | None) -> Numbers:
     """Orthonormal columns of n points that span a planned rate and its square."""
-    import numpy as np
-
     if planned is None or n < _POINTS_MIN or np.ptp(planned) <= 1e-9 * np.max(planned):
         return np.zeros((n, 0))
     x = np.asarray(planned, dtype=float)
@@ -225,8 +213,6 @@ def _explained(n: int, planned: Numbers | None) -> Numbers:
 
 def _effective_share(rest: Numbers, explained: Numbers) -> float:
     """The effective number of points over their number: 1 if all have the same variance."""
-    import numpy as np
-
     if not explained.shape[1]:
         return 1.0
     n, squares = len(rest), np.square(rest)
@@ -237,8 +223,6 @@ def _effective_share(rest: Numbers, explained: Numbers) -> float:
 
 def _cosines(columns: Numbers) -> Numbers:
     """Orthonormal weights of cosines 1 to n - 1 in each column (discrete cosine transform II)."""
-    import numpy as np
-
     n = len(columns)
     waves = np.fft.rfft(np.concatenate([columns, columns[::-1]]), axis=0)[1:n]
     turned = waves * np.exp(-0.5j * np.pi / n * np.arange(1, n))[:, None]
@@ -358,8 +342,6 @@ def inefficiency(series: Numbers) -> float:
     a sum over 2 m + 1 lags is divided by 1 - (2 m + 1) / n (Anderson, The Statistical Analysis of
     Time Series, 1971, 8.2). A sum over more than n / 3 lags is not: it shows a change, not chance.
     """
-    import numpy as np
-
     x = np.asarray(series, dtype=float) - np.mean(series)
     n = len(x)
     spectrum = np.fft.rfft(x, 2 * n)

@@ -1,25 +1,21 @@
 """Where a series becomes steady, and whether it stays steady: from one number per second.
 
-numpy, scipy and ruptures are imported where they are used: they take longer to load than a command
-takes to start.
+scipy and ruptures are imported where they are used: they take longer to load than a command takes
+to start.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.distributions import student_quantile
 from pgpaces.answers.stats import inefficiency, long_run
 from pgpaces.result import Estimate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 POINTS_MIN = 50
 FLATNESS_POINTS_MIN = 30
@@ -53,8 +49,6 @@ def mser5(points: Numbers) -> WarmUp | None:
     """
     if len(points) < POINTS_MIN:
         return None
-    import numpy as np
-
     n = len(points) // _BATCH
     z = np.asarray(points[: n * _BATCH], dtype=float).reshape(n, _BATCH).mean(axis=1)
     best = int(np.argmin([z[d:].var() / (n - d) for d in range(n // 2 + 1)]))
@@ -80,8 +74,6 @@ def _beginning_differs(points: Numbers) -> bool:
     rest, because neighbors resemble each other, and with Bonferroni's correction for the number of
     tests. Where MSER-5 would cut plays no part: it chooses a beginning that differs by chance.
     """
-    import numpy as np
-
     _, places, counts = np.unique(points, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - counts / 2)[places]
     n = len(ranks)
@@ -126,8 +118,6 @@ def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
     """
     if len(latency_ms) < FLATNESS_POINTS_MIN:
         return None
-    import numpy as np
-
     size = math.ceil(len(latency_ms) / _BLOCKS)
     n = len(latency_ms) // size
     x = np.asarray(latency_ms[: n * size], dtype=float).reshape(n, size).mean(axis=1)
@@ -166,8 +156,6 @@ def _noise(x: Numbers) -> tuple[float, float]:
     The second level is the stretch that differs most from the rest, so that a single step or bump
     does not count as noise (the statistic of circular binary segmentation, Olshen et al. 2004).
     """
-    import numpy as np
-
     n = len(x)
     sums = np.concatenate([[0.0], np.cumsum(x - x.mean())])
     length = np.arange(n + 1)[None, :] - np.arange(n + 1)[:, None]
@@ -184,7 +172,6 @@ def _noise(x: Numbers) -> tuple[float, float]:
 
 def _levels(x: Numbers, noise: tuple[float, float]) -> list[int]:
     """Where new levels begin, in points."""
-    import numpy as np
     from ruptures import KernelCPD
 
     variance, neighbors = noise
@@ -206,7 +193,6 @@ def _levels(x: Numbers, noise: tuple[float, float]) -> list[int]:
 
 def _drift(at: Numbers, x: Numbers, noise: tuple[float, float]) -> Estimate:
     """Theil and Sen's slope times the length, over the median; its interval widened for n_eff."""
-    import numpy as np
     from scipy.stats import theilslopes
 
     fit = theilslopes(x, at, alpha=0.95)

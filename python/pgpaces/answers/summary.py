@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
+from pgpaces import shape
 from pgpaces.answers import outcome, stats, steady, validity
 from pgpaces.answers.accumulator import (
     KINDS,
@@ -20,10 +21,10 @@ from pgpaces.answers.accumulator import (
     own_scripts,
     together,
 )
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.branches import alike
 from pgpaces.answers.generator import Generator, GeneratorWork, examine
 from pgpaces.answers.goal import limits_ns
-from pgpaces.answers.planned_rate import planned_rates
 from pgpaces.answers.spread import Blocks, Seconds, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.answers.stats import Clusters
 from pgpaces.answers.steady import Flatness
@@ -31,12 +32,11 @@ from pgpaces.answers.validity import Cut, Evidence, Validity
 from pgpaces.result import Counts, Estimate, Trial, plain
 from pgpaces.times import Times, merge
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 # A queue whose p99 is so far below the limit misses it once in a hundred thousand: its tail falls
 # by the same factor with each p99. In no simulated trial with 5% beyond its limit was it so far.
 _FAR = 2.5
+# How many points of a shape are averaged for the planned rate of each second.
+_POINTS_PER_SECOND = 16
 
 
 class ScriptSummary(Struct, frozen=True):
@@ -129,14 +129,12 @@ class _Part(Struct, frozen=True):
         limits = limits_ns(self.trial)
         return min((limits[n] / 1e6 for n in scripts if limits[n]), default=math.inf)
 
-    def planned(self, count: int, scripts: Sequence[int]) -> NDArray[Any] | None:
+    def planned(self, count: int, scripts: Sequence[int]) -> Numbers | None:
         """The planned rate of each second; None for a constant rate."""
         return planned_rates(self.trial, scripts, self.start, count)
 
     def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Blocks:
         """Due transactions of these scripts in each block of seconds, and their times."""
-        import numpy as np
-
         size, due = self.accumulator.block_s, seconds.column("due")
         begins = np.arange(0, len(due), size)
         sums = np.add.reduceat(due, begins).tolist() if len(due) else []
@@ -259,7 +257,7 @@ def _end(trial: Trial, every: ScriptSeconds) -> float:
     return float(max(0, every.first + int(busy[-1]) + 1)) if len(busy) else 0.0
 
 
-def _latency_ms(ledger: ScriptSeconds) -> tuple[NDArray[Any], NDArray[Any]]:
+def _latency_ms(ledger: ScriptSeconds) -> tuple[Numbers, Numbers]:
     """The due seconds with successful transactions, and the mean latency of each in ms."""
     count = ledger.column("count")
     busy = count.nonzero()[0]
@@ -311,6 +309,26 @@ def _spread(
     by_second = Seconds(counts, seconds.column(kind), part.planned(len(counts), scripts))
     blocks = part.blocks(seconds, kind, scripts)
     return spread_and_tails(times, seconds.counts.due, by_second, blocks)
+
+
+def planned_rates(trial: Trial, scripts: Sequence[int], start: int, count: int) -> Numbers | None:
+    """The planned multiplier of these scripts' rate in each of `count` seconds from `start` on.
+
+    None if the rate was planned to stay the same, as it is for every background workload.
+    """
+    length_ns = trial.plan.duration_ns or trial.measured_ns
+    if not validity.changes(trial) or not length_ns or not count:
+        return None
+    if not scripts or scripts[0] not in own_scripts(trial):
+        return None
+    begins, firsts, lasts = np.array(shape.parse(trial.plan.shape).segments(length_ns)).T
+    lengths = np.diff([*begins, length_ns])
+    at_ns = (start + (np.arange(count * _POINTS_PER_SECOND) + 0.5) / _POINTS_PER_SECOND) * 1e9
+    segment = np.maximum(0, np.searchsorted(begins, at_ns, side="right") - 1)
+    passed = np.minimum(1, (at_ns - begins[segment]) / lengths[segment])
+    rates = firsts[segment] + (lasts - firsts)[segment] * passed
+    by_second: Numbers = rates.reshape(count, _POINTS_PER_SECOND).mean(axis=1)
+    return by_second
 
 
 def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:

@@ -11,21 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from pgpaces.answers.accumulator import Accumulator, own_scripts, together
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.stats import inefficiency
 from pgpaces.answers.validity import changes
 from pgpaces.result import Finding, Severity, Trial
 from pgpaces.series import Series
 from pgpaces.units import rate_text
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 SOURCE = "host"
 STEAL_WARNING, STEAL_INVALID = 1.0, 5.0
@@ -69,8 +64,6 @@ class Pace(Struct, frozen=True):
 
 def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
     """The pace of the first `seconds` of a trial. accumulator: its intervals."""
-    import numpy as np
-
     ledger = together(accumulator.ledgers(trial).values()).between(0, seconds)
     count, sums = ledger.column("count"), ledger.column("latency")
     latency_ms = np.full(seconds, np.nan)
@@ -100,8 +93,6 @@ def change(values: Numbers) -> LevelShift | None:
     (see `stats.inefficiency`). values: by second, none missing; a series of more than 120 is
     averaged to at most 120 points.
     """
-    import numpy as np
-
     if len(values) < SECONDS_MIN:
         return None
     x, size = _points(values)
@@ -119,8 +110,6 @@ def _ramps(n: int, size: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
 
     The values of a ramp, a row, go from 0 to 1, less their mean.
     """
-    import numpy as np
-
     start, end = (grid.ravel() for grid in np.meshgrid(np.arange(n), np.arange(1, n + 1)))
     fits = (start < end) & (n - start >= _EDGE_S / size)
     start, end = start[fits], end[fits]
@@ -136,8 +125,6 @@ def change_with(values: Numbers, other: LevelShift) -> LevelShift | None:
 
     Its time is not searched, so 12 times the residual variance is enough (1 in 1000 of noise).
     """
-    import numpy as np
-
     x, size = _points(values)
     length = max((other.end_s - other.start_s) / size, 1e-9)
     ramp = np.clip((np.arange(len(x)) + 0.5 - other.start_s / size) / length, 0.0, 1.0)
@@ -147,8 +134,6 @@ def change_with(values: Numbers, other: LevelShift) -> LevelShift | None:
 
 def _points(values: Numbers) -> tuple[Numbers, int]:
     """A series as at most _POINTS_MAX means, and the seconds of each mean."""
-    import numpy as np
-
     size = math.ceil(len(values) / _POINTS_MAX)
     n = len(values) // size
     return np.asarray(values[: n * size], dtype=float).reshape(n, size).mean(axis=1), size
@@ -159,8 +144,6 @@ def _levels(x: Numbers, ramp: Numbers, gain_min: float) -> tuple[float, float, f
 
     None if the change may be noise.
     """
-    import numpy as np
-
     centred = ramp - ramp.mean()
     spread = float((centred * centred).sum())
     if spread <= 0:
@@ -222,8 +205,6 @@ def _mean(track: Track, start: float = 0, end: float = math.inf) -> float | None
 
 def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
     """Throughput that fell, or latency that rose, while something slowed the machine down."""
-    import numpy as np
-
     if not pace.steady or host.seconds < SECONDS_MIN:
         return
     culprits = [c for c in _culprits(host) if max(c.amount.values(), default=0) >= _CULPRIT_MIN]
@@ -401,8 +382,6 @@ def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
 
 def _filled(track: Track, seconds: int) -> Numbers:
     """Every second of a track; gaps are interpolated."""
-    import numpy as np
-
     sampled = sorted(track)
     return np.interp(np.arange(seconds), sampled, [track[second] for second in sampled])
 

@@ -16,6 +16,7 @@ from statistics import fmean
 from msgspec import Struct
 
 from pgpaces.answers import crossing
+from pgpaces.answers.arrays import np
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.distributions import normal_cdf
@@ -267,8 +268,6 @@ def _orders(rows: Sequence[Row], length: float) -> Iterable[tuple[Cell, float, C
     follows from the difference of its shares in standard errors; each cell has its part of it by
     its part of the variance, which a trial decreases in proportion to the added time.
     """
-    import numpy as np
-
     if len(rows) < 2:
         return
     shares = np.array([each.missed.value if each.missed else 0.0 for each in rows])

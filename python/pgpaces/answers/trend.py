@@ -1,7 +1,7 @@
 """Runs of one kind over time: where their level changed, and whether new ones fit a baseline.
 
-Pure: each run is an estimate, in the order in which they ran. Knows no store and no words. numpy,
-scipy and ruptures are imported where they are used.
+Pure: each run is an estimate, in the order in which they ran. Knows no store and no words.
+ruptures is imported where it is used.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.answers import compare
+from pgpaces.answers.arrays import np
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Metric, Side, Verdict
 from pgpaces.answers.effect import ALPHA, Effect, moments, ratio_of, share_error
 from pgpaces.answers.stats import Z95
@@ -118,7 +119,6 @@ def _own_error(runs: Sequence[Run]) -> float:
 
 def _candidates(logs: Sequence[float], own: float) -> list[int]:
     """Where levels may begin, more places than remain after the tests."""
-    import numpy as np
     from ruptures import KernelCPD
 
     x = np.asarray(logs)

@@ -13,15 +13,13 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.result import WaitEvent, Waits
 from pgpaces.series import Sample, Seconds
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SOURCE = "waits"
 CPU = "CPU"
@@ -154,9 +152,7 @@ def read(waits: Waits) -> Iterator[Tenth]:
         yield current
 
 
-def _triples(waits: Waits) -> NDArray[Any]:
-    import numpy as np
-
+def _triples(waits: Waits) -> Numbers:
     if not waits.tenths:
         return np.empty((0, 3), dtype="<i4")
     unpacker = zlib.decompressobj()

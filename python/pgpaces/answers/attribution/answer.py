@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.attribution import lift as arithmetic
 from pgpaces.answers.attribution import machine, server
 from pgpaces.answers.attribution.lift import DueSeconds
@@ -23,11 +24,6 @@ from pgpaces.answers.goal import Limit
 from pgpaces.answers.next_step import CAUSES, MISSED_MIN, next_step_for
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Estimate, Trial
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 SHARE_MIN = 0.5
 # The least lift (at the lower end of its interval) and difference of shares of a contrast.
@@ -226,8 +222,6 @@ def _card(
 
 def _due_seconds(part: Material, sign: Sign | None) -> DueSeconds:
     """The seconds that count; the sign is 0 in a trial without it."""
-    import numpy as np
-
     late = np.zeros(part.seconds) if sign is None else sign.late
     punctual = late if sign is None else sign.punctual
     columns = (part.missed, part.on_time, late, punctual)
@@ -239,8 +233,6 @@ def _as_time(seconds: DueSeconds, part: Material) -> DueSeconds:
 
     Only for a sign that is most of the time: with a smaller one, all of it may be longer alike.
     """
-    import numpy as np
-
     life_s, missed = part.latency_s[part.since :], seconds.missed
     usual_s = _mean(life_s, missed)
     if not usual_s:
@@ -249,8 +241,6 @@ def _as_time(seconds: DueSeconds, part: Material) -> DueSeconds:
 
 
 def _mean(values: Numbers, weights: Numbers) -> float:
-    import numpy as np
-
     finite = np.where(np.isfinite(values), weights, 0.0)
     return float((np.nan_to_num(values) * finite).sum() / finite.sum()) if finite.sum() else 0.0
 
@@ -264,8 +254,6 @@ def _contrasts(share: Estimate, on_time: float, lift: Estimate | None) -> bool:
 
 def _coincides(seconds: DueSeconds) -> bool:
     """Whether sign and missed transactions coincide more than once, and more than by chance."""
-    import numpy as np
-
     meetings = int(((seconds.missed > 0) & (np.nan_to_num(seconds.late) > 0)).sum())
     chance_max = max(_CHANCE_MAX, 1.0 / len(seconds.missed))
     return meetings >= _MEETINGS_MIN and arithmetic.chance(seconds) <= chance_max
@@ -273,8 +261,6 @@ def _coincides(seconds: DueSeconds) -> bool:
 
 def _long(pairs: Iterable[tuple[Material, Sign]]) -> bool:
     """Whether the time itself is long: half of the limit, on average over missed transactions."""
-    import numpy as np
-
     spent = limit = 0.0
     for part, sign in pairs:
         since = part.since
@@ -295,8 +281,6 @@ def _against(share: Estimate, on_time: float, contrast: bool) -> Iterable[str]:
 
 
 def _by_second(sign: Sign | None, part: Material) -> tuple[float | None, ...]:
-    import numpy as np
-
     values = np.zeros(part.seconds) if sign is None else sign.late
     return tuple(float(f"{v:.3g}") if np.isfinite(v) else None for v in values)
 
@@ -312,8 +296,6 @@ def _unexplained(
     parts: Sequence[Material], signs: Sequence[dict[str, Sign]], named: Sequence[str]
 ) -> float:
     """The share that saw no named cause; of several in one second the largest sign counts."""
-    import numpy as np
-
     total = explained = 0.0
     for part, of_trial in zip(parts, signs, strict=True):
         late = [np.nan_to_num(of_trial[key].late) for key in named if key in of_trial]

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.distributions import student_quantile
 from pgpaces.answers.stats import inefficiency
 from pgpaces.result import Estimate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 _TAIL = 0.025
 # Largest half width of the interval of a logarithm: a wider one says nothing.
@@ -43,8 +38,6 @@ class DueSeconds(Struct, frozen=True):
 
 def concatenate(parts: Sequence[DueSeconds]) -> DueSeconds:
     """The seconds of several trials, one after the other."""
-    import numpy as np
-
     return DueSeconds(*map(np.concatenate, zip(*map(astuple, parts), strict=True)))
 
 
@@ -54,8 +47,6 @@ def share(seconds: DueSeconds) -> Estimate:
     A ratio of sums over seconds as clusters (Cochran, Sampling Techniques, 1977, 6.3), the interval
     by Student's t. An unknown sign counts as absent.
     """
-    import numpy as np
-
     sign = np.where(np.isfinite(seconds.late), seconds.late, 0.0)
     total = float(seconds.missed.sum())
     if total == 0:
@@ -72,8 +63,6 @@ def lift(seconds: DueSeconds) -> Estimate | None:
     method), Student's t over seconds, widened for autocorrelation. Where no transaction on time saw
     the sign, half a second of them counts as if they had, so that the ratio is finite.
     """
-    import numpy as np
-
     late, punctual = np.isfinite(seconds.late), np.isfinite(seconds.punctual)
     missed, on_time = seconds.missed * late, seconds.on_time * punctual
     if missed.sum() == 0 or on_time.sum() == 0:
@@ -99,8 +88,6 @@ def lift(seconds: DueSeconds) -> Estimate | None:
 
 def _half(moves: Numbers) -> float:
     """Half the width of the interval of a sum of the seconds' contributions, whose mean is 0."""
-    import numpy as np
-
     n = len(moves)
     if n < 2:
         return math.inf
@@ -115,8 +102,6 @@ def chance(seconds: DueSeconds) -> float:
     The share of all circular shifts in time with which at least as much of the sign coincides with
     missed transactions as without a shift (a Monte Carlo test). Never below 1 / n for n seconds.
     """
-    import numpy as np
-
     sign = np.where(np.isfinite(seconds.late), seconds.late, 0.0)
     spectrum = np.fft.rfft(seconds.missed).conj() * np.fft.rfft(sign)
     overlaps = np.fft.irfft(spectrum, len(sign))

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sign import Sign, uniform
 from pgpaces.locality import by_socket
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 # The least part of a second without an answer that counts as a freeze, s.
 _FROZEN_MIN = 0.3
@@ -45,8 +40,6 @@ def signs(material: Material) -> Iterator[Sign]:
 
 def _failed(material: Material) -> Iterator[Sign]:
     """An outcome, so it needs no inference: failed transactions missed because they failed."""
-    import numpy as np
-
     if not material.failed.any():
         return
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -61,8 +54,6 @@ def _failed(material: Material) -> Iterator[Sign]:
 
 
 def _quota(material: Material) -> Iterator[Sign]:
-    import numpy as np
-
     share = material.track("host", "cgroup_throttled_share")
     if share is not None:
         mean = material.mean_of_missed(share)
@@ -79,8 +70,6 @@ def _throttled(material: Material) -> Numbers:
     Next to it: the kernel counts a period after its end, and the counter is read once a second, so
     a quota that ran out in one second may show in the next.
     """
-    import numpy as np
-
     share = material.track("host", "cgroup_throttled_share")
     if share is None:
         return np.zeros(material.clock, dtype=bool)
@@ -90,8 +79,6 @@ def _throttled(material: Material) -> Numbers:
 
 def _frozen(material: Material) -> Iterator[Sign]:
     """The server answered no session: samples hung while transactions were under way."""
-    import numpy as np
-
     if material.sessions is None:
         return
     frozen = np.where(_throttled(material), 0.0, material.sessions.frozen)
@@ -113,8 +100,6 @@ def _longest_dispatch_s(material: Material) -> Numbers:
     A generator that stood still sends what fell due meanwhile at once, and counts it afterwards.
     This may be one transaction for each client, too few to move their mean.
     """
-    import numpy as np
-
     longest = np.zeros(material.clock + 1)
     for each in material.trial.intervals:
         if 0 <= each.second <= material.clock:
@@ -132,8 +117,6 @@ def _steal(material: Material) -> Iterator[Sign]:
 
 def _slowed(material: Material) -> Iterator[Sign]:
     """The board's throttling bits, and a clock frequency below that of the start."""
-    import numpy as np
-
     bits, clock = (material.track("host", name) for name in ("pi_throttled", "cpu_frequency"))
     if bits is None and clock is None:
         return
@@ -152,8 +135,6 @@ def _slowed(material: Material) -> Iterator[Sign]:
 
 def _cpu(material: Material) -> Iterator[Sign]:
     """No CPU left on the server's machine, while transactions in flight needed one."""
-    import numpy as np
-
     busy = material.track("host", "cpu_busy")
     if busy is None:
         return
@@ -173,8 +154,6 @@ def _cpu(material: Material) -> Iterator[Sign]:
 
 def _away(material: Material) -> Iterator[Sign]:
     """Time in flight outside of the server's sessions: the generator's, else the network's."""
-    import numpy as np
-
     away = material.outside()
     # Only where the self-check finds the generator late or limited.
     if material.summary.generator.late or material.summary.generator.limited:
@@ -196,8 +175,6 @@ def _by_socket(material: Material) -> bool:
 
 def _dispatch_late(material: Material) -> Numbers:
     """1 in seconds in which the generator was late on average; the last known value, or all 1."""
-    import numpy as np
-
     dispatch = material.dispatch_s
     if np.isnan(dispatch).all():
         return np.ones(material.clock)
@@ -213,8 +190,6 @@ def _late_part(material: Material) -> Numbers:
 
     It reads results as late as it sends: once for each query, and once to begin.
     """
-    import numpy as np
-
     scripts = material.trial.workload.scripts
     trips = 1 + max((script.queries or 1 for script in scripts), default=1)
     latency_s = np.append(material.latency_s, np.zeros(material.clock))[: material.clock]
@@ -225,8 +200,6 @@ def _late_part(material: Material) -> Numbers:
 
 def _generator(material: Material, outside: Numbers) -> Sign:
     """Transactions sent late although a client was free. outside: more time of the generator."""
-    import numpy as np
-
     punctual = np.clip(material.life_mean(outside) + _waited(material), 0.0, 1.0)
     # Transactions that would have been late anyway do not count.
     late = np.fmin(
@@ -244,8 +217,6 @@ def _generator(material: Material, outside: Numbers) -> Sign:
 
 def _waited(material: Material) -> Numbers:
     """The part of latency that transactions waited although their client was free."""
-    import numpy as np
-
     with np.errstate(invalid="ignore", divide="ignore"):
         part = material.life_mean(np.nan_to_num(material.dispatch_s)) / material.latency_s
     return np.clip(np.nan_to_num(part), 0.0, 1.0)
@@ -257,8 +228,6 @@ def _connections(material: Material) -> Iterator[Sign]:
     Causes that make transactions longer than usual have priority, as they keep the clients busy;
     not where usual transactions alone keep them busy.
     """
-    import numpy as np
-
     clients = _clients(material)
     if not clients or not material.limit_s:
         return
@@ -282,8 +251,6 @@ def overload(material: Material) -> float:
     By the utilization law: arrivals a second times the usual service time, over clients. Usual: the
     median of the seconds in which most were on time; where there are none, the mean of all.
     """
-    import numpy as np
-
     clients = _clients(material)
     if not clients:
         return 0.0

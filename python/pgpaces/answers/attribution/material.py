@@ -9,20 +9,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from pgpaces.answers.accumulator import own_scripts
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.attribution.sessions import Sessions, sessions
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Trial
 from pgpaces.times import Times, value_at_rank
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 # Fewer in flight than this, on average, are too few to tell where their time went.
 _IN_FLIGHT_MIN = 0.1
@@ -86,16 +81,12 @@ class Material(Struct, frozen=True):
         A transaction due in second s is due in its middle on average, so it lives from s + 1/2 for
         the mean latency of that second, and always through a part of s itself.
         """
-        import numpy as np
-
         with np.errstate(invalid="ignore", divide="ignore"):
             counts = self.life_sum(np.isfinite(values).astype(float))
             return np.asarray(self.life_sum(values) / counts)
 
     def life_sum(self, values: Numbers) -> Numbers:
         """The sum of a clock's values over the same life; unknown ones count as 0."""
-        import numpy as np
-
         sums = np.concatenate(([0.0], np.cumsum(np.where(np.isfinite(values), values, 0.0))))
         first = np.arange(self.seconds)
         reach = np.floor(np.minimum(self.latency_s + 0.5, float(len(values)))).astype(int)
@@ -103,8 +94,6 @@ class Material(Struct, frozen=True):
 
     def life_max(self, values: Numbers) -> Numbers:
         """The largest of a clock's values over the same life; for values that are events."""
-        import numpy as np
-
         finite = np.where(np.isfinite(values), values, 0.0)
         reach = np.floor(np.minimum(self.latency_s + 0.5, float(len(values)))).astype(int)
         largest = (finite[at : at + 1 + far].max() for at, far in enumerate(reach))
@@ -112,8 +101,6 @@ class Material(Struct, frozen=True):
 
     def mean_of_missed(self, values: Numbers) -> float:
         """The mean of a clock's values over lives of missed transactions; 0 where unknown."""
-        import numpy as np
-
         lived = self.life_mean(values)
         weights = np.where(np.isfinite(lived), self.missed, 0.0)
         return float(np.nansum(lived * weights) / weights.sum()) if weights.sum() else 0.0
@@ -123,8 +110,6 @@ class Material(Struct, frozen=True):
 
         Counts by the clock are those of a second and of the next, in which transactions ended.
         """
-        import numpy as np
-
         if len(counts) > self.seconds:
             counts = counts[: self.seconds] + counts[1 : self.seconds + 1]
         elif counts is self.dispatched:
@@ -134,8 +119,6 @@ class Material(Struct, frozen=True):
 
     def samples_met(self, sessions: Numbers) -> float:
         """How many of these sessions were sampled while missed transactions were under way."""
-        import numpy as np
-
         if self.sessions is None:
             return 0.0
         begun, ended = np.zeros(self.clock + 1), np.zeros(self.clock + 1)
@@ -151,8 +134,6 @@ class Material(Struct, frozen=True):
 
         A session queued after one that this session blocks counts as blocked by the load.
         """
-        import numpy as np
-
         locked = np.zeros(self.clock)
         for one in (one for each in self.trial.observed for one in each.blocked):
             if one.waiting == "load" and one.blocking != "load":
@@ -162,8 +143,6 @@ class Material(Struct, frozen=True):
     @property
     def queued(self) -> Numbers:
         """Sessions of the load that wait for locks of each other, by second of the clock."""
-        import numpy as np
-
         if self.sessions is None:
             return np.zeros(self.clock)
         return np.asarray(np.nan_to_num(self.sessions.of("lock") * (1 - self.locked_by_others)))
@@ -175,8 +154,6 @@ class Material(Struct, frozen=True):
         with fewer than 10 samples of these sessions while missed transactions were under way: too
         few to tell where time went.
         """
-        import numpy as np
-
         if self.samples_met(sessions) < _MET_MIN:
             return np.zeros(self.clock)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -190,8 +167,6 @@ class Material(Struct, frozen=True):
         in it, and it takes long: seven that wait for one that waits for the disk wait for the disk.
         Where holders differ, or are as quick as usual, the row itself is contended.
         """
-        import numpy as np
-
         if not self._slow(share * self._unqueued):
             return np.asarray(share * (1 - self.queueing))
         certain = np.clip((share - _INHERIT_FROM) / (_INHERIT_TO - _INHERIT_FROM), 0.0, 1.0)
@@ -203,8 +178,6 @@ class Material(Struct, frozen=True):
         Its time is by Little's law, second by second: a part of the limit on average over missed
         transactions, or much more than over those on time.
         """
-        import numpy as np
-
         spent_s = self.life_mean(np.nan_to_num(sessions) / np.fmax(_smooth(self.ended), 1.0))
         late, usual = (
             float((spent_s * weights).sum() / max(1.0, weights.sum()))
@@ -215,8 +188,6 @@ class Material(Struct, frozen=True):
     @property
     def queueing(self) -> Numbers:
         """The share of the transactions in flight that queue for locks of each other, 0 to 1."""
-        import numpy as np
-
         in_flight = self._unqueued + self.queued
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.where(in_flight > 0, self.queued / in_flight, 0.0))
@@ -224,8 +195,6 @@ class Material(Struct, frozen=True):
     @property
     def _unqueued(self) -> Numbers:
         """Transactions in flight that do not queue for locks of each other."""
-        import numpy as np
-
         active = self.sessions.active if self.sessions else np.zeros(self.clock)
         return np.asarray(np.fmax(self.in_flight, active) - self.queued)
 
@@ -235,8 +204,6 @@ class Material(Struct, frozen=True):
         Of those that do not queue for locks of each other. NaN where too few were in flight. None
         without samples of sessions, or of transactions in flight.
         """
-        import numpy as np
-
         if self.sessions is None or not self.in_flight.any():
             return None
         # Sessions that wait for the client to take a result do not execute; other sessions may be
@@ -251,8 +218,6 @@ class Material(Struct, frozen=True):
 
     def per_transaction(self, source: str, name: str) -> Numbers | None:
         """A counter's rate for each transaction that the server ended, by second of the clock."""
-        import numpy as np
-
         counted, commits = self.track(source, name), self.track("transactions", "commits")
         if counted is None or commits is None:
             return None
@@ -264,8 +229,6 @@ class Material(Struct, frozen=True):
 
 def _smooth(values: Numbers) -> Numbers:
     """The mean of each second and its neighbors, of those that are finite."""
-    import numpy as np
-
     padded = np.concatenate(([np.nan], values, [np.nan]))
     three = np.stack((padded[:-2], padded[1:-1], padded[2:]))
     finite = np.isfinite(three)
@@ -275,8 +238,6 @@ def _smooth(values: Numbers) -> Numbers:
 
 def material(trial: Trial, summary: Summary) -> Material:
     """A whole trial, aligned. Raises ValueError for samples that cannot be read."""
-    import numpy as np
-
     seconds, clock = _lengths(trial)
     counts = {name: np.zeros(seconds) for name in ("due", "on_time", "failed", *_MISSED)}
     sums = {name: np.zeros(seconds) for name in ("count", "latency", "lag")}
@@ -352,8 +313,6 @@ def _limit_s(trial: Trial) -> float:
 
 
 def _flight(trial: Trial, clock: int, half_ns: float) -> tuple[Numbers, Numbers, Numbers]:
-    import numpy as np
-
     flying, dispatch, late = np.zeros(clock), np.full(clock, np.nan), np.zeros(clock)
     for each in trial.intervals:
         if 0 <= each.second < clock:
@@ -377,8 +336,6 @@ def _above(times: Times, ns: float) -> int:
 
 
 def _tracks(trial: Trial, clock: int) -> dict[tuple[str, str], Numbers]:
-    import numpy as np
-
     tracks: dict[tuple[str, str], Numbers] = defaultdict(lambda: np.full(clock, np.nan))
     for each in trial.samples:
         for second, value in each.pairs:

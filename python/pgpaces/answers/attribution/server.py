@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sessions import Kind
 from pgpaces.answers.attribution.sign import Proof, Sign, uniform
 from pgpaces.result import Blocked, Explained
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 _SHOWN = 3
 # The least rows removed by a scan, in all and for each row it returns, that call for an index.
@@ -61,8 +57,6 @@ def _waited(material: Material, key: str, kinds: Sequence[Kind], proof: Proof = 
 
 def _locks(material: Material) -> Iterator[Sign]:
     """Waiting for a lock: of another session, or of each other."""
-    import numpy as np
-
     waits = _waited(material, "lock", ("lock",))
     pairs = [one for each in material.trial.observed for one in each.blocked]
     theirs = [_blocker(one) for one in pairs if one.waiting == "load" != one.blocking]
@@ -87,8 +81,6 @@ def _blocker(one: Blocked) -> str:
 
 def _cache(material: Material) -> Iterator[Sign]:
     """Reading data files, where missed transactions had more to read than others."""
-    import numpy as np
-
     read = material.per_transaction("database", "blocks_read")
     if read is None:
         return
@@ -104,8 +96,6 @@ def _cache(material: Material) -> Iterator[Sign]:
 
 def _usual(material: Material, values: Numbers) -> float | None:
     """The median of what transactions on time saw; None where that is unknown."""
-    import numpy as np
-
     means = material.life_mean(values)
     usable = np.isfinite(means) & (material.on_time > 0)
     if not usable.any():
@@ -118,8 +108,6 @@ def _usual(material: Material, values: Numbers) -> float | None:
 
 def _others(material: Material) -> Sign:
     """Active sessions that are not of the load."""
-    import numpy as np
-
     sessions = material.sessions
     others = np.zeros(material.clock) if sessions is None else sessions.others
     mean = material.mean_of_missed(others)
@@ -128,8 +116,6 @@ def _others(material: Material) -> Sign:
 
 
 def _checkpoints(material: Material) -> Iterator[Sign]:
-    import numpy as np
-
     names = ("checkpoints", "written", "write_time", "sync_time")
     tracks = [material.track("checkpoints", name) for name in names]
     present = [np.nan_to_num(track) for track in tracks if track is not None]
@@ -160,8 +146,6 @@ def _checkpoints(material: Material) -> Iterator[Sign]:
 
 def _slower(waits: Numbers, busy: Numbers) -> bool:
     """Whether many more sessions wait for the disk in the seconds of checkpoints than in others."""
-    import numpy as np
-
     during, outside = waits[busy > 0], waits[busy == 0]
     if len(during) < _SLOWER_MIN_S or not len(outside):
         return False
@@ -169,8 +153,6 @@ def _slower(waits: Numbers, busy: Numbers) -> bool:
 
 
 def _autovacuum(material: Material) -> Iterator[Sign]:
-    import numpy as np
-
     tracks = [material.track("io", f"autovacuum_{name}") for name in ("read", "written")]
     present = [np.nan_to_num(track) for track in tracks if track is not None]
     if present:
@@ -194,8 +176,6 @@ class _Scan(Struct, frozen=True):
 
 def _plans(material: Material) -> Iterator[Sign]:
     """Whole tables read for a few rows: by plans, else by rows read for each transaction."""
-    import numpy as np
-
     scans = [(one, scan) for one in material.trial.explained for scan in _wasteful(one)]
     rows = material.per_transaction("tuples", "returned")
     if scans:
@@ -216,8 +196,6 @@ def _plans(material: Material) -> Iterator[Sign]:
 
 def _more_rows(material: Material, rows: Numbers) -> Iterator[Sign]:
     """Many more rows read than by transactions on time, unless other sessions read them."""
-    import numpy as np
-
     usual, late = _usual(material, rows), material.mean_of_missed(rows)
     if usual is None or late < max(_ROWS_MIN, _MORE_TIMES * usual):
         return
@@ -258,8 +236,6 @@ def _part_of_time(material: Material, scans: Sequence[tuple[Explained, _Scan]]) 
 
     NaN where no statement ended.
     """
-    import numpy as np
-
     parts: dict[tuple[int, int], float] = {}
     for one, scan in scans:
         key = (one.script, one.command)

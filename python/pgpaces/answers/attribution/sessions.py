@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from pgpaces.answers import waits
+from pgpaces.answers.arrays import Numbers, np
 from pgpaces.result import Observed, WaitEvent
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
 
 Kind = Literal["cpu", "lock", "wal", "read", "file", "standby", "latch", "client", "other"]
 # Frozen: a sample was late by this many tenths, and by three times the two intervals before.
@@ -61,8 +57,6 @@ class Sessions(Struct, frozen=True):
 
     def of(self, *kinds: Kind) -> Numbers:
         """Sessions of the load in these kinds together; 0 where there was none."""
-        import numpy as np
-
         return sum((self.by[kind] for kind in kinds if kind in self.by), np.zeros(len(self.others)))
 
     @property
@@ -76,8 +70,6 @@ def sessions(observed: Iterable[Observed], seconds: int) -> Sessions | None:
 
     Raises ValueError for samples that cannot be read.
     """
-    import numpy as np
-
     parts = [_of_server(each, seconds) for each in observed if each.waits.looks]
     if not parts:
         return None
@@ -93,8 +85,6 @@ def sessions(observed: Iterable[Observed], seconds: int) -> Sessions | None:
 
 
 def _of_server(observed: Observed, seconds: int) -> Sessions:
-    import numpy as np
-
     kinds = [kind_of(event) for event in observed.waits.events]
     own = [event.who == "load" for event in observed.waits.events]
     samples, others = np.zeros(seconds), np.zeros(seconds)
@@ -123,8 +113,6 @@ def _event_names(observed: Observed) -> dict[Kind, tuple[str, ...]]:
 
 
 def _frozen(tenths: Sequence[int], seconds: int) -> Numbers:
-    import numpy as np
-
     shares = np.zeros(seconds)
     for start, end in gaps(tenths):
         for tenth in range(max(0, start), min(end, seconds * waits.PER_SECOND)):

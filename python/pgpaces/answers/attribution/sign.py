@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[Any]
+from pgpaces.answers.arrays import Numbers, np
 
 # whole: the sign alone explains the outcome of a transaction. time: a share of the transactions'
 # own time. The third: something that went on at the same time, so that only a contrast counts.
@@ -74,8 +71,6 @@ def carry(sign: Sign, lag: Numbers) -> Sign:
 
     lag: the part of latency, by second, spent waiting for clients busy with earlier transactions.
     """
-    import numpy as np
-
     if not sign.carried or sign.proof == "beside":
         return sign
     late = sign.late.copy()
@@ -88,8 +83,6 @@ def carry(sign: Sign, lag: Numbers) -> Sign:
 
 def _without(sign: Sign, every: Mapping[str, Sign]) -> Sign:
     """What is left of a sign after the causes of higher priority among these."""
-    import numpy as np
-
     late, punctual, alone = sign.late, sign.punctual, sign.alone
     for key in _BEFORE.get(sign.key, ()):
         if other := every.get(key):
@@ -103,6 +96,4 @@ def _without(sign: Sign, every: Mapping[str, Sign]) -> Sign:
 
 def _rest(values: Numbers) -> Numbers:
     """What a sign leaves to others; everything where it is unknown."""
-    import numpy as np
-
     return np.asarray(np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0))
