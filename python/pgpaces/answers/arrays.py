@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Numbers", "np"]
+__all__ = ["Numbers", "np", "quotient"]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,3 +26,9 @@ else:
             return value
 
     np = _Numpy()
+
+
+def quotient(above: Numbers, below: Numbers, otherwise: float = math.nan) -> Numbers:
+    """The quotients of numbers; `otherwise` where the denominator is not above 0."""
+    quotients: Numbers = np.full(len(below), otherwise)
+    return np.divide(above, below, out=quotients, where=below > 0)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from pgpaces.answers.accumulator import Accumulator, own_scripts, together
-from pgpaces.answers.arrays import Numbers, np
+from pgpaces.answers.arrays import Numbers, np, quotient
 from pgpaces.answers.stats import inefficiency
 from pgpaces.answers.validity import changes
 from pgpaces.result import Finding, Severity, Trial
@@ -66,8 +66,7 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
     """The pace of the first `seconds` of a trial. accumulator: its intervals."""
     ledger = together(accumulator.ledgers(trial).values()).between(0, seconds)
     count, sums = ledger.column("count"), ledger.column("latency")
-    latency_ms = np.full(seconds, np.nan)
-    np.divide(sums, count * 1e6, out=latency_ms, where=count > 0)
+    latency_ms = quotient(sums, count * 1e6)
     steady = not (changes(trial) or trial.workload.about_command)
     return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
 

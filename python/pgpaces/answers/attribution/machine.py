@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgpaces.answers.arrays import Numbers, np
+from pgpaces.answers.arrays import Numbers, np, quotient
 from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sign import Sign, uniform
 from pgpaces.locality import by_socket
@@ -42,8 +42,7 @@ def _failed(material: Material) -> Iterator[Sign]:
     """An outcome, so it needs no inference: failed transactions missed because they failed."""
     if not material.failed.any():
         return
-    with np.errstate(invalid="ignore", divide="ignore"):
-        late = np.where(material.missed > 0, material.failed / material.missed, 0.0)
+    late = quotient(material.failed, material.missed, 0.0)
     states = sorted(material.summary.failures.items(), key=lambda pair: -pair[1])
     messages = material.summary.messages
     evidence = [
@@ -193,9 +192,8 @@ def _late_part(material: Material) -> Numbers:
     scripts = material.trial.workload.scripts
     trips = 1 + max((script.queries or 1 for script in scripts), default=1)
     latency_s = np.append(material.latency_s, np.zeros(material.clock))[: material.clock]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        part = np.nan_to_num(material.dispatch_s) * trips / latency_s
-    return np.asarray(np.clip(np.where(latency_s > 0, part, 0.0), 0.0, 1.0))
+    part = quotient(np.nan_to_num(material.dispatch_s) * trips, latency_s, 0.0)
+    return np.clip(part, 0.0, 1.0)
 
 
 def _generator(material: Material, outside: Numbers) -> Sign:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from pgpaces.answers.accumulator import own_scripts
-from pgpaces.answers.arrays import Numbers, np
+from pgpaces.answers.arrays import Numbers, np, quotient
 from pgpaces.answers.attribution.sessions import Sessions, sessions
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Trial
@@ -81,9 +81,8 @@ class Material(Struct, frozen=True):
         A transaction due in second s is due in its middle on average, so it lives from s + 1/2 for
         the mean latency of that second, and always through a part of s itself.
         """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            counts = self.life_sum(np.isfinite(values).astype(float))
-            return np.asarray(self.life_sum(values) / counts)
+        counts = self.life_sum(np.isfinite(values).astype(float))
+        return quotient(self.life_sum(values), counts)
 
     def life_sum(self, values: Numbers) -> Numbers:
         """The sum of a clock's values over the same life; unknown ones count as 0."""
@@ -114,8 +113,7 @@ class Material(Struct, frozen=True):
             counts = counts[: self.seconds] + counts[1 : self.seconds + 1]
         elif counts is self.dispatched:
             counts = counts + np.append(counts[1:], 0.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.clip(np.where(self.missed > 0, counts / self.missed, 0.0), 0.0, 1.0)
+        return np.clip(quotient(counts, self.missed, 0.0), 0.0, 1.0)
 
     def samples_met(self, sessions: Numbers) -> float:
         """How many of these sessions were sampled while missed transactions were under way."""
@@ -156,9 +154,7 @@ class Material(Struct, frozen=True):
         """
         if self.samples_met(sessions) < _MET_MIN:
             return np.zeros(self.clock)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(self._unqueued > 0, sessions / self._unqueued, 0.0)
-        return self.inherited(np.clip(share, 0.0, 1.0))
+        return self.inherited(np.clip(quotient(sessions, self._unqueued, 0.0), 0.0, 1.0))
 
     def inherited(self, share: Numbers) -> Numbers:
         """A share of the transactions that do not queue, as a share of all, by second of the clock.
@@ -188,9 +184,7 @@ class Material(Struct, frozen=True):
     @property
     def queueing(self) -> Numbers:
         """The share of the transactions in flight that queue for locks of each other, 0 to 1."""
-        in_flight = self._unqueued + self.queued
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(in_flight > 0, self.queued / in_flight, 0.0))
+        return quotient(self.queued, self._unqueued + self.queued, 0.0)
 
     @property
     def _unqueued(self) -> Numbers:
@@ -222,9 +216,7 @@ class Material(Struct, frozen=True):
         if counted is None or commits is None:
             return None
         # Sessions report their counters about once a second, so neighbors are taken together.
-        numerator, denominator = _smooth(counted), _smooth(commits)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(denominator > 0, numerator / denominator, np.nan))
+        return quotient(_smooth(counted), _smooth(commits))
 
 
 def _smooth(values: Numbers) -> Numbers:
@@ -232,8 +224,7 @@ def _smooth(values: Numbers) -> Numbers:
     padded = np.concatenate(([np.nan], values, [np.nan]))
     three = np.stack((padded[:-2], padded[1:-1], padded[2:]))
     finite = np.isfinite(three)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(finite, three, 0.0).sum(axis=0) / finite.sum(axis=0))
+    return quotient(np.where(finite, three, 0.0).sum(axis=0), finite.sum(axis=0))
 
 
 def material(trial: Trial, summary: Summary) -> Material:
@@ -262,9 +253,7 @@ def material(trial: Trial, summary: Summary) -> Material:
         ended_ones = sum(counts[name] for name in ("on_time", "failed", *_MISSED))
         counts["unfinished"] += counts["due"] - ended_ones
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        latency_s = np.where(sums["count"] > 0, sums["latency"] / sums["count"], np.nan)
-        lag = np.where(sums["latency"] > 0, sums["lag"] / sums["latency"], 0.0)
+    latency_s = quotient(sums["latency"], sums["count"])
     # A transaction that never ended took at least to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
     in_flight, dispatch_s, dispatched = _flight(trial, clock, half_ns)
@@ -281,7 +270,7 @@ def material(trial: Trial, summary: Summary) -> Material:
         on_time=counts["on_time"],
         failed=counts["failed"],
         latency_s=np.where(np.isfinite(latency_s), latency_s, to_end),
-        lag=np.clip(lag, 0.0, 1.0),
+        lag=np.clip(quotient(sums["lag"], sums["latency"], 0.0), 0.0, 1.0),
         waited=waited,
         ended=ended,
         in_flight=in_flight,

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pgpaces.answers.arrays import Numbers, np
+from pgpaces.answers.arrays import Numbers, np, quotient
 from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sessions import Kind
 from pgpaces.answers.attribution.sign import Proof, Sign, uniform
@@ -202,9 +202,8 @@ def _more_rows(material: Material, rows: Numbers) -> Iterator[Sign]:
     sign = (material.life_mean(rows) >= max(_ROWS_MIN, _MORE_TIMES * usual)).astype(float)
     if material.sessions is not None:
         # The load reads in proportion to its active sessions.
-        active = material.sessions.active + material.sessions.others
-        with np.errstate(invalid="ignore", divide="ignore"):
-            own = np.where(active > 0, material.sessions.active / active, 1.0)
+        active = material.sessions.active
+        own = quotient(active, active + material.sessions.others, 1.0)
         sign = sign * np.nan_to_num(material.life_mean(own))
     evidence = f"{late:,.0f} rows read a transaction; {usual:,.0f} where they were on time"
     scans = [text for one in material.trial.explained for text in _scans(material, one, late)]
@@ -247,8 +246,7 @@ def _part_of_time(material: Material, scans: Sequence[tuple[Explained, _Scan]]) 
                 part = parts.get((each.script, each.command), 0.0)
                 spent[interval.second] += part * each.times.sum_ns
                 total[interval.second] += each.times.sum_ns
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(total > 0, spent / total, np.nan))
+    return quotient(spent, total)
 
 
 def _wasteful(one: Explained) -> Iterator[_Scan]:

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from pgpaces.answers import waits
-from pgpaces.answers.arrays import Numbers, np
+from pgpaces.answers.arrays import Numbers, np, quotient
 from pgpaces.result import Observed, WaitEvent
 
 Kind = Literal["cpu", "lock", "wal", "read", "file", "standby", "latch", "client", "other"]
@@ -98,10 +98,9 @@ def _of_server(observed: Observed, seconds: int) -> Sessions:
         samples[second] += 1
         for place, count in sample.sessions.items():
             (by[kinds[place]] if own[place] else others)[second] += count
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = {kind: counts / samples for kind, counts in by.items()}
-        frozen = _frozen(tenths, seconds)
-        return Sessions(mean, others / samples, frozen, samples, _event_names(observed))
+    mean = {kind: quotient(counts, samples) for kind, counts in by.items()}
+    frozen = _frozen(tenths, seconds)
+    return Sessions(mean, quotient(others, samples), frozen, samples, _event_names(observed))
 
 
 def _event_names(observed: Observed) -> dict[Kind, tuple[str, ...]]:
