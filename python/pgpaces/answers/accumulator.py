@@ -24,9 +24,8 @@ _OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
 _TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
 _STATEMENT = ("failed", "retries", "count", "times")
 _INTERVAL = ("ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered")
-# Seconds in a block, doubled whenever there would be more blocks than the maximum. So a cut is
+# The most blocks: whenever there would be more, the seconds in a block are doubled. So a cut is
 # exact to 4 s in ten minutes, less than a step of MSER-5, and always to a hundredth of the trial.
-_BLOCK_S = 1
 _BLOCKS_MAX = 200
 # Distributions of a block that are kept apart before they are merged; none of earlier blocks.
 _LOOSE_MAX = 16
@@ -56,6 +55,15 @@ class _Rows:
     def table(self) -> Numbers:
         """A copy, one row a second, columns as in `names`."""
         return np.array(self._cells, dtype=np.int64).reshape(-1, len(self.names))
+
+    @property
+    def end(self) -> int:
+        """The second after the last."""
+        return self.first + len(self._cells) // len(self.names)
+
+    def between(self, start: int, end: int) -> Numbers:
+        """The table from second `start` until before `end`."""
+        return _window(self.table(), self.first, start, end)
 
 
 class _Blocks:
@@ -89,17 +97,13 @@ class _Blocks:
         return self._parts.get(block, ())
 
 
-def _added(parts: Sequence[_Rows], since: int) -> Numbers:
-    """The sums of these rows by second, from second `since` on."""
-    first = max(since, min(rows.first for rows in parts))
-    tables = [
-        (max(0, rows.first - first), rows.table()[max(0, first - rows.first) :]) for rows in parts
-    ]
-    length = max(at + len(table) for at, table in tables)
-    sums = np.zeros((length, len(parts[0].names)), dtype=np.int64)
-    for at, table in tables:
-        sums[at : at + len(table)] += table
-    return sums
+def _window(rows: Numbers, first: int, start: int, end: int) -> Numbers:
+    """Rows from second `start` until before `end`, zero where there is none; first: of `rows`."""
+    window = np.zeros((max(0, end - start), rows.shape[1]), dtype=np.int64)
+    low, high = max(start, first), min(end, first + len(rows))
+    if low < high:
+        window[low - start : high - start] = rows[low - first : high - first]
+    return window
 
 
 class ScriptSeconds(Struct, frozen=True):
@@ -119,11 +123,7 @@ class ScriptSeconds(Struct, frozen=True):
 
     def between(self, start: int, end: int) -> ScriptSeconds:
         """The seconds from `start` until before `end`, zero where there is no row."""
-        rows = np.zeros((max(0, end - start), len(_TALLY)), dtype=np.int64)
-        low, high = max(start, self.first), min(end, self.end)
-        if low < high:
-            rows[low - start : high - start] = self.rows[low - self.first : high - self.first]
-        return ScriptSeconds(start, rows)
+        return ScriptSeconds(start, _window(self.rows, self.first, start, end))
 
     @property
     def end(self) -> int:
@@ -162,7 +162,10 @@ class Outages(Struct, frozen=True):
 
 
 class Accumulator:
-    """The sums of a trial's intervals that `summarize` needs. Add intervals in order."""
+    """The sums of a trial's intervals that `summarize` needs. Add intervals in order.
+
+    block_s: seconds in a block.
+    """
 
     def __init__(self) -> None:
         self._scripts: dict[int, _Rows] = {}
@@ -173,7 +176,7 @@ class Accumulator:
         self._dispatch = _Blocks()
         self._cpu_ns: list[_Rows] = []
         self._intervals = _Rows(_INTERVAL)
-        self._block_s = _BLOCK_S
+        self.block_s = 1
         self.messages: dict[str, str] = {}
         self.connects = self.disconnects = self.in_flight_ns = self.aborted = 0
         self.ended_ns = self.pending_ns = self.waited_ns = 0
@@ -244,15 +247,15 @@ class Accumulator:
 
     def _block(self, second: int) -> int:
         """The block of a second. Makes blocks larger where there would be too many."""
-        while second // self._block_s >= _BLOCKS_MAX:
-            self._block_s *= 2
+        while second // self.block_s >= _BLOCKS_MAX:
+            self.block_s *= 2
             for blocks in (*self._times.values(), *(b for _, b in self._statements.values())):
                 blocks.fold()
-        return second // self._block_s
+        return second // self.block_s
 
     def whole(self, second: int) -> int:
         """The first second from `second` on at which a block begins, and a cut can be."""
-        return -(-second // self._block_s) * self._block_s
+        return -(-second // self.block_s) * self.block_s
 
     def ledgers(self, trial: Trial) -> dict[int, ScriptSeconds]:
         """The seconds of each script. Raises StoreError where outcomes do not add up to due.
@@ -265,11 +268,6 @@ class Accumulator:
             for script, rows in self._scripts.items()
         }
 
-    @property
-    def block_s(self) -> int:
-        """Seconds in a block."""
-        return self._block_s
-
     def parts(self, kind: str, block: int, scripts: Iterable[int]) -> list[Times]:
         """Distributions that together are the times of these scripts' transactions due in a block.
 
@@ -278,14 +276,10 @@ class Accumulator:
         every = (self._times.get((script, kind)) for script in scripts)
         return [part for blocks in every if blocks is not None for part in blocks.at(block)]
 
-    def times_of(self, kind: str, block: int, scripts: Iterable[int]) -> Times:
-        """The distribution of the `parts` of a block."""
-        return merge(self.parts(kind, block, scripts))
-
     def times(self, kind: str, script: int, since: int) -> Times:
         """The distribution of the times of a script's transactions due from `since` on."""
         blocks = self._times.get((script, kind))
-        return Times() if blocks is None else blocks.since(since // self._block_s)
+        return Times() if blocks is None else blocks.since(since // self.block_s)
 
     def failures(self, since: int, scripts: Container[int]) -> dict[str, int]:
         """Failed transactions of these scripts due from second `since` on, by SQLSTATE."""
@@ -309,8 +303,11 @@ class Accumulator:
         for (script, command), each in sorted(self._statements.items()):
             groups.setdefault((script, same.get((script, command), command)), []).append(each)
         for (script, command), parts in groups.items():
-            times = merge(blocks.since(since // self._block_s) for _, blocks in parts)
-            yield script, command, _added([rows for rows, _ in parts], since), times
+            times = merge(blocks.since(since // self.block_s) for _, blocks in parts)
+            first = max(since, min(rows.first for rows, _ in parts))
+            end = max(rows.end for rows, _ in parts)
+            seconds = np.sum([rows.between(first, end) for rows, _ in parts], axis=0)
+            yield script, command, seconds, times
 
     def dispatch(self) -> tuple[Times, Numbers, Numbers]:
         """Lag of transactions whose client was idle when due; counts and sums (ns) by second."""
@@ -348,10 +345,7 @@ class Accumulator:
         """Successes of these scripts by second of their end, from `start` until before `end`."""
         counts = np.zeros(max(0, end - start), dtype=np.int64)
         for rows in filter(None, map(self._succeeded.get, scripts)):
-            table, first = rows.table()[:, 0], rows.first
-            low, high = max(start, first), min(end, first + len(table))
-            if low < high:
-                counts[low - start : high - start] += table[low - first : high - first]
+            counts += rows.between(start, end)[:, 0]
         return counts
 
 

@@ -135,7 +135,7 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
     length = accumulator.block_s
     for block in range(-(-max(0, every.end) // length)):
         counts = every.between(block * length, (block + 1) * length).counts
-        times, lag = (accumulator.times_of(kind, block, scripts) for kind in ("latency", "lag"))
+        times, lag = (merge(accumulator.parts(kind, block, scripts)) for kind in ("latency", "lag"))
         mean = times.mean_ns
         p50, p95, p99 = _quantiles(times, (0.5, 0.95, 0.99), times.count)
         yield Bucket(
