@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
-from pgpaces.answers.capacity.plan import plan
 from pgpaces.answers.capacity.rule import bounds, verdict
-from pgpaces.answers.capacity.search import INVALID_MOST, step
+from pgpaces.answers.capacity.search import INVALID_MOST, plan, step
 from pgpaces.errors import PlanError
 from tests.unit.queues import Queue, Searches, constant, exponential, search
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgpaces.answers.accumulator import own_scripts
-from pgpaces.result import Estimate, Trial
+from pgpaces.result import Estimate, Trial, plain
 
 if TYPE_CHECKING:
     from pgpaces.answers.summary import Summary
@@ -66,7 +66,5 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
 
 def as_json(volume: Volume) -> dict[str, object]:
     """As plain values."""
-    from pgpaces.result import plain
-
     rates = {name: plain(getattr(volume, name)) for name in ("per_s", "per_minute", "per_day")}
     return {"seconds": volume.seconds, "queries": volume.queries, **rates}

@@ -108,11 +108,6 @@ class Capacity(Struct, frozen=True):
     soak: Soak | None
 
     @property
-    def decided(self) -> bool:
-        """Whether the answer is narrow enough, or at the lowest or highest load."""
-        return self.more == 0
-
-    @property
     def can_hold(self) -> bool:
         """Whether a load is proved and a soak of at least ten minutes met the goal."""
         soaked = self.soak is not None and self.soak.met and self.goal.soak_s >= SOAK_MIN_S

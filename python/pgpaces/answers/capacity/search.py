@@ -40,7 +40,7 @@ _FINE_MAX_S = 1800.0
 _FEWEST = 8
 # The fewest long trials before the search checks, every two trials, whether they are enough: to
 # stop as soon as an interval is narrow prefers intervals that are too narrow by chance.
-LEAST = {"normal": 12, "strict": 24}
+_LEAST = {"normal": 12, "strict": 24}
 _MOST = {"normal": 20, "strict": 40}
 _PATTERN = (-1.0, 1.0, -0.33, 0.33)
 _STEP = 0.02
@@ -48,6 +48,8 @@ _STEP = 0.02
 _EDGE, _EDGE_MAX_S = 4, 240.0
 INVALID_MOST = 10
 _BARRED = 2
+# Steps of a simulated search.
+_STEPS_MOST = 100
 
 
 class _Ends(Struct, frozen=True):
@@ -200,7 +202,7 @@ def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> Next
     load = next_load(points, goal, ends)
     if _enough(points, goal, fine_s(points, load)):
         return None
-    why = f"trial {len(fine) + 1} of at least {LEAST[goal.mode]}, around where the threshold is"
+    why = f"trial {len(fine) + 1} of at least {_LEAST[goal.mode]}, around where the threshold is"
     return NextLoad(load, fine_s(points, load), "fine", 0, why)
 
 
@@ -241,7 +243,7 @@ def _enough(points: Sequence[TrialPoint], goal: CapacityGoal, seconds: float) ->
     spent = sum(cost_s(p.seconds) for p in points if p.possible)
     if n >= _MOST[goal.mode] or not _room(goal, spent, seconds):
         return True
-    return n >= LEAST[goal.mode] and n % 2 == 0 and answer.narrow(points, goal)
+    return n >= _LEAST[goal.mode] and n % 2 == 0 and answer.narrow(points, goal)
 
 
 def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
@@ -250,7 +252,7 @@ def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
     return spent + cost_s(seconds) <= more * budget_s(seconds)
 
 
-def fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
+def _fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
     """The most long trials of this length after the time spent on others."""
     n = _FEWEST
     while n < _MOST[goal.mode] and _room(goal, spent + n * cost_s(seconds), seconds):
@@ -282,3 +284,44 @@ def _soak(points: Sequence[TrialPoint], capacity: Capacity) -> NextLoad | Capaci
         return capacity
     why = "0.9 of the load that meets it, for longer: shows whether the server can hold it"
     return NextLoad(capacity.soak_load, capacity.goal.soak_s, "soak", 0, why)
+
+
+# ---- before it begins ----
+
+
+class Plan(Struct, frozen=True):
+    """The number and length of trials, and seconds in all, at least and at most, without the soak.
+
+    soak_s: of the soak with its overhead, 0 without one. The least is where the first answer is
+    narrow enough, the most where none is, as on a host that is not steady.
+    """
+
+    coarse: int
+    fine_least: int
+    fine_most: int
+    fine_s: float
+    least_s: float
+    most_s: float
+    soak_s: float
+
+
+def plan(goal: CapacityGoal, load: float, rate: float) -> Plan:
+    """The expected trials where the capacity is about `load`, at `rate` transactions a second.
+
+    The search runs against a server that meets the goal up to that load and misses all beyond.
+    """
+    points: list[TrialPoint] = []
+    trial = step(points, goal)
+    while isinstance(trial, NextLoad) and trial.role == "coarse" and len(points) < _STEPS_MOST:
+        due = max(1, round(trial.seconds * rate * trial.load / load))
+        missed = due if trial.load > load else 0
+        points.append(TrialPoint(trial.load, "coarse", due, missed, trial.seconds, seed=trial.seed))
+        trial = step(points, goal)
+    spent = sum(cost_s(point.seconds) for point in points)
+    if not isinstance(trial, NextLoad) or trial.role != "fine":
+        return Plan(len(points), 0, 0, 0.0, spent, spent, 0.0)
+    most = _fine_most(goal, spent, trial.seconds)
+    least = min(_LEAST[goal.mode], most)
+    least_s, most_s = (spent + count * cost_s(trial.seconds) for count in (least, most))
+    soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
+    return Plan(len(points), least, most, trial.seconds, least_s, most_s, soak)

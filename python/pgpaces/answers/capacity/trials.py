@@ -17,8 +17,7 @@ from pgpaces.answers.capacity import answer, words
 from pgpaces.answers.capacity.answer import Capacity
 from pgpaces.answers.capacity.center import clearly_misses, unless_doubtful
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, NextLoad, Role, TrialPoint, of_role
-from pgpaces.answers.capacity.plan import plan
-from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, step
+from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, plan, step
 from pgpaces.answers.digest import Digest, windows
 from pgpaces.answers.sequential import Ask, Tell, role
 from pgpaces.answers.summary import Summary

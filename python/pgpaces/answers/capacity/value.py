@@ -17,7 +17,8 @@ from pgpaces.answers.capacity.worth import Worth
 from pgpaces.answers.goal import Limit
 from pgpaces.result import Estimate
 
-_UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
+# The unit of a load.
+UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
 
 
 class SearchGoal(Struct, frozen=True):
@@ -90,11 +91,6 @@ class Capacities(Struct, frozen=True):
     most: Most | None
 
 
-def unit(load: Kind) -> str:
-    """The unit of a load."""
-    return _UNITS[load]
-
-
 def of(searches: Sequence[CellSearch], limits: Mapping[str, Limit | None]) -> Capacities:
     """The answer as values. limits: by the key of a cell."""
     cells = tuple(_holds(each, limits.get(each.cell.key)) for each in searches)
@@ -128,7 +124,7 @@ def _holds(search: CellSearch, limit: Limit | None) -> Holds:
         cell=search.cell.key,
         levels=dict(search.cell.levels),
         load=goal.load,
-        unit=unit(goal.load),
+        unit=UNITS[goal.load],
         goal=SearchGoal(goal.missed_max, goal.mode, goal.lowest, goal.highest, goal.soak_s),
         proved=_safe(capacity.proved, goal, -1),
         refuted=_safe(capacity.refuted, goal, 1),

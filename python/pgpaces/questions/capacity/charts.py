@@ -249,7 +249,7 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
     ticks = (0.0, *(tick for tick in _ticks(theta) if tick <= top))
     roles = [role for role in ROLES if any(point.role == role for point in points)]
     return Chart(
-        Axis(f"load, {value.unit(goal.load)}", ends=ends, ticks=6),
+        Axis(f"load, {value.UNITS[goal.load]}", ends=ends, ticks=6),
         # Linear up to a tenth of the threshold, so that 0 has a place.
         Axis("missed, % of due", scale="symlog", constant=theta / 10, ends=(0.0, top), ticks=ticks),
         (

@@ -505,7 +505,7 @@ def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
 
 def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
     """Every trial, in chronological order."""
-    unit = value.unit(searches[0].goal.load)
+    unit = value.UNITS[searches[0].goal.load]
     columns = (
         *(_names(factors) if factors else ()), "run", "for", "started (UTC)", f"load, {unit}",
         "seconds", "due", "missed %", "p99 ms", "state",
