@@ -255,15 +255,20 @@ def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: 
 
 def _moved(parts: Iterable[tuple[Offset, Sequence[Part]]]) -> tuple[Part, ...]:
     """The tallies of all, with the numbers of scripts among those of all; equal keys are one."""
+    return summed(
+        replace(tally, script=tally.script + offset.script)
+        for offset, tallies in parts
+        for tally in tallies
+    )
+
+
+def summed(tallies: Iterable[Part]) -> tuple[Part, ...]:
+    """The same counts with one tally for each key, in the order of their first ones."""
     by_key: dict[tuple[int, ...], list[Part]] = {}
-    for offset, tallies in parts:
-        for tally in tallies:
-            moved = replace(tally, script=tally.script + offset.script)
-            key = tuple(
-                getattr(moved, each.name) for each in declared(type(tally)) if each.rule.key
-            )
-            by_key.setdefault(key, []).append(moved)
-    return tuple(_sum(tallies) for tallies in by_key.values())
+    for tally in tallies:
+        key = tuple(getattr(tally, each.name) for each in declared(type(tally)) if each.rule.key)
+        by_key.setdefault(key, []).append(tally)
+    return tuple(_sum(own) for own in by_key.values())
 
 
 def _sum(tallies: Sequence[Part]) -> Part:

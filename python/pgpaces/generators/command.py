@@ -9,16 +9,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from pgpaces.errors import RunError
 from pgpaces.programs import CommandOrder, Execution, Runner
-from pgpaces.record import Interval, Tally
-from pgpaces.times import merge, times_of
+from pgpaces.record import Interval, Tally, summed
+from pgpaces.times import times_of
 
 SECOND_NS = 1_000_000_000
 FOREVER_NS = 2**62
@@ -241,7 +240,7 @@ class Books:
         self._reported_ns += flown_ns
         interval = Interval(
             second=second,
-            tallies=_by_due_second(self._tallies),
+            tallies=tuple(sorted(summed(self._tallies), key=lambda tally: tally.due_second)),
             messages=tuple(dict(reversed(self._messages)).items()),
             cpu_ns=(cpu_ns,),
             in_flight_ns=flown_ns,
@@ -250,21 +249,3 @@ class Books:
         )
         self._tallies, self._messages, self._notes = [], [], []
         return interval
-
-
-def _by_due_second(tallies: Sequence[Tally]) -> tuple[Tally, ...]:
-    """The same counts with one tally for each due second."""
-    groups: dict[int, list[Tally]] = {}
-    for tally in tallies:
-        groups.setdefault(tally.due_second, []).append(tally)
-    merged = []
-    for second, group in sorted(groups.items()):
-        failed: Counter[str] = Counter()
-        for tally in group:
-            failed.update(tally.failed)
-        names = ("due", "on_time", "late", "unfinished")
-        sums = {name: sum(getattr(tally, name) for tally in group) for name in names}
-        kinds = ("latency", "lag", "service")
-        times = {kind: merge(getattr(tally, kind) for tally in group) for kind in kinds}
-        merged.append(Tally(second, 0, failed=dict(failed), **sums, **times))  # type: ignore[arg-type]
-    return tuple(merged)

@@ -7,15 +7,14 @@ version 14 with the skipped ones; it has no quantiles, and no number of late one
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.errors import PlanError
-from pgpaces.record import Interval, Tally
-from pgpaces.times import Times, merge
+from pgpaces.record import Interval, Tally, summed
+from pgpaces.times import Times
 
 # Numbers of columns: without lag, with lag, with skipped ones; version 15 to 18; since version 19.
 WIDTHS = (6, 10, 11, 15, 16)
@@ -84,23 +83,9 @@ def lines(name: str, texts: Iterable[str]) -> list[ThreadInterval]:
 
 def intervals(lines: Iterable[ThreadInterval], start_s: int) -> tuple[Interval, ...]:
     """The seconds of a run, each the sum of its threads."""
-    tallies: dict[int, Tally] = {}
-    for line in lines:
-        second = line.start_s - start_s
-        tally = replace(line.tally, due_second=second)
-        tallies[second] = _sum(tallies[second], tally) if second in tallies else tally
+    moved = (replace(line.tally, due_second=line.start_s - start_s) for line in lines)
+    tallies = sorted(summed(moved), key=lambda tally: tally.due_second)
     return tuple(
-        Interval(second, (tally,), ended_ns=(second + 1) * 1_000_000_000)
-        for second, tally in sorted(tallies.items())
-    )
-
-
-def _sum(one: Tally, other: Tally) -> Tally:
-    counts = ("due", "on_time", "skipped", "retried", "retries")
-    times = ("latency", "lag", "service")
-    return replace(
-        one,
-        failed=dict(Counter(one.failed) + Counter(other.failed)),
-        **{name: getattr(one, name) + getattr(other, name) for name in counts},
-        **{name: merge((getattr(one, name), getattr(other, name))) for name in times},
+        Interval(tally.due_second, (tally,), ended_ns=(tally.due_second + 1) * 1_000_000_000)
+        for tally in tallies
     )
