@@ -66,7 +66,7 @@ def _fill(path: Path, name: str, design: Design, models: list[Digest]) -> None:
             None,
             "running",
             "0",
-            document.write(asked, document.DocumentExtras("pgpaces sweep", "")),
+            document.write(asked, "pgpaces sweep", ""),
         )
     )
     for number, slot in enumerate(design.slots()):

@@ -392,7 +392,7 @@ def test_an_experiment_forgets_the_password_of_its_source_database(monkeypatch: 
     for dsn in ("postgresql://u:s3%3Acr@h/d", "host=h user=u dbname=d"):
         asked = Experiment("x", "select-only", Design(), from_database=dsn)
         assert "s3" not in repr(asked)
-        written = document.write(asked, document.DocumentExtras("", ""))
+        written = document.write(asked, "", "")
         assert "s3" not in json.dumps(written)
         again = document.read(written).from_database
         assert again is not None

@@ -70,9 +70,7 @@ def opened(folder: Path) -> Store:
 
 def begun(store: Store, design: Design, name: str) -> str:
     """An experiment without trials; its id."""
-    written = document.write(
-        Experiment(name, "w", design), document.DocumentExtras("pgpaces sweep", "h")
-    )
+    written = document.write(Experiment(name, "w", design), "pgpaces sweep", "h")
     row = ExperimentRow(f"01E{name.upper()}", name, START, None, "running", "0", written)
     store.begin_experiment(row)
     store.finish_experiment(row.id, "finished")

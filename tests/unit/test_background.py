@@ -227,7 +227,7 @@ def test_an_experiment_with_workloads_beside_it_survives_the_store(tmp_path: Pat
     path.write_text(FILE + '[targets.a]\ndsn = "host=a"\nnodes = { standby1 = "host=b" }\n')
     experiment = experiment_file.read(path).experiment()
     store = Store.open(tmp_path / "results.db")
-    made = document.write(experiment, document.DocumentExtras("sweep some.toml", "hash"))
+    made = document.write(experiment, "sweep some.toml", "hash")
     now = datetime.now(UTC)
     row = ExperimentRow("E" * 26, experiment.name, now, None, "running", "0", made)
     store.begin_experiment(row)
@@ -266,7 +266,7 @@ def test_a_password_of_a_node_is_neither_stored_nor_shown(tmp_path: Path) -> Non
     nodes = 'nodes = { standby1 = "host=b password=canary" }'
     path.write_text(f'workload = "reporting"\n[targets.a]\ndsn = "host=a"\n{nodes}\n')
     experiment = experiment_file.read(path).experiment()
-    assert "canary" not in repr(document.write(experiment, document.DocumentExtras("", "")))
+    assert "canary" not in repr(document.write(experiment, "", ""))
     assert "canary" not in repr(experiment)
 
 

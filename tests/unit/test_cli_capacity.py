@@ -41,8 +41,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("capacity") / "results.db"
     store = Store.open(path)
     design = Design((Factor(MEMORY, tuple(level for level, _ in LEVELS)),))
-    beside = document.DocumentExtras("pgpaces capacity w", "h", SearchSpec(GOAL))
-    made = document.write(Experiment("memory", "w", design, missed_max=0.05), beside)
+    asked = Experiment("memory", "w", design, missed_max=0.05)
+    made = document.write(asked, "pgpaces capacity w", "h", SearchSpec(GOAL))
     begun = datetime(2026, 11, 1, tzinfo=UTC)
     row = ExperimentRow("E" * 26, "memory", begun, None, "running", "0", made)
     store.begin_experiment(row)
@@ -195,9 +195,7 @@ def test_python_refuses_options_that_a_stored_search_does_not_follow(
 
 def test_an_experiment_that_is_no_search_is_not_gone_on_with(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results.db")
-    made = document.write(
-        Experiment("grid", "select-only", Design()), document.DocumentExtras("", "h", None)
-    )
+    made = document.write(Experiment("grid", "select-only", Design()), "", "h")
     begun = datetime(2026, 11, 1, tzinfo=UTC)
     row = ExperimentRow("G" * 26, "grid", begun, None, "running", "0", made)
     store.begin_experiment(row)

@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Path:
     row = ExperimentRow(
         id="01E", name="late", started_at=datetime.now(UTC), ended_at=None,
         state="running", version="0",
-        document=document.write(experiment, document.DocumentExtras("pgpaces sweep", "h")),
+        document=document.write(experiment, "pgpaces sweep", "h"),
     )  # fmt: skip
     opened.begin_experiment(row)
     for clients, story in CELLS.items():
@@ -63,8 +63,7 @@ def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
 
 
 def _begin(opened: Store, id_: str, name: str, goal: Goal | None) -> None:
-    extras = document.DocumentExtras("pgpaces capacity", "h", goal)
-    made = document.write(Experiment(name, None, Design()), extras)
+    made = document.write(Experiment(name, None, Design()), "pgpaces capacity", "h", goal)
     row = ExperimentRow(id_, name, datetime.now(UTC), None, "running", "0", made)
     opened.begin_experiment(row)
     opened.finish_experiment(id_, "interrupted")

@@ -400,7 +400,7 @@ def test_an_experiment_stored_with_a_price_an_hour_keeps_it() -> None:
     found = document.read({"experiment": stored})
     assert found.targets[0].costs == Costs(price_per_h=0.01, currency="EUR")
     new = Experiment("e", "reporting", Design(), targets=(Target("pi4", "host=pi4", costs=PI),))
-    again = document.read(document.write(new, document.DocumentExtras("", "")))
+    again = document.read(document.write(new, "", ""))
     assert again.targets[0].costs == PI
     broken = {**stored, "targets": [{**old, "price_per_h": -1}]}
     with pytest.raises(StoreError, match="damaged"):

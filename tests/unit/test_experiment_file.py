@@ -206,7 +206,7 @@ def test_a_new_file_is_written_once(tmp_path: Path) -> None:
 
 def test_the_folder_of_an_experiment_from_before_it_was_a_level_is_one() -> None:
     asked = experiments.experiment()
-    stored = document.write(asked, document.DocumentExtras("", ""))
+    stored = document.write(asked, "", "")
     assert document.read(stored) == asked
     found = document.read({**stored, "data_dir": "/mnt/ssd"})
     assert found.design.fixed == {**asked.design.fixed, "data_dir": "/mnt/ssd"}

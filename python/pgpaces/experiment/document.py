@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pgpaces import facts
@@ -17,19 +17,13 @@ if TYPE_CHECKING:
     from pgpaces.experiment.strategies import Goal
 
 
-class DocumentExtras(Struct, frozen=True):
-    """The contents of a document in addition to the experiment.
+def write(
+    experiment: Experiment, command: str, workload_hash: str, goal: Goal | None = None
+) -> dict[str, Any]:
+    """The document.
 
     command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment.
     """
-
-    command: str
-    workload_hash: str
-    goal: Goal | None = None
-
-
-def write(experiment: Experiment, extras: DocumentExtras) -> dict[str, Any]:
-    """The document."""
     from pgpaces.experiment import strategies
 
     targets = tuple(_shown(target) for target in experiment.targets)
@@ -37,10 +31,10 @@ def write(experiment: Experiment, extras: DocumentExtras) -> dict[str, Any]:
     stored = replace(experiment, targets=targets, from_database=source)
     document = {
         "experiment": to_builtins(stored),
-        "command": extras.command,
-        "workload_hash": extras.workload_hash,
+        "command": command,
+        "workload_hash": workload_hash,
     }
-    return document | ({} if extras.goal is None else {"goal": strategies.write(extras.goal)})
+    return document | ({} if goal is None else {"goal": strategies.write(goal)})
 
 
 def goal(document: Mapping[str, Any]) -> Goal | None:

@@ -398,7 +398,6 @@ def _begin(store: Store, planned: SweepPlan) -> None:
         if not store.claim_experiment(planned.id):
             raise _already_running(order.experiment.name)
         return
-    extras = document.DocumentExtras(order.command, planned.workload_hash, order.goal)
     store.begin_experiment(
         ExperimentRow(
             id=planned.id,
@@ -407,7 +406,9 @@ def _begin(store: Store, planned: SweepPlan) -> None:
             ended_at=None,
             state="running",
             version=version("pgpaces"),
-            document=document.write(order.experiment, extras),
+            document=document.write(
+                order.experiment, order.command, planned.workload_hash, order.goal
+            ),
         )
     )
 
