@@ -38,14 +38,14 @@ def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Ite
     connection, factor = ready.primary(), ready.request.trial.kill_switch
     keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
-        watch, sensors = None, None
+        watch, sensors = None, _Sensors({}, {}, None)
         if factor is not None:
             name = connection.keywords["application_name"]
             listener.say("kill switch: looking at the server as it is without the load")
             watch = stack.enter_context(postgres.watch(keywords, name, factor))
         if ready.request.observe:
             sensors = _sensing(ready, stack)
-        yield Monitors(ready, keywords, _KillSwitch(watch), counters, sensors)
+        yield Monitors(ready, keywords, watch, counters, sensors)
 
 
 def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
@@ -131,60 +131,25 @@ def _of_node(series: Iterable[Series], node: str) -> list[Series]:
     return [replace(each, source=source) for (of, _, source), each in parts if of == node]
 
 
-class _KillSwitch:
-    """Stops the load when the watch reports a reason."""
-
-    def __init__(self, watch: postgres.Watch | None) -> None:
-        self._watch = watch
-        self.reason: str | None = None
-
-    def begin(self) -> None:
-        """To be called when the load runs."""
-        if self._watch:
-            self._watch.begin()
-
-    def sample(self, load: Stoppable) -> None:
-        """To be called once a second."""
-        if self._watch and self.reason is None and (reason := self._watch.reason()):
-            self.reason = f"kill switch: {reason}"
-            load.stop()
-
-    def notes(self) -> list[str]:
-        """Its sentences in the answer."""
-        if self._watch is None:
-            return []
-        notes = [f"kill switch: before the load, {self._watch.before}"]
-        if self._watch.blind:
-            notes.append(
-                "kill switch: statements of other roles are hidden from this one; grant it"
-                " pg_read_all_stats"
-            )
-        return notes if self.reason is None else [*notes, self.reason]
-
-
 class Monitors:
-    """All monitors of a trial. explained: see `explain`."""
+    """All monitors of a trial. explained: see `explain`. reason: why the load was stopped."""
 
     def __init__(
         self,
         ready: ReadyTrial,
         keywords: dict[str, str],
-        kill_switch: _KillSwitch,
+        watch: postgres.Watch | None,
         counters: Counters,
-        sensors: _Sensors | None,
+        sensors: _Sensors,
     ) -> None:
         self._ready, self._keywords = ready, keywords
-        self._kill_switch, self._counters, self._sensors = kill_switch, counters, sensors
+        self._watch, self._counters, self._sensors = watch, counters, sensors
+        self.reason: str | None = None
         self.explained: tuple[Explained, ...] = ()
         self._notes: list[str] = []
         self._silent_s = 0.0
         self._whole_at = _WHOLE_S
         self._blocked: dict[str, tuple[Blocked, ...]] = {}
-
-    @property
-    def reason(self) -> str | None:
-        """Why the load was stopped."""
-        return self._kill_switch.reason
 
     def ready(self) -> None:
         """To be called just before the load begins."""
@@ -192,17 +157,19 @@ class Monitors:
 
     def begin(self, start_s: float) -> None:
         """To be called when the load runs. start_s: start of second 0 by the monotonic clock."""
-        self._kill_switch.begin()
-        if self._sensors:
-            self._sensors.begin(start_s)
+        if self._watch:
+            self._watch.begin()
+        self._sensors.begin(start_s)
 
     def sample(self, load: Stoppable) -> None:
-        """To be called once a second."""
-        self._kill_switch.sample(load)
+        """To be called once a second. Stops the load when the watch reports a reason."""
+        if self._watch and self.reason is None and (reason := self._watch.reason()):
+            self.reason = f"kill switch: {reason}"
+            load.stop()
 
     def answers(self) -> bool:
         """Whether the server answers after the load; a silent one gets no more queries."""
-        servers = self._sensors.servers if self._sensors else {}
+        servers = self._sensors.servers
         self._silent_s = servers[""].silent_s() if servers else 0.0
         return not self._silent_s
 
@@ -269,7 +236,7 @@ class Monitors:
 
     def drain(self) -> list[Sample]:
         """The samples of the sensors since the last call."""
-        return self._sensors.drain() if self._sensors else []
+        return self._sensors.drain()
 
     def news(self, second: int) -> list[Observed]:
         """Other observations that are new; to be called once a second.
@@ -277,11 +244,13 @@ class Monitors:
         Blocked sessions when they change. All others whenever the load is a tenth longer, as what
         is stored of them grows with its length.
         """
-        servers = self._sensors.servers.values() if self._sensors else ()
         whole = second >= self._whole_at
         if whole:
             self._whole_at = second + max(_WHOLE_S, second // 10)
-        readings = [sensor.observed() if whole else sensor.blocked() for sensor in servers]
+        readings = [
+            sensor.observed() if whole else sensor.blocked()
+            for sensor in self._sensors.servers.values()
+        ]
         new = [
             each for each in readings if whole or each.blocked != self._blocked.get(each.node, ())
         ]
@@ -290,15 +259,25 @@ class Monitors:
 
     def observed(self) -> tuple[Observed, ...]:
         """Other observations of each server."""
-        servers = self._sensors.servers.values() if self._sensors else ()
-        return tuple(sensor.observed() for sensor in servers)
+        return tuple(sensor.observed() for sensor in self._sensors.servers.values())
 
     def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
         """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
-        findings = self._sensors.findings(series, pace) if self._sensors else []
+        findings = self._sensors.findings(series, pace)
         return [*findings, *self._counters.findings(), *self._silence()]
 
     def notes(self) -> list[str]:
         """Their sentences in the answer."""
-        read = self._sensors.notes() if self._sensors else []
-        return [*self._kill_switch.notes(), *read, *self._notes]
+        return [*self._of_kill_switch(), *self._sensors.notes(), *self._notes]
+
+    def _of_kill_switch(self) -> Iterator[str]:
+        if self._watch is None:
+            return
+        yield f"kill switch: before the load, {self._watch.before}"
+        if self._watch.blind:
+            yield (
+                "kill switch: statements of other roles are hidden from this one; grant it"
+                " pg_read_all_stats"
+            )
+        if self.reason is not None:
+            yield self.reason
