@@ -36,7 +36,7 @@ from pgpaces.generators.cluster.clocks import (
     step_ns,
 )
 from pgpaces.generators.cluster.load import DealtLoad
-from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, packed, unpacked
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, pack, unpack
 from pgpaces.generators.cluster.workers import Worker, Workers
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.observe.procfs import Item
@@ -104,7 +104,7 @@ def test_what_generators_count_of_one_script_is_one_tally() -> None:
 def test_a_second_travels_as_it_is() -> None:
     tally = Tally(1, 0, due=3, on_time=2, failed={"40001": 1}, latency=times([1.0, 2.0]))
     interval = Interval(-3, (tally,), messages=(("40001", "x"),), cpu_ns=(1, 2), aborted=(0,))
-    assert unpacked(packed(interval)) == interval
+    assert unpack(pack(interval)) == interval
 
 
 # --- a load, with scripted generators -------------------------------------------------------
@@ -144,7 +144,7 @@ class Scripted:
         owed = sums(seconds, "due") - sums(seconds, "on_time")
         rest = tuple(Tally(*key, unfinished=count) for key, count in owed.items())
         seconds[-1] = replace(seconds[-1], tallies=(*seconds[-1].tallies, *rest))
-        self.seconds = [packed(second) for second in seconds]
+        self.seconds = [pack(second) for second in seconds]
         self.heard: list[str] = []
         self.moments: list[int] = []
         self.questions = 0
@@ -378,8 +378,8 @@ def test_a_clock_is_held_against_the_least_limit(
 def test_the_generator_that_was_the_limit_is_named() -> None:
     plan = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS, limit_ns=SECOND_NS)
     made = dealt_load(plan, [1, 1], [(4, ""), (4, "")])
-    busy = [unpacked(second) for second in made.agents[1].seconds]
-    made.agents[1].seconds = [packed(replace(each, cpu_ns=(1, 950_000_000))) for each in busy]
+    busy = [unpack(second) for second in made.agents[1].seconds]
+    made.agents[1].seconds = [pack(replace(each, cpu_ns=(1, 950_000_000))) for each in busy]
     list(made.load)
     first, second = (f.text for f in made.load.findings if "p99 dispatch lag" in f.text)
     assert first.startswith("generator pi0: ")

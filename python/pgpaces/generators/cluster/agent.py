@@ -21,7 +21,7 @@ from pgpaces.errors import PgpacesError, RunError
 from pgpaces.generators import engine
 from pgpaces.generators.cluster import machine
 from pgpaces.generators.cluster.clocks import ClockReading
-from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, packed
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, pack
 from pgpaces.generators.composite import RunningLoad
 from pgpaces.generators.users.load import UsersLoad, from_value, user_connection
 from pgpaces.result import Finding
@@ -156,7 +156,7 @@ class Agent:
             for interval in self._load:
                 with self._lock:
                     if not self._deserted:
-                        self._seconds.append(packed(interval))
+                        self._seconds.append(pack(interval))
         except PgpacesError as error:
             self._error = error
         except Exception as error:

@@ -96,7 +96,7 @@ class DealtLoad:
         self._begun = True
         moment = time.monotonic_ns() + max(ahead_ns, self.notice_ns)
         for remote, clock in zip(self._remotes, self._clocks, strict=True):
-            remote.begin(clock.there(moment))
+            remote.say("begin", clock.there(moment))
 
     def stop(self) -> None:
         """Lets nothing new fall due; the backlog is still served within the grace period."""

@@ -74,15 +74,6 @@ class Report(msgspec.Struct, frozen=True):
     deserted: bool = False
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Interval)
-
-
-def packed(interval: Interval) -> bytes:
-    """An interval as bytes."""
-    return _ENCODER.encode(interval)
-
-
-def unpacked(data: bytes) -> Interval:
-    """An interval from bytes. Raises msgspec.ValidationError."""
-    return _DECODER.decode(data)
+# Seconds travel as bytes.
+pack = msgspec.msgpack.Encoder().encode
+unpack = msgspec.msgpack.Decoder(Interval).decode

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pgpaces.errors import PgpacesError, RunError
 from pgpaces.generators import engine
 from pgpaces.generators.cluster.clocks import EXCHANGES, ClockOffset, ClockReading, offset_of
-from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, unpacked
+from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, unpack
 from pgpaces.generators.cluster.workers import Worker, Workers
 from pgpaces.record import Interval, Tally
 from pgpaces.result import Finding
@@ -44,7 +44,7 @@ class Remote:
 
     name: in messages, with its part of the trial. end_ns: when nothing new falls due. lost: why: it
     went, was silent for LOST_S, or heard nothing for its lease. error: the one that ended it early.
-    due: transactions that fell due there.
+    late_ns: how late it learned when to begin. due: transactions that fell due there.
     """
 
     def __init__(self, workers: Workers, worker: Worker, order: LoadOrder, of: str = "") -> None:
@@ -100,10 +100,6 @@ class Remote:
             return offset_of(self._workers.wait(exchanges, _WAIT_S))
         except Exception:
             return None
-
-    def begin(self, moment_ns: int) -> None:
-        """Lets it begin at this moment of its clock; `late_ns` is how late it learned of it."""
-        self.say("begin", moment_ns)
 
     def say(self, word: str, at_ns: int = 0) -> None:
         """Tells it a word, until it has answered. From any thread, and from a signal handler."""
@@ -215,7 +211,7 @@ class Remote:
             self._news.wait_for(lambda: self._seconds or self._ended or self.lost)
             if not self._seconds:
                 return None
-            interval = unpacked(self._seconds.popleft())
+            interval = unpack(self._seconds.popleft())
         self._second = interval.second + 1
         self._count(interval)
         return interval
