@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -26,7 +25,6 @@ from pgpaces.experiment.listener import Progress, SweepListener
 from pgpaces.experiment.queue import Due, Queue
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Say, Site, site
-from pgpaces.experiment.stops import retry_write
 from pgpaces.experiment.trial import Outcome, TrialContext, run_at
 from pgpaces.facts import ServerFacts
 from pgpaces.plan import TargetPlan
@@ -116,7 +114,7 @@ class Machine(Struct):
         assert store is not None
         try:
             # No load without a store that takes its results.
-            self._write(lambda: store.beat_experiment(place.experiment), context)
+            context.write(lambda: store.beat_experiment(place.experiment))
             where = sites.open(request, context)
             self._reached.add(key)
             outcome = run_at(where, request, context)
@@ -126,15 +124,12 @@ class Machine(Struct):
             sites.abandon(listener.say)
             if not context.stops.requests:
                 note = (place.experiment, place.cell, place.block, place.attempt, error.message)
-                self._write(lambda: store.note_failure(*note), context)
+                context.write(lambda: store.note_failure(*note))
             return error
         if outcome.error is not None:
             sites.abandon(listener.say)
         self.expected.setdefault(key, outcome.trial.server)
         return outcome
-
-    def _write(self, write: Callable[[], None], context: TrialContext) -> None:
-        retry_write(write, context.stops, context.listener.say, context.wait_s)
 
     def _await(self, request: Request, sites: _Sites, context: TrialContext) -> None:
         """Waits for an external server that earlier trials reached."""

@@ -31,7 +31,7 @@ from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.queue import ChosenTrials, ListedTrials, Queue
 from pgpaces.experiment.request import Request, check, choose, commands_of, spec_of
 from pgpaces.experiment.site import without_pg_variables
-from pgpaces.experiment.stops import Stops, retry_write, signals
+from pgpaces.experiment.stops import Stops, signals
 from pgpaces.experiment.strategies import Goal, Strategy, strategies
 from pgpaces.experiment.trial import TrialContext
 from pgpaces.facts import ServerFacts
@@ -275,18 +275,18 @@ def run(
             work = _work(planned, store)
             progress = Progress(planned.total, work.before)
             try:
-                _run_all(work, planned, progress, context)
+                machines = [
+                    Machine(name, queue, progress, dict(work.expected))
+                    for name, queue in work.queues.items()
+                ]
+                with without_pg_variables():
+                    _together(machines, context, planned.id)
                 reason = work.given_up()
                 absent = 0 if planned.total is None else planned.total - progress.done
                 if not (absent or reason or (planned.total is None and stops.requests)):
                     state = "finished"
             finally:
-                retry_write(
-                    lambda: store.finish_experiment(planned.id, state),
-                    stops,
-                    listener.say,
-                    PATIENCE_S,
-                )
+                context.write(lambda: store.finish_experiment(planned.id, state))
         except StoreError as error:
             resume = f"then go on with --resume {planned.id}"
             hint = f"{error.hint}; {resume}" if error.hint else resume
@@ -354,15 +354,6 @@ def _chosen(planned: SweepPlan, store: Store, goal: Goal) -> _Work:
         for name, strategy in strategies(goal, cells, builder.machines).items()
     }
     return _Work(chosen, len(results), expected, chosen)
-
-
-def _run_all(work: _Work, planned: SweepPlan, progress: Progress, context: TrialContext) -> None:
-    """Runs the trials of each machine in their order, all machines at the same time."""
-    machines = [
-        Machine(name, queue, progress, dict(work.expected)) for name, queue in work.queues.items()
-    ]
-    with without_pg_variables():
-        _together(machines, context, planned.id)
 
 
 def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:

@@ -90,6 +90,10 @@ class TrialContext(Struct, frozen=True):
     resources: ExitStack = field(default_factory=ExitStack)
     clusters: dealt.Clusters = field(default_factory=dealt.Clusters)
 
+    def write(self, write: Callable[[], None]) -> None:
+        """Writes to the store, as `retry_write` does. Raises StoreError."""
+        retry_write(write, self.stops, self.listener.say, self.wait_s)
+
     @contextmanager
     def with_clusters(self) -> Iterator[TrialContext]:
         """The same with clusters of its own, which end with this context."""
@@ -214,7 +218,7 @@ def _state(why: PgpacesError | None, *, ended_early: bool) -> State:
 def _finish(finish: Callable[[], None], context: TrialContext) -> StoreError | None:
     """Stores the end of a trial; returns the error if that failed."""
     try:
-        retry_write(finish, context.stops, context.listener.say, context.wait_s)
+        context.write(finish)
     except StoreError as error:
         return error
     return None
