@@ -23,7 +23,8 @@ class ProcessOrder(Struct, frozen=True):
     """The order to a process.
 
     path, text, folder: the file of its users, its content, the folder of the modules it imports;
-    or functions: pickled by value. names, weights: of the tasks that run. number: of the process.
+    or functions: pickled by value. names, weights: of the tasks that run, in the order of their
+    numbers in the record. number: of the process. secrets: texts to mask in messages.
     counter: the descriptor of the shared counter; None if each user has its own schedule.
     """
 

@@ -125,9 +125,7 @@ class Process:
         self._actors = _engine.Actors(plan, list(order.weights), order.number)
         # Before any code of the users runs: loggers keep the streams that they find.
         self._prints = sys.stdout = sys.stderr = _Prints(self._actors, order.secrets)
-        self._cast = Cast(
-            _users(order), order.names, order.dsn, order.variables, plan.seed, order.secrets
-        )
+        self._cast = Cast(_users(order), order)
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else SharedCounter(order.counter)
         self._stage = Stage(self._actors, end_ns, counter, order.number * CODES)

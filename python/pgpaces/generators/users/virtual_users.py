@@ -14,7 +14,7 @@ import re
 import selectors
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from pgpaces import _engine
 from pgpaces.errors import WorkloadError
 from pgpaces.generators.users.counter import SharedCounter
-from pgpaces.generators.users.order import CODES, hidden
+from pgpaces.generators.users.order import CODES, ProcessOrder, hidden
 from pgpaces.generators.users.probe import WakeProbe
 from pgpaces.users import Call, Users, call, describe
 
@@ -330,41 +330,29 @@ def _wake(woken: asyncio.Future[None]) -> None:
 
 
 class Cast(Struct, frozen=True):
-    """The specification of the users of a process.
-
-    names: of the tasks that run, in the order of their numbers in the record. secrets: texts to
-    mask in messages.
-    """
+    """The users of a process, and its order."""
 
     users: Users
-    names: Sequence[str]
-    dsn: str
-    variables: Mapping[str, str]
-    seed: int
-    secrets: tuple[str, ...] = ()
-
-    def calls(self) -> list[Call]:
-        """How each task is called. Raises WorkloadError."""
-        tasks = {task.name: task for task in self.users.tasks}
-        return [call(tasks[name].function, self.variables, task=True) for name in self.names]
+    order: ProcessOrder
 
     def virtual_users(self, stage: Stage, first: int, count: int) -> list[VirtualUser]:
         """The users, numbered from `first`. Raises WorkloadError."""
-        calls = self.calls()
+        tasks, variables = {t.name: t.function for t in self.users.tasks}, self.order.variables
+        calls = [call(tasks[name], variables, task=True) for name in self.order.names]
         connect = any(source == "setup" for each in calls for _, source in each.sources)
         make = self._maker(connect=connect)
         users = []
         for place in range(count):
             number = first + place
-            rng = random.Random(f"{self.seed}/{number}")
-            values = {"dsn": self.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
+            rng = random.Random(f"{self.order.plan.seed}/{number}")
+            values = {"dsn": self.order.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
             own = make.arguments(values)
             users.append(
                 VirtualUser(
                     stage,
                     place,
                     values,
-                    [Call(c.function, c.sources, c.fixed) for c in calls],
+                    calls,
                     lambda own=own: make.function(**own),
                     self.describe,
                 )
@@ -373,13 +361,13 @@ class Cast(Struct, frozen=True):
 
     def describe(self, error: BaseException) -> str:
         """The text of an exception without secrets."""
-        text = hidden(describe(error, self.users.path), self.secrets)
+        text = hidden(describe(error, self.users.path), self.order.secrets)
         return text.encode("utf-8", "backslashreplace").decode()
 
     def _maker(self, *, connect: bool) -> Call:
         """The set-up of each user. connect: by default it is a connection, else nothing."""
         if self.users.setup is not None:
-            return call(self.users.setup, self.variables, task=False)
+            return call(self.users.setup, self.order.variables, task=False)
         usual = (_connected_together, _connected) if connect else (_nothing_together, _nothing)
         return call(usual[0 if self.users.is_async else 1], {}, task=False)
 
