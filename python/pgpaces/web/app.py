@@ -157,12 +157,7 @@ class _Pages:
         trial = store.head(store.find(request.path_params["name"]))
         if trial.state != "running":
             return _drawn(lambda: _report(self._site, trial.id))
-        return page(
-            "live.html",
-            trial=trial,
-            title=live.title(trial),
-            **self._live(request, f"/runs/{trial.id}"),
-        )
+        return self._live(request, f"/runs/{trial.id}", title=live.title(trial), trial=trial)
 
     def experiment(self, request: Request) -> Response:
         """An experiment: its answer so far and its running trial, or its report."""
@@ -170,20 +165,22 @@ class _Pages:
         row = store.experiment(store.find_experiment(request.path_params["name"]))
         if row.state != "running":
             return _drawn(lambda: _report(self._site, row.id), trials=f"/?of={row.id}")
-        return page(
-            "live.html",
-            experiment=row,
-            title=row.name,
-            **self._live(request, f"/experiments/{row.id}"),
-        )
+        return self._live(request, f"/experiments/{row.id}", title=row.name, experiment=row)
 
-    def _live(self, request: Request, path: str) -> dict[str, Any]:
+    def _live(self, request: Request, path: str, **values: Any) -> Response:
         trusted = self._site.stop is not None and request.scope.get("trusted", False)
         can_stop = trusted and path == self._own()
         columns, machine = (" ".join(names) for names in (live.COLUMNS, live.MACHINE))
         place = ("--store", self._site.store().address) if self._site.place else ()
         again = shlex.join(("pgpaces", "serve", *place))
-        return {"columns": columns, "machine": machine, "can_stop": can_stop, "again": again}
+        return page(
+            "live.html",
+            columns=columns,
+            machine=machine,
+            can_stop=can_stop,
+            again=again,
+            **values,
+        )
 
     def part(self, request: Request) -> Response:
         """The answer of an experiment so far, for its live page."""

@@ -135,7 +135,8 @@ def main() -> None:
     ended, load = threading.Event(), Load(configuration.pid)
     try:
         port, sender = _exporters(configuration.outputs)
-        page = _page(configuration, load, ended) if configuration.outputs.live else None
+        live = configuration.outputs.live
+        address, serve = _page(configuration, load, ended) if live else ("", None)
     except PgpacesError as error:
         _print(_Started(error=error.message, hint=error.hint))
         return
@@ -143,7 +144,7 @@ def main() -> None:
     _give_way()
     if port is not None:
         port.start()
-    _print(_Started(page.address if page else "", port.url if port else ""))
+    _print(_Started(address, port.url if port else ""))
     if port is not None or sender is not None:
         feed = Feed(configuration.place, load)
         threading.Thread(target=_export, args=(feed, port, sender, ended)).start()
@@ -153,8 +154,8 @@ def main() -> None:
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    if page is not None:
-        page.run()
+    if serve is not None:
+        serve()
 
 
 def _give_way() -> None:
@@ -182,14 +183,10 @@ def _warn(text: str) -> None:
         sys.stdout.flush()
 
 
-class _Page(Struct, frozen=True):
-    """The live page. run: serves it until the load has ended."""
-
-    address: str
-    run: Callable[[], None]
-
-
-def _page(configuration: _Configuration, load: Load, ended: threading.Event) -> _Page:
+def _page(
+    configuration: _Configuration, load: Load, ended: threading.Event
+) -> tuple[str, Callable[[], None]]:
+    """The address of the live page, and what serves it until the load has ended."""
     from pgpaces.web import listening, live, serve
     from pgpaces.web.app import Site
 
@@ -211,7 +208,7 @@ def _page(configuration: _Configuration, load: Load, ended: threading.Event) -> 
         threading.Thread(target=end, daemon=True).start()
         server.run(sockets=[opened.socket])
 
-    return _Page(opened.url, run)
+    return opened.url, run
 
 
 def _exporters(outputs: Outputs) -> tuple[Port | None, Sender | None]:
@@ -230,35 +227,30 @@ def _exporters(outputs: Outputs) -> tuple[Port | None, Sender | None]:
 
 
 def _export(feed: Feed, port: Port | None, sender: Sender | None, ended: threading.Event) -> None:
-    """Exports until the load has ended; the reason to stop earlier is a warning."""
+    """Exports each new second, and in the end what is left.
+
+    The reason to stop earlier is a warning.
+    """
     try:
-        _export_all(feed, port, sender, ended)
+        last = False
+        while not last:
+            last = ended.wait(_POLL_S)
+            trials, changed = feed.read()
+            if last:
+                trials += feed.running()
+            if changed or last:
+                families = feed.families()
+                if port is not None:
+                    port.put(families)
+                if sender is not None:
+                    sender.put(families, trials)
+        feed.close()
+        if port is not None:  # first, as the next load may want it
+            port.close()
+        if sender is not None:
+            sender.close()
     except Exception as error:
         _warn(f"metrics are not exported any more: {error!r}; the load goes on")
-
-
-def _export_all(
-    feed: Feed, port: Port | None, sender: Sender | None, ended: threading.Event
-) -> None:
-    """Exports each new second, and in the end what is left."""
-    while True:
-        last = ended.wait(_POLL_S)
-        trials, changed = feed.read()
-        if last:
-            trials += feed.running()
-        if changed or last:
-            families = feed.families()
-            if port is not None:
-                port.put(families)
-            if sender is not None:
-                sender.put(families, trials)
-        if last:
-            break
-    feed.close()
-    if port is not None:  # first, as the next load may want it
-        port.close()
-    if sender is not None:
-        sender.close()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import math
 import platform
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from msgspec import Struct, field
@@ -20,7 +21,7 @@ from pgpaces.answers.steady import FLATNESS_POINTS_MIN, flatness
 from pgpaces.answers.validity import changes
 from pgpaces.errors import PgpacesError, StoreError
 from pgpaces.observe.host import GENERATOR, OF_GENERATOR, SOURCE
-from pgpaces.record import Interval, Tally
+from pgpaces.record import Interval
 from pgpaces.report.numbers import ms
 from pgpaces.result import Blocked, Counts, Trial, counts
 from pgpaces.series import Series
@@ -87,15 +88,6 @@ def quantiles(parts: Iterable[Times], shares: Sequence[float]) -> list[float | N
         return [None] * len(shares)
     ranks = [max(1, math.ceil(share * times.count)) for share in shares]
     return [None if ns is None else round(ns / 1e6, 3) for ns in values_at_ranks(times, ranks)]
-
-
-def errors(tallies: Iterable[Tally]) -> dict[str, int]:
-    """The number of failed transactions by SQLSTATE."""
-    sums: dict[str, int] = {}
-    for tally in tallies:
-        for state, count in tally.failed.items():
-            sums[state] = sums.get(state, 0) + count
-    return sums
 
 
 def machine_rows(series: Iterable[Series]) -> dict[int, Row]:
@@ -249,7 +241,7 @@ class Followed(Struct):
     rows: list[Row] = field(default_factory=list)
     machine: dict[int, Row] = field(default_factory=dict)
     measured: Counts = Counts()
-    failed: dict[str, int] = field(default_factory=dict)
+    failed: Counter[str] = field(default_factory=Counter)
     first_errors: dict[str, str] = field(default_factory=dict)
     blocked: list[Blocked] = field(default_factory=list)
     checkpoints: dict[int, Mark] = field(default_factory=dict)
@@ -288,8 +280,8 @@ class Followed(Struct):
         self.levels.add(interval.second, (tally.latency for tally in own))
         new = counts(tally for tally in own if tally.due_second >= 0)
         self.measured = Counts(*map(sum, zip(astuple(self.measured), astuple(new), strict=True)))
-        for state, count in errors(interval.tallies).items():
-            self.failed[state] = self.failed.get(state, 0) + count
+        for tally in interval.tallies:
+            self.failed.update(tally.failed)
         for state, text in interval.messages:
             self.first_errors.setdefault(state, text)
         self.latest = interval

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from pgpaces.answers.accumulator import own_scripts
 from pgpaces.record import Interval, Tally
 from pgpaces.report import escape
-from pgpaces.result import CLASSES, Trial
+from pgpaces.result import CLASSES, Trial, counts
 from pgpaces.times import Times, counts_at_most, merge
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -118,12 +118,11 @@ class _Script(Struct):
 
     def add(self, tallies: Sequence[Tally]) -> None:
         """Adds the tallies of a second."""
+        sums = counts(tallies)
+        self.due += sums.due
+        self.outcomes.update({outcome: getattr(sums, outcome) for outcome in CLASSES})
         for tally in tallies:
-            failed = sum(tally.failed.values())
-            ended = (tally.on_time, tally.late, tally.skipped, failed, tally.unfinished)
-            self.due += tally.due
             self.retries += tally.retries
-            self.outcomes.update(dict(zip(CLASSES, ended, strict=True)))
             self.failed.update(tally.failed)
         for histogram, name in ((self.latency, "latency"), (self.lag, "lag")):
             if parts := [times for each in tallies if (times := getattr(each, name)).count]:

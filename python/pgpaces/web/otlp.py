@@ -16,7 +16,6 @@ from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
-from msgspec import Struct
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import export as sdk
@@ -105,11 +104,8 @@ def _ns(moment: datetime) -> int:
     return round(moment.timestamp() * 1e9)
 
 
-class _Batch(Struct, frozen=True):
-    """What is to be sent: the newest metrics, and trials that ended."""
-
-    families: tuple[Family, ...]
-    ended: tuple[Totals, ...]
+# What is to be sent: the newest metrics, and trials that ended.
+_Batch = tuple[Sequence[Family], Sequence[Totals]]
 
 
 class _Status(logging.Handler):
@@ -148,7 +144,7 @@ class Sender:
 
     def put(self, families: tuple[Family, ...], ended: Sequence[Totals]) -> None:
         """Sends these soon; metrics that newer ones overtake are left out."""
-        self._queue.put(_Batch(families, tuple(ended)))
+        self._queue.put((families, tuple(ended)))
 
     def close(self) -> None:
         """Sends what is left, for a short time."""
@@ -157,15 +153,15 @@ class Sender:
 
     def _send_all(self) -> None:
         while (batch := self._queue.get()) is not None:
-            ended = [*batch.ended]
+            families, ended = batch[0], [*batch[1]]
             while not self._queue.empty():
                 newer = self._queue.get()
                 if newer is None:
                     self._queue.put(None)
                     break
-                batch = newer
-                ended += newer.ended
-            self._send(batch.families, ended)
+                families, more = newer
+                ended += more
+            self._send(families, ended)
 
     def _send(self, families: Sequence[Family], ended: Sequence[Totals]) -> None:
         accepted = True

@@ -52,17 +52,6 @@ def _add(converted: Metric, name: str, labels: dict[str, str], value: Distributi
     converted.add_sample(f"{name}_sum", labels, value.sum_ns / 1e9)
 
 
-class Families(Collector):
-    """The collector: the newest families."""
-
-    def __init__(self) -> None:
-        self.families: tuple[Family, ...] = ()
-
-    def collect(self) -> Iterable[Metric]:
-        """The metrics as they are now."""
-        return [metric(family) for family in self.families]
-
-
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET /metrics, over connections that stay open."""
 
@@ -104,8 +93,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Prints nothing."""
 
 
-class Port(ThreadingHTTPServer):
-    """The open port. local: bound to loopback. final: the load has ended, and all is read."""
+class Port(ThreadingHTTPServer, Collector):
+    """The open port, and the collector of what is read there.
+
+    local: bound to loopback. final: the load has ended, and all is read.
+    """
 
     daemon_threads = True
 
@@ -116,9 +108,9 @@ class Port(ThreadingHTTPServer):
         self.socket = listening.socket
         self.url = f"{listening.url}{PATH[1:]}"
         self.local = is_loopback(listening.host)
-        self.collector = Families()
+        self._families: tuple[Family, ...] = ()
         self.registry = CollectorRegistry()
-        self.registry.register(self.collector)
+        self.registry.register(self)
         self.final = False
         self._open: set[socket.socket] = set()
 
@@ -128,7 +120,11 @@ class Port(ThreadingHTTPServer):
 
     def put(self, families: tuple[Family, ...]) -> None:
         """Shows these numbers from now on."""
-        self.collector.families = families
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics as they are now."""
+        return [metric(family) for family in self._families]
 
     def close(self) -> None:
         """Closes the port, and waits for the last scrape of each open connection."""
