@@ -169,7 +169,7 @@ def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch: pytest.Mon
     monkeypatch.setenv("PGPASSWORD", "s3cr3t")
     monkeypatch.setenv("OTHER", "kept")
     runner = Runner()
-    variables = Path(f"/proc/{runner.pid}/environ")
+    variables = Path(f"/proc/{runner._watchdog.pid}/environ")
     if not variables.is_file():
         pytest.skip("needs /proc")
     found = variables.read_bytes()
@@ -286,7 +286,7 @@ def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_p
     made = CommandLoad(order, Executions(), runner)
     made.begin(0)
     pid = started(tmp_path / "pid")
-    os.kill(runner.pid, signal.SIGKILL)
+    os.kill(runner._watchdog.pid, signal.SIGKILL)
     found = []
     with pytest.raises(RunError, match="watches"):
         found += list(made)

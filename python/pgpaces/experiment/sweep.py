@@ -22,7 +22,7 @@ from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.preview import Preview, Step, between, preview
 from pgpaces.answers.sequential import Ask, Expected, Tell
 from pgpaces.database import data
-from pgpaces.design import HERE, Cell, Experiment, Slot, by_machine, missing
+from pgpaces.design import HERE, Experiment, Slot, by_machine, missing
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.experiment import document, targets
 from pgpaces.experiment.listener import Progress, SweepListener
@@ -451,4 +451,4 @@ def label(dsn: str) -> str:
     return host if port == "5432" else f"{host}:{port}"
 
 
-__all__ = ["Cell", "Order", "SweepPlan", "SweepResult", "find", "label", "plan", "run"]
+__all__ = ["Order", "SweepPlan", "SweepResult", "find", "label", "plan", "run"]

@@ -181,11 +181,6 @@ class Runner:
         stopped = bool(ended["stopped"])
         return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s, stopped)
 
-    @property
-    def pid(self) -> int:
-        """The watchdog's process."""
-        return self._watchdog.pid
-
     def last(self) -> str:
         """The last output line of the running command."""
         return self._errors.last() or self._output.last()

@@ -76,8 +76,7 @@ class Cursor(Struct, frozen=True):
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query with `?` as placeholders."""
-        self.driver.execute(sql.replace("?", self.mark), tuple(values))
-        return list(self.driver.fetchall())
+        return list(self.each(sql, values))
 
     def each(self, sql: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """The same, one row after the other."""
