@@ -31,7 +31,7 @@ FILE = "workload.toml"
 # Keys that belong to one kind each; a variant of another kind does not inherit them.
 _OF_A_KIND = ("scripts", "command", "users")
 # The default load of a command: one execution, without warm-up.
-_ONCE = {"transactions": "1", "warmup": "0s"}
+_ONCE: Mapping[str, str] = {"transactions": "1", "warmup": "0s"}
 
 
 class WorkloadScript(Struct, frozen=True):
@@ -114,7 +114,7 @@ class Needs(Struct, frozen=True):
     extensions: Mapping[str, str] = field(default_factory=dict)
 
 
-class Workload(Struct, frozen=True):
+class Workload(Struct, frozen=True, kw_only=True):
     """A workload as its folder describes it.
 
     load: the defaults of `[load]` as written, for example {"rate": "1/s"}.
@@ -129,14 +129,14 @@ class Workload(Struct, frozen=True):
     """
 
     name: str
-    folder: Path
-    description: str
-    scale: int
-    writes: bool
-    init: tuple[InitStep, ...]
+    folder: Path = Path()
+    description: str = ""
+    scale: int = 1
+    writes: bool = True
+    init: tuple[InitStep, ...] = ()
     scripts: tuple[WorkloadScript, ...]
-    load: dict[str, str]
-    variables: dict[str, str]
+    load: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     variants: tuple[str, ...] = ()
     command: Command | None = None
     users: Users | None = None
@@ -214,18 +214,7 @@ def read_script(path: str, weight: int = 1) -> WorkloadScript:
 
 def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = "") -> Workload:
     """A workload of scripts only, without data."""
-    return Workload(
-        name=name,
-        folder=Path(),
-        description=description,
-        scale=1,
-        writes=True,
-        init=(),
-        scripts=tuple(scripts),
-        load={},
-        variables={},
-        alone=True,
-    )
+    return Workload(name=name, description=description, scripts=tuple(scripts), alone=True)
 
 
 def of_tasks(functions: Sequence[Callable[..., Any]], base: Workload | None = None) -> Workload:
@@ -260,19 +249,8 @@ def _paused(users: Users) -> dict[str, str]:
 
 def of_command(command: Command) -> Workload:
     """A workload of a command only, without data. It runs in the current folder."""
-    return Workload(
-        name=command.script.name,
-        folder=Path(),
-        description="",
-        scale=1,
-        writes=True,
-        init=(),
-        scripts=(command.script,),
-        load=dict(_ONCE),
-        variables={},
-        command=command,
-        alone=True,
-    )
+    script = command.script
+    return Workload(name=script.name, scripts=(script,), load=_ONCE, command=command, alone=True)
 
 
 def shipped() -> list[str]:
