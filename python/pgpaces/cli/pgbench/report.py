@@ -30,33 +30,19 @@ class Facts(Struct, frozen=True):
     commands: Sequence[Sequence[str]] = ()
 
 
-class Moments(Struct):
-    """Count, sum, sum of squares and maximum of times, ns."""
+def _sum(first: Times, more: Times) -> Times:
+    """The times of both, without their histograms."""
+    return Times(
+        first.count + more.count,
+        first.sum_ns + more.sum_ns,
+        first.square_sum + more.square_sum,
+        max(first.max_ns, more.max_ns),
+    )
 
-    count: int = 0
-    sum_ns: int = 0
-    square_sum: float = 0.0
-    max_ns: int = 0
 
-    def add(self, times: Times | Moments) -> None:
-        """Adds times."""
-        self.count += times.count
-        self.sum_ns += times.sum_ns
-        self.square_sum += times.square_sum
-        self.max_ns = max(self.max_ns, times.max_ns)
-
-    @property
-    def mean_ms(self) -> float:
-        """The mean; 0 without times."""
-        return self.sum_ns / self.count / 1e6 if self.count else 0.0
-
-    @property
-    def stddev_ms(self) -> float:
-        """The standard deviation of the population; 0 without times."""
-        if not self.count:
-            return 0.0
-        mean_ns = self.sum_ns / self.count
-        return math.sqrt(max(0.0, self.square_sum / self.count - mean_ns * mean_ns)) / 1e6
+def _ms(ns: float | None) -> float:
+    """Milliseconds of a mean or a standard deviation; 0 without times."""
+    return (ns or 0.0) / 1e6
 
 
 class Sums(Struct):
@@ -71,8 +57,8 @@ class Sums(Struct):
     retried: int = 0
     retries: int = 0
     unfinished: int = 0
-    latency: Moments = field(default_factory=Moments)
-    lag: Moments = field(default_factory=Moments)
+    latency: Times = Times()
+    lag: Times = Times()
 
     def add(self, tally: Tally) -> None:
         """Adds the counts of a tally."""
@@ -87,8 +73,8 @@ class Sums(Struct):
         self.retried += tally.retried
         self.retries += tally.retries
         self.unfinished += tally.unfinished
-        self.latency.add(tally.latency)
-        self.lag.add(tally.lag)
+        self.latency = _sum(self.latency, tally.latency)
+        self.lag = _sum(self.lag, tally.lag)
 
     @property
     def failed(self) -> int:
@@ -104,7 +90,7 @@ class Sums(Struct):
 class CommandTimes(Struct):
     """A command's times, failures and retries."""
 
-    times: Moments = field(default_factory=Moments)
+    times: Times = Times()
     failed: int = 0
     retries: int = 0
 
@@ -135,7 +121,7 @@ class Totals(Struct):
             command = self.commands.setdefault(
                 (statement.script, statement.command), CommandTimes()
             )
-            command.times.add(statement.times)
+            command.times = _sum(command.times, statement.times)
             command.failed += statement.failed
             command.retries += statement.retries
         self.connect_ns += interval.connect_ns
@@ -150,11 +136,11 @@ class Totals(Struct):
         clock = f"{self.ended_ns / 1e9:.1f} s" if epoch_s is None else f"{epoch_s:.3f} s"
         text = (
             f"progress: {clock}, {_ratio(sums.processed * 1e9, passed_ns):.1f} tps,"
-            f" lat {sums.latency.mean_ms:.3f} ms stddev {sums.latency.stddev_ms:.3f},"
+            f" lat {_ms(sums.latency.mean_ns):.3f} ms stddev {_ms(sums.latency.stddev_ns):.3f},"
             f" {sums.failed} failed"
         )
         if options.rate is not None:
-            text += f", lag {sums.lag.mean_ms:.3f} ms"
+            text += f", lag {_ms(sums.lag.mean_ns):.3f} ms"
             if options.limit_us:
                 text += f", {sums.skipped} skipped"
         if options.max_tries != 1:
@@ -282,8 +268,8 @@ def _times(options: Options, totals: Totals, connect_ns: int) -> Iterator[str]:
 
 def _latency(sums: Sums) -> Iterator[str]:
     if sums.latency.count:
-        yield f"latency average = {sums.latency.mean_ms:.3f} ms"
-        yield f"latency stddev = {sums.latency.stddev_ms:.3f} ms"
+        yield f"latency average = {_ms(sums.latency.mean_ns):.3f} ms"
+        yield f"latency stddev = {_ms(sums.latency.stddev_ns):.3f} ms"
 
 
 def _script(options: Options, facts: Facts, totals: Totals, number: int) -> Iterator[str]:
@@ -311,4 +297,4 @@ def _script(options: Options, facts: Facts, totals: Totals, number: int) -> Iter
 
 def _command(options: Options, command: CommandTimes, text: str) -> str:
     retries = "" if options.max_tries == 1 else f" {command.retries:10}"
-    return f"   {command.times.mean_ms:11.3f}  {command.failed:10}{retries} {text}"
+    return f"   {_ms(command.times.mean_ns):11.3f}  {command.failed:10}{retries} {text}"
