@@ -10,18 +10,18 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from pgpaces.errors import PlanError, PrepareError, ServerError
+from pgpaces.errors import PrepareError, ServerError
 from pgpaces.texts import decoded, encoded
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg.pq.abc import PGresult
 
-    Session = psycopg.Connection[tuple[Any, ...]]
+    from pgpaces.sessions import Session
 
 PartitionMethod = Literal["range", "hash"]
 Say = Callable[[str], None]
@@ -49,14 +49,6 @@ _QUIET_ROWS = 100  # under quiet, pgbench reads the clock once in this number of
 _CANCEL_TIMEOUT_S = 5.0
 
 
-class StepsError(PlanError):
-    """Steps that pgbench does not know; `detail` is the text of its line `detail:`."""
-
-    def __init__(self, message: str, detail: str | None = None) -> None:
-        super().__init__(message)
-        self.detail = detail
-
-
 class TablesError(PrepareError):
     """The tables could not be made; `detail` is the text of pgbench's line `detail:`."""
 
@@ -77,32 +69,6 @@ class Tables(Struct, frozen=True):
     partitions: int = 0
     partition_method: PartitionMethod = "range"
     quiet: bool = False
-
-    def __post_init__(self) -> None:
-        """Raises PlanError for values out of range."""
-        ranges = {
-            "scale": (self.scale, 1, _INT_MAX),
-            "fillfactor": (self.fillfactor, 10, 100),
-            "partitions": (self.partitions, 0, _INT_MAX),
-        }
-        for name, (value, low, high) in ranges.items():
-            if not low <= value <= high:
-                raise PlanError(f"{name} is {value}, and must be in {low} to {high}")
-        if self.partition_method not in get_args(PartitionMethod):
-            raise PlanError(f'partition method is "{self.partition_method}", not range or hash')
-
-
-def parse_steps(text: str) -> str:
-    """The text, if it has only steps and blanks, which have no meaning. Raises StepsError."""
-    if not text:
-        raise StepsError("no initialization steps specified")
-    for step in text:
-        if step not in ALL_STEPS + " ":
-            raise StepsError(
-                f'unrecognized initialization step "{step}"',
-                f'Allowed step characters are: "{ALL_STEPS}".',
-            )
-    return text
 
 
 # --- SQL of each step -----------------------------------------------------------------------

@@ -23,8 +23,10 @@ import pytest
 from tests.conftest import PG15_BIN, Postgres
 
 from pgpaces import pgbench_tables
+from pgpaces.cli.pgbench.options import InfoText, parse
+from pgpaces.cli.pgbench.values import OptionError
 from pgpaces.errors import PgpacesError
-from pgpaces.pgbench_tables import Tables, initialize, parse_steps
+from pgpaces.pgbench_tables import Tables, initialize
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 
@@ -121,10 +123,13 @@ def ours(server: Postgres, options: Options, steps: str, user: str = "postgres")
     said = Said()
     with connect(server, OURS, user) as connection:
         try:
-            tables = Tables(**options)
+            parsed = parse(["-i", "-I", steps], {"PGUSER": user})
+            assert not isinstance(parsed, InfoText)
             initialize(
-                connection, tables, parse_steps(steps), said.parts.append, said.progress
-            )  # fmt: skip
+                connection, Tables(**options), parsed.steps, said.parts.append, said.progress
+            )
+        except OptionError as error:
+            said.parts += [f"pgbench: {level}: {text}\n" for level, text in error.lines]
         except PgpacesError as error:
             said.complain(error)
             connection.rollback()

@@ -151,6 +151,41 @@ def test_a_user_whom_the_system_does_not_know_is_said(monkeypatch: pytest.Monkey
         parse([], {})
 
 
+@pytest.mark.parametrize("steps", ["dtgvp", "dtgGvpf", "ddd", " ", "d t g", "f"])
+def test_known_steps_and_blanks_are_taken_in_any_order_and_number(steps: str) -> None:
+    assert parsed("-i", "-I", steps).steps == steps
+
+
+@pytest.mark.parametrize(("steps", "wrong"), [("dxq", "x"), ("D", "D"), ("d\tt", "\t")])
+def test_other_steps_are_refused_in_pgbenchs_words(steps: str, wrong: str) -> None:
+    assert refused("-i", "-I", steps) == (
+        ("error", f'unrecognized initialization step "{wrong}"'),
+        ("detail", 'Allowed step characters are: "dtgGvpf".'),
+    )
+
+
+def test_no_steps_are_refused_in_pgbenchs_words() -> None:
+    assert refused("-i", "-I", "") == (("error", "no initialization steps specified"),)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("-i -s 0", "-s/--scale must be in range 1..2147483647"),
+        ("-i -s 2147483648", "-s/--scale must be in range 1..2147483647"),
+        ("-i -F 9", "-F/--fillfactor must be in range 10..100"),
+        ("-i -F 101", "-F/--fillfactor must be in range 10..100"),
+        ("-i --partitions=-1", "--partitions must be in range 0..2147483647"),
+        (
+            "-i --partition-method=list",
+            'invalid partition method, expecting "range" or "hash", got: "list"',
+        ),
+    ],
+)
+def test_tables_that_pgbench_cannot_make_are_refused(line: str, text: str) -> None:
+    assert refused(*line.split()) == (("error", text),)
+
+
 # --- order ----------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""What pgbench's tables are made of: steps, SQL, rows and lines, without a server."""
+"""What pgbench's tables are made of: SQL, rows and lines, without a server."""
 
 from __future__ import annotations
 
@@ -9,70 +9,18 @@ from typing import Any, cast
 import pytest
 from psycopg import pq
 
-from pgpaces.errors import PlanError
 from pgpaces.pgbench_tables import (
     FOREIGN_KEYS,
     FillProgress,
-    StepsError,
     Tables,
     TablesError,
     blocks,
     create_statements,
     fill_statements,
     initialize,
-    parse_steps,
     partition_statements,
     primary_key_statements,
 )
-
-# --- steps and options ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("steps", ["dtgvp", "dtgGvpf", "ddd", " ", "d t g", "f"])
-def test_known_steps_and_blanks_are_taken_in_any_order_and_number(steps: str) -> None:
-    assert parse_steps(steps) == steps
-
-
-@pytest.mark.parametrize(
-    ("steps", "message", "detail"),
-    [
-        ("", "no initialization steps specified", None),
-        (
-            "dxq",
-            'unrecognized initialization step "x"',
-            'Allowed step characters are: "dtgGvpf".',
-        ),
-        ("D", 'unrecognized initialization step "D"', 'Allowed step characters are: "dtgGvpf".'),
-        (
-            "d\tt",
-            'unrecognized initialization step "\t"',
-            'Allowed step characters are: "dtgGvpf".',
-        ),
-    ],
-)
-def test_other_steps_are_refused_in_pgbenchs_words(
-    steps: str, message: str, detail: str | None
-) -> None:
-    with pytest.raises(StepsError) as caught:
-        parse_steps(steps)
-    assert (caught.value.message, caught.value.detail) == (message, detail)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"scale": 0},
-        {"scale": 2**31},
-        {"fillfactor": 9},
-        {"fillfactor": 101},
-        {"partitions": -1},
-        {"partition_method": "list"},
-    ],
-)
-def test_tables_that_pgbench_cannot_make_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match=next(iter(wrong)).replace("_", " ")):
-        Tables(**wrong)
-
 
 # --- SQL ------------------------------------------------------------------------------------
 

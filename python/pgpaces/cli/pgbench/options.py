@@ -25,7 +25,7 @@ from pgpaces.cli.pgbench.values import (
     weighted,
     whole,
 )
-from pgpaces.pgbench_tables import DEFAULT_STEPS, StepsError, parse_steps
+from pgpaces.pgbench_tables import ALL_STEPS, DEFAULT_STEPS, PartitionMethod
 from pgpaces.redaction import Redacted
 
 VERSION = "20devel"
@@ -129,7 +129,7 @@ class Options(Redacted, frozen=True):
     tablespace: str | None = None
     index_tablespace: str | None = None
     partitions: int = 0
-    partition_method: str | None = None
+    partition_method: PartitionMethod | None = None
     store: bool = True
 
     @property
@@ -248,11 +248,15 @@ def _show_script(_line: _Line, text: str) -> None:
 
 
 def _init_steps(line: _Line, text: str) -> None:
-    try:
-        line.values["steps"] = parse_steps(text)
-    except StepsError as error:
-        detail = [("detail", error.detail)] if error.detail else []
-        raise OptionError(error.message, *detail) from None
+    if not text:
+        raise OptionError("no initialization steps specified")
+    for step in text:
+        if step not in ALL_STEPS + " ":
+            raise OptionError(
+                f'unrecognized initialization step "{step}"',
+                ("detail", f'Allowed step characters are: "{ALL_STEPS}".'),
+            )
+    line.values["steps"] = text
 
 
 def _latency_limit(line: _Line, text: str) -> None:

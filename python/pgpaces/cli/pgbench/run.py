@@ -17,7 +17,7 @@ from pgpaces.cli.main import put
 from pgpaces.cli.pgbench import report
 from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.report import Facts
-from pgpaces.cli.pgbench.setup import Session, Setup, connect
+from pgpaces.cli.pgbench.setup import Setup, connect
 from pgpaces.database import identity
 from pgpaces.database.access import NOTICED_S, execute_within
 from pgpaces.experiment import trial as pipeline
@@ -27,6 +27,7 @@ from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
 from pgpaces.plan import THREADS_MAX, Load, LogPlan, TargetPlan, TrialPlan
 from pgpaces.report import escape
+from pgpaces.sessions import Session
 
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import psycopg
 from psycopg import conninfo
@@ -18,14 +18,12 @@ from pgpaces.errors import PgpacesError
 from pgpaces.generators import engine
 from pgpaces.redaction import Redacted
 from pgpaces.servers.record import quoted
+from pgpaces.sessions import Session
 from pgpaces.texts import decoded, encoded
 
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice
     from pgpaces.cli.pgbench.options import Options
-
-Session = psycopg.Connection[tuple[Any, ...]]
-
 
 # --- the connection for setup ---------------------------------------------------------------
 
@@ -127,17 +125,9 @@ def _ask_password(voice: Voice) -> str:
 
 def initialize(options: Options, voice: Voice) -> int:
     """Creates and fills pgbench's tables; the exit code."""
-    tables = pgbench_tables.Tables(
-        scale=options.scale or 1,
-        fillfactor=options.fillfactor,
-        unlogged=options.unlogged,
-        foreign_keys=options.foreign_keys,
-        tablespace=options.tablespace,
-        index_tablespace=options.index_tablespace,
-        partitions=options.partitions,
-        partition_method=cast(pgbench_tables.PartitionMethod, options.partition_method or "range"),
-        quiet=options.quiet,
-    )
+    # The fields of tables are options of the same names; the others have their defaults.
+    values = {name: getattr(options, name) for name in pgbench_tables.Tables.__struct_fields__}
+    tables = pgbench_tables.Tables(**{k: v for k, v in values.items() if v is not None})
     setup = connect(options, voice, "initialization")
 
     def progress(text: str, width: int) -> None:
