@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from pgpaces.errors import PrepareError, ServerError, TrustError
 from pgpaces.servers.binaries import output_of, parse_version
+from pgpaces.servers.record import quoted
 from pgpaces.workload import InitStep
 
 Say = Callable[[str], None]
@@ -107,53 +108,27 @@ def _restricts(program: Path) -> bool:
 def _run(words: list[str], folder: Path, process: Environment, progress: Say) -> tuple[int, str]:
     """psql's exit code and error output; reports the elapsed time every few seconds."""
     started = time.monotonic()
-    with subprocess.Popen(
-        words,
-        cwd=folder,
-        env=process.variables,
-        pass_fds=process.files,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as psql:
-        try:
-            while True:
-                try:
-                    _, errors = psql.communicate(timeout=5)
-                    break
-                except subprocess.TimeoutExpired:
-                    progress(f"{time.monotonic() - started:.0f} s")
-        except BaseException:
-            # So that psql cancels its statement.
-            _interrupt(psql)
-            raise
+    how = {"cwd": folder, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+    with _running(words, process, **how) as psql:
+        while True:
+            try:
+                _, errors = psql.communicate(timeout=5)
+                break
+            except subprocess.TimeoutExpired:
+                progress(f"{time.monotonic() - started:.0f} s")
     return psql.returncode, errors
 
 
+_KEYWORDS = (
+    *("host", "hostaddr", "port", "user", "passfile", "options", "connect_timeout"),
+    *("sslmode", "sslnegotiation", "sslrootcert", "sslcert", "sslkey", "sslcertmode", "sslsni"),
+    *("ssl_min_protocol_version", "ssl_max_protocol_version", "gssencmode", "require_auth"),
+    *("channel_binding", "target_session_attrs", "load_balance_hosts"),
+)
+# Variables of libpq by keyword: its letters in capitals; one keeps the underscore.
 _VARIABLES = {
-    "host": "PGHOST",
-    "hostaddr": "PGHOSTADDR",
-    "port": "PGPORT",
-    "user": "PGUSER",
-    "options": "PGOPTIONS",
-    "sslmode": "PGSSLMODE",
-    "sslnegotiation": "PGSSLNEGOTIATION",
-    "sslrootcert": "PGSSLROOTCERT",
-    "sslcert": "PGSSLCERT",
-    "sslkey": "PGSSLKEY",
-    "sslcertmode": "PGSSLCERTMODE",
-    "sslsni": "PGSSLSNI",
-    "ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION",
-    "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
-    "gssencmode": "PGGSSENCMODE",
-    "require_auth": "PGREQUIREAUTH",
-    "channel_binding": "PGCHANNELBINDING",
+    **{keyword: f"PG{keyword.replace('_', '').upper()}" for keyword in _KEYWORDS},
     "connect_timeout": "PGCONNECT_TIMEOUT",
-    "passfile": "PGPASSFILE",
-    "target_session_attrs": "PGTARGETSESSIONATTRS",
-    "load_balance_hosts": "PGLOADBALANCEHOSTS",
 }
 
 
@@ -258,10 +233,12 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
     started = time.monotonic()
     shared = ["--no-owner", "--no-privileges", "--no-tablespaces", "--no-publications"]
     dump = [str(source.program), "--format=custom", "--compress=0", "--no-subscriptions", *shared]
-    restore = [str(target.program), "--exit-on-error", *shared, "--dbname", _quoted(target.dbname)]
+    # As a connection string, since a name with `=` would be parsed as one.
+    dbname = f"dbname={quoted(target.dbname)}"
+    restore = [str(target.program), "--exit-on-error", *shared, "--dbname", dbname]
     with (
-        environment(source) as dump_environment,
-        environment(target) as restore_environment,
+        _undecoded(source) as dump_environment,
+        _undecoded(target) as restore_environment,
         tempfile.TemporaryFile() as dump_errors,
         tempfile.TemporaryFile() as restore_errors,
         _running(dump, dump_environment, stdout=subprocess.PIPE, stderr=dump_errors) as first,
@@ -285,16 +262,20 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
 
 
 @contextlib.contextmanager
+def _undecoded(client: ClientProgram) -> Iterator[Environment]:
+    """A dump is in the encoding of its database, which may have bytes that are not UTF-8."""
+    with environment(client) as process:
+        del process.variables["PGCLIENTENCODING"]
+        yield process
+
+
+@contextlib.contextmanager
 def _running(
     words: list[str], process: Environment, **more: Any
 ) -> Iterator[subprocess.Popen[Any]]:
-    """A running program; on an error interrupted, so that it cancels its statement.
-
-    A dump is in the encoding of its database, which may have bytes that are not UTF-8.
-    """
+    """A running program; on an error interrupted, so that it cancels its statement."""
     more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | more
-    variables = {k: v for k, v in process.variables.items() if k != "PGCLIENTENCODING"}
-    with subprocess.Popen(words, env=variables, pass_fds=process.files, **more) as program:
+    with subprocess.Popen(words, env=process.variables, pass_fds=process.files, **more) as program:
         try:
             yield program
         except BaseException:
@@ -315,8 +296,3 @@ def _tail(file: IO[bytes]) -> str:
     file.seek(0)
     lines = file.read().decode("utf-8", "replace").strip().splitlines()
     return "\n".join(lines[-_TAIL_LINES:])
-
-
-def _quoted(dbname: str) -> str:
-    """A database's name as a connection string, since one with `=` would be parsed as such."""
-    return "dbname='" + dbname.replace("\\", "\\\\").replace("'", "\\'") + "'"
