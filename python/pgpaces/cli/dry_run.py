@@ -25,6 +25,7 @@ from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
     from pgpaces.experiment.request import Request
+    from pgpaces.servers.binaries import Installation
 
 # Runs that are searched for one of the same workload.
 _LOOKED_AT = 50
@@ -90,27 +91,28 @@ def _generators(request: Request) -> dict[str, Any]:
     return needed
 
 
+def _installation(server: str | None) -> Installation | None:
+    """The installation of a managed server; None for a running one, and if it is not fetched."""
+    try:
+        return binaries.find(server)
+    except ServerError:
+        return None
+
+
 def _server(request: Request) -> str:
     target = request.target
     if target.dsn is not None:
         return targets.target(target.dsn)
-    try:
-        return f"managed, PostgreSQL {binaries.find(target.server).version}"
-    except ServerError:  # a running server, or not fetched yet
-        return f"managed, {target.server}"
+    programs = _installation(target.server)
+    return f"managed, PostgreSQL {programs.version}" if programs else f"managed, {target.server}"
 
 
 def _databases(request: Request) -> list[str]:
     """The databases that are created if missing; none where the target is used as it is."""
     if request.as_is:
         return []
-    major = None
-    if request.target.dsn is None:
-        try:
-            major = binaries.find(request.target.server).major
-        except ServerError:
-            major = None
-    return list(data.names(spec_of(request), major))
+    programs = _installation(request.target.server) if request.target.dsn is None else None
+    return list(data.names(spec_of(request), programs.major if programs else None))
 
 
 def _lines(plan: Mapping[str, Any]) -> Iterator[str]:

@@ -231,20 +231,8 @@ def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
     if _absent(store_path):
         return []
     store = manage.open_store(store_path)
-    rows = store.experiments(limit)
-    names = store.names([row.id for row in rows])
-    return [
-        listing.ExperimentLine(
-            row.id,
-            row.name,
-            row.state,
-            row.started_at,
-            row.ended_at,
-            len(store.placed(row.id)),
-            names.get(row.id, ()),
-        )
-        for row in rows
-    ]
+    store.experiments(limit)  # raises StoreError where one is damaged
+    return store.experiment_lines(limit)
 
 
 def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
