@@ -23,7 +23,7 @@ import pytest
 from tests.conftest import PG15_BIN, Postgres
 
 from pgpaces import pgbench_tables
-from pgpaces.cli.pgbench.options import InfoText, parse
+from pgpaces.cli.pgbench.options import parse
 from pgpaces.cli.pgbench.values import OptionError
 from pgpaces.errors import PgpacesError
 from pgpaces.pgbench_tables import Tables, initialize
@@ -123,11 +123,8 @@ def ours(server: Postgres, options: Options, steps: str, user: str = "postgres")
     said = Said()
     with connect(server, OURS, user) as connection:
         try:
-            parsed = parse(["-i", "-I", steps], {"PGUSER": user})
-            assert not isinstance(parsed, InfoText)
-            initialize(
-                connection, Tables(**options), parsed.steps, said.parts.append, said.progress
-            )
+            steps = parse(["-i", "-I", steps], {"PGUSER": user}).steps
+            initialize(connection, Tables(**options), steps, said.parts.append, said.progress)
         except OptionError as error:
             said.parts += [f"pgbench: {level}: {text}\n" for level, text in error.lines]
         except PgpacesError as error:

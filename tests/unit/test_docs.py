@@ -1,6 +1,7 @@
 """The documentation tells the truth: what it names exists, and what exists is in it."""
 
 import ast
+import contextlib
 import importlib
 import re
 import shlex
@@ -81,7 +82,8 @@ def parsed(words: list[str]) -> tuple[click.Command, dict[str, object]]:
         command = found
         context = click.Context(command, info_name=name, parent=context)
     if command.name == "pgbench":
-        pgbench_options.parse(words, {}, pgbench_options.OptionHandler(), "pgpaces pgbench")
+        with contextlib.suppress(pgbench_options.AnsweredError):  # --help
+            pgbench_options.parse(words, {}, pgbench_options.OptionHandler(), "pgpaces pgbench")
         return command, {}
     try:
         return command, command.make_context(context.command_path, words).params

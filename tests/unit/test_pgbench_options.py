@@ -14,7 +14,7 @@ import pytest
 from pgpaces.cli.pgbench.help import usage
 from pgpaces.cli.pgbench.options import (
     OPTIONS,
-    InfoText,
+    AnsweredError,
     OptionHandler,
     Options,
     ScriptOption,
@@ -27,9 +27,7 @@ ENVIRONMENT = {"PGDATABASE": "bench"}
 
 
 def parsed(*words: str, **environment: str) -> Options:
-    found = parse(words, ENVIRONMENT | environment)
-    assert isinstance(found, Options)
-    return found
+    return parse(words, ENVIRONMENT | environment)
 
 
 def refused(*words: str) -> tuple[tuple[str, str], ...]:
@@ -126,9 +124,7 @@ def test_a_number_of_thousands_of_digits_is_out_of_range(word: str) -> None:
     ],
 )
 def test_the_database_is_named_by_the_environment(environment: dict[str, str], name: str) -> None:
-    found = parse([], environment)
-    assert isinstance(found, Options)
-    assert found.dbname == name
+    assert parse([], environment).dbname == name
 
 
 def test_the_database_is_named_after_who_runs_it_whatever_a_shell_says(
@@ -137,9 +133,7 @@ def test_the_database_is_named_after_who_runs_it_whatever_a_shell_says(
     """As `runuser` and `setpriv` leave LOGNAME and USER of another one."""
     for name in ("LOGNAME", "USER"):
         monkeypatch.setenv(name, "somebody")
-    found = parse([], {})
-    assert isinstance(found, Options)
-    assert found.dbname == pwd.getpwuid(os.geteuid()).pw_name
+    assert parse([], {}).dbname == pwd.getpwuid(os.geteuid()).pw_name
 
 
 def test_a_user_whom_the_system_does_not_know_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,9 +206,9 @@ def test_options_are_heard_in_their_order_up_to_the_wrong_one() -> None:
 
 
 def test_what_is_wrong_behind_an_answer_is_never_seen() -> None:
-    found = parse(["-b", "list", "-c", "x"], ENVIRONMENT)
-    assert isinstance(found, InfoText)
-    assert found.stream == "stderr"
+    with pytest.raises(AnsweredError) as caught:
+        parse(["-b", "list", "-c", "x"], ENVIRONMENT)
+    assert caught.value.stream == "stderr"
 
 
 def test_an_error_ends_with_a_look_at_the_help_of_the_program_that_was_called() -> None:
@@ -242,9 +236,10 @@ def test_help_tells_of_every_option() -> None:
 
 
 def test_the_version_names_pgbenchs_and_ours() -> None:
-    found = parse(["-V"], {})
-    assert isinstance(found, InfoText)
-    assert re.fullmatch(r"pgbench \(PostgreSQL\) \d+\w*, by pgpaces [\d.]+\S*\n", found.text)
+    with pytest.raises(AnsweredError) as caught:
+        parse(["-V"], {})
+    version = r"pgbench \(PostgreSQL\) \d+\w*, by pgpaces [\d.]+\S*\n"
+    assert re.fullmatch(version, caught.value.text)
 
 
 @pytest.mark.parametrize("name", ["tpcb-like", "simple-update", "select-only"])

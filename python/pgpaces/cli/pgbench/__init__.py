@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pgpaces.cli.pgbench.options import (
-    InfoText,
+    AnsweredError,
     OptionHandler,
-    Options,
     ScriptOption,
     builtin_text,
     parse,
@@ -132,11 +131,7 @@ def main(argv: Sequence[str], program: str) -> int:
     texts = Texts(voice)
     command = f"{program} pgbench" if program == "pgpaces" else program
     try:
-        options = parse(argv, os.environ, texts, command)
-        if isinstance(options, InfoText):
-            _print(options)
-            return 0
-        return _do(options, texts, voice)
+        return _do(argv, command, texts, voice)
     except PgbenchError as error:
         voice.tell(*error.lines)
         return error.exit_code
@@ -148,16 +143,17 @@ def main(argv: Sequence[str], program: str) -> int:
         return 130
 
 
-def _print(answer: InfoText) -> None:
-    from pgpaces.cli.main import put
+def _do(argv: Sequence[str], command: str, texts: Texts, voice: Voice) -> int:
+    try:
+        options = parse(argv, os.environ, texts, command)
+    except AnsweredError as answer:
+        if answer.stream == "stderr":
+            sys.stderr.write(answer.text)
+            return 0
+        from pgpaces.cli.main import put
 
-    if answer.stream == "stdout":
         put(answer.text)
-    else:
-        sys.stderr.write(answer.text)
-
-
-def _do(options: Options, texts: Texts, voice: Voice) -> int:
+        return 0
     if options.initialize:
         from pgpaces.cli.pgbench import setup
 

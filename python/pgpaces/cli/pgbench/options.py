@@ -41,19 +41,12 @@ BUILTINS = {
 }
 
 
-class InfoText(Struct, frozen=True):
-    """The text that an option prints in place of a run, and its stream."""
+class AnsweredError(Exception):
+    """An option that prints a text in place of a run, before the options after it are parsed."""
 
-    text: str
-    stream: Literal["stdout", "stderr"]
-
-
-class _AnsweredError(Exception):
-    """An option that is answered at once, before the options after it are parsed."""
-
-    def __init__(self, answer: InfoText) -> None:
+    def __init__(self, text: str, stream: Literal["stdout", "stderr"] = "stderr") -> None:
         super().__init__()
-        self.answer = answer
+        self.text, self.stream = text, stream
 
 
 class ScriptOption(Struct, frozen=True):
@@ -228,7 +221,7 @@ def _add_script(line: _Line, script: ScriptOption) -> None:
 
 def _builtin(line: _Line, text: str) -> None:
     if text == "list":
-        raise _AnsweredError(InfoText(_list_of_builtins() + "\n", "stderr"))
+        raise AnsweredError(_list_of_builtins() + "\n")
     name, weight = weighted(text)
     _add_script(line, ScriptOption(_find_builtin(name), weight, builtin=True))
 
@@ -243,8 +236,7 @@ def _file(line: _Line, text: str) -> None:
 
 def _show_script(_line: _Line, text: str) -> None:
     name = _find_builtin(text)
-    shown = f"-- {name}: {BUILTINS[name]}\n{builtin_text(name)}\n"
-    raise _AnsweredError(InfoText(shown, "stderr"))
+    raise AnsweredError(f"-- {name}: {BUILTINS[name]}\n{builtin_text(name)}\n")
 
 
 def _init_steps(line: _Line, text: str) -> None:
@@ -540,26 +532,22 @@ def parse(
     environ: Mapping[str, str],
     reader: OptionHandler | None = None,
     command: str = "pgbench",
-) -> Options | InfoText:
+) -> Options:
     """The options of the words after the program's name. command: the program's name in help.
 
-    Raises OptionError, and the exceptions of the reader.
+    Raises OptionError, AnsweredError, and the exceptions of the reader.
     """
     if argv[:1] in (["--help"], ["-?"]):
-        return InfoText(usage(command), "stdout")
+        raise AnsweredError(usage(command), "stdout")
     if argv[:1] in (["--version"], ["-V"]):
         from importlib.metadata import version
 
-        return InfoText(
-            f"pgbench (PostgreSQL) {VERSION}, by pgpaces {version('pgpaces')}\n", "stdout"
-        )
+        text = f"pgbench (PostgreSQL) {VERSION}, by pgpaces {version('pgpaces')}\n"
+        raise AnsweredError(text, "stdout")
     line = _Line(command, reader or OptionHandler())
     if (seed := environ.get("PGBENCH_RANDOM_SEED")) is not None:
         _random_seed(line, seed, "PGBENCH_RANDOM_SEED environment variable")
-    try:
-        for option, value in _parsed(line, argv):
-            option.put(line, value)
-            line.modes.add(option.mode)
-    except _AnsweredError as answered:
-        return answered.answer
+    for option, value in _parsed(line, argv):
+        option.put(line, value)
+        line.modes.add(option.mode)
     return _finish(line, environ)
