@@ -8,8 +8,9 @@ no engine.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -147,20 +148,12 @@ class Declared(Struct, frozen=True):
         return self.type is Times
 
 
-def _declared(kind: type[Any]) -> Iterator[Declared]:
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        if get_origin(hint) is Annotated:
-            yield Declared(name, get_args(hint)[0], get_args(hint)[1])
-
-
-_DECLARED: Mapping[Any, tuple[Declared, ...]] = {
-    kind: tuple(_declared(kind)) for kind in (Interval, Tally, StatementTally)
-}
-
-
+@functools.cache
 def declared(kind: type[Any]) -> tuple[Declared, ...]:
     """The numbers of a class of the record, in order."""
-    return _DECLARED[kind]
+    hints = get_type_hints(kind, include_extras=True).items()
+    annotated = {name: get_args(hint) for name, hint in hints if get_origin(hint) is Annotated}
+    return tuple(Declared(name, type_, rule) for name, (type_, rule) in annotated.items())
 
 
 # --- copying: from the engine, to rows and back -------------------------------------------------
@@ -235,11 +228,7 @@ def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: 
     among the parts; if some have ended, an outage of the others is not one of all.
     """
     intervals = [part for _, part in parts]
-    values = {
-        one.name: one.rule.merge([getattr(part, one.name) for part in intervals])
-        for one in declared(Interval)
-        if one.rule.merge is not None
-    }
+    values = _merged(intervals)
     cpu_ns = [0] * threads
     for offset, part in parts:
         cpu_ns[offset.thread : offset.thread + len(part.cpu_ns)] = part.cpu_ns
@@ -271,12 +260,14 @@ def summed(tallies: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(_sum(own) for own in by_key.values())
 
 
-def _sum(tallies: Sequence[Part]) -> Part:
-    if len(tallies) == 1:
-        return tallies[0]
-    values = {
-        one.name: one.rule.merge([getattr(tally, one.name) for tally in tallies])
-        for one in declared(type(tallies[0]))
+def _merged(parts: Sequence[Interval] | Sequence[Part]) -> dict[str, Any]:
+    """The merged numbers of records of one class, by name."""
+    return {
+        one.name: one.rule.merge([getattr(part, one.name) for part in parts])
+        for one in declared(type(parts[0]))
         if one.rule.merge is not None
     }
-    return replace(tallies[0], **values)
+
+
+def _sum(tallies: Sequence[Part]) -> Part:
+    return tallies[0] if len(tallies) == 1 else replace(tallies[0], **_merged(tallies))
