@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,9 +60,7 @@ def _report(swept: SweepResult, params: Mapping[str, Any]) -> Page:
             put(output.text((document.top,), verbose=False))
     finally:
         if params["output"]:
-            form = render.form_of(params["output"])
-            written = report.write(document, form, Path(params["output"]))
-            click.echo(f"written: {written}", err=True)
+            report.write_report(document, params["output"])
     return page
 
 

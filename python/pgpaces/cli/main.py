@@ -233,10 +233,13 @@ def _silence(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def put(text: str) -> None:
-    """Prints an answer. Raises RunError where it cannot be written; a closed pipe is no error."""
+def put(answer: str | bytes) -> None:
+    """Prints an answer; bytes as they are, whatever the encoding of the terminal.
+
+    Raises RunError where it cannot be written; a closed pipe is no error.
+    """
     with output():
-        click.echo(text, nl=False)
+        click.echo(answer, nl=False)
 
 
 def fail(error: PgpacesError) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from msgspec.structs import replace
 
-from pgpaces.cli.main import output, put
+from pgpaces.cli.main import put
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -61,12 +61,6 @@ def tell(
         from pgpaces.cli.report import write_page
 
         write_page(answer.page, params["output"])
-
-
-def put_data(content: bytes) -> None:
-    """Prints a file as it is, whatever the encoding of the terminal. Raises as `put`."""
-    with output():
-        click.echo(content, nl=False)
 
 
 def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> str:

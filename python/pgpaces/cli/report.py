@@ -12,7 +12,6 @@ import click
 
 from pgpaces.cli import manage, options
 from pgpaces.cli.main import put
-from pgpaces.cli.output import put_data
 from pgpaces.errors import PlanError, RunError
 from pgpaces.home import is_there
 
@@ -65,10 +64,8 @@ def report(
     document = report_of(page_of(store, names))
     if output is not None:
         click.echo(f"written: {write(document, chosen, Path(output))}", err=True)
-    elif chosen == "text":
-        put(text(document))
     else:
-        put_data(render.render(document, chosen))
+        put(text(document) if chosen == "text" else render.render(document, chosen))
 
 
 def text(document: Report) -> str:

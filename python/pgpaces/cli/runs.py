@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from pgpaces.cli import manage, options
 from pgpaces.cli.main import put
-from pgpaces.cli.output import put_data
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
 from pgpaces.report.numbers import NOT_KNOWN, plural
@@ -345,7 +344,7 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
     elif chosen == "parquet" and sys.stdout.isatty():
         raise PlanError("parquet does not go to a terminal", "write it to a file: -o run.parquet")
     else:
-        put_data(content)
+        put(content)
 
 
 def _exported(trial: Trial, form: str) -> bytes:
