@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
 
 from pgpaces.report.escape import line
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
 
 
 def table(title: str, names: Sequence[str]) -> Table:
     """An empty table: a column of text, then right-aligned columns of numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     grid = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     grid.add_column(title)
     for name in names:
@@ -26,6 +22,4 @@ def table(title: str, names: Sequence[str]) -> Table:
 
 def cell(text: str) -> Text:
     """A text that is truncated if the terminal is too narrow."""
-    from rich.text import Text
-
     return Text(line(text), no_wrap=True, overflow="ellipsis")

@@ -12,16 +12,15 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable
 from hashlib import sha256
+from importlib import resources
 from itertools import groupby
-from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from markupsafe import escape as quoted
 
 from pgpaces.report import draw, escape, style
 from pgpaces.section import Figure, Report, Section
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
-
 
 # The width of a chart over time at the top of the page, in pixels.
 _WIDE = 1080
@@ -39,7 +38,7 @@ def card(section: Section, figure: Figure | None) -> str:
             section=section,
             figure=figure,
             style=_variables(style.LIGHT),
-            svg=_safe(draw.inline(figure)) if figure and drawn else "",
+            svg=Markup(draw.inline(figure)) if figure and drawn else "",
         )
     )
 
@@ -68,7 +67,7 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
             ],
             next=[each for each in report.top.next if not each.startswith(_REPORT)],
             lead=lead,
-            wide=_safe(draw.inline(lead, _WIDE)) if lead and wide else "",
+            wide=Markup(draw.inline(lead, _WIDE)) if lead and wide else "",
             sections=[
                 each
                 for each in report.sections
@@ -78,9 +77,9 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
             part=part,
             trials=trials,
             style=style_sheet(),
-            script=_safe(script),
-            script_hash=_safe(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),
-            svg={key: _safe(text) for key, text in draw.drawn(report.figures()).items()},
+            script=Markup(script),
+            script_hash=Markup(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),
+            svg={key: Markup(text) for key, text in draw.drawn(report.figures()).items()},
             drawn=draw.available(),
         )
     )
@@ -93,8 +92,6 @@ def _side_by_side(figures: Iterable[Figure]) -> list[list[Figure]]:
 
 def environment(package: str) -> Environment:
     """The templates of a package. They escape every text, its control characters too."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     return Environment(
         loader=PackageLoader(package),
         autoescape=True,
@@ -106,9 +103,6 @@ def environment(package: str) -> Environment:
 
 
 def _templates() -> Environment:
-    from markupsafe import Markup
-    from markupsafe import escape as quoted
-
     templates = environment("pgpaces.report")
     templates.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
     templates.filters["soft"] = _soft
@@ -118,29 +112,18 @@ def _templates() -> Environment:
 
 def _soft(text: str) -> Markup:
     """A name with possible line breaks after its underscores."""
-    from markupsafe import Markup
-    from markupsafe import escape as quoted
-
     return Markup(str(quoted(escape.line(text))).replace("_", "_<wbr>"))
-
-
-def _safe(text: str) -> Markup:
-    from markupsafe import Markup
-
-    return Markup(text)
 
 
 def style_sheet() -> Markup:
     """The light and dark colors, then the rest of the style sheet."""
     rest = template("page.css")
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
-    return _safe(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
+    return Markup(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
 
 
 def template(name: str) -> str:
     """A file of the templates."""
-    from importlib import resources
-
     return resources.files("pgpaces.report").joinpath("templates", name).read_text("utf-8")
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from textwrap import wrap
 
 from msgspec.structs import replace
+from rich.bar import Bar
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
 
 from pgpaces.report.escape import line
 from pgpaces.report.grid import table
 from pgpaces.report.numbers import NOT_KNOWN, plural
 from pgpaces.section import Bars, Facts, Headline, Report, Section, Sentence, Table, TableCell
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
 
 # A word of a command; spaces within quotes do not separate words.
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
@@ -37,8 +38,6 @@ _STYLES = {"meets": "green", "misses": "red", "unknown": "yellow", "not valid": 
 
 def terminal(report: Report, width: int = 100) -> str:
     """The report as text of this width, without colors."""
-    from rich.console import Console, Group
-
     console = Console(width=width, highlight=False, markup=False, emoji=False, color_system=None)
     segments = console.render(Group(*parts(report, width)))
     text = "".join(segment.text for segment in segments if not segment.control)
@@ -47,8 +46,6 @@ def terminal(report: Report, width: int = 100) -> str:
 
 def parts(report: Report, width: int) -> Iterator[RenderableType]:
     """The parts of the report, for a console without markup."""
-    from rich.text import Text
-
     yield Text(line(report.title), style="bold")
     if report.question:
         yield Text(line(report.question), style="dim")
@@ -66,16 +63,12 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
 
 def section(answer: Section, width: int) -> Iterator[RenderableType]:
     """A section: its title, its sentences, its tables."""
-    from rich.text import Text
-
     yield Text(line(answer.title), style="bold")
     yield from answered(answer, width)
 
 
 def answered(answer: Section, width: int) -> Iterator[RenderableType]:
     """A section without its title: sentences and facts, then tables and bars."""
-    from rich.text import Text
-
     yield from _sentences(answer.sentences, width)
     yield from () if answer.headline else _facts(answer.facts)
     shown = [each for each in answer.tables if not each.folded]
@@ -99,9 +92,6 @@ def brief(
 
     warnings: how many are shown; the others are counted. None: all.
     """
-    from rich.padding import Padding
-    from rich.text import Text
-
     yield from () if answer.headline is None else _first(answer.headline, width)
     if answer.note:
         yield from (Text(f"  {each}") for each in _wrapped(line(answer.note), width - 2))
@@ -125,8 +115,6 @@ def brief(
 
 
 def _first(top: Headline, width: int) -> Iterator[RenderableType]:
-    from rich.text import Text
-
     style = f"bold {_STYLES.get(top.mark, '')}".strip()
     sign = f"{_SIGNS[top.mark]} " if top.mark else ""
     word = f"{sign}{top.word}  " if top.word else ""
@@ -138,8 +126,6 @@ def _warnings(
     sentences: Sequence[Sentence], width: int, most: int | None
 ) -> Iterator[RenderableType]:
     """The first warnings, the number of the others, and footnotes."""
-    from rich.text import Text
-
     warnings = [each for each in sentences if each.weight == "warning"]
     if most is not None and (more := len(warnings[most:])):
         text = f"{plural(more, 'more warning')}: --verbose"
@@ -152,8 +138,6 @@ def _warnings(
 
 def whole(answer: Section, width: int) -> Iterator[RenderableType]:
     """The section in one screen, then every sentence, table and fact."""
-    from rich.text import Text
-
     plain = tuple(replace(each, brief=False) for each in answer.tables)
     notes = tuple(each for each in answer.sentences if each.weight == "note")
     first = answer.sentences if answer.headline is None or answer.parts else notes
@@ -172,8 +156,6 @@ def whole(answer: Section, width: int) -> Iterator[RenderableType]:
 
 def _rows(facts: Facts, width: int) -> Iterator[RenderableType]:
     """Names and values in two columns, without names that repeat that of the row above."""
-    from rich.text import Text
-
     names = [line(name) for name, _ in facts]
     left = max([_NAME_MIN, *(len(name) for name in names if len(name) <= _NAME_MAX)]) + 2
     last = ""
@@ -194,8 +176,6 @@ def _rows(facts: Facts, width: int) -> Iterator[RenderableType]:
 
 def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     """Lines that break between words, but not between a number and its unit."""
-    from textwrap import wrap
-
     glued = _UNIT.sub("\\1\0\\2", text)
     lines = [glued]
     if len(text) > width:
@@ -217,15 +197,11 @@ def command(text: str, width: int, begin: str = "") -> str:
 
 def _unbroken(text: str, style: str = "") -> Text:
     """Lines of a command: a word that is too long runs over the width, if not cropped."""
-    from rich.text import Text
-
     return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
 def _sentences(sentences: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
     """Sentences, styled by weight. A sentence may be a command."""
-    from rich.text import Text
-
     styles = {"main": "bold", "warning": "yellow", "plain": "", "note": "dim"}
     for sentence in sentences:
         warning = "warning: " if sentence.weight == "warning" else ""
@@ -235,8 +211,6 @@ def _sentences(sentences: Iterable[Sentence], width: int) -> Iterator[Renderable
 
 
 def _facts(facts: Facts) -> Iterator[RenderableType]:
-    from rich.text import Text
-
     for name, value in facts:
         yield Text(f" {line(name)}: {line(value)}")
 
@@ -249,8 +223,6 @@ def _table(content: Table, width: int, *, inline: bool = False) -> Iterator[Rend
 
     inline: intervals follow their values, so that a row is a line.
     """
-    from rich.text import Text
-
     short = _short(content.columns[: content.labels])
     for name, whole in short.items():
         if name != line(whole):
@@ -288,7 +260,6 @@ def _short(names: Sequence[str]) -> dict[str, str]:
 
 def _grid(content: Table, names: Sequence[str], width: int, left: set[int]) -> RenderableType:
     """A table with the columns that fit. left: the indexes of rows that are left out."""
-    from rich.text import Text
 
     def needed(at: int) -> int:
         cells = (max(len(r[at].text), len(r[at].ends)) for r in content.rows)
@@ -322,10 +293,6 @@ def _grid(content: Table, names: Sequence[str], width: int, left: set[int]) -> R
 
 def _bars(chart: Bars, width: int) -> Iterator[RenderableType]:
     """A chart of blocks, with a group for each line of cells."""
-    from rich.bar import Bar
-    from rich.table import Table as Grid
-    from rich.text import Text
-
     yield Text(line(chart.title), style="bold")
     for name, bars in chart.groups[:_GROUPS_MAX]:
         if name:
