@@ -43,13 +43,17 @@ from pgpaces.experiment.request import OnStoreError, background_levels, run_of
 from pgpaces.keywords import RunOptions
 from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, current, defaults
 from pgpaces.plan import TrialPlan
+from pgpaces.questions.costs import of_run as economy_of
+from pgpaces.questions.parts import work_of
+from pgpaces.questions.run import section
+from pgpaces.questions.sweep.lookup import gathered
+from pgpaces.questions.sweep.page import Page
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
     from pgpaces.answers.bulk import Bulk
     from pgpaces.answers.costs import Economy
-    from pgpaces.questions.sweep.page import Page
 
 
 class Result(Answer, frozen=True):
@@ -101,8 +105,6 @@ class Result(Answer, frozen=True):
     @property
     def bulk(self) -> Bulk | None:
         """The work of a command: seconds, rows, input, WAL; None for a load of scripts."""
-        from pgpaces.questions.parts import work_of
-
         work = work_of(self.trial, self.summary)
         return None if work is None else work.value
 
@@ -129,9 +131,7 @@ class Result(Answer, frozen=True):
     @property
     def costs(self) -> Economy | None:
         """The costs of its machine, and what they buy, if a host file has them."""
-        from pgpaces.questions.costs import of_run
-
-        return of_run(self.trial, self.summary)
+        return economy_of(self.trial, self.summary)
 
     @property
     def generator(self) -> Generator:
@@ -287,9 +287,6 @@ def load(name: str = "last", *, store: str | Path | None = None) -> Result:
 
 
 def _result(store: Store, trial: Trial, summary: Summary) -> Result:
-    from pgpaces.questions.run import section
-    from pgpaces.questions.sweep.lookup import gathered
-
     def page() -> Page:
         with closing(store):
             return gathered(store, (trial.id,))

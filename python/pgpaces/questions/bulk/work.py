@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pgpaces.answers import bulk
 from pgpaces.answers.bulk import Bulk
-from pgpaces.questions.bulk import words
-from pgpaces.questions.work import CellsWork, Measure, TrialWork
+from pgpaces.questions.bulk import bars, words
+from pgpaces.questions.work import CellsWork, TrialWork
 from pgpaces.report.numbers import NOT_KNOWN, estimate_cell
-from pgpaces.section import Figure, Headline, Sentence, TableCell
+from pgpaces.section import Headline, Sentence, TableCell
 from pgpaces.units import size_text
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
         ),
         spare=("input MB/s", "WAL MB/s", "WAL B a row", "WAL B a byte of input", "median s"),
         bars=("rows_s", "seconds"),
-        figures=_figures,
+        figures=bars.figures,
         note="Bars are means of the trials of a cell.",
     )
 
@@ -107,9 +107,3 @@ def _seconds(digest: Digest) -> TableCell:
 
 def _size(value: float | None) -> str | None:
     return None if value is None else size_text(value)
-
-
-def _figures(rows: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure]:
-    from pgpaces.questions.bulk import bars
-
-    return bars.figures(rows, numbers)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
+from pgpaces import host_file as costs
 from pgpaces.answer import Answer
+from pgpaces.answers.capacity.goal import Kind, Mode
+from pgpaces.design import Target
 from pgpaces.errors import PlanError, RunError
+from pgpaces.experiment import capacity as asking
+from pgpaces.experiment import sweep as pipeline
+from pgpaces.experiment.listener import SweepListener
 from pgpaces.experiment_file import drafted
+from pgpaces.questions.sweep.lookup import answer_of
+from pgpaces.store.store import Store
 from pgpaces.trust import answer
-
-if TYPE_CHECKING:
-    from pgpaces.answers.capacity.goal import Kind, Mode
-    from pgpaces.design import Target
-    from pgpaces.experiment.listener import SweepListener
 
 
 def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -49,10 +52,6 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     Its value is a `pgpaces.answers.capacity.value.Capacities`. Ctrl-C ends the search and returns
     the answer so far. Raises PgpacesError if the search cannot begin.
     """
-    from pgpaces import host_file as costs
-    from pgpaces.experiment import capacity as asking
-    from pgpaces.experiment import sweep as pipeline
-
     if quick and strict:
         raise PlanError("quick and strict exclude each other", "choose one")
     soaks = soak != asking.CapacityQuestion().soak
@@ -105,10 +104,6 @@ def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Ans
 
     Raises PlanError if the experiment is no search, StoreError.
     """
-    from pgpaces.experiment import capacity as asking
-    from pgpaces.questions.sweep.lookup import answer_of
-    from pgpaces.store.store import Store
-
     id_, _, _ = asking.stored(name, store)
     with closing(Store.existing(store)) as opened:
         return answer_of(opened, id_)

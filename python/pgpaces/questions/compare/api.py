@@ -5,31 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pgpaces.answer import Answer
+from pgpaces.answers.compare import ComparisonGoal
+from pgpaces.design import Target
+from pgpaces.draft import Draft
 from pgpaces.errors import PlanError, RunError
+from pgpaces.experiment import pairs as pairing
+from pgpaces.experiment import sweep as pipeline
+from pgpaces.experiment.listener import SweepListener
 from pgpaces.experiment_file import drafted
-from pgpaces.trust import answer
-
-if TYPE_CHECKING:
-    from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.design import Target
-    from pgpaces.draft import Draft
-    from pgpaces.experiment.listener import SweepListener
-    from pgpaces.questions.compare.lookup import Compared
-    from pgpaces.store.store import Store
-    from pgpaces.trust import Consent
+from pgpaces.questions.compare.lookup import Compared, checked, compared, refusal, section
+from pgpaces.questions.sweep.lookup import answer_for, answer_of
+from pgpaces.store.store import Store
+from pgpaces.trust import Consent, answer
 
 
 def answer_of_comparison(store: Store, comparison: Compared, *, anyway: bool) -> Answer:
     """A comparison as an answer. Raises PlanError if A and B differ in other factors too."""
-    from pgpaces.questions.compare import lookup as comparing
-    from pgpaces.questions.sweep.lookup import answer_for
-
     if comparison.other_differences and not anyway:
-        raise comparing.refusal(comparison)
-    return answer_for(store, comparing.section(comparison))
+        raise refusal(comparison)
+    return answer_for(store, section(comparison))
 
 
 def compare(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -61,10 +58,6 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     `pgpaces.answers.compare.Verdict`. Raises PlanError if A and B differ in other factors too,
     RunError if the pairs cannot be run.
     """
-    from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.questions.compare.lookup import compared
-    from pgpaces.store.store import Store
-
     if run is not None:
         goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
         draft = drafted(run, levels, targets)
@@ -87,14 +80,9 @@ def _new_pairs(
     where: tuple[str | Path | None, Consent],
     listener: SweepListener | None,
 ) -> Answer:
-    from pgpaces.experiment import pairs
-    from pgpaces.experiment import sweep as pipeline
-    from pgpaces.questions.sweep.lookup import answer_of
-    from pgpaces.store.store import Store
-
-    experiment, pairing = pairs.ask(draft, names, goal)
+    experiment, planned = pairing.ask(draft, names, goal)
     store, consent = where
-    order = pipeline.Order(experiment, store, goal=pairing, consent=consent)
+    order = pipeline.Order(experiment, store, goal=planned, consent=consent)
     swept = pipeline.run(pipeline.plan(order), listener)
     if swept.given_up:
         raise RunError(swept.given_up)
@@ -117,10 +105,6 @@ def check(  # noqa: PLR0913 - the options of a command, all by keyword
 
     Its value is a `pgpaces.answers.compare.Verdict`. Raises PlanError as `compare`.
     """
-    from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.questions.compare.lookup import checked
-    from pgpaces.store.store import Store
-
     goal = ComparisonGoal(metric, tuple(also), delta)
     with closing(Store.existing(store)) as opened:
         comparison = checked(opened, (baseline, run), goal, factors)

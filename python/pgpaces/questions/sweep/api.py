@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pgpaces import experiment_file
+from pgpaces import host_file as costs
 from pgpaces import levels as kinds
 from pgpaces.answer import Answer
 from pgpaces.design import Levels, Target
@@ -84,8 +85,6 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; trials that fail are counted
     by `missing`.
     """
-    from pgpaces import host_file as costs
-
     if time_budget is not None and (trials is not None or quick):
         raise PlanError(
             f"{'quick' if trials is None else 'trials'} and time_budget exclude each other",

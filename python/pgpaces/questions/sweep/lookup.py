@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from importlib.metadata import version
 
 from msgspec.structs import replace
 
 from pgpaces.answer import Answer
 from pgpaces.experiment import document
+from pgpaces.questions.sweep import closeups
 from pgpaces.questions.sweep.page import About, Page, gather
+from pgpaces.questions.why import lookup as attribution
 from pgpaces.section import Section
 from pgpaces.store.names import NEWEST
 from pgpaces.store.store import Store
@@ -28,8 +31,6 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
 
 def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     """The same page without a forecast."""
-    from importlib.metadata import version
-
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
     matches = [_find(store, name) for name in names or ("last",)]
     if len(matches) == 1 and store.is_experiment(matches[0]):
@@ -91,9 +92,6 @@ def fronted(page: Page, section: Section) -> Page:
 
 def _observed(store: Store, page: Page) -> Page:
     """The page with server observations of the cells shown in detail, and attributions."""
-    from pgpaces.questions.sweep import closeups
-    from pgpaces.questions.why import lookup as attribution
-
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
     # The answer of a search names the limiting resource already.
     late = () if page.searched else attribution.of_cells(store, page)
