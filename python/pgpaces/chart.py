@@ -103,7 +103,7 @@ class Series(Struct, frozen=True):
 class Chart(Struct, frozen=True):
     """Layers on one pair of axes.
 
-    series: the series of the points. legend: its title; None: there is no legend. dashes: the kinds
+    series: the series of the points. legend: its title. dashes: the kinds
     of lines. width: in pixels, with legend and labels; 0: the default. title: the lines above it.
     """
 
@@ -111,7 +111,7 @@ class Chart(Struct, frozen=True):
     y: Axis
     layers: tuple[Layer, ...]
     series: tuple[Series, ...] = ()
-    legend: str | None = ""
+    legend: str = ""
     dashes: tuple[str, ...] = ()
     height: int = 210
     width: int = 0

@@ -15,7 +15,7 @@ from pgpaces.answers import disks
 from pgpaces.answers.disks import Disk, JobRun
 from pgpaces.facts import stored
 from pgpaces.report.escape import line
-from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, interval, milliseconds, rate
+from pgpaces.report.numbers import estimate_cell, interval, ms, or_dash, rate
 from pgpaces.result import Estimate
 from pgpaces.section import (
     Column,
@@ -177,7 +177,7 @@ def _postgres_table(disk: Disk) -> Table:
 
 def _ms(name: str, each: JobRun) -> str:
     ns = (each.flushes or each.times).get(name)
-    return milliseconds(None if ns is None else ns / 1e6, NOT_KNOWN)
+    return or_dash(ns, lambda ns: ms(ns / 1e6))
 
 
 def _plain(value: float) -> str:

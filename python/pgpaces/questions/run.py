@@ -471,7 +471,7 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
             (
                 TableCell(each.name),
                 TableCell(str(each.counts.due)),
-                estimate_cell(each.missed, percent, NOT_KNOWN),
+                estimate_cell(each.missed, percent),
                 *_times(each.latency, above(plan, each.name)),
             )
             for each in summary.scripts
@@ -517,7 +517,5 @@ def _table(
 def _times(spread: Spread, beyond: str) -> Iterator[TableCell]:
     """Values with their intervals; the maximum is an observed value and has none."""
     for name in _TIMES[:-1]:
-        yield estimate_cell(
-            spread.estimate(name), lambda value: milliseconds(value, beyond), NOT_KNOWN
-        )
+        yield estimate_cell(spread.estimate(name), lambda value: milliseconds(value, beyond))
     yield TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN))

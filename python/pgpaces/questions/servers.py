@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from pgpaces.answers import waits
-from pgpaces.report.numbers import NOT_KNOWN, milliseconds, percent
+from pgpaces.report.numbers import NOT_KNOWN, ms, or_dash, percent
 from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, Trial
 from pgpaces.section import Column, Table, table
 from pgpaces.units import memory_text
@@ -161,11 +161,11 @@ def _executed(observed: Observed, of: str) -> Table:
         ("role", lambda one: "the load" if one.load else "others"),
         ("calls", lambda one: f"{one.calls:,}"),
         ("time %", lambda one: percent(one.total_ms / total)),
-        ("mean ms", lambda one: milliseconds(one.total_ms / one.calls, NOT_KNOWN)),
+        ("mean ms", lambda one: ms(one.total_ms / one.calls)),
         ("rows", lambda one: f"{one.rows:,}"),
         ("blocks hit", lambda one: f"{one.blocks_hit:,}"),
         ("blocks read", lambda one: f"{one.blocks_read:,}"),
-        ("WAL", lambda one: NOT_KNOWN if one.wal_bytes is None else memory_text(one.wal_bytes)),
+        ("WAL", lambda one: or_dash(one.wal_bytes, memory_text)),
     ]
     note = "By pg_stat_statements, from the start of the load, with its warm-up, to its end."
     return table(

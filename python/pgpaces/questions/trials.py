@@ -54,22 +54,18 @@ def judgment(validity: Validity) -> Iterator[str]:
         yield f"warning: {text}"
 
 
-def at_nodes(plan: PlanFacts) -> str:
-    """The clients of each node, in parentheses; empty where all are at the primary."""
-    return _where(plan.components)
-
-
 def clients(plan: PlanFacts) -> str:
     """The clients of a trial and of its background workloads, with nodes other than the primary."""
     background = [component for component in plan.components if component.of]
-    text = f"{plural(plan.own_clients, 'client')}{_where(plan.own)}"
+    text = f"{plural(plan.own_clients, 'client')}{at_nodes(plan.own)}"
     if every_ns := plan.start_every_ns:
         text += f", one every {duration_text(every_ns)}"
     count = sum(component.clients for component in background)
-    return f"{text} and {count} in the background{_where(background)}" if background else text
+    return f"{text} and {count} in the background{at_nodes(background)}" if background else text
 
 
-def _where(components: Sequence[ComponentFacts]) -> str:
+def at_nodes(components: Sequence[ComponentFacts]) -> str:
+    """The clients of each node, in parentheses; empty where all are at the primary."""
     if {component.node for component in components} <= {"primary"}:
         return ""
     each = ", ".join(f"{component.clients} at {component.node}" for component in components)

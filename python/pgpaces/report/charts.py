@@ -295,7 +295,7 @@ def _heat(layer: Layer, look: Look) -> _SPEC:
 
 
 def _legend(chart: Chart, layer: Layer, names: Sequence[str], *, stacked: bool) -> _SPEC | None:
-    if chart.legend is None or (len(names) < 2 and not stacked):
+    if len(names) < 2 and not stacked:
         return None
     if not stacked:
         return {"title": chart.legend or None, "columns": _columns(names)}
@@ -308,7 +308,7 @@ def _legend(chart: Chart, layer: Layer, names: Sequence[str], *, stacked: bool) 
 def _legend_height(chart: Chart) -> int:
     """The height of a legend at the bottom, which is added so that plots have equal heights."""
     names = [each.name for each in chart.series]
-    if chart.legend is None or len(names) < 2:
+    if len(names) < 2:
         return 0
     return 34 + 16 * math.ceil(len(names) / _columns(names))
 

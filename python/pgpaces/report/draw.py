@@ -9,7 +9,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from msgspec.structs import replace
 
@@ -17,9 +19,6 @@ from pgpaces.errors import RunError
 from pgpaces.report.charts import plot_width, specification
 from pgpaces.report.style import LIGHT, PAGE, Look
 from pgpaces.section import Figure, Report
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 _DECIMALS = re.compile(r"\d+\.\d+")
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
@@ -64,8 +63,6 @@ def inline(figure: Figure, width: int = 0) -> str:
     entry of the legend (data-key). data-plot: of stacked charts, the horizontal bounds of the plot
     in pixels, and the values of the x axis there.
     """
-    from xml.etree import ElementTree
-
     if width:
         figure = replace(figure, charts=tuple(replace(c, width=width) for c in figure.charts))
     root = ElementTree.fromstring(_svg(figure, PAGE, described=True))

@@ -39,6 +39,11 @@ def ms(value: float | None) -> str:
     return milliseconds(value, NOT_KNOWN)
 
 
+def or_dash(value: float | None, form: Callable[[float], str]) -> str:
+    """A number as a text; `–` for None."""
+    return NOT_KNOWN if value is None else form(value)
+
+
 def interval(estimate: Estimate, form: Callable[[float], str], to: str = "–") -> str:
     """The interval of an estimate, in the fewest words."""
     if not estimate.estimable:
@@ -62,12 +67,10 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def estimate_cell(
-    estimate: Estimate | None, form: Callable[[float], str], absent: str = NOT_KNOWN
-) -> TableCell:
-    """An estimate and its interval as a cell of a table. absent: stands for None."""
+def estimate_cell(estimate: Estimate | None, form: Callable[[float], str]) -> TableCell:
+    """An estimate and its interval as a cell of a table; `–` for None."""
     if estimate is None:
-        return TableCell(absent)
+        return TableCell(NOT_KNOWN)
     return TableCell(form(estimate.value), interval(estimate, form))
 
 
@@ -100,7 +103,7 @@ def ci(estimate: Estimate, form: Callable[[float], str], unit: str = "") -> str:
     """The interval of an estimate, to stand after its value; empty if there is none."""
     if not estimate.estimable:
         return ""
-    return f" (95% CI {interval(estimate, form, '–')}{unit})"
+    return f" (95% CI {interval(estimate, form)}{unit})"
 
 
 def interval_line(estimate: Estimate, none: float, form: Callable[[float], str]) -> str:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from pgpaces.answers import bulk
 from pgpaces.answers.bulk import Bulk
+from pgpaces.answers.cells import Row
+from pgpaces.answers.digest import Digest
+from pgpaces.answers.summary import Summary
 from pgpaces.questions.bulk import bars, words
 from pgpaces.questions.work import CellsWork, TrialWork
-from pgpaces.report.numbers import NOT_KNOWN, estimate_cell
+from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, or_dash
+from pgpaces.result import Trial
 from pgpaces.section import Headline, Sentence, TableCell
 from pgpaces.units import size_text
-
-if TYPE_CHECKING:
-    from pgpaces.answers.cells import Row
-    from pgpaces.answers.digest import Digest
-    from pgpaces.answers.summary import Summary
-    from pgpaces.result import Trial
 
 NUMBERS = words.NUMBERS
 _METHOD = (
@@ -72,10 +69,10 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
         of_trial=(
             ("executions", _column(lambda command: f"{command.counts.due}")),
             ("succeeded", _column(lambda command: f"{command.done}")),
-            ("seconds", _seconds),
-            ("rows", _column(lambda c: None if c.rows is None else f"{c.rows:,.0f}")),
-            ("input", _column(lambda command: _size(command.input_total))),
-            ("WAL", _column(lambda command: _size(command.wal_bytes))),
+            ("seconds", _column(lambda command: estimate_cell(command.seconds, "{:.3g}".format))),
+            ("rows", _column(lambda command: or_dash(command.rows, "{:,.0f}".format))),
+            ("input", _column(lambda command: or_dash(command.input_total, size_text))),
+            ("WAL", _column(lambda command: or_dash(command.wal_bytes, size_text))),
         ),
         spare=("input MB/s", "WAL MB/s", "WAL B a row", "WAL B a byte of input", "median s"),
         bars=("rows_s", "seconds"),
@@ -84,26 +81,15 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
     )
 
 
-def _median(row: Row) -> TableCell:
-    seconds = words.median_s(row)
-    return TableCell(NOT_KNOWN if seconds is None else f"{seconds:.3g}")
+def _median(row: Row) -> str:
+    return or_dash(words.median_s(row), "{:.3g}".format)
 
 
-def _column(show: Callable[[Bulk], str | None]) -> Callable[[Digest], TableCell]:
-    """A column of trials, with a dash where the value is unknown."""
+def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], TableCell | str]:
+    """A column of trials, with a dash for those without a command."""
 
-    def cell(digest: Digest) -> TableCell:
+    def cell(digest: Digest) -> TableCell | str:
         command = words.of_digest(digest)
-        return TableCell((command and show(command)) or NOT_KNOWN)
+        return NOT_KNOWN if command is None else show(command)
 
     return cell
-
-
-def _seconds(digest: Digest) -> TableCell:
-    command = words.of_digest(digest)
-    seconds = None if command is None else command.seconds
-    return estimate_cell(seconds, lambda value: f"{value:.3g}")
-
-
-def _size(value: float | None) -> str | None:
-    return None if value is None else size_text(value)

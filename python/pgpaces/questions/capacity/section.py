@@ -6,7 +6,7 @@ Values in, a section out. The charts are in charts.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from pgpaces.report.numbers import (
     estimate_cell,
     milliseconds,
     ms,
+    or_dash,
     percent,
     rate,
     share_cell,
@@ -453,12 +454,12 @@ def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) ->
     currency = worths[0][1].currency
     every = (
         ("1/s", [rate(worth.rate) for _, worth in worths]),
-        ("users", [_or(worth.users, lambda n: f"{n:.0f}") for _, worth in worths]),
+        ("users", [or_dash(worth.users, lambda n: f"{n:.0f}") for _, worth in worths]),
         ("transactions a day", [many(worth.per_day) for _, worth in worths]),
-        ("queries a day", [_or(worth.queries_per_day, many) for _, worth in worths]),
-        (f"{currency} a month", [_or(worth.month, rate) for _, worth in worths]),
-        (f"{currency} per million", [_or(worth.per_million, rate) for _, worth in worths]),
-        (f"{currency} per user", [_or(worth.per_user, rate) for _, worth in worths]),
+        ("queries a day", [or_dash(worth.queries_per_day, many) for _, worth in worths]),
+        (f"{currency} a month", [or_dash(worth.month, rate) for _, worth in worths]),
+        (f"{currency} per million", [or_dash(worth.per_million, rate) for _, worth in worths]),
+        (f"{currency} per user", [or_dash(worth.per_user, rate) for _, worth in worths]),
     )
     shown = [(title, texts) for title, texts in every if any(text != NOT_KNOWN for text in texts)]
     rows = tuple(
@@ -470,10 +471,6 @@ def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) ->
     note = f"At the load that {'most likely meets it' if quick else 'meets it'}."
     labels = max(1, len(factors))
     return Table(f"{KEY}-worth", "What that is", columns, labels, rows, note, spare=_SPARE)
-
-
-def _or(number: float | None, form: Callable[[float], str]) -> str:
-    return NOT_KNOWN if number is None else form(number)
 
 
 def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
 from pgpaces.answers import crossing, waits
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Bucket, Digest, Track
@@ -17,7 +15,7 @@ from pgpaces.questions.sweep.axes import LOG_FROM, MainAxis, axis_of, panels
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, percent
+from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, ms, or_dash, percent
 from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
@@ -33,13 +31,6 @@ _BANDS = ("median", "95%", "99%")
 # Up to 99.99%, in decades of the remaining share.
 _TICKS = (0.0, 0.30103, 1.0, 2.0, 3.0, 4.0)
 _TICK_TEXTS = ("0", "50", "90", "99", "99.9", "99.99")
-
-
-class Closeup(Struct, frozen=True):
-    """One cell in detail: its charts."""
-
-    row: Row
-    figures: tuple[Figure, ...]
 
 
 def chosen(page: Page) -> tuple[Row, ...]:
@@ -61,15 +52,15 @@ def chosen(page: Page) -> tuple[Row, ...]:
     return tuple(row for row in able if row.cell.key in first)
 
 
-def closeups(page: Page) -> Iterator[Closeup]:
-    """The charts of the cells shown in detail."""
+def closeups(page: Page) -> Iterator[tuple[Row, tuple[Figure, ...]]]:
+    """The cells shown in detail, each with its charts."""
     places = {row.cell.key: number for number, row in enumerate(page.rows, 1)}
     for row in chosen(page):
         number = places[row.cell.key]
         figures = list(_over_time(row, number))
         if not _by_command(row):
             figures[1:1] = _distribution(row, number)
-        yield Closeup(row, tuple(figures))
+        yield row, tuple(figures)
 
 
 def _by_command(row: Row) -> bool:
@@ -129,7 +120,8 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
         f"Server and machine over time{cell}",
         name + (f"; the same all the time: {', '.join(still)}" if still else ""),
         ("second", *(_track_name(track) for track in tracks)),
-        tuple((str(digest.series[at].start_s), *(_number(track.values[at]) for track in tracks))
+        tuple((str(digest.series[at].start_s),
+               *(or_dash(track.values[at], "{:.4g}".format) for track in tracks))
               for at in _rows_at(digest)),
         tuple(_machine_charts(digest)),
     )  # fmt: skip
@@ -176,14 +168,10 @@ def _time_rows(digest: Digest) -> Iterator[tuple[str, ...]]:
         yield (
             str(bucket.start_s),
             str(due),
-            *(milliseconds(v, NOT_KNOWN) for v in (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)),
+            *(ms(v) for v in (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)),
             percent(bucket.counts.missed / due) if due else NOT_KNOWN,
-            milliseconds(bucket.lag_p99_ms, NOT_KNOWN),
+            ms(bucket.lag_p99_ms),
         )
-
-
-def _number(value: float | None) -> str:
-    return NOT_KNOWN if value is None else f"{value:.4g}"
 
 
 def _seconds(digest: Digest) -> Axis:
@@ -334,7 +322,7 @@ def _answered(digest: Digest) -> bool:
 
 
 def _at(curve: Sequence[tuple[float, float | None]], share: float) -> str:
-    return next((milliseconds(ms, NOT_KNOWN) for at, ms in curve if at >= share - 1e-9), NOT_KNOWN)
+    return next((ms(value) for at, value in curve if at >= share - 1e-9), NOT_KNOWN)
 
 
 def _distribution_chart(digests: Sequence[Digest]) -> Chart:

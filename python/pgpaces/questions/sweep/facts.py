@@ -136,7 +136,7 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
     components = trial.plan.components
     if others := layout(trial.server):
         yield "servers", f"primary{others}"
-    if at := at_nodes(trial.plan):
+    if at := at_nodes(components):
         yield "clients at", at.strip(" ()")
     for name in dict.fromkeys(component.of for component in components if component.of):
         own = [component for component in components if component.of == name]

@@ -59,17 +59,12 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
 
 
-def page_for(store: Store, section: Section) -> Page:
-    """The page of the trials that an answer rests on, with the answer first. Raises as page_of."""
-    return fronted(page_of(store, section.trials), section)
-
-
 def answer_for(store: Store, section: Section) -> Answer:
     """An answer whose page is that of the trials it rests on."""
 
     def page() -> Page:
         with closing(store):
-            return page_for(store, section)
+            return fronted(page_of(store, section.trials), section)
 
     return Answer(section, page)
 

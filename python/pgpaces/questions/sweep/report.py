@@ -273,14 +273,13 @@ def _details(page: Page) -> Section:
         "details",
         title,
         note=note if left > 0 else "",
-        parts=tuple(_cell(page, each, alone=len(details) == 1) for each in details),
+        parts=tuple(_cell(page, *each, alone=len(details) == 1) for each in details),
         rank="page",
     )
 
 
-def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
+def _cell(page: Page, row: Row, figures: tuple[Figure, ...], *, alone: bool) -> Section:
     """One cell in detail."""
-    row = closeup.row
     verdict = tables.verdict(page, row)
     missed = (f"missed {100 * row.missed.value:.1f}%",) if row.missed and page.limits else ()
     observed = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
@@ -289,7 +288,7 @@ def _cell(page: Page, closeup: closeups.Closeup, *, alone: bool) -> Section:
         cell_name(row.cell),
         sentences=tuple(Sentence(text) for text in _remarks(row)),
         tables=(tables.trials(page, [row]), *observed),
-        figures=closeup.figures,
+        figures=figures,
         aside=missed,
         mark=verdict if page.limits or verdict.text == "not valid" else None,
         folded=True,

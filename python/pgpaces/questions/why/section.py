@@ -12,7 +12,7 @@ from pgpaces.answers.attribution import Attribution, Card
 from pgpaces.answers.next_step import MISSED_MIN
 from pgpaces.chart import Axis, Chart, Layer, Point
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import NOT_KNOWN, capital, estimate_cell, interval, percent
+from pgpaces.report.numbers import NOT_KNOWN, capital, estimate_cell, interval, or_dash, percent
 from pgpaces.result import Estimate
 from pgpaces.section import Column, Figure, Headline, Section, Sentence, Table, table
 
@@ -179,8 +179,8 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
     rows = tuple(
         (
             str(at),
-            _percent(answer.missed_by_second[at]),
-            *(_percent(card.by_second[at]) for card in cards),
+            or_dash(answer.missed_by_second[at], percent),
+            *(or_dash(card.by_second[at], percent) for card in cards),
         )
         for at in range(0, len(answer.missed_by_second), step)
     )
@@ -194,10 +194,6 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
         rows,
         tuple(_charts(answer, cards)),
     )
-
-
-def _percent(value: float | None) -> str:
-    return NOT_KNOWN if value is None else percent(value)
 
 
 def _charts(answer: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
