@@ -19,7 +19,7 @@ from pgpaces.design import Factor
 from pgpaces.errors import PlanError
 from pgpaces.questions.again import more_trials
 from pgpaces.questions.compare.lookup import named
-from pgpaces.questions.sweep import words
+from pgpaces.questions.sweep import lookup, words
 from pgpaces.questions.sweep.page import Page
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, estimate_texts, in_words, percent, rate
@@ -44,8 +44,6 @@ def forecast(
     `"FACTOR=LEVEL,..."`. The value is a tuple of `pgpaces.answers.forecasts.LineForecast`, one for
     each line. Raises PlanError where no trials fit; a refusal by the rules is an answer.
     """
-    from pgpaces.questions.sweep import lookup
-
     with closing(Store.existing(store)) as opened:
         page = lookup.gathered(opened, names or (opened.find_experiment("last"),))
     every = forecasts(page, chosen, to)

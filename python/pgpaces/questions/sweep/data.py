@@ -45,56 +45,54 @@ def _added(page: Page, cell: str) -> dict[str, Any]:
 
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
-    verdict = crossing.verdict(row, page.missed_max) if page.limits else None
     keys = [key for key in parts.NUMBERS if any(key in each.more for each in page.rows)]
-    levels = {f"factor_{name}": level for name, level in row.cell.levels}
-    base = {
+    cell = {
+        "row": "cell",
         "experiment": page.about.id,
         "cell": row.cell.key,
         **{f"factor_{factor.name}": None for factor in page.factors},
-        **levels,
-    }
-    yield {
-        "row": "cell",
-        **base,
-        "run": None,
-        "block": None,
-        "attempt": None,
-        "started_at": None,
-        "state": None,
+        **{f"factor_{name}": level for name, level in row.cell.levels},
+        **dict.fromkeys(("run", "block", "attempt", "started_at", "state")),
         "valid": row.sound,
         "counted": True,
         "trials": len(row.trials),
-        "verdict": verdict,
+        "verdict": _verdict(page, row),
         **_counts(row.counts),
         **_numbers(row.estimate),
         **_ends_of({name: row.estimate(name) for name in keys}),
         **_added(page, row.cell.key),
     }
+    yield cell
     for digest in row.every:
+        # The columns stay in the order of those of the cell.
         yield {
-            **_trial(base, row, digest),
+            **cell,
+            "row": "trial",
+            **_trial(row, digest),
+            "valid": sound(digest),
+            "trials": 1,
+            "verdict": None,
+            **_counts(digest.summary.counts),
+            **_numbers(partial(trial_estimate, digest)),
             **_ends_of({key: parts.NUMBERS[key](digest) for key in keys}),
             **_added(page, ""),
         }
 
 
-def _trial(base: Mapping[str, Any], row: Row, digest: Digest) -> dict[str, Any]:
+def _verdict(page: Page, row: Row) -> str | None:
+    return crossing.verdict(row, page.missed_max) if page.limits else None
+
+
+def _trial(row: Row, digest: Digest) -> dict[str, Any]:
+    """Which trial of a cell it is."""
     trial, place = digest.trial, digest.trial.place
     return {
-        "row": "trial",
-        **base,
         "run": trial.id,
+        "state": trial.state,
+        "started_at": trial.started_at.isoformat(),
         "block": place.block if place else None,
         "attempt": place.attempt if place else None,
-        "started_at": trial.started_at.isoformat(),
-        "state": trial.state,
-        "valid": sound(digest),
         "counted": digest in row.trials,
-        "trials": 1,
-        "verdict": None,
-        **_counts(digest.summary.counts),
-        **_numbers(partial(trial_estimate, digest)),
     }
 
 
@@ -210,21 +208,12 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
         "cell": row.cell.key,
         "levels": dict(row.cell.levels),
         "valid": row.sound,
-        "verdict": crossing.verdict(row, page.missed_max) if page.limits else None,
+        "verdict": _verdict(page, row),
         "counts": _counts(row.counts),
         **{name: plain(row.estimate(name)) for name in numbers},
         **({"bulk": {name: plain(each) for name, each in row.more.items()}} if row.more else {}),
         "trials": [
-            {
-                "run": digest.trial.id,
-                "state": digest.trial.state,
-                "started_at": digest.trial.started_at.isoformat(),
-                "block": digest.trial.place.block if digest.trial.place else None,
-                "attempt": digest.trial.place.attempt if digest.trial.place else None,
-                "counted": digest in row.trials,
-                "summary": as_json(digest.summary),
-                **_work(digest),
-            }
+            {**_trial(row, digest), "summary": as_json(digest.summary), **_work(digest)}
             for digest in row.every
         ],
     }

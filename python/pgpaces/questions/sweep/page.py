@@ -35,10 +35,9 @@ from pgpaces.questions.sweep import facts, words
 from pgpaces.questions.sweep.facts import ServerFacts
 from pgpaces.questions.work import CellsWork
 from pgpaces.result import Observed
-from pgpaces.section import Addition, Sentence
+from pgpaces.section import Addition, Section, Sentence
 
 if TYPE_CHECKING:
-    from pgpaces.section import Section
     from pgpaces.store.disks import DiskRow
 
 

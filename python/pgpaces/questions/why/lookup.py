@@ -10,6 +10,7 @@ from pgpaces.answers.attribution import attribute, limiting
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.goal import Limit
+from pgpaces.answers.sequential import SATURATING, role
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.questions.trials import cell_name
 from pgpaces.questions.why import section as reported
@@ -66,8 +67,6 @@ def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
 
 def _own(page: Page) -> list[Row]:
     """The rows of a page without saturating trials, in which clients do not pause."""
-    from pgpaces.answers.sequential import SATURATING, role
-
     return [row for row in page.rows if role(row.cell) != SATURATING]
 
 
