@@ -131,13 +131,13 @@ def _marked(
     return decorate if function is None else decorate(function)
 
 
-def read(path: Path) -> Users:
-    """The users in a file, which is executed. Raises WorkloadError as `of_text`."""
+def of_file(path: Path, shown: Path) -> Users:
+    """The users in a file, which is executed. shown: in messages. Raises WorkloadError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path} cannot be read: {error}") from None
-    return of_text(text, path, path.parent)
+        raise WorkloadError(f"{shown} cannot be read: {error}") from None
+    return of_text(text, shown, path.parent)
 
 
 def of_text(text: str, path: Path, folder: Path) -> Users:

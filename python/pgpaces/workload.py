@@ -21,7 +21,7 @@ from pgpaces import tables
 from pgpaces.errors import PlanError, WorkloadError, nearest
 from pgpaces.texts import encoded
 from pgpaces.units import SECOND_NS, duration_ns, whole
-from pgpaces.users import Users, of_functions, of_text
+from pgpaces.users import Users, of_file, of_functions
 
 if TYPE_CHECKING:
     from pgpaces.workload_toml import CommandKeys, File, Program
@@ -231,7 +231,7 @@ def performed(base: Workload) -> Workload:
     if file is None:
         return base
     named = (base.original or base.folder) / file.relative_to(base.folder)
-    users = of_text(_text(base.folder, file), named, file.parent)
+    users = of_file(file, named)
     return replace(base, users=users, scripts=_tasks(users), load={**_paused(users), **base.load})
 
 

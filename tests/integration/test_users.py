@@ -20,7 +20,7 @@ from pgpaces.generators.users.load import UserConnection, UsersLoad, uri
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.record import Interval
 from pgpaces.result import Counts
-from pgpaces.users import read
+from pgpaces.users import of_file
 
 pytestmark = pytest.mark.postgres
 
@@ -68,7 +68,7 @@ KINDS = {"functions": FUNCTIONS, "coroutines": COROUTINES}
 def load_of(folder: Path, text: str, dsn: str, **more: str) -> UsersLoad:
     """Two users of that file in two processes, three actions each."""
     (folder / "users.py").write_text(text)
-    users = read(folder / "users.py")
+    users = of_file(folder / "users.py", folder / "users.py")
     tasks = [(each.name, each.weight) for each in users.tasks]
     plan = TrialPlan(Load("closed"), duration_ns=None, transactions=3)
     keywords = for_driver(engine.resolve(dsn, **more))

@@ -18,7 +18,7 @@ from pgpaces.experiment.functions import check
 from pgpaces.generators.users.load import uri
 from pgpaces.generators.users.order import hidden
 from pgpaces.plan import Load, TrialPlan
-from pgpaces.users import call, of_functions, read
+from pgpaces.users import Users, call, of_file, of_functions
 from tests.unit.trials import series, times
 
 HEAD = "from pgpaces import task, user\n"
@@ -29,6 +29,10 @@ def users_file(folder: Path, text: str) -> Path:
     path = folder / "users.py"
     path.write_text(text)
     return path
+
+
+def read(path: Path) -> Users:
+    return of_file(path, path)
 
 
 def act(connection: Any) -> None:
@@ -286,6 +290,8 @@ def test_a_workload_of_users_has_a_script_for_each_task_and_their_pause(tmp_path
     assert found.load == {"think_time": "3s", "think": "fixed"}
     users_file(tmp_path, (tmp_path / "users.py").read_text() + "LIMIT = 3\n")
     assert workload.performed(workload.read(tmp_path)).hash != found.hash
+    users_file(tmp_path, f"\ufeff{GOOD}")  # as some editors begin a file
+    assert [s.name for s in workload.performed(workload.read(tmp_path)).scripts] == ["act"]
 
 
 URIS = [

@@ -25,7 +25,7 @@ from pgpaces.generators.users.process import PipeWriter
 from pgpaces.plan import Load, TrialPlan
 from pgpaces.record import Interval
 from pgpaces.result import Counts, counts
-from pgpaces.users import of_functions, of_text, read
+from pgpaces.users import of_file, of_functions, of_text
 from tests.faults.conftest import until
 from tests.unit.test_command import alive, started
 
@@ -51,7 +51,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     ) -> Any:
         path = tmp_path / "users.py"
         path.write_text(HEAD + text)
-        users = read(path)
+        users = of_file(path, path)
         number, clients = asked.pop("threads", 1), asked.pop("clients", 3)
         asked = {"transactions": 20, "duration_ns": None, "grace_ns": 200 * MS} | asked
         if asked["duration_ns"]:
@@ -557,8 +557,8 @@ from pgpaces.generators.engine import EnginePlan
 from pgpaces.generators.users.load import UserConnection, UsersLoad
 from pgpaces.generators.users.process import PipeWriter
 from pgpaces.plan import Load, TrialPlan
-from pgpaces.users import read
-users = read(Path(sys.argv[1]))
+from pgpaces.users import of_file
+users = of_file(Path(sys.argv[1]), Path(sys.argv[1]))
 plan = EnginePlan.of(TrialPlan(Load("closed"), grace_ns=1), 2, 2, ["act"])
 load = UsersLoad(plan, users, [("act", 1)], UserConnection("postgresql:///d"))
 print(*(process.child.pid for process in load._processes), flush=True)
@@ -638,7 +638,7 @@ def test_a_file_of_users_travels_with_the_modules_that_it_imports(tmp_path: Path
         "from pgpaces.users import task\nfrom shop_things.words import GREETING\n"
         "@task\ndef greet(connection): return GREETING\n"
     )
-    data = by_value(read(here / "users.py"))
+    data = by_value(of_file(here / "users.py", here / "users.py"))
     shutil.rmtree(here)
     for name in [each for each in sys.modules if each.startswith("shop_things")]:
         del sys.modules[name]
