@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from pgpaces.errors import PlanError, RunError
-from pgpaces.report import data, draw
-from pgpaces.report.charts import specification
-from pgpaces.report.render import form_of, render
-from pgpaces.report.style import LIGHT
-from pgpaces.section import Figure, Records, Report, Section
+from pgpaces.section import Records, Section
 
 if TYPE_CHECKING:
     from pgpaces.questions.sweep.page import Page
+    from pgpaces.section import Figure, Report
 
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 
@@ -44,7 +41,9 @@ class Frame(Struct, frozen=True):
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The Arrow PyCapsule interface. Raises RunError if no Arrow library is installed."""
-        return data.arrow(self._records).__arrow_c_stream__(requested_schema)
+        from pgpaces.report.data import arrow
+
+        return arrow(self._records).__arrow_c_stream__(requested_schema)
 
 
 class Plot(Struct, frozen=True):
@@ -65,21 +64,30 @@ class Plot(Struct, frozen=True):
     @property
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification."""
+        from pgpaces.report.charts import specification
+        from pgpaces.report.style import LIGHT
+
         return specification(self._figure.charts, LIGHT)
 
     @property
     def svg(self) -> str:
         """As SVG. Raises RunError if the drawing library is not installed."""
-        return draw.picture(self._figure, "svg").decode()
+        from pgpaces.report.draw import picture
+
+        return picture(self._figure, "svg").decode()
 
     @property
     def png(self) -> bytes:
         """As PNG. Raises RunError if the drawing library is not installed."""
-        return draw.picture(self._figure, "png")
+        from pgpaces.report.draw import picture
+
+        return picture(self._figure, "png")
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """For notebooks."""
-        drawn = {"image/svg+xml": self.svg} if draw.available() else {}
+        from pgpaces.report.draw import available
+
+        drawn = {"image/svg+xml": self.svg} if available() else {}
         return {_VEGA_LITE: self.spec, "text/plain": repr(self), **drawn}
 
     def __repr__(self) -> str:
@@ -148,6 +156,8 @@ class Answer(Struct, frozen=True):
 
     def report(self, path: str | Path) -> Path:
         """Writes its report in the form of the file name's extension: .html, .md, .json, ..."""
+        from pgpaces.report.render import form_of, render
+
         path = Path(path)
         try:
             path.write_bytes(render(self.document(), form_of(str(path))))

@@ -6,14 +6,16 @@ Values alone; texts are unescaped. `parts.py` has what there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pgpaces.answers.cells import Row
-from pgpaces.answers.digest import Digest
-from pgpaces.result import Estimate
 from pgpaces.section import Column, Figure, Headline, Sentence
+
+if TYPE_CHECKING:
+    from pgpaces.answers.cells import Row
+    from pgpaces.answers.digest import Digest
+    from pgpaces.result import Estimate
 
 
 class TrialWork(Struct, frozen=True):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pgpaces.answers import bulk
 from pgpaces.answers.bulk import Bulk
-from pgpaces.answers.cells import Row
-from pgpaces.answers.digest import Digest
-from pgpaces.answers.summary import Summary
-from pgpaces.questions.bulk import bars, words
-from pgpaces.questions.work import CellsWork, TrialWork
+from pgpaces.questions.bulk import words
+from pgpaces.questions.work import CellsWork, Measure, TrialWork
 from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, or_dash
-from pgpaces.result import Trial
-from pgpaces.section import Headline, Sentence, TableCell
+from pgpaces.section import Figure, Headline, Sentence, TableCell
 from pgpaces.units import size_text
+
+if TYPE_CHECKING:
+    from pgpaces.answers.cells import Row
+    from pgpaces.answers.digest import Digest
+    from pgpaces.answers.summary import Summary
+    from pgpaces.result import Trial
 
 NUMBERS = words.NUMBERS
 _METHOD = (
@@ -76,7 +79,7 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
         ),
         spare=("input MB/s", "WAL MB/s", "WAL B a row", "WAL B a byte of input", "median s"),
         bars=("rows_s", "seconds"),
-        figures=bars.figures,
+        figures=_figures,
         note="Bars are means of the trials of a cell.",
     )
 
@@ -93,3 +96,9 @@ def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], Table
         return NOT_KNOWN if command is None else show(command)
 
     return cell
+
+
+def _figures(rows: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure]:
+    from pgpaces.questions.bulk import bars
+
+    return bars.figures(rows, numbers)

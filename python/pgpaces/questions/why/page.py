@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING
 
 from pgpaces.answer import Answer
-from pgpaces.questions.sweep.lookup import page_of
-from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.why import lookup as attribution
-from pgpaces.section import Section
 from pgpaces.store.store import Store
+
+if TYPE_CHECKING:
+    from pgpaces.questions.sweep.page import Page
+    from pgpaces.section import Section
 
 
 def sections(store: Store, name: str) -> tuple[Section, ...]:
@@ -23,11 +23,17 @@ def sections(store: Store, name: str) -> tuple[Section, ...]:
     id_ = store.find_any(name)
     if not store.is_experiment(id_):
         return (attribution.of_run(store, id_),)
+    from pgpaces.questions.sweep.lookup import page_of
+
     return attribution.of_page(store, page_of(store, (id_,)))
 
 
 def page(store: Store, answers: tuple[Section, ...], name: str) -> Page:
     """The report of the run or experiment, with these answers. Raises PlanError, StoreError."""
+    from msgspec.structs import replace
+
+    from pgpaces.questions.sweep.lookup import page_of
+
     whole = page_of(store, (store.find_any(name),))
     rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
     title = answers[0].title if len(answers) == 1 else f"Why late: {whole.title}"
