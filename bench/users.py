@@ -35,7 +35,7 @@ def section(session: Session) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "users.py"
         path.write_text(USERS)
-        found = users.read(path)
+        found = users.of_file(path, path)
         rounds = programs.alternately(
             session.pairs, lambda: _ours(found, dsn, count), lambda: _plain(found, dsn, count)
         )

@@ -218,7 +218,7 @@ def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
     ready = SimpleNamespace(
         components=[component], prepared=work.prepared, request=SimpleNamespace(as_is=False)
     )
-    faked: Any = (ready, {}, SimpleNamespace(notes=list), None, None)
+    faked: Any = (ready, {}, None, None, SimpleNamespace(notes=list))
     every = monitors.Monitors(*faked)
     every.explain()
     assert explained == [(1, 0, "SELECT 1;")]
