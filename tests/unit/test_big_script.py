@@ -43,12 +43,12 @@ def read(path: Path) -> tuple[int, float]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_reading_a_script_takes_three_times_its_size_at_most(name: str, tmp_path: Path) -> None:
+def test_reading_a_script_of_ascii_takes_twice_its_size(name: str, tmp_path: Path) -> None:
     small, big = tmp_path / "small.sql", tmp_path / "big.sql"
     small.write_bytes(b"SELECT 1;\n")
     big.write_bytes(SCRIPTS[name])
     grown = read(big)[0] - read(small)[0]
-    assert grown < 3 * big.stat().st_size, f"{grown / big.stat().st_size:.2f} times its size"
+    assert grown < 2.3 * big.stat().st_size, f"{grown / big.stat().st_size:.2f} times its size"
 
 
 def test_reading_takes_time_in_proportion_to_the_size(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def find(version: str | None = None) -> Installation:
     None is the embedded package; "15" the newest 15, "15.18" exactly that version, fetched ones
     only where none is installed; "debian:15" one of that source, "package:15" a fetched one;
     anything else a path to a folder of programs or to the prefix above it.
-    ServerError lists the installations.
+    ServerError lists the installations. Raises PlanError for the home of an unknown user.
     """
     if version is None:
         return _embedded()
