@@ -388,6 +388,31 @@ def test_a_number_of_clients_whose_trials_met_the_goal_is_not_said_to_miss_it() 
     assert answer.of(fine, goal).refuted == 23
 
 
+@pytest.mark.parametrize(("above", "refuted"), [({}, None), ({23.0: 0.02}, 23), ({23.0: 0.5}, 23)])
+def test_a_rate_whose_trials_met_the_goal_is_not_said_to_miss_it(
+    above: dict[float, float], refuted: float | None
+) -> None:
+    shares = {18: [0.003, 0.004, 0.003, 0.006], 20: [0.012, 0.03, 0.009, 0.02]}
+    shares |= {21: [0.02, 0.03], 22: [0.0099, 0.0095]}
+    fine = [
+        TrialPoint(load, "fine", 24_000, round(24_000 * share), 60.0)
+        for load, of in [*shares.items(), *((load, [share]) for load, share in above.items())]
+        for share in of
+    ]
+    found = answer.of(fine, replace(BASE, start=20, highest=100))
+    assert found.refuted == refuted
+    if refuted is None:
+        assert sentences(found)[0].endswith("; unknown above.")
+
+
+def test_searches_never_say_that_a_rate_misses_the_goal_whose_trials_met_it(
+    fast: tuple[Searches, Searches],
+) -> None:
+    for found in (found for searches in fast for found in searches.found):
+        met = [at.load for at in found.loads if at.trials > 1 and at.share <= 0.01]
+        assert found.refuted is None or found.refuted > max(met, default=0)
+
+
 def test_a_quick_search_by_whole_numbers_names_no_load_above_the_highest() -> None:
     goal = CapacityGoal(0.01, 4, 1, 10, load="users", mode="quick", soak_s=0)
     points = [TrialPoint(9, "coarse", 1000, 0, 10.0), TrialPoint(10, "coarse", 1000, 500, 10.0)]

@@ -187,7 +187,8 @@ def _bounds(
     loads = _loads(fine, goal)
     fit = line(points, goal) if len(fine) >= _LINE_MIN else None
     ends = _from_verdicts(loads) if fit is None else _from_line(fit, loads, goal)
-    return _checked(*ends, loads)
+    proved, refuted, odd = _checked(*ends, loads)
+    return proved, _above_met(refuted, loads, goal.missed_max), odd
 
 
 def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
@@ -219,15 +220,13 @@ def _from_line(
     least, most = loads[0].load, loads[-1].load
     low = min(math.exp(fit.low), most) if fit.low > -math.inf else 0.0
     high = max(math.exp(fit.high), least) if fit.high < 700 else math.inf
-    # A curve steeper than a parabola crosses later than its fit: the loads that met it show that.
-    met = [at.load for at in loads if at.trials >= TRIALS_MIN and at.share <= goal.missed_max]
-    high = max([high, *met])
     low, high = _at_cliff(fit, loads, (low, high), goal.missed_max)
     if goal.whole:
         # Ignore rounding errors next to an integer.
         low = float(math.floor(low + 1e-9))
         if high < math.inf:
-            high = max(float(math.ceil(high - 1e-9)), low + 1, *(load + 1 for load in met))
+            above_met = _highest_met(loads, goal.missed_max) + 1
+            high = max(float(math.ceil(high - 1e-9)), low + 1, above_met)
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
 
 
@@ -283,6 +282,23 @@ def _checked(
         flags.append("irregular")
         refuted = min((at.load for at in loads if at.load > passed), default=None)
     return proved, refuted, list(dict.fromkeys(flags))
+
+
+def _above_met(refuted: float | None, loads: Sequence[Load], missed_max: float) -> float | None:
+    """The refuted load; where one at or above it met the goal, the next that was tried and did not.
+
+    A curve steeper than a parabola crosses later than its fit: the loads that met it show that.
+    """
+    met = _highest_met(loads, missed_max)
+    if refuted is None or refuted > met:
+        return refuted
+    return min((at.load for at in loads if at.load > met and at.share > missed_max), default=None)
+
+
+def _highest_met(loads: Sequence[Load], missed_max: float) -> float:
+    """The highest load whose trials together met the goal; minus infinity: none."""
+    met = (at.load for at in loads if at.trials >= TRIALS_MIN and at.share <= missed_max)
+    return max(met, default=-math.inf)
 
 
 def _ends(
