@@ -197,6 +197,50 @@ def test_a_search_that_was_interrupted_at_its_beginning_again_and_again_goes_on(
         told.append(Tell.of(replace(cut, trial=replace(cut.trial, state="interrupted"))))
 
 
+def nothing(ask: Ask) -> Digest:
+    """A trial all of whose transactions failed."""
+    bad = digest(ask, 100, 0, rate=0.0)
+    failed = replace(bad.summary, counts=Counts(100, 0, 0, 0, 100, 0))
+    return replace(bad, summary=failed)
+
+
+@pytest.mark.parametrize("resumes", [1, 2])
+def test_a_search_that_was_given_up_as_nothing_succeeded_begins_again_when_it_is_resumed(
+    resumes: int,
+) -> None:
+    strategy, cells = Searches(SPEC, (Cell(()),)), (Cell(()),)
+    told: list[Tell] = []
+    for _ in range(resumes):
+        told = strategies.resumed(SPEC, cells, told)
+        begun = len(told)
+        while (ask := strategy.ask(told)) is not None:
+            told.append(Tell.of(nothing(ask)))
+        assert len(told) == begun + 2
+        assert strategy.given_up(told).startswith("no transaction succeeded in 2 trials")
+    given_up, told = len(told), strategies.resumed(SPEC, cells, told)
+    while (ask := strategy.ask(told)) is not None:
+        told.append(Tell.of(holds(173.0)(ask)))
+    again = run(strategy, holds(173.0))
+    assert [t.cell for t in told[given_up:]] == [t.cell for t in again]
+    assert [t.block for t in told] == list(range(1, len(told) + 1))
+    assert strategy.given_up(told) == ""
+    stored = [Tell.of(t.digest) for t in told if t.digest is not None]
+    assert answer(stored, Cell(())).capacity == answer(told, Cell(())).capacity
+    assert answer(stored, Cell(())).capacity.proved == answer(again, Cell(())).capacity.proved
+
+
+def test_a_search_that_is_resumed_keeps_the_results_of_cells_that_have_some() -> None:
+    cells = tuple(Cell((("variant", name),)) for name in ("a", "b"))
+
+    def found(ask: Ask) -> Digest:
+        return nothing(ask) if ask.cell.matches({"variant": "b"}) else holds(173.0)(ask)
+
+    told = run(Searches(SPEC, cells), found)
+    kept = [t for t in strategies.resumed(SPEC, cells, told) if not t.again]
+    assert kept == [t for t in told if t.cell.matches({"variant": "a"})]
+    assert strategies.resumed(PAIRING, cells, told) == told
+
+
 def test_attempts_that_failed_change_nothing_of_a_search() -> None:
     cell = Cell(())
     told = run(Searches(SPEC, (cell,)), holds(173.0))

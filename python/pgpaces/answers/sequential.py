@@ -17,7 +17,7 @@ from pgpaces.design import ROLE, Cell
 class Tell(Struct, frozen=True):
     """The result of a trial. digest: None where it could not be run; error: why.
 
-    too_much: its load was: another may be possible.
+    too_much: its load was: another may be possible. again: it does not count, and is run again.
     """
 
     cell: Cell
@@ -26,6 +26,7 @@ class Tell(Struct, frozen=True):
     error: str = ""
     attempt: int = 1
     too_much: bool = False
+    again: bool = False
 
     @classmethod
     def of(cls, digest: Digest) -> Tell:

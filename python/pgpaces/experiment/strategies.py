@@ -66,6 +66,13 @@ def strategies(
     return {machine: searches.Searches(goal, tuple(own)) for machine, own in of_machines.items()}
 
 
+def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[Tell]:
+    """The results so far of an experiment that is resumed; a search given up begins again."""
+    if isinstance(goal, searches.SearchSpec):
+        return searches.Searches(goal, tuple(cells)).resumed(results)
+    return list(results)
+
+
 def question(goal: Goal) -> tuple[str, ...]:
     """The question of an experiment in words, printed before it begins."""
     if isinstance(goal, Pairing):

@@ -32,7 +32,7 @@ from pgpaces.experiment.queue import ChosenTrials, ListedTrials, Queue
 from pgpaces.experiment.request import Request, check, choose, commands_of, spec_of
 from pgpaces.experiment.site import without_pg_variables
 from pgpaces.experiment.stops import Stops, signals
-from pgpaces.experiment.strategies import Goal, Strategy, strategies
+from pgpaces.experiment.strategies import Goal, Strategy, resumed, strategies
 from pgpaces.experiment.trial import TrialContext
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
@@ -336,14 +336,14 @@ def _work(planned: SweepPlan, store: Store) -> _Work:
 
 def _chosen(planned: SweepPlan, store: Store, goal: Goal) -> _Work:
     builder, id_ = planned.builder, planned.id
+    cells = planned.order.experiment.design.cells()
     ids = [each.id for each in store.placed(id_)] if planned.order.resume else []
-    results = [Tell.of(digest) for digest in store.digests(ids)]
+    results = resumed(goal, cells, [Tell.of(digest) for digest in store.digests(ids)])
     expected: dict[TargetPlan, ServerFacts] = {}
     for each in results:
         if each.digest is not None and each.digest.trial.state == "finished":
             target = builder.request(Slot(each.block, each.cell), id_).target
             expected.setdefault(target, each.digest.trial.server)
-    cells = planned.order.experiment.design.cells()
     chosen = {
         name: ChosenTrials(
             strategy,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import outcome
 from pgpaces.answers.capacity import trials, words
@@ -77,10 +78,26 @@ class Searches(Struct, frozen=True):
         """The last attempts of the trials of each cell, by its key without a load."""
         own: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
         for each in tells:
-            key = without(each.cell, self.spec.goal.load).key
-            if key in own:
+            if (key := self._key(each)) in own:
                 own[key].append(each)
-        return {key: last_attempts(of_cell) for key, of_cell in own.items()}
+        return {key: _tried_again(last_attempts(of_cell)) for key, of_cell in own.items()}
+
+    def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
+        """The results so far when the searches are resumed: those given up begin again."""
+        ended = {key for key, of_cell in self.own(tells).items() if _hopeless(of_cell) is not None}
+        return [replace(t, again=True) if self._key(t) in ended else t for t in tells]
+
+    def _key(self, tell: Tell) -> str:
+        return without(tell.cell, self.spec.goal.load).key
+
+
+def _tried_again(tells: list[Tell]) -> list[Tell]:
+    """The trials of a cell; those after which it was given up are tried again if more follow."""
+    places = [n for n, t in enumerate(tells, 1) if t.digest and not trials.cut_short(t)]
+    end = places[_HOPELESS - 1] if len(places) >= _HOPELESS else len(tells)
+    if end == len(tells) or _hopeless(tells[:end]) is None:
+        return tells
+    return [*(replace(each, again=True) for each in tells[:end]), *_tried_again(tells[end:])]
 
 
 def _hopeless(tells: Sequence[Tell]) -> str | None:

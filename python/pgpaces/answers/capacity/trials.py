@@ -115,11 +115,11 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
     value = _number(levels.get(load, ""))
     if kind is None or value is None:
         return None
+    if cut_short(tell):
+        return None
     digest = tell.digest
     if digest is None:
         return TrialPoint(value, kind, 0, 0, 1.0, invalid=tell.error or "it could not be run")
-    if cut_short(tell):
-        return None
     missed, due = whole(digest)
     lateness = digest.summary.generator.excused or 0
     return TrialPoint(
@@ -136,8 +136,9 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
 
 
 def cut_short(tell: Tell) -> bool:
-    """Whether a trial was interrupted, so that it is run again."""
-    return tell.digest is not None and tell.digest.trial.state in ("interrupted", "running")
+    """Whether a trial was interrupted, or its search given up, so that it is run again."""
+    ended = tell.digest is None or tell.digest.trial.state not in ("interrupted", "running")
+    return tell.again or not ended
 
 
 def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
