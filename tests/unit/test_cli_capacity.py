@@ -172,7 +172,7 @@ def test_python_has_the_answer_of_a_stored_search(stored: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "words", [("--quick",), ("--strict",), ("--missed", "1%"), ("--by", "rate"), ("--soak", "0"),
-              ("--goal", "p99 <= 1s")]
+              ("--goal", "p99 <= 1s"), ("--seed", "0"), ("--seed", "7")]
 )  # fmt: skip
 def test_options_that_a_stored_search_does_not_follow_are_refused(
     stored: Path, words: tuple[str, ...]

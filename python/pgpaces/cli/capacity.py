@@ -82,7 +82,7 @@ def _soak_given() -> bool:
 def _check_unchanged(params: Mapping[str, Any]) -> None:
     """Raises PlanError for options that have no effect on a resumed search."""
     names = ("missed", "quantile", "by", "quick", "strict", "seed", "name", "from_database")
-    changed = [name for name in names if params[name] not in (None, False)]
+    changed = [n for n in names if params[n] is not None and params[n] is not False]
     changed += ["soak"] if _soak_given() else []
     if changed:
         option = changed[0].replace("quantile", "goal").replace("_", "-")
