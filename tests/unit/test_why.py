@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.answers import attribution as answers
-from pgpaces.answers import next_step
+from pgpaces.answers import goal, next_step
 from pgpaces.answers.attribution import attribute, lift, limiting
 from pgpaces.answers.attribution.answer import SHARE_MIN
 from pgpaces.answers.attribution.lift import DueSeconds
+from pgpaces.answers.attribution.material import material
 from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
 from pgpaces.questions import run as question
@@ -579,6 +580,27 @@ def test_an_imported_report_has_no_seconds_and_so_no_cause() -> None:
     assert "does not say when" in shown.headline.text
     assert shown.next == (f"pgpaces show {made.id}",)
     assert not any("why" in step for step in question.next_steps(made, summary))
+
+
+@pytest.mark.parametrize(
+    ("limits", "each", "limit_s"),
+    [
+        ((), [50_000_000, 50_000_000], 0.05),
+        ((("a", 0),), [0, 50_000_000], 0.05),
+        ((("a", 0), ("b", 200_000_000)), [0, 200_000_000], 0.2),
+        ((("a", 0), ("b", 0)), [0, 0], 0.0),
+    ],
+)
+def test_a_limit_of_0_of_a_script_is_none_as_where_misses_are_counted(
+    limits: tuple[tuple[str, int], ...], each: list[int], limit_s: float
+) -> None:
+    made, _ = STORIES["connections"].told()
+    commands = [[1, "SELECT 1", True]]
+    scripts = [{"name": n, "weight": 1, "commands": commands, "text": ""} for n in "ab"]
+    plan = made.plan.but(limit_ns=50_000_000, limits=limits)
+    made = replace(made, plan=plan, workload=like(made.workload, scripts=scripts))
+    assert goal.limits_ns(made) == each
+    assert material(made, summarize(made)).limit_s == limit_s
 
 
 def test_clients_of_background_workloads_serve_none_of_its_own() -> None:

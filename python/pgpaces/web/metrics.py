@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from pgpaces.answers.accumulator import own_scripts
+from pgpaces.answers.goal import limits_ns
 from pgpaces.record import Interval, Tally
 from pgpaces.report import escape
 from pgpaces.result import CLASSES, Trial, counts
@@ -146,7 +147,7 @@ class Totals:
             "experiment": experiment,
             "cell": place.cell if place else "",
         })  # fmt: skip
-        self._limits = _limits(head)
+        self._limits = {n: ns for n, ns in enumerate(limits_ns(head)) if ns}
         self._scripts = [self._named(number) for number in range(len(head.workload.scripts))]
 
     def _named(self, number: int) -> Labels:
@@ -218,23 +219,6 @@ def families(trials: Iterable[Totals]) -> tuple[Family, ...]:
         for name, each in FAMILIES.items()
         if points[name]
     )
-
-
-def _limits(head: Trial) -> dict[int, int]:
-    """The latency limits of scripts, by their numbers."""
-    own, by_name = own_scripts(head), dict(head.plan.limits)
-    limits: dict[int, int | None] = {
-        number: by_name.get(head.workload.scripts[number].name, head.plan.limit_ns)
-        for number in own
-    }
-    number = len(own)
-    for component in head.plan.components:
-        if component.of:
-            named = dict(component.limits)
-            for name in component.scripts:
-                limits[number] = named.get(name, component.limit_ns)
-                number += 1
-    return {number: ns for number, ns in limits.items() if ns}
 
 
 def trial_labels(totals: Totals) -> Labels:

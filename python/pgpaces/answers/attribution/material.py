@@ -15,6 +15,7 @@ from msgspec import Struct
 from pgpaces.answers.accumulator import own_scripts
 from pgpaces.answers.arrays import Numbers, np, quotient
 from pgpaces.answers.attribution.sessions import Sessions, sessions
+from pgpaces.answers.goal import limits_ns
 from pgpaces.answers.summary import Summary
 from pgpaces.result import Trial
 from pgpaces.times import Times, value_at_rank
@@ -38,7 +39,8 @@ class Material(Struct, frozen=True):
     sent; waited: missed transactions that would have been on time if sent when due. By second of
     the clock, of which there may be more: ended: transactions; in_flight: mean transactions;
     dispatch_s: mean lag of those with a free client; dispatched: how many of these were sent later
-    than half of the limit. limit_s: 0 without one. since: the first second that counts.
+    than half of the limit. limit_s: the shortest of its scripts, 0 without one. since: the first
+    second that counts.
     """
 
     trial: Trial
@@ -232,7 +234,9 @@ def material(trial: Trial, summary: Summary) -> Material:
     seconds, clock = _lengths(trial)
     counts = {name: np.zeros(seconds) for name in ("due", "on_time", "failed", *_MISSED)}
     sums = {name: np.zeros(seconds) for name in ("count", "latency", "lag")}
-    own, limits, half_ns = own_scripts(trial), _limits(trial), _limit_s(trial) * 1e9 / 2
+    own = own_scripts(trial)
+    limits = {n: ns for n, ns in zip(own, limits_ns(trial), strict=False) if ns}
+    limit_ns = min(limits.values(), default=0)
     waited = np.zeros(seconds)
     for interval in trial.intervals:
         for tally in interval.tallies:
@@ -256,7 +260,7 @@ def material(trial: Trial, summary: Summary) -> Material:
     latency_s = quotient(sums["latency"], sums["count"])
     # A transaction that never ended took at least to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
-    in_flight, dispatch_s, dispatched = _flight(trial, clock, half_ns)
+    in_flight, dispatch_s, dispatched = _flight(trial, clock, limit_ns / 2)
     ended = np.zeros(clock)
     for interval in trial.intervals:
         if 0 <= interval.second < clock:
@@ -265,7 +269,7 @@ def material(trial: Trial, summary: Summary) -> Material:
         trial=trial,
         summary=summary,
         since=summary.cut_s,
-        limit_s=_limit_s(trial),
+        limit_s=limit_ns / 1e9,
         missed=missed,
         on_time=counts["on_time"],
         failed=counts["failed"],
@@ -286,19 +290,6 @@ def _lengths(trial: Trial) -> tuple[int, int]:
     due = [t.due_second for each in trial.intervals for t in each.tallies if t.due]
     seconds = max(due, default=-1) + 1
     return seconds, max(seconds, max((each.second for each in trial.intervals), default=-1) + 1)
-
-
-def _limits(trial: Trial) -> dict[int, int]:
-    """The limit of each script that has one, ns, by its number."""
-    own, common = dict(trial.plan.limits), trial.plan.limit_ns
-    limits = (own.get(script.name) or common for script in trial.workload.scripts)
-    return {at: int(ns) for at, ns in enumerate(limits) if ns}
-
-
-def _limit_s(trial: Trial) -> float:
-    """The limit of all scripts; where each has its own, the shortest."""
-    limits = [trial.plan.limit_ns, *(ns for _, ns in trial.plan.limits)]
-    return min((ns for ns in limits if ns), default=0) / 1e9
 
 
 def _flight(trial: Trial, clock: int, half_ns: float) -> tuple[Numbers, Numbers, Numbers]:
