@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
-    trial, _ = replace(story, plan=PLAN).told()
+    trial, _ = replace(story, plan={**PLAN, **story.plan}).told()
     workload = trial.workload.but(hash="h")
     server = {"version": "18.6", "settings": {}, "target": {"host": "db.example"}}
     trial = replace(trial, id=id_, place=place, workload=workload, server=server)
@@ -108,6 +108,21 @@ def test_of_a_search_the_saturating_trial_is_not_explained(store: Path) -> None:
     told = json.loads(called(store, "search", "--json").stdout)
     every = told if isinstance(told, list) else [told]
     assert [each["trials"] for each in every] == [["01Slong"]]
+
+
+def test_of_a_search_the_lowest_loads_that_missed_come_first(store: Path) -> None:
+    opened = Store.open(store)
+    _begin(opened, "01S", "search", SearchSpec(CapacityGoal(0.05, 5, 1, 100)))
+    few = replace(STORIES["network"], bad_seconds=frozenset((8,)), due=20, late=9, usual={})
+    stories = {90: STORIES["lock"], 60: replace(STORIES["network"], late=30), 8: few}
+    stories |= {40: STORIES["lock"], 70: STORIES["network"]}
+    for number, (rate, story) in enumerate(stories.items(), 1):
+        levels = {"rate": f"{rate}/s", ROLE: "long"}
+        place = Place("01S", Cell(tuple(levels.items())).key, levels, number)
+        _put(opened, f"01S{rate}", replace(story, plan={"rate": float(rate)}), place)
+    told = json.loads(called(store, "search", "--json").stdout)
+    assert [each["trials"] for each in told] == [["01S40"], ["01S60"], ["01S70"]]
+    assert pgpaces.why("search", store=store).value.trials == ("01S40",)
 
 
 def test_an_experiment_without_a_trial_is_not_taken_for_a_run(store: Path) -> None:

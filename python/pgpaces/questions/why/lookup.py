@@ -10,6 +10,7 @@ from pgpaces.answers.attribution import attribute, limiting
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.goal import Limit
+from pgpaces.answers.next_step import MISSED_MIN
 from pgpaces.answers.sequential import SATURATING, role
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.questions.trials import cell_name
@@ -33,8 +34,12 @@ def of_run(store: Store, run_id: str) -> Section:
 
 
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
-    """The cells of a page that missed the limit, the largest share first. Raises StoreError."""
-    return _of_rows(store, [row for row in _own(page) if _missed(row, page)])
+    """The cells of a page that missed the limit, the largest share first. Raises StoreError.
+
+    Of a search the lowest load first: far above the threshold every resource is exhausted.
+    """
+    late = [row for row in _own(page) if _missed(row, page)]
+    return _of_rows(store, _nearest_first(late) if page.searched else _worst_first(late))
 
 
 def of_page(store: Store, page: Page) -> tuple[Section, ...]:
@@ -42,7 +47,7 @@ def of_page(store: Store, page: Page) -> tuple[Section, ...]:
     rows = [row for row in _own(page) if row.trials]
     if not rows:
         raise PlanError(f"{page.title} has no trial", "pgpaces runs lists runs")
-    return of_cells(store, page) or _of_rows(store, [max(rows, key=_share)])
+    return of_cells(store, page) or _of_rows(store, _worst_first(rows)[:1])
 
 
 def limit(store: Store, search: CellSearch) -> Limit | None:
@@ -58,11 +63,24 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
 
 
 def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
-    ranked = sorted(rows, key=_share, reverse=True)
     return tuple(
         _section(store, _worst(row), cell_name(row.cell), f"why-{number}")
-        for number, row in enumerate(ranked[:CELLS_MAX], 1)
+        for number, row in enumerate(rows[:CELLS_MAX], 1)
     )
+
+
+def _worst_first(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.missed.value if row.missed else 0.0, reverse=True)
+
+
+def _nearest_first(rows: Iterable[Row]) -> list[Row]:
+    """By load, the lowest first; those with too few missed for an answer are last."""
+
+    def place(row: Row) -> tuple[bool, float, int, int]:
+        plan = row.every[0].trial.plan
+        return row.counts.missed < MISSED_MIN, plan.rate or 0.0, plan.own_clients, -row.counts.due
+
+    return sorted(rows, key=place)
 
 
 def _own(page: Page) -> list[Row]:
@@ -75,10 +93,6 @@ def _missed(row: Row, page: Page) -> bool:
     if crossing.verdict(row, page.missed_max) == "misses":
         return True
     return not row.sound and row.missed is not None and row.missed.value > page.missed_max
-
-
-def _share(row: Row) -> float:
-    return row.missed.value if row.missed else 0.0
 
 
 def _worst(row: Row) -> Sequence[Digest]:
