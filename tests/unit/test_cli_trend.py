@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from pgpaces.cli.main import cli
 from pgpaces.cli.trend import trend
 from pgpaces.questions.trend import called as called_
 from tests.unit.calling import refused, said
@@ -44,6 +46,31 @@ def test_a_change_is_told_with_when_which_run_and_by_how_much(place: Path) -> No
     assert "worse" in text
     assert "Left out: 1 unfinished or not valid" in text
     assert "next pgpaces report N05 N06 -o change.html" in text
+
+
+def test_times_are_those_of_runs_and_of_reports_and_in_utc(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(*words: str) -> str:
+        env = {"COLUMNS": "150"}
+        done = CliRunner(env=env).invoke(cli, [*words, "--store", str(place)])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Kathmandu")
+        time.tzset()
+        levels = shown("trend", "nightly", "--factor", "server", "--metric", "mean", "--verbose")
+        runs = shown("runs", "--tag", "nightly")
+        shown("report", "nightly", "-o", str(tmp_path / "page.md"))
+    time.tzset()
+    at, report = START + timedelta(days=6), (tmp_path / "page.md").read_text()
+    assert f"Since N06 of {at:%Y-%m-%d %H:%M} UTC" in levels
+    assert "from (UTC)" in levels
+    for text, form in ((levels, "%Y-%m-%d %H:%M"), (runs, "%m-%d %H:%M"), (report, "%H:%M:%S")):
+        assert f"{at:{form}}" in text
+    assert "started (UTC)" in runs
+    assert "started (UTC)" in report
 
 
 def test_versions_of_pgpaces_may_differ_as_a_factor(place: Path) -> None:

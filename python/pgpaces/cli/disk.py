@@ -211,6 +211,7 @@ def _list(store: Store, *, as_json: bool) -> None:
     from pgpaces.questions import disk as words
     from pgpaces.report import escape
     from pgpaces.report.grid import cell, table
+    from pgpaces.report.numbers import STARTED, moment
 
     rows = store.disks()
     if as_json:
@@ -219,13 +220,12 @@ def _list(store: Store, *, as_json: bool) -> None:
     if not rows:
         click.echo("no disks yet; try: pgpaces disk PATH --quick", err=True)
         return
-    grid = table("disk", ["id", "started", "machine", "class"])
+    grid = table("disk", ["id", STARTED, "machine", "class"])
     for row in rows:
-        started = row.started_at.astimezone().strftime("%m-%d %H:%M")
         grid.add_row(
             cell(f"{row.name} {row.disk.path}".strip()),
             row.id[-8:],
-            started,
+            moment(row.started_at, "%m-%d %H:%M"),
             cell(row.host.hostname or ""),
             words.class_of(row.disk),
         )

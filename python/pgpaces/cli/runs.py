@@ -15,7 +15,7 @@ from pgpaces.cli import manage, options
 from pgpaces.cli.main import put
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
-from pgpaces.report.numbers import NOT_KNOWN, plural
+from pgpaces.report.numbers import NOT_KNOWN, STARTED, moment, plural
 from pgpaces.result import fields
 from pgpaces.section import Records
 
@@ -103,7 +103,7 @@ def _print_runs(
     lines += [(each.started_at, _experiment_line(each)) for each in experiments]
     lines.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
     if lines:
-        names = ["run", "started", "due", "missed %", "p99 ms", "state"]
+        names = ["run", STARTED, "due", "missed %", "p99 ms", "state"]
         narrow = ["run", "missed %", "p99 ms", "state"]
         _print_table("workload", names, narrow, [line for _, line in lines[:limit]])
 
@@ -253,7 +253,7 @@ def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
     if not rows:
         click.echo("no experiments yet", err=True)
         return
-    columns = ["experiment", "started", "runs", "state"]
+    columns = ["experiment", STARTED, "runs", "state"]
     _print_table("name", columns, columns, [_experiment_cells(row) for row in rows])
 
 
@@ -261,14 +261,14 @@ def _experiment_cells(row: ExperimentLine) -> _Line:
     names = f" [{', '.join(row.names)}]" if row.names else ""
     return row.name + names, {
         "experiment": row.id[-8:],
-        "started": _started(row),
+        STARTED: _started(row),
         "runs": str(row.runs),
         "state": row.state,
     }
 
 
 def _started(row: TrialRow | ExperimentLine) -> str:
-    return row.started_at.astimezone().strftime("%m-%d %H:%M") if row.started_at else NOT_KNOWN
+    return moment(row.started_at, "%m-%d %H:%M")
 
 
 def _cells(row: TrialRow) -> dict[str, str]:
@@ -286,7 +286,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
     marked = row.state == "finished" and summary.get("validity") == "invalid"
     return {
         "run": row.id[-8:],
-        "started": _started(row),
+        STARTED: _started(row),
         "due": due,
         "missed %": missed,
         "p99 ms": f"{p99} ({'–'.join(ends)})" if len(ends) == 2 else p99,

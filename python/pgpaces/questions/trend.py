@@ -28,7 +28,7 @@ from pgpaces.questions.compare.section import differing, is_planned, named, numb
 from pgpaces.questions.compare.words import changed_by, size, title
 from pgpaces.questions.sweep.lookup import answer_for
 from pgpaces.report.escape import line
-from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, plural, sparkline
+from pgpaces.report.numbers import NOT_KNOWN, STARTED, estimate_cell, moment, plural, sparkline
 from pgpaces.result import Estimate
 from pgpaces.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
@@ -162,12 +162,13 @@ def refusal(factors: Sequence[Varied]) -> PlanError:
 
 KEY = "trend"
 _HEIGHT = 230
+_MINUTES = "%Y-%m-%d %H:%M"
 _CHANGED_SHOWN = 4
 
 
 def called(id_: str, at: datetime) -> str:
-    """A run in a sentence: the end of its id, and its start in local time."""
-    return f"{id_[-8:]} of {at.astimezone():%Y-%m-%d %H:%M}"
+    """A run in a sentence: the end of its id, and its start."""
+    return f"{id_[-8:]} of {moment(at, _MINUTES)} UTC"
 
 
 def section(series: RunSeries) -> Section:
@@ -241,7 +242,7 @@ def _table(series: RunSeries) -> Table:
     runs = {each.run.name: each for each in series.runs}
 
     def when(name: str) -> TableCell:
-        return TableCell(f"{runs[name].at.astimezone():%Y-%m-%d %H:%M}", runs[name].id[-8:])
+        return TableCell(moment(runs[name].at, _MINUTES), runs[name].id[-8:])
 
     def row(level: Level) -> tuple[TableCell, ...]:
         change = changes.get(level.first)
@@ -254,7 +255,7 @@ def _table(series: RunSeries) -> Table:
             TableCell(NOT_KNOWN if change is None else f"{change.p:.2g}"),
         )
 
-    columns = ("from", "to", "runs", named(metric), "change", "p")
+    columns = ("from (UTC)", "to (UTC)", "runs", named(metric), "change", "p")
     rows = tuple(row(level) for level in trend.levels)
     note = "Geometric means of the runs of a level, with 95% intervals."
     return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note, spare=("p",))
@@ -273,12 +274,7 @@ def _measured(series: RunSeries) -> list[Timed]:
 def _figure(series: RunSeries) -> Figure:
     metric = series.metric
     rows = tuple(
-        (
-            f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}",
-            each.id[-8:],
-            *_texts(metric, each.run.estimate),
-        )
-        for each in series.runs
+        (moment(each.at), each.id[-8:], *_texts(metric, each.run.estimate)) for each in series.runs
     )
     lines = "; broken lines are changes, bands are levels with their intervals"
     more = lines if series.trend.levels else ""
@@ -286,7 +282,7 @@ def _figure(series: RunSeries) -> Figure:
         f"{KEY}-runs",
         f"{verdicts.title(metric).capitalize()} of each run",
         f"runs with their own 95% intervals where they have one{more}",
-        ("begun", "run", named(metric), "95% interval"),
+        (STARTED, "run", named(metric), "95% interval"),
         rows,
         (_chart(series),),
     )
@@ -308,7 +304,7 @@ def _chart(series: RunSeries) -> Chart:
     span = series.runs[-1].at - series.runs[0].at
     form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
     return Chart(
-        Axis(scale="time", format=form),
+        Axis(STARTED, scale="time", format=form),
         Axis(named(metric), room=8, nice=True),
         (
             Layer("point", points, "line0", size=36, opacity=0.9),
@@ -330,8 +326,8 @@ def _point(each: Timed) -> Point:
 
 
 def _moment(at: datetime) -> str:
-    """A time in the local zone of this process, wherever the chart is drawn."""
-    return f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
+    """A moment without its zone, so that it is drawn as it is, wherever that is."""
+    return moment(at, "%Y-%m-%dT%H:%M:%S")
 
 
 # --- in words -------------------------------------------------------------------------------------

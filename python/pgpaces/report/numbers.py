@@ -1,9 +1,10 @@
-"""Numbers as texts: shares, times, rates, durations, and their intervals."""
+"""Numbers as texts: shares, times, rates, durations, moments, and their intervals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from pgpaces.result import Estimate
 from pgpaces.section import TableCell
@@ -11,6 +12,8 @@ from pgpaces.units import ms_text, rate_text, significant
 
 # Stands for an unknown value or interval.
 NOT_KNOWN = "–"
+# The column of the moments at which trials and experiments started.
+STARTED = "started (UTC)"
 # Its name in tables and sentences.
 rate = rate_text
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -37,6 +40,11 @@ def milliseconds(value: float | None, above: str) -> str:
 def ms(value: float | None) -> str:
     """A time in milliseconds without its unit; `–` if it is infinite or None."""
     return milliseconds(value, NOT_KNOWN)
+
+
+def moment(at: datetime | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A moment in UTC, which its column or sentence says; `–` for None."""
+    return NOT_KNOWN if at is None else at.astimezone(UTC).strftime(form)
 
 
 def or_dash(value: float | None, form: Callable[[float], str]) -> str:

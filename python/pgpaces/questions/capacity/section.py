@@ -29,8 +29,10 @@ from pgpaces.questions.sweep.axes import along
 from pgpaces.questions.trials import factor_name
 from pgpaces.report.numbers import (
     NOT_KNOWN,
+    STARTED,
     estimate_cell,
     milliseconds,
+    moment,
     ms,
     or_dash,
     percent,
@@ -504,7 +506,7 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
     """Every trial, in chronological order."""
     unit = value.UNITS[searches[0].goal.load]
     columns = (
-        *(_names(factors) if factors else ()), "run", "for", "started (UTC)", f"load, {unit}",
+        *(_names(factors) if factors else ()), "run", "for", STARTED, f"load, {unit}",
         "seconds", "due", "missed %", "p99 ms", "state",
     )  # fmt: skip
     every = [(digest, each) for each in searches for digest in each.digests]
@@ -525,7 +527,7 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
                 *_own(dict(each.cell.levels), factors),
                 TableCell(trial.id[-8:]),
                 TableCell(_FOR.get(kind, kind)),
-                TableCell(trial.started_at.strftime("%Y-%m-%d %H:%M:%S")),
+                TableCell(moment(trial.started_at)),
                 TableCell(at.removesuffix("/s")),
                 TableCell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
                 TableCell(f"{due:,}"),

@@ -20,7 +20,16 @@ from pgpaces.answers.plans import CellPlan, StatementPlans
 from pgpaces.questions.sweep.page import Page
 from pgpaces.questions.trials import cell_name, factor_name
 from pgpaces.questions.work import CellsWork, Measure
-from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, milliseconds, ms, rate, share_cell
+from pgpaces.report.numbers import (
+    NOT_KNOWN,
+    STARTED,
+    estimate_cell,
+    milliseconds,
+    moment,
+    ms,
+    rate,
+    share_cell,
+)
 from pgpaces.result import Estimate
 from pgpaces.section import Column, Table, TableCell, table
 from pgpaces.units import memory_text
@@ -182,7 +191,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     columns: list[Column[Digest]] = [
         ("run", lambda digest: digest.trial.id[-8:]),
         ("trial", _block),
-        ("started (UTC)", lambda digest: f"{digest.trial.started_at:%Y-%m-%d %H:%M:%S}"),
+        (STARTED, lambda digest: moment(digest.trial.started_at)),
         *(numbers if page.work is None else page.work.of_trial),
         ("state", lambda digest: _state(digest, id(digest) in counted)),
     ]
