@@ -104,7 +104,11 @@ def test_what_a_session_can_set_travels_with_the_connections(
 
 @pytest.mark.parametrize(
     ("name", "value", "other"),
-    [("work_mem", "64MB", "1MB"), ("search_path", '"two words", public', "mine")],
+    [
+        ("work_mem", "64MB", "1MB"),
+        ("search_path", '"two words", public', "mine"),
+        ("search_path", "", "mine"),
+    ],
 )
 @pytest.mark.usefixtures("drops_options")
 def test_options_that_get_lost_become_settings_of_our_database(
@@ -271,6 +275,34 @@ def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own: 
         assert ask(access, "SHOW shared_preload_libraries") == "auto_explain, pg_stat_statements"
     assert ask(access, "SHOW max_connections") == "40"
     assert auto_conf(access) is None
+
+
+def test_an_empty_list_is_set_where_no_file_sets_another(own: Postgres) -> None:
+    access, terms = access_to(own), Terms(alter_system=True, restart=own.restart)
+    name, empty = "shared_preload_libraries", {"shared_preload_libraries": ""}
+    with applied(access, "postgres", {name: "auto_explain"}, terms):
+        with applied(access, "postgres", empty, terms) as effect:
+            assert (effect.how, effect.verified) == ({name: "restart"}, empty)
+            assert ask(access, f"SHOW {name}") == ""
+        assert ask(access, f"SHOW {name}") == "auto_explain"
+    assert auto_conf(access) is None
+
+
+def test_a_list_that_the_servers_file_sets_is_not_emptied(own: Postgres) -> None:
+    access, terms = access_to(own), Terms(alter_system=True, restart=own.restart)
+    conf = own.data / "postgresql.conf"
+    text = conf.read_text()
+    conf.write_text(f"{text}shared_preload_libraries = 'auto_explain'\n")
+    try:
+        with (
+            pytest.raises(ServerError, match=r"''.*not in effect.*auto_explain") as raised,
+            applied(access, "postgres", {"shared_preload_libraries": ""}, terms),
+        ):
+            pass
+        assert "take shared_preload_libraries out of postgresql.conf" in str(raised.value.hint)
+    finally:
+        conf.write_text(text)
+        own.restart()
 
 
 def test_a_restart_within_is_survived_and_seen(own: Postgres) -> None:

@@ -198,7 +198,11 @@ class SettingChanges:
 
     def set(self, change: SettingChange, value: str | None) -> None:
         """Sets it; None resets it."""
-        self.admin.execute(statement(change, value))
+        with contextlib.ExitStack() as stack:
+            if _from_current(change, value):
+                stack.enter_context(self.admin.transaction())
+                self.admin.execute("SELECT set_config(%s, '', true)", (change.name,))
+            self.admin.execute(statement(change, value))
 
     def reload(self) -> None:
         """Reloads the configuration and waits for it to take effect. Raises ServerError."""
@@ -225,17 +229,30 @@ class SettingChanges:
 
 
 def statement(change: SettingChange, value: str | None) -> sql.Composed:
-    """The statement that sets it, or for None resets it; ignores `before` and `after`."""
+    """The statement that sets it, or for None resets it; ignores `before` and `after`.
+
+    SQL has no literal for an empty list: '' is a list of one empty name. A database gets the
+    value of the session; the whole server is left with that of postgresql.conf.
+    """
     database = with_names("ALTER DATABASE {}", change.dbname)
     scope = sql.Composed([sql.SQL("ALTER SYSTEM")]) if change.dbname == SYSTEM else database
     name = sql.SQL(".").join(map(Identifier, change.name.split(".")))
-    if change.name.lower() in _LISTS and value is not None:
-        literals = sql.SQL(", ").join(map(sql.Literal, names_in(value)))
-    else:
-        literals = sql.Composed([sql.Literal(value)])
-    if value is None or not literals._obj:
+    if _from_current(change, value):
+        return sql.SQL("{} SET {} FROM CURRENT").format(scope, name)
+    if value is None or is_empty_list(change.name, value):
         return sql.SQL("{} RESET {}").format(scope, name)
+    names = names_in(value) if change.name.lower() in _LISTS else [value]
+    literals = sql.SQL(", ").join(map(sql.Literal, names))
     return sql.SQL("{} SET {} = {}").format(scope, name, literals)
+
+
+def is_empty_list(name: str, value: str) -> bool:
+    """Whether the value is a list of names without one."""
+    return name.lower() in _LISTS and not names_in(value)
+
+
+def _from_current(change: SettingChange, value: str | None) -> bool:
+    return change.dbname != SYSTEM and value is not None and is_empty_list(change.name, value)
 
 
 def settings_of(admin: Session, dbname: str) -> list[tuple[str, str]]:

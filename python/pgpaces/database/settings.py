@@ -25,6 +25,11 @@ from pgpaces.sessions import Session, scalar
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
 _SETTABLE = ("user", "superuser")
+_OVERRIDDEN = (
+    "a setting of the role or the database may override it, or a pooler may keep older sessions:"
+    " let it reconnect"
+)
+_NOT_EMPTIED = "ALTER SYSTEM cannot empty a list: take {name} out of postgresql.conf"
 # A default of every server.
 _HARMLESS = (("geqo", "on"),)
 _CUSTOM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+")
@@ -287,6 +292,8 @@ def _is_in_effect(session: Session, setting: _Setting, how: How) -> tuple[str, b
     current, source, file, pending = row
     if how == "connection":
         return current, source == "client"
+    if changes.is_empty_list(setting.name, setting.value):
+        return current, not current and not pending
     altered = source == "configuration file" and str(file).endswith("/postgresql.auto.conf")
     return current, altered and not pending
 
@@ -367,10 +374,11 @@ def _verified(access: Access, dbname: str, effect: Applied, settings: list[_Sett
         for setting in settings:
             shown[setting.name], matches = _is_in_effect(session, setting, effect.how[setting.name])
             if not matches:
+                is_kept = changes.is_empty_list(setting.name, setting.value)
+                value = setting.value or "''"
                 raise ServerError(
-                    f"{setting.name} = {setting.value} is not in effect: a session of the load"
-                    f" shows {shown[setting.name]}",
-                    "a setting of the role or the database may override it, or a pooler may keep"
-                    " older sessions: let it reconnect",
+                    f"{setting.name} = {value} is not in effect: a session of the load shows"
+                    f" {shown[setting.name]}",
+                    _NOT_EMPTIED.format(name=setting.name) if is_kept else _OVERRIDDEN,
                 )
     return replace(effect, verified=shown)
