@@ -17,6 +17,7 @@ from tests.integration.test_run import Command
 import pgpaces
 from pgpaces import psql, workload
 from pgpaces.database.access import Access, connect
+from pgpaces.units import SEED_MAX
 
 pytestmark = pytest.mark.postgres
 
@@ -78,6 +79,15 @@ def test_data_is_that_of_its_seed_on_every_server(
     assert {table for table, found in first.items() if found is None} <= {"sensor_log"}
     with made(pg18, name, seed=2) as another:
         assert checksums(another) != first
+
+
+@pytest.mark.parametrize("name", [*SEEDED, "reporting"])
+def test_any_seed_that_the_option_takes_makes_data(pg18: Access, name: str) -> None:
+    # The last one at which a hundredfold of it is an integer of 32 bits is 21474836.
+    with made(pg18, name, seed=21_474_837) as session:
+        first = checksums(session)
+    with made(pg18, name, seed=SEED_MAX) as session:
+        assert checksums(session) != first
 
 
 def test_a_plant_of_the_garden_is_inserted_by_keys_and_only_within_one_garden(

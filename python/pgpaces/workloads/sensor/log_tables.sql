@@ -7,7 +7,7 @@ CREATE TABLE sensor_log (
 );
 -- A fixed day, so that data that was made yesterday is what is made today.
 INSERT INTO sensor_log (location, reading, reading_date)
-SELECT i, (i + :seed) % 100, timestamp '2020-01-01 08:00' - i % 60 * interval '1 second'
+SELECT i, (i + :seed % 100) % 100, timestamp '2020-01-01 08:00' - i % 60 * interval '1 second'
   FROM generate_series(1, 100000::bigint * :scale) i;
 CREATE UNIQUE INDEX ux_sensor_log_sensor_id_reading_date
     ON sensor_log (sensor_id, reading_date DESC);

@@ -7,7 +7,7 @@ CREATE TABLE sensor (
 );
 -- A fixed day, so that data that was made yesterday is what is made today.
 INSERT INTO sensor (location, reading, modified_date)
-SELECT i, (i + :seed) % 100, timestamp '2020-01-01 08:00' - i % 60 * interval '1 second'
+SELECT i, (i + :seed % 100) % 100, timestamp '2020-01-01 08:00' - i % 60 * interval '1 second'
   FROM generate_series(1, 100000::bigint * :scale) i;
 CREATE INDEX ix_sensor_location ON sensor (location);
 
