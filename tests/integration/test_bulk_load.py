@@ -112,6 +112,9 @@ def test_a_command_that_fails_is_data_with_what_it_said(
     [
         ("SELECT count(*) FROM nowhere", "does not exist"),
         ("SELECT 1, 2", "one row with one number"),
+        ("SELECT 'NaN'::float8", "NaN, which is not a number of rows; write a query of one number"),
+        ("SELECT 'Infinity'::float8", "infinite or too large, which is not a number of rows"),
+        ("SELECT repeat('9', 400)::numeric", "infinite or too large"),
     ],
 )
 def test_a_query_for_rows_that_tells_none_is_no_silence(

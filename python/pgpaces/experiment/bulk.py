@@ -7,6 +7,7 @@ server.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ Say = Callable[[str], None]
 _POLITE_NS = 5_000_000_000
 # Maximum waits for the server's counters to settle (of a pool), the interval, the equal readings.
 _COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3
+_ONE_NUMBER = "write a query of one number, such as 'SELECT count(*) FROM item'"
 # Not pg_stat_database: that view also counts rows of catalogs and of dropped tables.
 _INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
 _WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
@@ -345,15 +347,19 @@ def _number_of(session: Any, query: str) -> tuple[float | None, str]:
     except psycopg.errors.SyntaxError as error:
         raise PlanError(
             f"the query for rows, '{query}': {error.diag.message_primary}",
-            "write a query of one number, such as 'SELECT count(*) FROM item'",
+            _ONE_NUMBER,
         ) from None
     except psycopg.Error as error:
         return None, error.diag.message_primary or str(error)
     try:
         ((value,),) = rows
-        return float(value), ""
-    except (TypeError, ValueError):
-        return None, "its answer is not one row with one number"
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None, f"its answer is not one row with one number; {_ONE_NUMBER}"
+    if not math.isfinite(number):
+        shown = "NaN" if math.isnan(number) else "infinite or too large"
+        return None, f"its answer is {shown}, which is not a number of rows; {_ONE_NUMBER}"
+    return number, ""
 
 
 def loaded(
