@@ -259,6 +259,8 @@ def test_a_certificate_of_another_start_is_not_trusted(
             assert row == ("TLSv1.2",)
         with pytest.raises(psycopg.OperationalError, match="certificate"):
             psycopg.connect(way, sslrootcert=str(stale))
+        with pytest.raises(psycopg.OperationalError, match=r"no pg_hba.conf entry.*no encryption"):
+            psycopg.connect(way, sslmode="disable")
     keys = list((pgpaces_home / "servers/certified").glob("tls.*"))
     assert keys == []
 

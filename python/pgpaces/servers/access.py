@@ -1,7 +1,8 @@
 """Client authentication of a managed server: the private socket, and TCP with a password.
 
 The socket needs no password because only its owner can enter its folder. TCP is optional and
-always has a password: a new one at every start, in a file that only its owner can read.
+always has a password: a new one at every start, in a file that only its owner can read. A server
+with TLS refuses TCP without it.
 Standbys stream over the same socket. Starts no server.
 """
 
@@ -18,8 +19,8 @@ RULES = """\
 # pgpaces writes this file at every start. The socket lies in a private folder.
 local all         all     trust
 local replication all     trust
-host  all         all all {method}
-host  replication all all {method}
+{kind} all         all all {method}
+{kind} replication all all {method}
 """
 SCRAM_SINCE = 10
 
@@ -33,9 +34,9 @@ def choose_port(*, tcp: bool) -> int:
         return int(probe.getsockname()[1])
 
 
-def write_rules(path: Path, major: int) -> None:
-    """Write a pg_hba.conf that the server's user can read."""
-    path.write_text(RULES.format(method=_method(major)))
+def write_rules(path: Path, major: int, *, tls: bool) -> None:
+    """Write a pg_hba.conf that the server's user can read. tls: TCP is refused without it."""
+    path.write_text(RULES.format(kind="hostssl" if tls else "host", method=_method(major)))
     path.chmod(0o644)
 
 

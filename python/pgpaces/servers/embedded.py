@@ -307,7 +307,7 @@ def _launch(
     record: ServerRecord, folder: ServerFolder, os_user: OsUser | None, terms: _Terms
 ) -> Server:
     """Start the server and wait until it is ready; end it if anything fails."""
-    write_rules(folder.access, record.major)
+    write_rules(folder.access, record.major, tls=record.certificate is not None)
     folder.rotate_log()
     order = SupervisorOrder(
         argv=_command(record, folder),
