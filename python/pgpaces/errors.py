@@ -15,6 +15,7 @@ PgpacesError                        exit code
 ├── StoreError                      20  results cannot be stored or read
 │   └── StoreVersionError           21  the store was written by a newer pgpaces
 └── RunError                        5   the load could not start, continue or succeed once
+    └── LogError                    5   the log of its transactions could not be written
 
 A failed transaction is data and never one of these.
 """
@@ -65,6 +66,10 @@ class RunError(PgpacesError):
     """The load could not start or go on, none of it succeeded, or its answer was not written."""
 
     exit_code = 5
+
+
+class LogError(RunError):
+    """The log of transactions ends early; the load itself went on."""
 
 
 class ServerError(PgpacesError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pgpaces.errors import PgpacesError
+from pgpaces.errors import LogError, PgpacesError, RunError
 from pgpaces.plan import LogPlan
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
@@ -122,9 +122,24 @@ def test_a_load_goes_on_without_a_log_that_can_no_longer_be_written(
     log = LogPlan(prefix=str(tmp_path / "full"))
     # Some are due in each of three seconds.
     load = start_load(pg15.dsn(), "\\sleep 200 ms\nSELECT 1;", transactions=12, log=log)
-    with pytest.raises(PgpacesError, match="No space left"):
+    with pytest.raises(LogError, match="No space left"):
         load.finish()
     assert (load.outcome.due, load.outcome.on_time) == (24, 24)
+
+
+def test_an_error_of_the_load_is_not_hidden_by_one_of_its_log(
+    pg15: Any, start_load: Any, tmp_path: Path
+) -> None:
+    (tmp_path / f"full.{os.getpid()}").symlink_to("/dev/full")
+    text = "\\sleep 200 ms\n\\if :client_id\n\\sleep 1500 ms\nSELECT 1/0;\n\\endif\nSELECT 1;"
+    log = LogPlan(prefix=str(tmp_path / "full"))
+    load = start_load(
+        pg15.dsn(), text, transactions=30, log=log,
+        continue_on_error=False, recover=False, exit_on_abort=True,
+    )  # fmt: skip
+    with pytest.raises(RunError, match="client 1") as raised:
+        load.finish()
+    assert not isinstance(raised.value, LogError)
 
 
 def test_the_name_of_a_log_need_not_be_utf_8(pg15: Any, run_load: Any, tmp_path: Path) -> None:

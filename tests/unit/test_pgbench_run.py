@@ -14,7 +14,7 @@ from pgpaces.cli.pgbench.options import Options, ScriptOption
 from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import Setup
 from pgpaces.cli.pgbench.values import PgbenchError
-from pgpaces.errors import PlanError, RunError, StoreError
+from pgpaces.errors import LogError, PlanError, RunError, StoreError
 from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
 from pgpaces.plan import THREADS_MAX
@@ -56,6 +56,8 @@ def ended(
         ({"aborted": (1,), "error": RunError("gave up")}, 2, [ABORTED]),
         ({"aborted": (1,), "state": "interrupted"}, 2, [ABORTED]),
         ({"error": RunError("lost")}, 2, ["p: error: lost", ABORTED]),
+        ({"error": LogError("full")}, 2, ["p: error: full"]),
+        ({"aborted": (1,), "error": LogError("full")}, 2, ["p: error: full", ABORTED]),
         (
             {"store_error": StoreError("full")},
             0,

@@ -15,6 +15,7 @@ fn class_name(kind: Kind) -> &'static str {
         Kind::NoDatabase => "DatabaseAbsentError",
         Kind::TooManyConnections => "ConnectionsError",
         Kind::Tls => "TlsError",
+        Kind::Log => "LogError",
         Kind::Aborted | Kind::System => "RunError",
     }
 }

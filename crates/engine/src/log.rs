@@ -113,7 +113,7 @@ impl Log {
     /// Writes what one thread saw in a second.
     ///
     /// # Errors
-    /// `Kind::System` where the disk does not take it.
+    /// `Kind::Log` where the disk does not take it.
     pub(crate) fn write(&mut self, batch: &Batch) -> Result<()> {
         let sheet = &mut self.files[batch.worker];
         let ended = batch.outcomes.iter().filter(|o| o.class != Class::Unfinished);
@@ -159,7 +159,8 @@ impl Sheet {
 
     fn wrong(&self, error: &std::io::Error) -> Error {
         let message = format!("logfile \"{}\" cannot be written: {error}", self.path.display());
-        Error::new(Kind::System, message)
+        Error::new(Kind::Log, message)
+            .with_hint("what it has is incomplete; the load itself went on")
     }
 
     fn outcome(&mut self, format: &Format, outcome: &Outcome, count: u64) -> std::io::Result<()> {

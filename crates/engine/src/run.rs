@@ -275,7 +275,9 @@ impl Run {
     }
 
     fn fail(&mut self, error: Error) {
-        self.error.get_or_insert(error);
+        if self.error.as_ref().is_none_or(|first| first.kind == Kind::Log) {
+            self.error = Some(error);
+        }
         self.handle.abort();
     }
 

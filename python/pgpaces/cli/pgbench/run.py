@@ -20,6 +20,7 @@ from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import Setup, connect
 from pgpaces.database import identity
 from pgpaces.database.access import NOTICED_S, execute_within
+from pgpaces.errors import LogError
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import Request, check
@@ -224,8 +225,9 @@ class _Watch(Listener):
 def _end(options: Options, facts: Facts, outcome: Outcome, watch: _Watch) -> int:
     """Prints the report and warnings; the exit code."""
     totals, voice = watch.totals, watch.voice
-    aborted = totals.aborted_thread is not None or outcome.error is not None
-    if outcome.error is not None and totals.aborted_thread is None:
+    log_ended = isinstance(outcome.error, LogError)
+    aborted = totals.aborted_thread is not None or (outcome.error is not None and not log_ended)
+    if outcome.error is not None and (log_ended or totals.aborted_thread is None):
         voice.failed(outcome.error)  # a client that gave up has printed its own error
     if aborted and options.exit_on_abort:
         thread = totals.aborted_thread or 0
@@ -237,7 +239,7 @@ def _end(options: Options, facts: Facts, outcome: Outcome, watch: _Watch) -> int
             voice.tell(("error", "Run was aborted; the above results are incomplete."))
     # The error above already says that an aborted run is incomplete.
     voice.tell(*_afterwards(options, outcome, None if aborted else report.unfinished(totals)))
-    if aborted:
+    if aborted or log_ended:
         return _ABORTED_EXIT
     return _INTERRUPTED_EXIT if outcome.trial.state == "interrupted" else 0
 
