@@ -583,6 +583,21 @@ def test_when_we_are_killed_no_process_of_users_is_left(tmp_path: Path, act: str
     until(lambda: not any(map(alive, pids)), "processes of users ended")
 
 
+def test_when_we_are_killed_no_program_of_users_is_left(tmp_path: Path) -> None:
+    path, noted = tmp_path / "users.py", tmp_path / "pids"
+    path.write_text(
+        f"import subprocess\n{HEAD}@task\ndef act():\n"
+        "    with subprocess.Popen(['sleep', '300']) as program:\n"
+        f"        with open({str(noted)!r}, 'a') as file:\n"
+        "            file.write(f'{program.pid}\\n')\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE) as we:
+        until(lambda: noted.exists() and noted.read_text().count("\n") == 2, "programs started")
+        os.kill(we.pid, signal.SIGKILL)
+    pids = [int(word) for word in noted.read_text().split()]
+    until(lambda: not any(map(alive, pids)), "programs of users ended")
+
+
 NOTEBOOK = """
 from pgpaces import task, user
 from pgpaces.generators.engine import EnginePlan

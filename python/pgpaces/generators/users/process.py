@@ -10,7 +10,8 @@ other end pgpaces holds. It receives pickled values there: a `ProcessOrder` firs
 and sends `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
 [bytes], names, [ns late])` for seconds that are over, `("last", ...)` alike, and `("bye",)` after
 the tear-down of the users. It ends when pgpaces ends, whatever its users do, even if one of them
-holds the interpreter, so that no other thread gets a turn.
+holds the interpreter, so that no other thread gets a turn. Programs that they started end with it,
+unless they are in a session of their own, or a task that holds the interpreter outlives pgpaces.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ import faulthandler
 import io
 import os
 import queue
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
+from typing import NoReturn
 
 from pgpaces import _engine, users
 from pgpaces.errors import PgpacesError, WorkloadError
@@ -112,7 +115,7 @@ class PipeWriter:
             while (words := self._waiting.get()) is not None:
                 self._channel.send(words)
         except OSError:
-            os._exit(1)  # pgpaces has ended
+            _end_all()
 
 
 class Process:
@@ -154,7 +157,7 @@ class Process:
             while not ready.is_set():
                 _has_turn(_STUCK_SET_UP_S)
                 if self._channel.poll(_TURN_S):
-                    os._exit(1)
+                    _end_all()
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -221,6 +224,13 @@ class Process:
         os.write(self._wake, b".")
 
 
+def _end_all() -> NoReturn:
+    """Ends this process and the programs of its tasks: pgpaces, which would do it, has ended."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
 def _has_turn(next_s: float) -> None:
     """Ends the process with the stacks of its threads, unless this is called again by then.
 
@@ -261,7 +271,7 @@ def main() -> None:
     except PgpacesError as error:
         channel.send(("refused", error.message, error.hint))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass
+        _end_all()
     except BaseException:
         traceback.print_exc(file=sys.__stderr__)
     finally:
