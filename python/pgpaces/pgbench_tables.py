@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from pgpaces.errors import PrepareError, ServerError
-from pgpaces.texts import decoded, encoded
+from pgpaces.texts import Say, decoded, encoded
 
 if TYPE_CHECKING:
     import psycopg
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pgpaces.sessions import Session
 
 PartitionMethod = Literal["range", "hash"]
-Say = Callable[[str], None]
 """Prints a text as it is; it contains its ends of lines."""
 Progress = Callable[[str, int], None]
 """Prints a line of progress; its arguments are the text and the length of the previous text.

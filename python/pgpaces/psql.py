@@ -24,9 +24,9 @@ from msgspec import Struct
 from pgpaces.errors import PrepareError, ServerError, TrustError
 from pgpaces.servers.binaries import output_of, parse_version
 from pgpaces.servers.record import quoted
+from pgpaces.texts import Say
 from pgpaces.workload import InitStep
 
-Say = Callable[[str], None]
 _TAIL_LINES = 12
 _WRONG_FILE = "fix the file and run again; the incomplete data is dropped"
 _DISK_FULL = (

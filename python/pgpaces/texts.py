@@ -6,6 +6,10 @@ into the same bytes on output.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Say = Callable[[str], None]  # takes a message for people
+
 
 def encoded(text: str) -> bytes:
     """The bytes of a text."""

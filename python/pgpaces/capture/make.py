@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,10 +20,9 @@ from pgpaces.capture.uses import Catalog
 from pgpaces.errors import ScriptError, WorkloadError
 from pgpaces.generators import engine
 from pgpaces.generators.engine import for_driver
-from pgpaces.texts import decoded
+from pgpaces.texts import Say, decoded
 
 TOP = 100
-Say = Callable[[str], None]
 # Statements of a log between messages of progress.
 _PROGRESS = 10_000
 # The smallest share of explicit transactions that is noted, in percent of the calls.

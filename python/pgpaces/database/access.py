@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import select
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import LiteralString
 
@@ -22,7 +22,6 @@ from pgpaces.errors import ConsentError, PrepareError, ServerError
 from pgpaces.plan import without_secrets
 from pgpaces.sessions import Identifier, Session, scalar
 
-Say = Callable[[str], None]
 LOCK_CLASS = 0x70677061  # "pgpa"
 # The database that every pgpaces can open.
 MAINTENANCE = "postgres"

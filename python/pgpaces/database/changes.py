@@ -22,7 +22,6 @@ from psycopg import sql
 
 from pgpaces.database.access import (
     Access,
-    Say,
     common,
     connect,
     locked,
@@ -32,6 +31,7 @@ from pgpaces.database.access import (
 from pgpaces.errors import ServerError
 from pgpaces.home import home, make_folder, matching
 from pgpaces.sessions import Identifier, Session, errors, scalar
+from pgpaces.texts import Say
 
 # Settings that are lists of names: the server quotes each, so each must be a separate literal.
 _LISTS = frozenset(

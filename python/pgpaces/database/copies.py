@@ -16,7 +16,6 @@ from psycopg import sql
 from pgpaces.database import changes, creation, ownership
 from pgpaces.database.access import (
     Access,
-    Say,
     connect,
     execute_within,
     preparation_errors,
@@ -27,6 +26,7 @@ from pgpaces.database.ownership import COPY, Ownership
 from pgpaces.errors import PrepareError
 from pgpaces.facts import Prepared
 from pgpaces.sessions import Session, scalar
+from pgpaces.texts import Say
 
 # At the end of a run: for an answer, and for the drop of a copy, which may need a checkpoint.
 _ALIVE_S, _DROP_S = 2.0, 300.0

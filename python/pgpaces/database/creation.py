@@ -21,7 +21,6 @@ from pgpaces.database import ownership
 from pgpaces.database.access import (
     LOCK_CLASS,
     Access,
-    Say,
     common,
     connect,
     locked,
@@ -34,6 +33,7 @@ from pgpaces.database.ownership import COPY, PREPARING, Ownership
 from pgpaces.errors import PrepareError
 from pgpaces.home import home, make_folder, matching
 from pgpaces.sessions import Session, scalar
+from pgpaces.texts import Say
 
 _PREFIX = "pgpaces_new_"
 _RUN = "_run"

@@ -18,7 +18,6 @@ from pgpaces import programs, psql
 from pgpaces.database import copies, creation, ownership, source, specification, steps
 from pgpaces.database.access import (
     Access,
-    Say,
     common,
     connect,
     hold,
@@ -31,7 +30,7 @@ from pgpaces.database.specification import DatasetSpec
 from pgpaces.errors import ConsentError
 from pgpaces.facts import Prepared
 from pgpaces.sessions import Session
-from pgpaces.texts import encoded
+from pgpaces.texts import Say, encoded
 
 _MAJORS = range(9, 100)
 

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from pgpaces import psql
-from pgpaces.database.access import Say
 from pgpaces.errors import PgpacesError, PrepareError
 from pgpaces.programs import (
     CommandOrder,
@@ -26,6 +25,7 @@ from pgpaces.programs import (
 )
 from pgpaces.programs.inputs import used_names
 from pgpaces.sessions import Session
+from pgpaces.texts import Say
 from pgpaces.workload import InitStep, Workload
 
 _FOREVER_NS = 2**62

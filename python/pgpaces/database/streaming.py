@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import psycopg
 
-from pgpaces.database.access import Access, Say, common, connect
+from pgpaces.database.access import Access, common, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, statement
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.sessions import scalar
+from pgpaces.texts import Say
 
 _TURN_S = 0.02
 _REPORT_S = 3.0

@@ -25,14 +25,13 @@ from pgpaces.generators.composite import RunningLoad
 from pgpaces.generators.engine import for_driver
 from pgpaces.plan import ONLY_OF_SCRIPTS, TrialPlan
 from pgpaces.result import Finding
-from pgpaces.texts import encoded
+from pgpaces.texts import Say, encoded
 from pgpaces.workload import Workload
 
 if TYPE_CHECKING:
     from pgpaces.experiment.components import ComponentLoad
     from pgpaces.experiment.ready_trial import ReadyTrial
 
-Say = Callable[[str], None]
 _POLITE_NS = 5_000_000_000
 # Maximum waits for the server's counters to settle (of a pool), the interval, the equal readings.
 _COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from pgpaces.database.specification import typed
 from pgpaces.errors import PlanError
-from pgpaces.experiment.site import Say, without_pg_variables
+from pgpaces.experiment.site import without_pg_variables
 from pgpaces.facts import GeneratorFacts
 from pgpaces.generators import engine as generator
 from pgpaces.generators.cluster.workers import Clusters, Workers
 from pgpaces.generators.composite import RunningLoad
 from pgpaces.locality import is_loopback
 from pgpaces.plan import GeneratorsPlan, TargetPlan, TrialPlan, without_secrets
+from pgpaces.texts import Say
 
 if TYPE_CHECKING:
     from pgpaces.experiment.components import ComponentLoad

@@ -24,10 +24,11 @@ from pgpaces.errors import (
 from pgpaces.experiment.listener import Progress, SweepListener
 from pgpaces.experiment.queue import Due, Queue
 from pgpaces.experiment.request import Request
-from pgpaces.experiment.site import Say, Site, site
+from pgpaces.experiment.site import Site, site
 from pgpaces.experiment.trial import Outcome, TrialContext, run_at
 from pgpaces.facts import ServerFacts
 from pgpaces.plan import TargetPlan
+from pgpaces.texts import Say
 
 ATTEMPTS = 2
 # Errors of the request itself; another attempt fails the same way.

@@ -28,10 +28,11 @@ from pgpaces.experiment.request import (
     shares_data,
     spec_of,
 )
-from pgpaces.experiment.site import Say, Site, restarting
+from pgpaces.experiment.site import Site, restarting
 from pgpaces.facts import PoolFacts, Prepared
 from pgpaces.plan import PoolPlan
 from pgpaces.servers import pooler
+from pgpaces.texts import Say
 
 Check = Callable[[], None]
 

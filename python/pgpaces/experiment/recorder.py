@@ -18,11 +18,11 @@ from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import Digest, digest
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import StoreError
-from pgpaces.experiment.site import Say
 from pgpaces.record import Interval
 from pgpaces.result import Estimate, Observed, Trial
 from pgpaces.series import Collection, Sample, Series
 from pgpaces.store.store import Store
+from pgpaces.texts import Say
 
 # Well within the time after which a silent run counts as interrupted.
 _BEAT_S = 5.0

@@ -23,8 +23,8 @@ from pgpaces.generators import engine as generator
 from pgpaces.plan import TargetPlan
 from pgpaces.servers import binaries, describe, embedded, libraries, packages, profiles, topology
 from pgpaces.servers.record import Transport
+from pgpaces.texts import Say
 
-Say = Callable[[str], None]
 _BACK_S = 120.0
 
 

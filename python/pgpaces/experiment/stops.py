@@ -16,6 +16,7 @@ from typing import Protocol
 
 from pgpaces.errors import RunError, StoreError
 from pgpaces.experiment.listener import Listener
+from pgpaces.texts import Say
 
 _TURN_S = 0.1
 _AGAIN_S = 1.0
@@ -79,9 +80,7 @@ class StoppedError(RunError):
     """The end was requested before anything was measured."""
 
 
-def retry_write(
-    write: Callable[[], None], stops: Stops, say: Callable[[str], None], wait_s: float
-) -> None:
+def retry_write(write: Callable[[], None], stops: Stops, say: Say, wait_s: float) -> None:
     """Writes to a store, and retries for wait_s while the store refuses.
 
     Raises StoreError if it refuses to the end, or if the end is requested meanwhile.

@@ -17,6 +17,7 @@ from msgspec import Struct
 from pgpaces.errors import RunError
 from pgpaces.programs import CommandOrder, Execution, Runner
 from pgpaces.record import Interval, Tally, summed
+from pgpaces.texts import Say
 from pgpaces.times import times_of
 
 SECOND_NS = 1_000_000_000
@@ -59,7 +60,7 @@ class CommandLoad:
         order: CommandOrder,
         plan: Executions,
         runner: Runner,
-        say: Callable[[str], None] = lambda text: None,
+        say: Say = lambda text: None,
     ) -> None:
         self.ended: list[Execution] = []
         self.cut = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from psycopg import pq
 from pgpaces import sessions
 from pgpaces.answers.plan_text import node_name
 from pgpaces.result import Explained
-from pgpaces.texts import encoded
+from pgpaces.texts import Say, encoded
 
 # A statement: its script, its command in that, and its SQL with every variable replaced.
 Statement = tuple[int, int, str]
@@ -60,7 +60,7 @@ def explain(
     dbname: str,
     statements: Sequence[Statement],
     analyze: bool,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> list[Explained]:
     """The plans of the statements; with `analyze` executed once and rolled back.
 
@@ -99,7 +99,7 @@ class _Explainer:
         self,
         session: sessions.Session,
         analyze: bool,
-        say: Callable[[str], None],
+        say: Say,
     ) -> None:
         self._session, self._analyze, self._say = session, analyze, say
         self._encoding = sessions.encoding_of(session)

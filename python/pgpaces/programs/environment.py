@@ -18,9 +18,10 @@ from typing import ClassVar
 from pgpaces import psql
 from pgpaces.errors import PlanError, RunError
 from pgpaces.home import home, make_folder
-from pgpaces.programs.files import Say, located
+from pgpaces.programs.files import located
 from pgpaces.programs.runner import CommandOrder
 from pgpaces.redaction import Redacted
+from pgpaces.texts import Say
 from pgpaces.workload import Workload
 
 _SHELL = "/bin/sh"

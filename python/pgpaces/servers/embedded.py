@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -40,6 +40,7 @@ from pgpaces.servers.os_user import (
 )
 from pgpaces.servers.postmaster import Postmaster, SupervisorOrder
 from pgpaces.servers.record import ServerRecord, Transport, as_values
+from pgpaces.texts import Say
 
 CLAIM_S = 0.1  # interval of checks of the lock while another pgpaces has it
 ENDING_S = 20.0  # for the server of a killed pgpaces to end
@@ -117,9 +118,7 @@ class Server(ServerRecord, frozen=True, kw_only=True):
             self.stop()
 
 
-def start(
-    spec: ServerSpec, *, stay: bool = False, on_progress: Callable[[str], None] | None = None
-) -> Server:
+def start(spec: ServerSpec, *, stay: bool = False, on_progress: Say | None = None) -> Server:
     """A running server that accepts connections; one of that name that stays is used as it is.
 
     Raises ServerError: PostgreSQL does not start (with its message), another pgpaces has the
@@ -166,12 +165,10 @@ class _Terms(Struct, frozen=True):
 
     lock: int
     stay: bool
-    say: Callable[[str], None]
+    say: Say
 
 
-def _claim(
-    folder: ServerFolder, spec: ServerSpec, say: Callable[[str], None]
-) -> int | ServerRecord:
+def _claim(folder: ServerFolder, spec: ServerSpec, say: Say) -> int | ServerRecord:
     """The folder's lock, or the record of the staying server that has it."""
     deadline = None
     while (lock := folder.lock(CLAIM_S)) is None:

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from pgpaces.servers.binaries import (
 )
 from pgpaces.servers.os_user import let_all_read
 from pgpaces.servers.registries import REGISTRIES, Registry
+from pgpaces.texts import Say
 
 PROGRAMS = ("postgres", "initdb", "psql", "pg_dump")
 # A sweep of versions should compare builds of one family.
@@ -47,7 +48,6 @@ FAMILIES = {
     Source.RPM: "RPM",
     Source.HOMEBREW: "Homebrew",
 }
-Say = Callable[[str], None]
 
 
 def locate(version: str | None, say: Say) -> Installation:

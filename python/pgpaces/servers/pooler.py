@@ -13,7 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from pgpaces.servers.binaries import run
 from pgpaces.servers.folder import answers, make_socket_folder, server_folder
 from pgpaces.servers.os_user import OsUser, check_entry, give, os_user_for
 from pgpaces.servers.record import ServerRecord, Transport, quoted
+from pgpaces.texts import Say
 
 # Debian installs them outside an ordinary user's PATH.
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
@@ -105,7 +106,7 @@ def pool(
     plan: PoolPlan,
     clients: int,
     servers: Sequence[ServerRecord],
-    say: Callable[[str], None],
+    say: Say,
 ) -> Iterator[Pool]:
     """A running pooler in front of these servers, the primary first. Raises ServerError."""
     program = find(plan.pooler)

@@ -26,6 +26,7 @@ from pgpaces.servers import failure
 from pgpaces.servers.binaries import Installation, run, server_environment
 from pgpaces.servers.folder import is_ready
 from pgpaces.servers.os_user import OsUser, make_private_folder, options_of
+from pgpaces.texts import Say
 
 SUPERUSER = "postgres"
 # Every copy of a primary has one of these, also an incomplete one.
@@ -35,7 +36,6 @@ PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take
 POLL_S = 0.01
 END_S_MAX = 90.0  # longer than the worst case of supervise.py
 
-Say = Callable[[str], None]
 _open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
 
 

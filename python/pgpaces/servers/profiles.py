@@ -9,7 +9,7 @@ Knows nothing of servers; the settings of a server come as values.
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from pgpaces.errors import PlanError, nearest
 from pgpaces.home import expanded, home, is_there, matching
+from pgpaces.texts import Say
 
 SHIPPED = Path(__file__).with_name("profiles")
 JIT_SINCE = 11  # older servers do not have the setting
@@ -111,9 +112,7 @@ def _settings(table: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[s
     return settings
 
 
-def fitting(
-    settings: Mapping[str, str], major: int, has_jit: bool, say: Callable[[str], None]
-) -> dict[str, str]:
+def fitting(settings: Mapping[str, str], major: int, has_jit: bool, say: Say) -> dict[str, str]:
     """The settings that fit a server: one that does not know `jit` gets none of `jit = off`.
 
     has_jit: whether the build can compile queries at all.

@@ -11,13 +11,14 @@ import contextlib
 import glob
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pgpaces.errors import PlanError
 from pgpaces.home import home, matching
 from pgpaces.servers import binaries, embedded, postmaster
 from pgpaces.servers.folder import ServerFolder, server_folder
+from pgpaces.texts import Say
 
 # Before 10, the defaults do not allow streaming.
 _OLD = {"wal_level": "replica", "max_wal_senders": "10", "hot_standby": "on"}
@@ -41,7 +42,7 @@ def settings_for(settings: Mapping[str, str], major: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def standbys(
-    primary: embedded.Server, count: int, data_dir: Path | None, say: Callable[[str], None]
+    primary: embedded.Server, count: int, data_dir: Path | None, say: Say
 ) -> Iterator[tuple[embedded.Server, ...]]:
     """`count` running standbys of a managed server. Raises ServerError.
 
@@ -98,7 +99,7 @@ def _remove(data: Path, folder: ServerFolder) -> None:
 
 
 @contextlib.contextmanager
-def _standby(spec: embedded.ServerSpec, say: Callable[[str], None]) -> Iterator[embedded.Server]:
+def _standby(spec: embedded.ServerSpec, say: Say) -> Iterator[embedded.Server]:
     try:
         with embedded.start(spec, on_progress=say) as server:
             yield server

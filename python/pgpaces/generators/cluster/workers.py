@@ -24,6 +24,7 @@ from msgspec import Struct
 from pgpaces.errors import PlanError, RunError
 from pgpaces.locality import is_loopback
 from pgpaces.plan import GeneratorsPlan
+from pgpaces.texts import Say
 from pgpaces.units import digits
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ class Clusters:
     def __init__(self) -> None:
         self._running: dict[GeneratorsPlan, Workers] = {}
 
-    def workers(self, plan: GeneratorsPlan, say: Callable[[str], None]) -> Workers:
+    def workers(self, plan: GeneratorsPlan, say: Say) -> Workers:
         """Places for its generators. Raises PlanError, RunError."""
         if plan in self._running and not self._running[plan].are_there():
             say("a generator was lost: starting all anew")
