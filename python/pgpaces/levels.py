@@ -17,6 +17,7 @@ from pgpaces.design import Cell, Levels
 from pgpaces.errors import PlanError, nearest
 from pgpaces.options import FACTORS, FAMILIES
 from pgpaces.plan import Pooler, PoolMode, PoolPlan, TrialPlan, pairs, trial_plan
+from pgpaces.units import exact
 
 # The family of levels of background workloads, and its name in experiments of earlier versions.
 BACKGROUND = ("background", "beside")
@@ -226,7 +227,7 @@ def _of_value(name: str, level: object) -> str:
     kind = parts[2] if parts[0] in BACKGROUND and len(parts) > 2 else parts[0]
     option = options.BY_NAME.get(kind)
     if option and option.kind.seconds and isinstance(level, int | float) and level:
-        return f"{_number(level)}s"
+        return f"{exact(level)}s"
     return text(level)
 
 
@@ -234,13 +235,7 @@ def text(level: object) -> str:
     """A value as one writes it on a command line."""
     if isinstance(level, bool):
         return "true" if level else "false"
-    return _number(level) if isinstance(level, float) else str(level)
-
-
-def _number(value: float) -> str:
-    """A number with all its digits."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
+    return exact(level) if isinstance(level, float) else str(level)
 
 
 def in_cell(error: PlanError, cell: Cell) -> PlanError:

@@ -114,6 +114,12 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{float(text):.12f}".rstrip("0").rstrip(".") if "e-" in text else text
 
 
+def exact(value: float) -> str:
+    """The shortest text that reads back as the same number."""
+    short = f"{value:g}"
+    return short if float(short) == value else str(value)
+
+
 def rate_text(per_s: float) -> str:
     """A rate with three significant digits, from 1000 on an integer, and no exponent."""
     return f"{per_s:,.0f}" if per_s >= 999.5 else significant(per_s)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from pgpaces.cli import execute, manage
+from pgpaces.cli import execute
 from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
 from pgpaces.experiment import trial as pipeline
@@ -128,10 +128,10 @@ def store(tmp_path: Path) -> Store:
 
 def test_last_is_what_began_last_a_run_or_an_experiment(store: Store) -> None:
     [row] = store.experiments(1)
-    assert manage.find(store, "last") == row.id
+    assert store.find_newest("last") == row.id
     newer = new_id()
     keep(store, Kept(newer, at=3))
-    assert manage.find(store, "last") == newer
+    assert store.find_newest("last") == newer
 
 
 def test_last_deletes_no_experiment_unasked(store: Store, tmp_path: Path) -> None:

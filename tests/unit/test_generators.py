@@ -153,7 +153,7 @@ class Scripted:
     def ready(self) -> Answer:
         plan = self.order.plan
         digest = "of another workload" if self.how == "mistaken" else self.order.digest()
-        return Answer(Ready(1, plan.clients, 5, "epoll", 4 * SECOND_NS, digest))
+        return Answer(Ready(1, plan.clients, "epoll", digest))
 
     def clock(self) -> Answer:
         return Answer(ClockReading(1, 1))

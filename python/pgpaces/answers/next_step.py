@@ -15,6 +15,7 @@ from msgspec import Struct
 from pgpaces.answers.goal import ALLOWED
 from pgpaces.facts import PlanFacts, RequestFacts
 from pgpaces.result import Trial
+from pgpaces.units import exact
 
 # Fewer missed transactions than this have no attribution.
 MISSED_MIN = 10
@@ -260,7 +261,7 @@ def _background(trial: Trial) -> Iterator[str]:
     for each in trial.plan.components:
         if not each.of or each.workload == "scripts":
             continue
-        rate, of = (None if each.rate is None else f"{_number(each.rate)}/s"), each.model
+        rate, of = (None if each.rate is None else f"{exact(each.rate)}/s"), each.model
         values = {
             "workload": each.workload,
             "scale": scales.get(each.of),
@@ -276,7 +277,7 @@ def _background(trial: Trial) -> Iterator[str]:
 def _load(plan: PlanFacts) -> dict[str, Any]:
     """Clients or users, and how often they send."""
     model = plan.model
-    rate = None if plan.rate is None else f"{_number(plan.rate)}/s"
+    rate = None if plan.rate is None else f"{exact(plan.rate)}/s"
     if model == "paced":
         values: dict[str, Any] = {"--users": plan.own_clients, "--pace": rate}
     elif model == "open":
@@ -322,12 +323,6 @@ def _times(plan: PlanFacts) -> dict[str, Any]:
     if grace is not None and grace != max(limit or 0, 5_000_000_000):
         values["--grace"] = _duration(grace)
     return values
-
-
-def _number(value: float) -> str:
-    """The shortest text that reads back as the same number."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(float(value))
 
 
 def _duration(ns: int) -> str:

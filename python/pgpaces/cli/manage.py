@@ -19,19 +19,12 @@ if TYPE_CHECKING:
 
     from pgpaces.store.store import Store
 
-LAST = frozenset(("last", "latest"))
-
 
 def open_store(path: str | None) -> Store:
     """The store of a path or DSN, by default the user's. Raises StoreError if there is none."""
     from pgpaces.store.store import Store
 
     return Store.existing(path)
-
-
-def find(store: Store, name: str) -> str:
-    """The id of a run or an experiment; `last` is the newest of both. Raises PlanError."""
-    return store.find_last() if name in LAST else store.find_any(name)
 
 
 @options.command(
@@ -47,7 +40,7 @@ def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None
 
     store = open_store(store_path)
     _check_place(store, other, names)
-    ids = [find(store, name) for name in names] if names else None
+    ids = [store.find_newest(name) for name in names] if names else None
     there = Store.open(other)
     missing = store.uncopied(there, ids)
     if dry_run:
@@ -93,7 +86,7 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
     if not names and not remove:
         raise click.UsageError("name the runs and experiments that get the tag")
     store = open_store(store_path)
-    ids = [find(store, name) for name in names]
+    ids = [store.find_newest(name) for name in names]
     if remove:
         count = store.untag(tag, ids or None)
         if not count:
@@ -114,7 +107,7 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
     """Make a run or experiment the baseline NAME, in place of the one that had that name."""
     store = open_store(store_path)
-    store.baseline(baseline, find(store, name))
+    store.baseline(baseline, store.find_newest(name))
 
 
 @options.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
@@ -124,15 +117,17 @@ def baseline(baseline: str, name: str, store_path: str | None) -> None:
 )
 def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | None) -> None:
     """Delete runs, and experiments with their runs, for good. Asks before."""
+    from pgpaces.store.names import NEWEST
+
     store = open_store(store_path)
-    ids = list(dict.fromkeys(find(store, name) for name in names))
+    ids = list(dict.fromkeys(store.find_newest(name) for name in names))
     runs = {id_: len(store.placed(id_)) for id_ in ids}
     lines = [f"{id_}, an experiment with {n} runs" if n else id_ for id_, n in runs.items()]
     if dry_run:
         put("".join(f"{line}\n" for line in lines))
         return
-    for name in LAST & set(names) if yes else ():
-        if runs[id_ := find(store, name)]:
+    for name in NEWEST & set(names) if yes else ():
+        if runs[id_ := store.find_newest(name)]:
             line = lines[ids.index(id_)]
             raise PlanError(f"the last is {line}", "with --yes name it by its id, not as `last`")
     if not yes:

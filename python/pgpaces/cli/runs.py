@@ -306,7 +306,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
     from pgpaces.cli import run
 
     store = manage.open_store(store_path)
-    id_ = manage.find(store, name)
+    id_ = store.find_newest(name)
     if output:
         from pgpaces.cli import report
 

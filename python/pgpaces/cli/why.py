@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgpaces.cli import manage, options
+from pgpaces.cli import options
 from pgpaces.cli.main import put
 from pgpaces.cli.output import text
 
@@ -29,7 +29,7 @@ def why(
     if output:
         render.form_of(output)
     store = Store.existing(store_path)
-    name = manage.find(store, name)
+    name = store.find_newest(name)
     answers = attribution.sections(store, name)
     documents = [section(each) for each in answers]
     put(escape.json_text(documents) if as_json else text(answers, verbose=verbose))

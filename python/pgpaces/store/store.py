@@ -423,6 +423,10 @@ class Store:
         """
         return self._find(names.ANY, name)
 
+    def find_newest(self, name: str) -> str:
+        """As find_any; `last`: of the run or the experiment that began last."""
+        return self.find_last() if name in names.NEWEST else self.find_any(name)
+
     def _find(self, tables: tuple[sa.Table, ...], name: str) -> str:
         with self._reading("a name") as connection:
             ids = names.find(connection, tables, name)

@@ -95,9 +95,7 @@ class Agent:
         return Ready(
             threads=load.threads,
             clients=load.clients,
-            connect_ns=load.connect_ns,
             poll=load.poll,
-            end_ns=load.end_ns,
             digest=self._order.digest(),
         )
 

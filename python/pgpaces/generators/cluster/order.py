@@ -46,13 +46,11 @@ Word = tuple[str, int]
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A generator whose clients are connected. end_ns: when nothing new falls due."""
+    """A generator whose clients are connected."""
 
     threads: int
     clients: int
-    connect_ns: int
     poll: str
-    end_ns: int
     digest: str
 
 

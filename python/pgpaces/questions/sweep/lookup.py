@@ -15,7 +15,6 @@ from pgpaces.questions.sweep import closeups
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.why import lookup as attribution
 from pgpaces.section import Section
-from pgpaces.store.names import NEWEST
 from pgpaces.store.store import Store
 
 
@@ -32,7 +31,7 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
 def gathered(store: Store, names: Sequence[str] = ()) -> Page:
     """The same page without a forecast."""
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
-    matches = [_find(store, name) for name in names or ("last",)]
+    matches = [store.find_newest(name) for name in names or ("last",)]
     if len(matches) == 1 and store.is_experiment(matches[0]):
         row = store.experiment(matches[0])
         ids = store.ended(row.id)
@@ -95,8 +94,3 @@ def _observed(store: Store, page: Page) -> Page:
         observed={id_: store.observed(id_) for id_ in ids},
         sections=(*page.sections, *late),
     )
-
-
-def _find(store: Store, name: str) -> str:
-    """The id that a name refers to; `last` is the newest experiment, or a newer run of none."""
-    return store.find_last() if name in NEWEST else store.find_any(name)
