@@ -35,6 +35,8 @@ TRIALS, TRIALS_OF_AN_HOUR, HOUR_S = 2000, 400, 3600
 LENGTHS_S = (30, 60, 300, HOUR_S)
 UTILIZATIONS = (0.5, 0.7, 0.8, 0.9)
 BATCH = 100
+# The rules were chosen with the seeds before.
+_SEED = 1001
 # A histogram keeps three significant digits, and rounds up: a quantile's lower end may be less.
 DIGITS = 0.001
 QUEUES = [
@@ -131,7 +133,7 @@ def measured(load: Load, seconds: int, trials: int) -> Cell:
     """A cell, in batches that fit into memory."""
     size = min(trials, max(4, BATCH * 300 // seconds))
     whole = Cell(load, seconds)
-    for seed, start in enumerate(range(0, trials, size), 1):
+    for seed, start in enumerate(range(0, trials, size), _SEED):
         part = batch(load, seconds, min(size, trials - start), seed)
         whole.trials += part.trials
         whole.cut += part.cut

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -128,6 +129,38 @@ def test_few_hits_take_their_clusters_from_the_mean_and_many_have_their_own() ->
     assert clusters_of(spread_out, due, Clusters(1.0, 50.0)).effect == pytest.approx(1, abs=0.5)
     outage = np.where(np.arange(60) < 6, 100, 0)
     assert clusters_of(outage, due, Clusters(1.0, 50.0)).effect > 100
+
+
+def test_an_uncertain_variance_makes_the_tail_below_larger_and_leaves_the_one_above() -> None:
+    sure, unsure = Clusters(effect=4.0), Clusters(effect=4.0, freedom=5.0)
+    assert sure.tails == pytest.approx((0.04, 0.01))
+    assert unsure.tails == pytest.approx((0.04 + 0.055 * 0.75 / 5, 0.01))
+    assert (sure.tail_alone, unsure.tail_alone) == pytest.approx((0.055, 0.06325))
+    assert Clusters(effect=1.0, freedom=5.0).tails == (0.025, 0.025)
+
+
+def test_a_lower_end_alone_rises_with_every_independent_value() -> None:
+    """Also where none of them is expected above a p99."""
+    ends = [quantile_ranks(0.99, 3000, Clusters(effect=3000 / m)) for m in range(2, 40)]
+    lows = [low for low, high in ends if high is None]
+    assert len(lows) > 30
+    assert all(before < after for before, after in pairwise(lows))
+
+
+def test_few_hits_that_come_independently_are_as_certain_as_the_binomial() -> None:
+    rng = np.random.default_rng(4)
+    due = np.full(60, 100.0)
+    hits = rng.binomial(100, 0.01, 60).astype(float)
+    as_any, as_rarer = (
+        clusters_of(hits, due, Clusters(1.3, 9.0), is_rarer=is_rarer) for is_rarer in (False, True)
+    )
+    assert as_rarer.freedom > 3 * as_any.freedom
+    clumped = np.where(np.arange(60) % 20 < 2, 25.0, 0.0)
+    as_any, as_rarer = (
+        clusters_of(clumped, due, Clusters(20.0, 9.0), is_rarer=is_rarer)
+        for is_rarer in (False, True)
+    )
+    assert as_rarer.freedom < 1.3 * as_any.freedom
 
 
 def test_what_did_not_succeed_is_above_every_end_of_an_interval() -> None:

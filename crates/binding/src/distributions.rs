@@ -45,12 +45,12 @@ pub fn student_quantile(freedom: f64, p: f64) -> PyResult<f64> {
     Ok(if p < 0.5 { -t } else { t })
 }
 
-/// P(B <= k) of n events, each with probability p.
+/// P(B <= k) of n events, each with probability p; between integers by the beta distribution.
 #[pyfunction]
 pub fn binomial_cdf(k: f64, n: f64, p: f64) -> PyResult<f64> {
     let p = inside(p)?;
     match k {
-        _ if k < 0.0 => Ok(0.0),
+        _ if k <= -1.0 => Ok(0.0),
         _ if k >= n => Ok(1.0),
         _ => Ok(incbet(n - k, k + 1.0, 1.0 - p)),
     }

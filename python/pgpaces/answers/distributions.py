@@ -30,5 +30,5 @@ def student_quantile(freedom: float, p: float) -> float:
 
 
 def binomial_cdf(k: float, n: float, p: float) -> float:
-    """P(B <= k) of n events, each with probability p; 0 for k < 0. Beta between integers."""
+    """P(B <= k) of n events, each with probability p; between integers, from -1 on, by beta."""
     return _engine.binomial_cdf(k, n, p)

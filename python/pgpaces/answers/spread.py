@@ -152,7 +152,9 @@ def _above(times: Times, due: int, body: Clusters, blocks: Blocks) -> Iterator[C
     below = np.array([counts_at_most(parts, quantiles) for parts in blocks.parts])
     prior = body
     for q, column in zip(QUANTILES.values(), below.T, strict=True):
-        clusters = stats.clusters_of(due_of - column, due_of, prior, blocks.planned)
+        clusters = stats.clusters_of(
+            due_of - column, due_of, prior, blocks.planned, is_rarer=q > _CHAINED
+        )
         yield clusters
         if q >= _CHAINED:
             prior = Clusters(clusters.effect, body.freedom)

@@ -27,10 +27,16 @@ _BALANCED = 0.5
 # At least this part of the variance is taken to be left by what a planned rate explains.
 _REMAINING = 0.5
 # Chosen by simulation (docs/explanation/coverage.md). A rare share's own design effect has the
-# weight of its events, that of a more frequent one this weight. In clusters, a quiet trial's number
-# is too low more often than a busy one's too high: the tails become 4.5% below and 0.5% above.
-_PRIOR_EVENTS = 20.0
-_TAIL_ABOVE = 0.005
+# weight of its events, that of a more frequent one this weight, and less if it includes the events.
+_PRIOR_EVENTS, _PRIOR_EVENTS_RARER = 20.0, 15.0
+# In clusters, a quiet trial's number is too low more often than a busy one's too high: the tails
+# become 4.5% below and 0.5% above. A busy trial also shows more clusters, so an uncertain variance
+# widens mostly lower ends: their tail is larger by this over the degrees of freedom.
+_TAIL_ABOVE, _TAIL_UNCERTAIN = 0.005, 0.055
+# The tail of a lower end without an upper one, before the same is added.
+_TAIL_ALONE = 0.055
+# Events added for continuity, at upper ends and at lower ends alone.
+_CONTINUITY = 0.5
 _EXPONENT_MAX = 700.0
 _HALVINGS = 50
 
@@ -73,7 +79,16 @@ class Clusters(Struct, frozen=True):
     def tails(self) -> tuple[float, float]:
         """The probabilities below and above an interval; both 2.5% without clusters."""
         above = _TAIL - (_TAIL - _TAIL_ABOVE) * _clumped(self.effect)
-        return 2 * _TAIL - above, above
+        return 2 * _TAIL - above + self._uncertain, above
+
+    @property
+    def tail_alone(self) -> float:
+        """The probability below a lower end without an upper one."""
+        return _TAIL_ALONE + self._uncertain
+
+    @property
+    def _uncertain(self) -> float:
+        return _TAIL_UNCERTAIN * _clumped(self.effect) / self.freedom
 
     @property
     def reach(self) -> tuple[float, float]:
@@ -116,7 +131,12 @@ def clusters(
 
 
 def clusters_of(
-    hits: Numbers, due: Numbers, prior: Clusters, planned: Numbers | None = None
+    hits: Numbers,
+    due: Numbers,
+    prior: Clusters,
+    planned: Numbers | None = None,
+    *,
+    is_rarer: bool = False,
 ) -> Clusters:
     """The clusters of hits, from hits and due in equal stretches of time.
 
@@ -126,6 +146,10 @@ def clusters_of(
     independent events, and P = 20 (1 - 2 share), because half is not rare. If most are hits, E is
     that of the others. The degrees of freedom are those of a mean of two variances with these
     weights (Satterthwaite 1946).
+
+    is_rarer: the prior is that of a share which includes these hits. Then P = 15 (1 - 2 share), and
+    only the part of the variance that clusters cause is uncertain: that of so few independent
+    events is binomial.
     """
     total, all_due = float(hits.sum()), float(due.sum())
     rare = min(total, all_due - total)
@@ -135,9 +159,14 @@ def clusters_of(
     run = _of_ratio(hits, due, planned)
     own = run.variance / all_due / (share * (1 - share))
     events = rare / max(1.0, prior.effect)
-    weight = events / (events + _PRIOR_EVENTS * (1 - 2 * share))
+    prior_events = _PRIOR_EVENTS_RARER if is_rarer else _PRIOR_EVENTS
+    weight = events / (events + prior_events * (1 - 2 * share))
     effect = weight * own + (1 - weight) * prior.effect
-    return Clusters(effect, run.freedom(effect) / (weight**2 + (1 - weight) ** 2))
+    freedom = run.freedom(effect) / (weight**2 + (1 - weight) ** 2)
+    if is_rarer:
+        uncertain = _clumped(effect)
+        freedom = freedom / uncertain if uncertain else math.inf
+    return Clusters(effect, freedom)
 
 
 class LongRun(Struct, frozen=True):
@@ -305,30 +334,35 @@ def _ranks_of_clusters(q: float, n: int, clusters: Clusters) -> tuple[int, int |
 
     The values are as many as m = n / divisor independent ones. U, the number of m above the
     quantile, is binomial (m, 1 - q), taken as a beta distribution because m is not an integer (Korn
-    and Graubard, Survey Methodology 24, 1998), with half an event for continuity. The ranks of m
-    are then scaled to n. If m is too small for an upper end, the lower one has all of the 5%; if m
-    is too small for a lower one too, the largest value may be an upper end.
+    and Graubard, Survey Methodology 24, 1998), with a correction for continuity. The ranks of m
+    are then scaled to n. If m is too small for an upper end, there is a lower one alone; if m is
+    too small for that too, the largest value may be an upper end.
     """
-    below, above = clusters.tails
+    (below, above), continuity = clusters.tails, 0.0
     value, m = quantile_rank(q, n), max(1.0, n / clusters.divisor(above))
     if q**m <= above:
-        high = min(n, max(value, math.ceil(n - n / m * _events(m, 1 - q, above))))
+        events = _events(m, 1 - q, above) + _CONTINUITY
+        high = min(n, max(value, math.ceil(n - n / m * events)))
     else:
-        high, below = None, 2 * _TAIL
+        high, below, continuity = None, clusters.tail_alone, _CONTINUITY
     m = max(1.0, n / clusters.divisor(below))
-    low = max(0, min(value, math.floor(n - n / m * _events(m, 1 - q, 1 - below))))
+    events = _events(m, 1 - q, 1 - below) + continuity
+    low = max(0, min(value, math.floor(n - n / m * events)))
     if high is None and low == 0 and q**m <= below:
         high = n
     return low, high
 
 
 def _events(m: float, share: float, p: float) -> float:
-    """The quantile p of the number of events of m, each with probability `share`, plus a half."""
-    low, high = 0.0, m
+    """The quantile p of the number of events of m, each with probability `share`; at least -1.
+
+    Negative if none is likelier than p: it continues the numbers for a lower end of few values.
+    """
+    low, high = -1.0, m
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if binomial_cdf(middle, m, share) < p else (low, middle)
-    return low + 0.5
+    return low
 
 
 def inefficiency(series: Numbers) -> float:
