@@ -35,8 +35,6 @@ _PRIOR_EVENTS, _PRIOR_EVENTS_RARER = 20.0, 15.0
 _TAIL_ABOVE, _TAIL_UNCERTAIN = 0.005, 0.055
 # The tail of a lower end without an upper one, before the same is added.
 _TAIL_ALONE = 0.055
-# Events added for continuity, at upper ends and at lower ends alone.
-_CONTINUITY = 0.5
 _EXPONENT_MAX = 700.0
 _HALVINGS = 50
 
@@ -334,35 +332,33 @@ def _ranks_of_clusters(q: float, n: int, clusters: Clusters) -> tuple[int, int |
 
     The values are as many as m = n / divisor independent ones. U, the number of m above the
     quantile, is binomial (m, 1 - q), taken as a beta distribution because m is not an integer (Korn
-    and Graubard, Survey Methodology 24, 1998), with a correction for continuity. The ranks of m
+    and Graubard, Survey Methodology 24, 1998), with half an event for continuity. The ranks of m
     are then scaled to n. If m is too small for an upper end, there is a lower one alone; if m is
     too small for that too, the largest value may be an upper end.
     """
-    (below, above), continuity = clusters.tails, 0.0
+    below, above = clusters.tails
     value, m = quantile_rank(q, n), max(1.0, n / clusters.divisor(above))
     if q**m <= above:
-        events = _events(m, 1 - q, above) + _CONTINUITY
-        high = min(n, max(value, math.ceil(n - n / m * events)))
+        high = min(n, max(value, math.ceil(n - n / m * _events(m, 1 - q, above))))
     else:
-        high, below, continuity = None, clusters.tail_alone, _CONTINUITY
+        high, below = None, clusters.tail_alone
     m = max(1.0, n / clusters.divisor(below))
-    events = _events(m, 1 - q, 1 - below) + continuity
-    low = max(0, min(value, math.floor(n - n / m * events)))
+    low = max(0, min(value, math.floor(n - n / m * _events(m, 1 - q, 1 - below))))
     if high is None and low == 0 and q**m <= below:
         high = n
     return low, high
 
 
 def _events(m: float, share: float, p: float) -> float:
-    """The quantile p of the number of events of m, each with probability `share`; at least -1.
+    """The quantile p of the number of events of m, each with probability `share`, plus a half.
 
-    Negative if none is likelier than p: it continues the numbers for a lower end of few values.
+    Less than a half if even none is likelier than p: so lower ends of few values rise with each.
     """
     low, high = -1.0, m
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if binomial_cdf(middle, m, share) < p else (low, middle)
-    return low
+    return low + 0.5
 
 
 def inefficiency(series: Numbers) -> float:
