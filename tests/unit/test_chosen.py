@@ -58,9 +58,9 @@ def digest(ask: Ask, due: int, missed: int, rate: float = 100.0, invalid: str = 
     return replace(BASE, trial=trial, summary=summary, series=())
 
 
-def run(strategy: Strategy, found: Found, most: int = 200) -> list[Tell]:
-    """An experiment from its first trial to its end."""
-    told: list[Tell] = []
+def run(strategy: Strategy, found: Found, most: int = 200, told: Sequence[Tell] = ()) -> list[Tell]:
+    """An experiment to its end, from its first trial or after those of `told`."""
+    told = list(told)
     while (ask := strategy.ask(told)) is not None:
         assert len(told) < most, "it never ends"
         known = found(ask)
@@ -447,6 +447,39 @@ def test_a_pair_that_is_never_valid_ends_the_comparison_and_says_why() -> None:
     assert "pair 1 was not valid 3 times" in PAIRING.given_up(told)
     assert "throttled" in PAIRING.given_up(told)
     assert PAIRING.standing(told).outcome == "inconclusive"
+
+
+@pytest.mark.parametrize("begun", [0, 1, 2])
+@pytest.mark.parametrize("resumes", [1, 2])
+def test_a_comparison_that_a_pair_ended_begins_this_pair_again_when_it_is_resumed(
+    resumes: int, begun: int
+) -> None:
+    """Also after a resumed one was interrupted between two trials, `begun` of them run."""
+
+    def found(ask: Ask) -> Digest:
+        throttled = ask.block == 3
+        return digest(ask, 6000, 0, invalid="throttled") if throttled else pair_of(1.2)(ask)
+
+    def stored(told: Sequence[Tell]) -> list[Tell]:
+        return [Tell.of(t.digest) for t in told if t.digest is not None]
+
+    told: list[Tell] = []
+    for count in range(1, resumes + 1):
+        told = run(PAIRING, found, told=strategies.resumed(PAIRING, (), stored(told)))
+        assert len(told) == 4 + 6 * count
+        assert PAIRING.given_up(told).startswith("pair 3 was not valid 3 times: throttled")
+    resumed = strategies.resumed(PAIRING, (), stored(told))
+    for _ in range(begun):
+        ask = PAIRING.ask(resumed)
+        assert ask is not None
+        resumed.append(Tell.of(found(ask)))
+    resumed = strategies.resumed(PAIRING, (), stored(resumed))
+    told = run(PAIRING, normal := pair_of(1.2), told=resumed)
+    attempts = [(t.cell.key, t.attempt) for t in told if t.block == 3]
+    assert len(set(attempts)) == len(attempts) == 2 + 6 * resumes + begun
+    assert (PAIRING.given_up(told), PAIRING.standing(told).outcome) == ("", "better")
+    assert PAIRING.standing(stored(told)) == PAIRING.standing(told)
+    assert strategies.resumed(PAIRING, (), whole := run(PAIRING, normal)) == whole
 
 
 @settings(max_examples=30, deadline=None)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.answers import compare
 from pgpaces.answers.cells import sound
 from pgpaces.answers.compare import ComparisonGoal, NextPairs, Pair, PlannedPair, Verdict
-from pgpaces.answers.sequential import Ask, Expected, Tell, last_attempts
+from pgpaces.answers.sequential import Ask, Expected, Tell, cut_short, last_attempts
 from pgpaces.design import ROLE, Cell, Levels
 
 AGAIN = "again"
@@ -111,6 +112,13 @@ class Pairing(Struct, frozen=True):
         reasons = "; ".join(reason for each in last if (reason := _reason(each)))
         return f"pair {todo[0].number} was not valid {_ROUNDS} times: {reasons}"
 
+    def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
+        """The results so far when it is resumed: a pair that ended the comparison begins again."""
+        if not self.given_up(tells):
+            return list(tells)
+        number = self._todo(tells)[0].number
+        return [replace(t, again=True) if t.block == number else t for t in tells]
+
     def _todo(self, tells: Sequence[Tell]) -> tuple[PlannedPair, ...]:
         """The pairs to run until the next look; empty where there is a verdict."""
         result = compare.next_pairs(self.pairs(tells), self.goal)
@@ -121,8 +129,8 @@ class Pairing(Struct, frozen=True):
         a, b, again = self.cells
         cells = (a, again if planned.same else b)
         own = [t for t in tells if t.block == planned.number]
-        # A pair that was interrupted begins again: two trials with a night between them are none.
-        cut = max((n for n, t in enumerate(own, 1) if _interrupted(t)), default=0)
+        # A pair that was cut short begins again: two trials with a night between them are none.
+        cut = max((n for n, t in enumerate(own, 1) if cut_short(t)), default=0)
         counted = last_attempts(own[cut:])
 
         def member(cell: Cell) -> _Member:
@@ -149,7 +157,3 @@ def _reason(tell: Tell) -> str:
     if tell.digest is None:
         return tell.error
     return "; ".join(tell.digest.summary.validity.reasons) or (tell.digest.trial.error or "")
-
-
-def _interrupted(tell: Tell) -> bool:
-    return tell.digest is not None and tell.digest.trial.state == "interrupted"

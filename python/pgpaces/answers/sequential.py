@@ -58,6 +58,12 @@ SATURATING = "preflight"
 Expected = tuple[Sequence[Ask], Sequence[Ask]]
 
 
+def cut_short(tell: Tell) -> bool:
+    """Whether a trial was interrupted, or what it was for given up, so that it is run again."""
+    ended = tell.digest is None or tell.digest.trial.state not in ("interrupted", "running")
+    return tell.again or not ended
+
+
 def last_attempts(tells: Iterable[Tell]) -> list[Tell]:
     """The last attempt of each trial that was repeated at once.
 

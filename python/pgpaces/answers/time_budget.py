@@ -20,7 +20,7 @@ from pgpaces.answers.arrays import np
 from pgpaces.answers.cells import Row, row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.distributions import normal_cdf
-from pgpaces.answers.sequential import Ask, Expected, Tell, last_attempts
+from pgpaces.answers.sequential import Ask, Expected, Tell, cut_short, last_attempts
 from pgpaces.design import Cell, place
 from pgpaces.errors import PlanError
 
@@ -34,8 +34,6 @@ _OVERHEAD_S = 1.0
 _PAUSE_MAX_S = 60.0
 # After this many trials of a cell, none of them valid, it gets no more.
 _VAIN = 3
-# States of a trial that the user or a crash ended.
-_CUT = ("interrupted", "running")
 # The largest probability that two cells are in the wrong order for their order to count as known.
 _WRONG = 0.025
 
@@ -239,7 +237,7 @@ def _next(cell: Cell, trials: Sequence[Tell], length: float, why: str) -> Ask:
     """The next trial of a cell; one that was interrupted is run again."""
     block = max((t.block for t in trials), default=0)
     last = [t for t in trials if t.block == block]
-    again = last and all(t.digest and t.digest.trial.state in _CUT for t in last)
+    again = last and all(cut_short(t) for t in last)
     attempt = 1 + max(t.attempt for t in last) if again else 1
     block = block if again else block + 1
     return Ask(cell, block, {"duration": f"{length:g}s"}, why, attempt)

@@ -67,10 +67,11 @@ def strategies(
 
 
 def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[Tell]:
-    """The results so far of an experiment that is resumed; a search given up begins again."""
-    if isinstance(goal, searches.SearchSpec):
-        return searches.Searches(goal, tuple(cells)).resumed(results)
-    return list(results)
+    """The results so far when it is resumed: the search or pair that ended it begins again."""
+    if isinstance(goal, TimeBudget):
+        return list(results)
+    of = goal if isinstance(goal, Pairing) else searches.Searches(goal, tuple(cells))
+    return of.resumed(results)
 
 
 def question(goal: Goal) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers import outcome
 from pgpaces.answers.capacity import trials, words
-from pgpaces.answers.sequential import Ask, Expected, Tell, last_attempts, without
+from pgpaces.answers.sequential import Ask, Expected, Tell, cut_short, last_attempts, without
 from pgpaces.design import Cell
 
 SearchSpec = trials.SearchSpec
@@ -93,7 +93,7 @@ class Searches(Struct, frozen=True):
 
 def _tried_again(tells: list[Tell]) -> list[Tell]:
     """The trials of a cell; those after which it was given up are tried again if more follow."""
-    places = [n for n, t in enumerate(tells, 1) if t.digest and not trials.cut_short(t)]
+    places = [n for n, t in enumerate(tells, 1) if t.digest and not cut_short(t)]
     end = places[_HOPELESS - 1] if len(places) >= _HOPELESS else len(tells)
     if end == len(tells) or _hopeless(tells[:end]) is None:
         return tells
@@ -102,7 +102,7 @@ def _tried_again(tells: list[Tell]) -> list[Tell]:
 
 def _hopeless(tells: Sequence[Tell]) -> str | None:
     """Why a search ends where its first trials measured nothing; None where it goes on."""
-    ended = (each for each in tells if not trials.cut_short(each))
+    ended = (each for each in tells if not cut_short(each))
     digests = [each.digest for each in ended if each.digest is not None]
     if len(digests) < _HOPELESS:
         return None

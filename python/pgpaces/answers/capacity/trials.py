@@ -19,7 +19,7 @@ from pgpaces.answers.capacity.center import clearly_misses, unless_doubtful
 from pgpaces.answers.capacity.goal import CapacityGoal, Kind, NextLoad, Role, TrialPoint, of_role
 from pgpaces.answers.capacity.search import COARSE_S, QUICK_S, plan, step
 from pgpaces.answers.digest import Digest, windows
-from pgpaces.answers.sequential import Ask, Tell, role
+from pgpaces.answers.sequential import Ask, Tell, cut_short, role
 from pgpaces.answers.summary import Summary
 from pgpaces.design import ROLE, Cell
 from pgpaces.result import Trial
@@ -133,12 +133,6 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
         seed=digest.trial.plan.seed,
         excused=min(lateness, missed),
     )
-
-
-def cut_short(tell: Tell) -> bool:
-    """Whether a trial was interrupted, or its search given up, so that it is run again."""
-    ended = tell.digest is None or tell.digest.trial.state not in ("interrupted", "running")
-    return tell.again or not ended
 
 
 def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
