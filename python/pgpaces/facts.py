@@ -35,6 +35,8 @@ class Facts(msgspec.Struct, frozen=True):
 class ComponentFacts(Facts, frozen=True, kw_only=True):
     """A component load. of: its background workload; "" for the trial's own."""
 
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("think", "think_ns"))
+
     of: str = ""
     workload: str = ""
     node: str = "primary"
@@ -42,6 +44,8 @@ class ComponentFacts(Facts, frozen=True, kw_only=True):
     load_text: str = ""
     model: str = ""
     rate: float | None = None
+    think: str = "none"
+    think_ns: Count = 0
     clients: Count
     seed: int = 1
     limit_ns: Count | None = None
@@ -210,10 +214,11 @@ class RequestFacts(Facts, frozen=True, kw_only=True):
     """The options to repeat a trial that no other value of its record holds; no password.
 
     workload: a name or a folder; None for scripts, functions or a command alone. files: scripts
-    named as files, with their weights. target: a DSN; None for a managed server.
+    named as files, with their weights. target: a DSN; None for a managed server. without: the
+    workload's own rate and start_every, where the trial has none.
     """
 
-    SPARSE: ClassVar[frozenset[str]] = frozenset(("insecure_cluster",))
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("insecure_cluster", "without"))
 
     workload: str | None = None
     files: tuple[tuple[str, Count], ...] = ()
@@ -231,6 +236,7 @@ class RequestFacts(Facts, frozen=True, kw_only=True):
     node: str | None = None
     nodes: Mapping[str, str] = {}
     insecure_cluster: bool = False
+    without: tuple[str, ...] = ()
 
 
 class WorkloadFacts(Facts, frozen=True, kw_only=True):

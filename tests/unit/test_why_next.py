@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pgpaces.experiment.ready_trial import requested
 from pgpaces.experiment.request import Request
 from pgpaces.facts import BackgroundFacts, ComponentFacts, Prepared, stored
 from pgpaces.generators import engine
+from pgpaces.plan import Load
 from pgpaces.questions import run as run_question
 from pgpaces.result import Trial
 from tests.unit.trials import SECOND_NS, known, second
@@ -68,6 +70,29 @@ def test_the_next_experiment_has_the_background_workloads_and_the_goal() -> None
     background = words[words.index("--background") + 1]
     load = "pace=2/s users=4 latency_limit=50ms node=standby1"
     assert background == f"ingest workload=sensor scale=3 {load}"
+
+
+@pytest.mark.parametrize("pause", ["think_time=0s", "think_time=20ms", "think_time=1s think=fixed"])
+def test_a_background_workload_without_a_rate_has_its_own_pause_again(pause: str) -> None:
+    """Its workload has a rate of its own, which it would have otherwise."""
+
+    def load(text: str) -> Load:
+        words = ["sweep", "select-only", "--clients", "1", "--background", text]
+        draft = experiment_options.draft(parsed(words)[1])
+        assert draft is not None
+        experiment = draft.experiment(lambda _: None)
+        (cell,) = experiment.design.cells()
+        ((_, own),) = Builder.of(Order(experiment)).request(Slot(1, cell), "").background
+        return own.trial.load
+
+    first = load(f"reporting clients=2 {pause}")
+    facts = ComponentFacts(
+        of="reporting", workload="reporting", clients=2, model=first.model, think=first.think,
+        think_ns=first.think_ns,
+    )  # fmt: skip
+    trial, _ = STORIES["lock"].told()
+    words = shlex.split(next_step.options(replace(trial, plan=trial.plan.but(components=(facts,)))))
+    assert load(words[words.index("--background") + 1]) == first
 
 
 @pytest.mark.parametrize("key", next_step.CAUSES)
@@ -141,6 +166,11 @@ RUNS = [
     "-f 'odd name@2.sql@1' -c 1 -t 100 --warmup 3s --grace 9s --connect-each --describe",
     "tpcb-like -f a.sql --scale 5 --users 7 --pace 20/min -L 1s --seed 9 --arrivals even",
     "mine -c 3 -L 30ms --warmup 0s",
+    "reporting --think-time 0s -c 4",
+    "reporting --think-time 5ms -c 4",
+    "late -c 3 --start-every 0s",
+    "late --users 3 --pace 1/s --start-every 0s",
+    "late -c 3 --rate 9/s",
     f"mine --target '{_DSN}' --own handed -c 3 --on-error stop --max-tries 5",
     f"select-only --from-database sales --target '{_DSN}' -c 2 --policy run --kill-switch 3",
     "select-only --server 15 --data-dir /var/x --server-set shared_buffers=1GB --tls on -c 2",
@@ -168,6 +198,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine" / "workload.toml").write_text(
         'description = "x"\ninit = ["w.sql"]\nscripts = [{ file = "w.sql" }]\n[load]\nclients = 1\n'
     )
+    shutil.copytree(tmp_path / "mine", tmp_path / "late")
+    with (tmp_path / "late" / "workload.toml").open("a") as late:
+        late.write('start_every = "100ms"\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -291,7 +324,8 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(
             "generators",
         ):
             assert getattr(again.trial, name) == getattr(first.trial, name), name
-        assert again.trial.load.rate == first.trial.load.rate
+        assert again.trial.load == first.trial.load
+        assert again.trial.start_every_ns == first.trial.start_every_ns
 
 
 @pytest.mark.parametrize("run", NOT_IN_SWEEP)

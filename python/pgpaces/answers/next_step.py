@@ -210,7 +210,7 @@ def options(trial: Trial, sweep: str = "") -> str:
     """
     plan, request = trial.plan, trial.workload.requested
     factor, _, setting = sweep.partition(" ")
-    values = {**_load(plan), **_generators(plan, sweep), **_times(plan), **_server(trial)}
+    values = {**_load(plan, request), **_generators(plan, sweep), **_times(plan), **_server(trial)}
     for name, usual in _USUAL:
         if (value := getattr(plan, name)) not in (None, usual):
             values[f"--{name.replace('_', '-')}"] = _level(value, sweep)
@@ -267,6 +267,8 @@ def _background(trial: Trial) -> Iterator[str]:
             "scale": scales.get(each.of),
             "pace" if of == "paced" else "rate": rate,
             "users" if of == "paced" else "clients": each.clients,
+            "think_time": _duration(each.think_ns) if of == "closed" else None,
+            "think": each.think if each.think == "fixed" else None,
             "latency_limit": each.limit_ns and _duration(each.limit_ns),
             "node": None if each.node == "primary" else each.node,
         }
@@ -274,7 +276,7 @@ def _background(trial: Trial) -> Iterator[str]:
         yield from ("--background", " ".join((each.of, *options)))
 
 
-def _load(plan: PlanFacts) -> dict[str, Any]:
+def _load(plan: PlanFacts, request: RequestFacts) -> dict[str, Any]:
     """Clients or users, and how often they send."""
     model = plan.model
     rate = None if plan.rate is None else f"{exact(plan.rate)}/s"
@@ -287,7 +289,9 @@ def _load(plan: PlanFacts) -> dict[str, Any]:
         if plan.think_ns:
             values["--think-time"] = _duration(plan.think_ns)
             values["--think"] = plan.think if plan.think == "fixed" else None
-    if plan.start_every_ns:
+        elif "rate" in request.without:
+            values["--think-time"] = "0s"
+    if plan.start_every_ns or ("start_every" in request.without and model != "open"):
         values["--start-every"] = _duration(plan.start_every_ns)
     return values
 

@@ -127,7 +127,9 @@ def requested(request: Request) -> RequestFacts:
     """The options to repeat the trial that no other value of its record holds; no password."""
     workload, target = request.workload, request.target
     alone = workload.command and not workload.reference
-    generators = request.trial.generators
+    trial, generators = request.trial, request.trial.generators
+    of_load = {"rate": trial.load.rate, "start_every": trial.start_every_ns}
+    unused = [name for name, value in of_load.items() if not value]
     where = None if target.dsn is None else targets.target(target.dsn, **dict(target.overrides))
     return RequestFacts(
         workload=workload.reference,
@@ -146,6 +148,7 @@ def requested(request: Request) -> RequestFacts:
         node=request.node,
         nodes=dict(request.nodes),
         insecure_cluster=generators is not None and generators.insecure,
+        without=tuple(name for name in unused if name in workload.load),
     )
 
 
