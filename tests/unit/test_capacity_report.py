@@ -72,7 +72,7 @@ def page(found: Sequence[CellSearch]) -> Page:
     design = grouping.as_chosen(Design(), digests)
     made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
     answer = section(found)
-    return replace(made, answer=answer.sentences, sections=(answer,), searched=True)
+    return replace(made, answer=answer.sentences, sections=(answer,), searched="rate")
 
 
 # ---- one cell ----

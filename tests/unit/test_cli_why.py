@@ -125,6 +125,30 @@ def test_of_a_search_the_lowest_loads_that_missed_come_first(store: Path) -> Non
     assert pgpaces.why("search", store=store).value.trials == ("01S40",)
 
 
+def test_of_a_search_of_several_cells_each_has_its_lowest_load_before_the_second_of_any(
+    store: Path,
+) -> None:
+    opened = Store.open(store)
+    _begin(opened, "01S", "search", SearchSpec(CapacityGoal(0.05, 5, 1, 100)))
+    few = replace(STORIES["network"], bad_seconds=frozenset((8,)), due=20, late=9, usual={})
+    loads = {"slow": {20: STORIES["lock"], 30: STORIES["lock"], 40: STORIES["lock"]}}
+    loads |= {"fast": {70: STORIES["lock"], 60: STORIES["lock"]}, "short": {10: few}}
+    for number, variant in enumerate(loads, 1):
+        for rate, story in loads[variant].items():
+            for kind in ("short", "long"):
+                levels = {"variant": variant, "rate": f"{rate}/s", ROLE: kind}
+                place = Place("01S", Cell(tuple(levels.items())).key, levels, number)
+                told = replace(story, plan={"rate": float(rate)})
+                told = replace(told, due=told.due * 2) if kind == "long" else told
+                _put(opened, f"01S{variant}{rate}{kind}", told, place)
+    every = json.loads(called(store, "search", "--json").stdout)
+    assert [each["trials"] for each in every] == [
+        ["01Sslow20long"],
+        ["01Sfast60long"],
+        ["01Sslow30long"],
+    ]
+
+
 def test_an_experiment_without_a_trial_is_not_taken_for_a_run(store: Path) -> None:
     _begin(Store.open(store), "01N", "none", None)
     result = called(store, "none")

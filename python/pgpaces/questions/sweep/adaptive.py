@@ -48,7 +48,7 @@ def page_of(
             section.sentences if failure is None else (Sentence(f"FAIL: {failure[0]}.", "main"),)
         ),
         sections=(replace(section, sentences=()), *page.sections),
-        searched=not isinstance(goal, Pairing),
+        searched="" if isinstance(goal, Pairing) else goal.goal.load,
         options=_without_trials(page),
     )
 

@@ -68,8 +68,9 @@ class Page(Struct, frozen=True):
     machines. missing: the number of planned trials that did not run. failures: cell and block of
     trials that never began, and why. limit: the common latency limit, if any. options: those that
     all trials share. additions: of other answers about the cells. work: what all trials are about,
-    if it is not transactions. sections: answers to further questions. searched: a search chose the
-    loads, so the first section is the answer and there are no tables and charts over cells.
+    if it is not transactions. sections: answers to further questions. searched: the kind of load
+    that a search chose, if one did: the first section is the answer then, and there are no tables
+    and charts over cells.
     observed: server observations by trial id, for the trials shown in detail.
     """
 
@@ -97,7 +98,7 @@ class Page(Struct, frozen=True):
     additions: tuple[Addition, ...] = ()
     work: CellsWork | None = None
     sections: tuple[Section, ...] = ()
-    searched: bool = False
+    searched: str = ""
     observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.goal import Limit
 from pgpaces.answers.next_step import MISSED_MIN
-from pgpaces.answers.sequential import SATURATING, role
+from pgpaces.answers.sequential import SATURATING, role, without
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.questions.trials import cell_name
 from pgpaces.questions.why import section as reported
@@ -36,10 +37,12 @@ def of_run(store: Store, run_id: str) -> Section:
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
     """The cells of a page that missed the limit, the largest share first. Raises StoreError.
 
-    Of a search the lowest load first: far above the threshold every resource is exhausted.
+    Of a search the lowest loads: far above the threshold every resource is exhausted.
     """
     late = [row for row in _own(page) if _missed(row, page)]
-    return _of_rows(store, _nearest_first(late) if page.searched else _worst_first(late))
+    if page.searched:
+        return _of_rows(store, _nearest_first(late, page.searched))
+    return _of_rows(store, _worst_first(late))
 
 
 def of_page(store: Store, page: Page) -> tuple[Section, ...]:
@@ -73,14 +76,29 @@ def _worst_first(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.missed.value if row.missed else 0.0, reverse=True)
 
 
-def _nearest_first(rows: Iterable[Row]) -> list[Row]:
-    """By load, the lowest first; those with too few missed for an answer are last."""
+def _nearest_first(rows: Iterable[Row], load: str) -> list[Row]:
+    """The lowest load of each searched cell, then the second of each; of a load the longest row.
+
+    Those with too few missed for an answer are last.
+    """
 
     def place(row: Row) -> tuple[bool, float, int, int]:
         plan = row.every[0].trial.plan
-        return row.counts.missed < MISSED_MIN, plan.rate or 0.0, plan.own_clients, -row.counts.due
+        return _too_few(row), plan.rate or 0.0, plan.own_clients, -row.counts.due
 
-    return sorted(rows, key=place)
+    of_load: dict[str, Row] = {}
+    for row in sorted(rows, key=place):
+        of_load.setdefault(without(row.cell).key, row)
+    turns: Counter[str] = Counter()
+    ranked: list[tuple[bool, int, Row]] = []
+    for row in of_load.values():
+        turns[key := without(row.cell, load).key] += 1
+        ranked.append((_too_few(row), turns[key], row))
+    return [row for *_, row in sorted(ranked, key=lambda each: each[:2])]
+
+
+def _too_few(row: Row) -> bool:
+    return row.counts.missed < MISSED_MIN
 
 
 def _own(page: Page) -> list[Row]:
