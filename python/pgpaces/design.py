@@ -66,7 +66,8 @@ class Cell(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Its levels in a sentence."""
-        return ", ".join(f"{name}={level}" for name, level in self.levels) or "the one cell"
+        pairs = (f"{name}={level_text(level)}" for name, level in self.levels)
+        return ", ".join(pairs) or "the one cell"
 
 
 class Slot(Struct, frozen=True):
@@ -203,6 +204,11 @@ class Experiment(Redacted, frozen=True):
     profiles: Mapping[str, Levels] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     from_database: str | None = None
+
+
+def level_text(level: str) -> str:
+    """A level as it is shown: an empty one, such as of a setting, in quotes."""
+    return level or "''"
 
 
 def place(seed: int, block: int, cell: Cell) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -411,6 +412,17 @@ def test_a_terminal_shows_the_answer_and_no_roles(width: int) -> None:
     assert "Every trial" not in text
     assert "█" not in text
     assert max(map(len, text.splitlines())) <= width
+
+
+def test_an_empty_level_is_shown_as_one_that_is_two_quotes() -> None:
+    def shown(level: str) -> str:
+        found = [of_level("4MB", 12, "quick"), of_level(level, 17.5, "quick")]
+        report = report_of(page(found))
+        charts = [specification(figure.charts, LIGHT) for figure in report.figures()]
+        ids = {digest.trial.id[-8:] for digest in found[1].digests}
+        return re.sub("|".join(ids), "RUN", markdown(report) + json.dumps(charts))
+
+    assert shown("") == shown("''")
 
 
 @given(st.lists(st.text("ab -='\"|&", min_size=1, max_size=12), max_size=12), st.integers(30, 90))

@@ -128,6 +128,7 @@ def test_the_load_of_a_block_is_the_same_for_all_its_cells() -> None:
 def test_a_design_without_factors_has_one_cell() -> None:
     assert Design().cells() == (Cell(()),)
     assert str(Cell(())) == "the one cell"
+    assert str(Cell((("set.search_path", ""), ("clients", "2")))) == "set.search_path='', clients=2"
 
 
 def test_an_explicit_cell_takes_all_levels_of_what_it_does_not_name() -> None:

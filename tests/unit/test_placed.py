@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from pgpaces.answers import grouping
+from pgpaces.answers import crossing, grouping
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Cell, Slot
 from pgpaces.questions.sweep.page import About, gather
@@ -33,6 +33,20 @@ def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none() -> None:
 def test_factors_that_can_be_told_apart_both_count() -> None:
     factors, _ = grouping.place([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
     assert [factor.name for factor in factors] == ["clients", WORKERS]
+
+
+def test_of_what_a_run_lacks_it_is_said_and_an_empty_setting_is_not_taken_for_it() -> None:
+    bare = {"": {}, "empty": {"search_path": ""}, "a": {"search_path": "a"}}
+    runs = []
+    for name, settings in bare.items():
+        run = loose("4")
+        plan = run.trial.plan.but(settings=settings)
+        runs.append(replace(run, trial=replace(run.trial, id=f"4{name}", plan=plan)))
+    page = gather(runs, About(datetime.now(UTC), "0"))
+    assert [factor.levels for factor in page.factors] == [("not set", "", "a")]
+    assert [crossing.shown_level(row, "set.search_path") for row in page.rows] == [
+        "not set", "''", "a",
+    ]  # fmt: skip
 
 
 def test_a_run_alone_is_one_cell() -> None:

@@ -115,6 +115,9 @@ def test_words_and_json_say_the_same() -> None:
     text = "\n".join(lines(experiment, found))
     assert "2 cells, 3 trials of each: 6 in all" in text
     assert "clients: 1, 2" in text
+    libraries = Design((Factor("set.shared_preload_libraries", ("", "a")),))
+    text = "\n".join(lines(replace(experiment, design=libraries), found))
+    assert "set.shared_preload_libraries: '', a" in text
     plain = as_json(experiment, found)
     assert (plain["trials_to_run"], plain["factors"]) == (6, {"clients": ["1", "2"]})
     assert plain["cells"] == [{"clients": "1"}, {"clients": "2"}]

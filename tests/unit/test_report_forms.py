@@ -46,6 +46,7 @@ def page_of(digests: list[Digest], **about: str) -> Page:
     return gather(digests, replace(ABOUT, **about), experiment(design=PLAN))
 
 
+LIBRARIES = "set.shared_preload_libraries"
 PAGE_OF = page_of(DIGESTS)
 REPORTED = report_of(PAGE_OF)
 
@@ -365,6 +366,29 @@ def test_a_grid_of_names_has_charts_too() -> None:
     assert points["xOffset"]["field"] == "series", "beside each other, not upon"
     html(report_of(page))
     terminal(report_of(page), 80)
+
+
+@pytest.mark.parametrize("clients", [("1", "4", "8"), ("4",)])
+@pytest.mark.parametrize("others", [(), (Factor("protocol", ("simple", "prepared")),)])
+def test_an_empty_level_is_shown_in_quotes_in_texts_tables_and_charts(
+    clients: tuple[str, ...], others: tuple[Factor, ...]
+) -> None:
+    """As one that is two quotes."""
+
+    def shown(empty: str) -> tuple[str, str, list[dict[str, object]]]:
+        factors = (Factor("clients", clients), Factor(LIBRARIES, (empty, "auto_explain")), *others)
+        plan = Design(factors, fixed={"set.search_path": empty}, trials=2)
+        found = [
+            moved(made(Slot(block, Cell(cell.levels[:1])), 12), **dict(cell.levels))
+            for block in (1, 2)
+            for cell in plan.cells()
+        ]
+        about = replace(ABOUT, failures=((plan.cells()[0].key, 1, "it broke"),))
+        report = report_of(gather(found, about, experiment(design=plan)))
+        charts = [specification(figure.charts, LIGHT) for figure in report.figures()]
+        return markdown(report), terminal(report), charts
+
+    assert shown("") == shown("''")
 
 
 def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them() -> None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from pgpaces.answers import goal
 from pgpaces.answers.cells import Row
 from pgpaces.answers.goal import Verdict
-from pgpaces.design import Cell, Factor
+from pgpaces.design import Cell, Factor, level_text
 
 # Factors of which more is more load (or more data), so there may be a crossing.
 LOADS = ("users", "clients", "rate", "rate_per_client", "pace", "scale")
@@ -125,6 +125,12 @@ def _by_others(rows: Iterable[Row], factor: str) -> dict[tuple[tuple[str, str], 
 def level_of(row: Row, factor: str) -> str:
     """A row's level of a factor."""
     return dict(row.cell.levels).get(factor, "")
+
+
+def shown_level(row: Row, factor: str) -> str:
+    """The same as it is shown; empty where the row has none."""
+    own = dict(row.cell.levels)
+    return level_text(own[factor]) if factor in own else ""
 
 
 class ThresholdCrossing(Struct, frozen=True):

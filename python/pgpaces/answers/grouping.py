@@ -18,6 +18,8 @@ from pgpaces.result import Place, Trial
 _PLAN = ("clients", "policy", "protocol", "arrivals", "max_tries", "connect_each")
 _DURATIONS = {"latency_limit": "limit_ns", "duration": "duration_ns", "think_time": "think_ns"}
 _UNITS = (("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("us", 1e3))
+# The level of a run that lacks an option of others.
+_ABSENT = "not set"
 
 
 def _duration(ns: float) -> str:
@@ -38,7 +40,7 @@ def levels_of(trial: Trial) -> dict[str, str]:
         "scripts": _scripts(trial),
         "load": plan.model,
         "server": trial.server.version,
-        "machine": trial.host.hostname or "",
+        "machine": trial.host.hostname or "unknown",
     }
     facts = {name: value for name, value in plan.items() if value is not None}
     levels |= {name: str(facts[name]) for name in _PLAN if name in facts}
@@ -92,13 +94,13 @@ def place(digests: Sequence[Digest], name: str) -> tuple[tuple[Factor, ...], tup
     runs = [levels_of(digest.trial) for digest in digests]
     factors: list[Factor] = []
     for factor in dict.fromkeys(name for levels in runs for name in levels):
-        values = [levels.get(factor, "") for levels in runs]
+        values = [levels.get(factor, _ABSENT) for levels in runs]
         if len(set(values)) > 1 and not any(_same(runs, factor, other.name) for other in factors):
             factors.append(Factor(factor, _ordered(values)))
     blocks: dict[str, int] = {}
     placed = []
     for digest, levels in zip(digests, runs, strict=True):
-        cell = Cell(tuple((factor.name, levels.get(factor.name, "")) for factor in factors))
+        cell = Cell(tuple((factor.name, levels.get(factor.name, _ABSENT)) for factor in factors))
         blocks[cell.key] = blocks.get(cell.key, 0) + 1
         where = Place(name, cell.key, dict(cell.levels), blocks[cell.key])
         placed.append(replace(digest, trial=replace(digest.trial, place=where)))

@@ -15,12 +15,13 @@ from pgpaces.answers.crossing import Line
 from pgpaces.answers.forecast import HOLDOUT_MAX, LOADS_MIN, REACH, TRIALS_MIN, Forecast, Reading
 from pgpaces.answers.forecasts import LineForecast, forecast_lines
 from pgpaces.chart import Axis, Chart, Layer, Point
-from pgpaces.design import Factor
+from pgpaces.design import Factor, level_text
 from pgpaces.errors import PlanError
 from pgpaces.questions.again import more_trials
 from pgpaces.questions.compare.lookup import named
 from pgpaces.questions.sweep import lookup, words
 from pgpaces.questions.sweep.page import Page
+from pgpaces.questions.trials import levels_listed
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import NOT_KNOWN, estimate_cell, estimate_texts, in_words, percent, rate
 from pgpaces.result import Estimate
@@ -143,8 +144,8 @@ def _chosen(page: Page, factor: Factor, text: str) -> list[Line]:
             present.setdefault(name, {})[level] = None
     for name, level in levels.items():
         if level not in present.get(name, {}):
-            every = "; ".join(f"{n}: {', '.join(own)}" for n, own in present.items())
-            raise PlanError(f"no line has {name}={level}", f"there is {every or 'only one line'}")
+            every = levels_listed(present) or "only one line"
+            raise PlanError(f"no line has {name}={level_text(level)}", f"there is {every}")
     return [line for line in lines if levels.items() <= dict(line.levels).items()]
 
 

@@ -5,11 +5,11 @@ Texts are unescaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pgpaces.answers.summary import Summary
 from pgpaces.answers.validity import Validity
-from pgpaces.design import Cell
+from pgpaces.design import Cell, level_text
 from pgpaces.facts import ComponentFacts, PlanFacts, Prepared, ServerFacts
 from pgpaces.report.numbers import plural, seconds
 from pgpaces.units import duration_text
@@ -102,5 +102,19 @@ def factor_name(name: str) -> str:
 
 def cell_name(cell: Cell) -> str:
     """A cell in a sentence."""
-    pairs = cell.levels
-    return ", ".join(f"{factor_name(name)} = {level}" for name, level in pairs) or "the one cell"
+    return levels_text(cell.levels) or "the one cell"
+
+
+def levels_text(pairs: Iterable[tuple[str, str]], joint: str = ", ") -> str:
+    """Factors and their levels in a sentence; empty if there are none."""
+    return joint.join(f"{factor_name(name)} = {level_text(level)}" for name, level in pairs)
+
+
+def levels_listed(present: Mapping[str, Iterable[str]]) -> str:
+    """Factors with all their levels."""
+    return "; ".join(f"{name}: {', '.join(map(level_text, own))}" for name, own in present.items())
+
+
+def levels_alone(pairs: Iterable[tuple[str, str]]) -> str:
+    """Levels whose factors are named elsewhere."""
+    return ", ".join(level_text(level) for _, level in pairs)

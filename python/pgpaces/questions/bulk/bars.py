@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pgpaces.answers.cells import Row, sound
 from pgpaces.chart import WIDTH, Axis, Chart, Layer, Place, Point
-from pgpaces.questions.trials import cell_name, factor_name
+from pgpaces.questions.trials import cell_name, factor_name, levels_alone
 from pgpaces.questions.work import Measure
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import capital, estimate_texts
@@ -55,7 +55,7 @@ def _figure(rows: Sequence[Row], column: Measure) -> Figure:
 
 def _name(row: Row) -> str:
     """A cell on the axis: its levels alone, as the title has the names of the factors."""
-    return shown(", ".join(level for _, level in row.cell.levels) or cell_name(row.cell))
+    return shown(levels_alone(row.cell.levels) or cell_name(row.cell))
 
 
 def _chart(rows: Sequence[Row], column: Measure) -> Chart:

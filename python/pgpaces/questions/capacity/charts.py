@@ -15,9 +15,9 @@ from pgpaces.answers.capacity.rule import Drawn
 from pgpaces.answers.capacity.trials import ROLES, CellSearch
 from pgpaces.answers.capacity.value import Capacities, Holds
 from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, number_at, series
-from pgpaces.design import Cell, Factor
+from pgpaces.design import Cell, Factor, level_text
 from pgpaces.questions.sweep.axes import along, axis_of_names
-from pgpaces.questions.trials import cell_name, factor_name
+from pgpaces.questions.trials import cell_name, factor_name, levels_alone
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, percent, rate
 from pgpaces.section import Figure
@@ -141,13 +141,12 @@ def _charts(
     others = [factor for factor in factors if factor != main]
     every: dict[str, list[Point]] = {}
     for holds, level in cells:
-        name = (
-            ", ".join(shown(holds.levels.get(factor.name, NOT_KNOWN)) for factor in others) or "all"
-        )
-        placed = replace(level, x=shown(holds.levels.get(main.name, NOT_KNOWN)), series=name)
+        own = {each.name: holds.levels.get(each.name, NOT_KNOWN) for each in factors}
+        name = shown(levels_alone((each.name, own[each.name]) for each in others)) or "all"
+        placed = replace(level, x=shown(level_text(own[main.name])), series=name)
         every.setdefault(name, []).append(placed)
     legend = shown(factor_name(others[0].name)) if len(others) == 1 else ""
-    names, order = list(every), [shown(level) for level in main.levels]
+    names, order = list(every), [shown(level_text(level)) for level in main.levels]
     x = axis_of_names(shown(factor_name(main.name)), order, 9)
     for start in range(0, len(names), SERIES_MAX):
         part = names[start : start + SERIES_MAX]

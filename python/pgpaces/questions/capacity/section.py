@@ -22,11 +22,11 @@ from pgpaces.answers.capacity.worth import Worth
 from pgpaces.answers.goal import Limit
 from pgpaces.answers.sequential import role
 from pgpaces.design import Cell as DesignCell
-from pgpaces.design import Factor
+from pgpaces.design import Factor, level_text
 from pgpaces.questions.capacity import charts as capacity_charts
 from pgpaces.questions.sweep import facts
 from pgpaces.questions.sweep.axes import along
-from pgpaces.questions.trials import factor_name
+from pgpaces.questions.trials import cell_name, factor_name, levels_text
 from pgpaces.report.numbers import (
     NOT_KNOWN,
     STARTED,
@@ -204,8 +204,7 @@ def _lower(text: str) -> str:
 def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
     """The name of a cell: its levels of the factors."""
     names = {factor.name for factor in factors}
-    pairs = [(factor_name(each), level) for each, level in cell.levels if each in names]
-    return ", ".join(f"{each} = {level}" for each, level in pairs) or "the one cell"
+    return cell_name(DesignCell(tuple(pair for pair in cell.levels if pair[0] in names)))
 
 
 def _most(most: Most, searches: Mapping[str, CellSearch], factors: Sequence[Factor]) -> str:
@@ -240,13 +239,13 @@ def _groups(
     groups: dict[tuple[tuple[str, str], ...], list[Holds]] = {}
     others = [factor.name for factor in factors if factor != main]
     for each in cells:
-        at = tuple((other, each.levels.get(other, "")) for other in others)
+        at = tuple((other, each.levels[other]) for other in others if other in each.levels)
         groups.setdefault(at, []).append(each)
     for at, group in list(groups.items())[:_GROUPS_MAX]:
         most = value.most(group)
         if most is None:
             continue
-        where = ", ".join(f"{factor_name(other)} = {level}" for other, level in at)
+        where = levels_text(at)
         text = _most(most, {each.cell: searches[each.cell] for each in group}, [main])
         yield Sentence(f"With {where}: {_lower(text)}")
 
@@ -386,7 +385,7 @@ def _side(point: TrialPoint, missed_max: float) -> Mark:
 
 
 def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
-    return [TableCell(levels.get(factor.name, NOT_KNOWN)) for factor in factors] or [
+    return [TableCell(level_text(levels.get(factor.name, NOT_KNOWN))) for factor in factors] or [
         TableCell("the one cell")
     ]
 

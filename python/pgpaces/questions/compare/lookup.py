@@ -15,12 +15,14 @@ from pgpaces.answers.differences import Between
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.trend import BASELINE_MIN, check
+from pgpaces.design import level_text
 from pgpaces.errors import PlanError
 from pgpaces.experiment import document
 from pgpaces.questions import run
 from pgpaces.questions.again import decisive
 from pgpaces.questions.compare import section as shown
 from pgpaces.questions.compare import words as verdicts
+from pgpaces.questions.trials import levels_listed
 from pgpaces.report.escape import line
 from pgpaces.section import Section
 from pgpaces.store.store import Store
@@ -165,8 +167,8 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
             present.setdefault(factor, {})[level] = None
     for factor, level in levels_named.items():
         if level not in present.get(factor, {}):
-            every = "; ".join(f"{n}: {', '.join(own)}" for n, own in present.items()) or "none"
-            raise PlanError(f"experiment {row.name} has no {factor}={level}", f"it has {every}")
+            text = f"experiment {row.name} has no {factor}={level_text(level)}"
+            raise PlanError(text, f"it has {levels_listed(present) or 'none'}")
     matching = [d for d in digests if levels_named.items() <= _levels(d).items()]
     if not matching:
         raise PlanError(f"experiment {row.name} has no trial with {name}")

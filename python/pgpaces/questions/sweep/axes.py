@@ -15,7 +15,7 @@ from pgpaces.chart import LABELED_WIDTH, SERIES_MAX, Axis
 from pgpaces.design import Factor
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import Page
-from pgpaces.questions.trials import factor_name
+from pgpaces.questions.trials import factor_name, levels_alone
 from pgpaces.report.escape import line as shown
 
 PANELS_MAX = 6
@@ -75,7 +75,7 @@ def _legend(others: Sequence[Factor]) -> str:
 
 def line_label(line: Line, panel: Panel) -> str:
     """The name of a line in the legend: its level of the factor of the legend."""
-    return shown(dict(line.levels).get(panel.legend, "")) or "all"
+    return shown(levels_alone(pair for pair in line.levels if pair[0] == panel.legend)) or "all"
 
 
 class MainAxis(Struct, frozen=True):
@@ -89,10 +89,10 @@ class MainAxis(Struct, frozen=True):
 
     def place(self, row: Row) -> float | str:
         """The place of a row on the axis."""
-        level = crossing.level_of(row, self.factor.name) if self.factor else ""
+        factor = self.factor.name if self.factor else ""
         if not self.step:
-            return shown(level) or "all"
-        return (crossing.quantity(level) or 0.0) / self.unit
+            return shown(crossing.shown_level(row, factor)) or "all"
+        return (crossing.quantity(crossing.level_of(row, factor)) or 0.0) / self.unit
 
     def aside(self, row: Row, part: float) -> float | str:
         """The place with an offset, so that lines do not overlap; part: -0.5 to 0.5 of a step."""

@@ -176,7 +176,7 @@ def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str
 
 
 def _label(axis: MainAxis, row: Row) -> str:
-    return shown(crossing.level_of(row, axis.factor.name)) if axis.factor else "all"
+    return shown(crossing.shown_level(row, axis.factor.name)) if axis.factor else "all"
 
 
 class _Content(Struct, frozen=True):

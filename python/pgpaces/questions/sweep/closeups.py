@@ -392,7 +392,7 @@ def _statement_figure(
     where = f", {shown(name)}" if name else ""
     table = tuple(
         (
-            shown(crossing.level_of(each.row, axis.factor.name)) if axis.factor else "all",
+            shown(crossing.shown_level(each.row, axis.factor.name)) if axis.factor else "all",
             shown(each.name),
             *estimate_texts(each.mean, ms),
         )

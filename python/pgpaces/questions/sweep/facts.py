@@ -14,7 +14,7 @@ from pgpaces.answers import differences
 from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.cells import Row
 from pgpaces.answers.digest import Digest
-from pgpaces.design import Experiment
+from pgpaces.design import Experiment, level_text
 from pgpaces.questions.disk import in_short
 from pgpaces.questions.trials import at_nodes, layout
 from pgpaces.result import Trial
@@ -94,7 +94,7 @@ def options(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
     if experiment is not None:
         design = experiment.design
         for name, level in design.fixed.items():
-            same.setdefault(name.replace("_", " "), level)
+            same.setdefault(name.replace("_", " "), level_text(level))
         same[TRIALS] = str(design.trials)
         if not all(
             digest.trial.workload.command_alone and not limits_of(digest.trial)

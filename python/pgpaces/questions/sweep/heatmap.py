@@ -12,7 +12,7 @@ from pgpaces.answers.crossing import Line
 from pgpaces.chart import WIDTH, Axis, Chart, Layer, Point
 from pgpaces.design import Factor
 from pgpaces.questions.sweep.page import Page
-from pgpaces.questions.trials import factor_name
+from pgpaces.questions.trials import factor_name, levels_alone
 from pgpaces.report.escape import line as shown
 from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, milliseconds, percent
 from pgpaces.section import Figure
@@ -71,7 +71,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
 
 def _label(line: Line) -> str:
     """The levels of a line; the title of the chart names their factors."""
-    return shown(", ".join(level for _, level in line.levels))
+    return shown(levels_alone(line.levels))
 
 
 def _shade(

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from pgpaces.answers.preview import Preview, Span
 from pgpaces.design import Experiment
+from pgpaces.questions.trials import levels_listed
 from pgpaces.report.numbers import clock, plural
 from pgpaces.result import fields
 
@@ -36,7 +37,7 @@ def lines(
             f" {trials} in all{left}"
         )
     for factor in design.factors:
-        yield f"  {factor.name}: {', '.join(factor.levels)}"
+        yield f"  {levels_listed({factor.name: factor.levels})}"
     excluded = math.prod(len(factor.levels) for factor in design.factors) - len(design.cells())
     if design.exclude and excluded > 0:
         yield f"  {excluded} cells of the grid are excluded"

@@ -21,7 +21,7 @@ from pgpaces.questions import run, servers
 from pgpaces.questions.again import again, longer
 from pgpaces.questions.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.questions.sweep.page import Page
-from pgpaces.questions.trials import cell_name, judgment
+from pgpaces.questions.trials import cell_name, judgment, levels_alone
 from pgpaces.questions.work import Measure
 from pgpaces.report.numbers import NOT_KNOWN, interval
 from pgpaces.result import Estimate
@@ -446,7 +446,7 @@ def _group(page: Page, line: Line, measure: Measure, top: float) -> Iterator[Bar
         estimate = row.estimate(measure.key)
         share = 0.0 if estimate is None or not top else min(estimate.value, top) / top
         mark = crossing.verdict(row, page.missed_max) if page.limits else ""
-        name = ", ".join(level for _, level in row.cell.levels)
+        name = levels_alone(row.cell.levels)
         if page.main is not None:
             name = crossing.level_of(row, page.main.name)
         yield Bar(name, share, _number(row, estimate, measure), mark)

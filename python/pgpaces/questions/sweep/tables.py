@@ -17,8 +17,9 @@ from pgpaces.answers.differences import Difference
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.parts import BackgroundRow, StatementRow
 from pgpaces.answers.plans import CellPlan, StatementPlans
+from pgpaces.design import level_text
 from pgpaces.questions.sweep.page import Page
-from pgpaces.questions.trials import cell_name, factor_name
+from pgpaces.questions.trials import cell_name, factor_name, levels_text
 from pgpaces.questions.work import CellsWork, Measure
 from pgpaces.report.numbers import (
     NOT_KNOWN,
@@ -59,7 +60,7 @@ def _levels(page: Page, row: Callable[[T], Row], single: str = "") -> list[Colum
     """A column for each factor; single: the label of the only row, which has no levels."""
 
     def level(name: str) -> Callable[[T], str]:
-        return lambda item: crossing.level_of(row(item), name)
+        return lambda item: crossing.shown_level(row(item), name)
 
     levels: list[Column[T]] = [(factor_name(f.name), level(f.name)) for f in page.factors]
     return levels or ([("cell", lambda _: single)] if single else [])
@@ -243,11 +244,11 @@ def ratios(page: Page) -> Table:
     others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
 
     def at(name: str) -> Callable[[Ratio], str]:
-        return lambda each: dict(each.at).get(name, NOT_KNOWN)
+        return lambda each: level_text(dict(each.at).get(name, NOT_KNOWN))
 
     columns: list[Column[Ratio]] = [
-        ("level", lambda each: f"{factor_name(each.factor)} = {each.level}"),
-        ("against", lambda each: each.base),
+        ("level", lambda each: levels_text([(each.factor, each.level)])),
+        ("against", lambda each: level_text(each.base)),
         *((factor_name(factor.name), at(factor.name)) for factor in others),
         ("pairs", lambda each: str(max(e.n for e in (each.rate, each.latency) if e))),
         ("tx/s, times", lambda each: estimate_cell(each.rate, times)),
@@ -357,8 +358,7 @@ def _cells_text(page: Page, rows: Sequence[Row]) -> str:
     common = set.intersection(*(set(row.cell.levels) for row in rows))
     fitting = sum(common <= set(row.cell.levels) for row in page.rows)
     if common and fitting == len(rows):
-        pairs = [pair for pair in rows[0].cell.levels if pair in common]
-        return ", ".join(f"{factor_name(name)} = {level}" for name, level in pairs)
+        return levels_text(pair for pair in rows[0].cell.levels if pair in common)
     names = "; ".join(cell_name(row.cell) for row in rows[:_CELLS_NAMED])
     more = len(rows) - _CELLS_NAMED
     return f"{names}; {more} more" if more > 0 else names

@@ -13,9 +13,9 @@ from pgpaces.answers import cells, crossing, goal, outcome
 from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line, Shift, ThresholdCrossing
 from pgpaces.answers.replicates import Apart
-from pgpaces.design import Factor
+from pgpaces.design import Factor, level_text
 from pgpaces.questions.sweep import facts
-from pgpaces.questions.trials import cell_name, factor_name
+from pgpaces.questions.trials import cell_name, factor_name, levels_text
 from pgpaces.report.numbers import (
     NOT_KNOWN,
     capital,
@@ -59,7 +59,7 @@ def amounts(factor: str, levels: Sequence[str]) -> str:
 
 def line_name(line: Line) -> str:
     """The levels that identify a line, in a sentence."""
-    return " and ".join(f"{factor_name(name)} = {level}" for name, level in line.levels)
+    return levels_text(line.levels, " and ")
 
 
 def answer(page: Page) -> tuple[Sentence, ...]:
@@ -198,7 +198,7 @@ def _all_combinations(page: Page, main: Factor) -> str:
     """`With each protocol (simple, prepared)`, `In all 6 combinations`."""
     others = [factor for factor in page.factors if factor.name != main.name]
     if len(others) == 1:
-        levels = others[0].levels
+        levels = [level_text(level) for level in others[0].levels]
         if len(levels) == 2:
             return f"With either {factor_name(others[0].name)} ({' or '.join(levels)})"
         return f"With each {factor_name(others[0].name)} ({_listed(levels)})"
@@ -301,7 +301,7 @@ def _shift(factor: Factor, shift: Shift, main: Factor) -> Sentence:
     at = amount(main.name, crossing.level_of(better, main.name))
     rest = len(shift.pairs) - 1
     more = f"; {plural(rest, 'more such pair')}" if rest else ""
-    good, bad = (crossing.level_of(row, factor.name) for row in (better, worse))
+    good, bad = (crossing.shown_level(row, factor.name) for row in (better, worse))
     return Sentence(
         f"{factor_name(factor.name)} moves the threshold: at {at} it is met with {good}, missed"
         f" {_missed(better)}, and not with {bad}, missed {_missed(worse)}{more}.",
