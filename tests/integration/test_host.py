@@ -303,10 +303,11 @@ def test_a_quota_in_the_middle_of_a_run_is_named(run_with: RunWith, quota: Quota
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_quota_of_a_minute_is_named_with_its_minute(run_with: RunWith, quota: Quota) -> None:
-    trial = run_with(120, Limiting(quota, {75: 15.0}))
+    limiting = Limiting(quota, {75: 1.0})
+    trial = run_with(120, limiting, rate=1000, grace=1)
     [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
     assert "(minute 2)" in fell
-    assert 73 <= second_of(fell) <= 80, fell
+    assert second_of(fell) == pytest.approx(limiting.limited_s, abs=3), fell
 
 
 @pytest.mark.slow
