@@ -17,7 +17,7 @@ from tests.faults.conftest import until
 from tests.integration.conftest import access_to
 
 from pgpaces import psql, workload
-from pgpaces.database import copies, creation, data, identity, specification
+from pgpaces.database import changes, copies, creation, data, identity, specification
 from pgpaces.database.access import Access, connect
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.specification import DatasetSpec
@@ -102,6 +102,18 @@ def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, source_name
     with data.prepare(access, wanted, silent) as again:
         assert rows(access, "SELECT count(*) FROM reading", again.dbname) == [1000]
     assert rows(access, f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'") == [0]
+
+
+def test_a_copy_has_the_empty_lists_of_the_original(access: Access) -> None:
+    with connect(access) as admin:
+        admin.execute("CREATE DATABASE emptied")
+        try:
+            changes.set_to(admin, changes.SettingChange("search_path", "emptied", None), "")
+            assert copies.copy(admin, "emptied_copy", "emptied") == []
+            assert changes.settings_of(admin, "emptied_copy") == [("search_path", "")]
+        finally:
+            for name in ("emptied", "emptied_copy"):
+                admin.execute(f"DROP DATABASE IF EXISTS {name}".encode())
 
 
 def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Access) -> None:

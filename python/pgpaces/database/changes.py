@@ -198,11 +198,7 @@ class SettingChanges:
 
     def set(self, change: SettingChange, value: str | None) -> None:
         """Sets it; None resets it."""
-        with contextlib.ExitStack() as stack:
-            if _from_current(change, value):
-                stack.enter_context(self.admin.transaction())
-                self.admin.execute("SELECT set_config(%s, '', true)", (change.name,))
-            self.admin.execute(statement(change, value))
+        set_to(self.admin, change, value)
 
     def reload(self) -> None:
         """Reloads the configuration and waits for it to take effect. Raises ServerError."""
@@ -228,12 +224,20 @@ class SettingChanges:
         return bool(scalar(self.admin, query, ([name.lower() for name in names],)))
 
 
-def statement(change: SettingChange, value: str | None) -> sql.Composed:
-    """The statement that sets it, or for None resets it; ignores `before` and `after`.
+def set_to(admin: Session, change: SettingChange, value: str | None) -> None:
+    """Sets it, or for None resets it; ignores `before` and `after`.
 
     SQL has no literal for an empty list: '' is a list of one empty name. A database gets the
     value of the session; the whole server is left with that of postgresql.conf.
     """
+    with contextlib.ExitStack() as stack:
+        if _from_current(change, value):
+            stack.enter_context(admin.transaction())
+            admin.execute("SELECT set_config(%s, '', true)", (change.name,))
+        admin.execute(_statement(change, value))
+
+
+def _statement(change: SettingChange, value: str | None) -> sql.Composed:
     database = with_names("ALTER DATABASE {}", change.dbname)
     scope = sql.Composed([sql.SQL("ALTER SYSTEM")]) if change.dbname == SYSTEM else database
     name = sql.SQL(".").join(map(Identifier, change.name.split(".")))

@@ -105,7 +105,7 @@ def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[s
     refused = []
     for name, value in settings:
         try:
-            admin.execute(changes.statement(changes.SettingChange(name, dbname, None), value))
+            changes.set_to(admin, changes.SettingChange(name, dbname, None), value)
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:  # the session is gone
                 raise

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import psycopg
 
 from pgpaces.database.access import Access, common, connect
-from pgpaces.database.changes import SYSTEM, SettingChange, statement
+from pgpaces.database.changes import SYSTEM, SettingChange, set_to
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.sessions import scalar
 from pgpaces.texts import Say
@@ -119,5 +119,5 @@ def on_standbys(standbys: Mapping[str, Access], settings: Mapping[str, str]) -> 
 
 def _alter_system(access: Access, name: str, value: str | None) -> None:
     with connect(access, "postgres") as session:
-        session.execute(statement(SettingChange(name, SYSTEM, None), value))
+        set_to(session, SettingChange(name, SYSTEM, None), value)
         session.execute("SELECT pg_catalog.pg_reload_conf()")
