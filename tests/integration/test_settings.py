@@ -127,6 +127,24 @@ def test_options_that_get_lost_become_settings_of_our_database(
     assert ask(access, query, ours) == other
 
 
+@pytest.mark.usefixtures("drops_options")
+def test_a_role_that_overrides_an_empty_list_is_named_and_not_the_servers_file(
+    access: Access, ours: str
+) -> None:
+    with connect(access) as admin:
+        admin.execute("ALTER ROLE CURRENT_USER SET search_path = mine")
+    try:
+        with (
+            pytest.raises(ServerError, match=r"search_path = ''.*shows mine") as raised,
+            applied(access, ours, {"search_path": ""}, Terms()),
+        ):
+            pass
+        assert "a setting of the role" in str(raised.value.hint)
+    finally:
+        with connect(access) as admin:
+            admin.execute("ALTER ROLE CURRENT_USER RESET search_path")
+
+
 def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_there(
     access: Access, drops_options: None
 ) -> None:

@@ -373,13 +373,16 @@ def _verified(access: Access, dbname: str, effect: Applied, settings: list[_Sett
     shown = {}
     with connect(_like_the_load(access, effect.options), dbname, as_the_load=True) as session:
         for setting in settings:
-            shown[setting.name], matches = _is_in_effect(session, setting, effect.how[setting.name])
+            how = effect.how[setting.name]
+            shown[setting.name], matches = _is_in_effect(session, setting, how)
             if not matches:
-                is_kept = changes.is_empty_list(setting.name, setting.value)
+                is_empty = changes.is_empty_list(setting.name, setting.value)
                 value = setting.value or "''"
                 raise ServerError(
                     f"{setting.name} = {value} is not in effect: a session of the load shows"
                     f" {shown[setting.name]}",
-                    _NOT_EMPTIED.format(name=setting.name) if is_kept else _OVERRIDDEN,
+                    _NOT_EMPTIED.format(name=setting.name)
+                    if is_empty and how in ("reload", "restart")
+                    else _OVERRIDDEN,
                 )
     return replace(effect, verified=shown)
