@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pgpaces.cli.main import output
+from pgpaces.cli.files import save
 from pgpaces.cli.output import with_store
-from pgpaces.cli.report import save
 from pgpaces.cli.runs import show
+from pgpaces.cli.streams import output
 from pgpaces.cli.trend import trend
 from pgpaces.errors import RunError
 from tests.unit.stored import Kept, keep, opened

@@ -12,6 +12,8 @@ import click
 from msgspec.structs import replace
 
 from pgpaces.cli import options
+from pgpaces.cli.files import write_report
+from pgpaces.cli.streams import put
 from pgpaces.errors import PlanError, RunError
 
 if TYPE_CHECKING:
@@ -103,7 +105,6 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
             "no folder was named" if not names else "one disk is measured at a time",
             "name a folder on the disk: pgpaces disk /mnt/ssd",
         )
-    from pgpaces.cli.main import put
     from pgpaces.disk import measure
     from pgpaces.report import escape
     from pgpaces.store.store import Store
@@ -186,9 +187,7 @@ def _row(name: str, started: datetime, measurements: Disk) -> DiskRow:
 
 
 def _print(rows: Sequence[DiskRow], params: Mapping[str, Any], *, action: str = "") -> None:
-    from pgpaces.cli.main import put
     from pgpaces.cli.output import text
-    from pgpaces.cli.report import write_report
     from pgpaces.questions import disk as words
     from pgpaces.report import escape
 
@@ -206,7 +205,6 @@ def _print(rows: Sequence[DiskRow], params: Mapping[str, Any], *, action: str = 
 
 
 def _list(store: Store, *, as_json: bool) -> None:
-    from pgpaces.cli.main import put
     from pgpaces.cli.output import rendered
     from pgpaces.questions import disk as words
     from pgpaces.report import escape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pgpaces.cli import options
+from pgpaces.cli.streams import put
 
 NOT_WORKING_EXIT = 5
 
@@ -15,7 +16,6 @@ def doctor(as_json: bool) -> int:
     It starts no server, downloads nothing and creates no store. The exit code is 0 unless pgpaces
     itself cannot work.
     """
-    from pgpaces.cli.main import put
     from pgpaces.questions import doctor as question
     from pgpaces.report import escape
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pgpaces.answers import generator
 from pgpaces.answers.goal import ALLOWED
 from pgpaces.cli.execute import warn_of_names
-from pgpaces.cli.main import put
+from pgpaces.cli.streams import put
 from pgpaces.database import data
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import ServerError

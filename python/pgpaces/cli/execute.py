@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgpaces.cli import consent, experiment_options
+from pgpaces.cli.files import write_report
+from pgpaces.cli.streams import fail, put
 from pgpaces.errors import RunError, ServerError
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ def order(
 def _report(swept: SweepResult, params: Mapping[str, Any]) -> Page:
     """Prints the answer so far, and writes the report to --output."""
     from pgpaces.cli import output, report
-    from pgpaces.cli.main import put
     from pgpaces.questions.sweep.lookup import page_of
     from pgpaces.questions.sweep.report import report as report_of
     from pgpaces.report import render
@@ -60,13 +61,12 @@ def _report(swept: SweepResult, params: Mapping[str, Any]) -> Page:
             put(output.text((document.top,), verbose=False))
     finally:
         if params["output"]:
-            report.write_report(document, params["output"])
+            write_report(document, params["output"])
     return page
 
 
 def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
-    from pgpaces.cli.main import put
     from pgpaces.experiment import strategies
     from pgpaces.questions.sweep.preview import as_json, lines
     from pgpaces.report import escape
@@ -120,7 +120,6 @@ def carry_out(
     """
     from pgpaces.answers import outcome
     from pgpaces.cli.followed import followed
-    from pgpaces.cli.main import fail
     from pgpaces.cli.output import with_store
     from pgpaces.cli.progress import WARNING, SweepProgress
     from pgpaces.experiment import sweep as pipeline

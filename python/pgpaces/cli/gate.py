@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pgpaces.cli.files import save, writing
 from pgpaces.cli.output import check_folder, text
-from pgpaces.cli.report import save, writing
 
 if TYPE_CHECKING:
     from pgpaces.section import Section

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
-import io
 import keyword
-import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
-from pgpaces.errors import PgpacesError, RunError
+from pgpaces.cli import streams
+from pgpaces.errors import PgpacesError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -55,13 +52,6 @@ Examples:
   pgpaces runs
 """
 
-
-# The errors of a stream that cannot be written.
-_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
-
-_NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
-
-_STDERR = 2
 
 # Never called: `main` passes pgbench's arguments on before click parses them.
 _PGBENCH = click.Command(
@@ -136,7 +126,7 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command and ends with its exit code (docs/reference/exit-codes.md)."""
-    _occupy_streams()
+    streams.occupy()
     # Any of these signals raises KeyboardInterrupt, so that cleanup runs.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup
@@ -153,28 +143,11 @@ def main() -> None:
     sys.exit(code)
 
 
-def _occupy_streams() -> None:
-    """Opens /dev/null for closed standard streams: else a file, such as the store, would be one.
-
-    stdout takes every character.
-    """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(_STDERR - 1, "w", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(_STDERR, "w", closefd=False)
-    # Of an 8-bit locale, in which a ? in an answer is better than none. stderr escapes anyway.
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")
-
-
 def _exit_code() -> int:
     """Runs the command and prints its error; the exit code."""
     code: object = 0
     try:
-        with output():
+        with streams.output():
             code = cli.main(prog_name="pgpaces", standalone_mode=False)
     except (PgpacesError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
         code = getattr(error, "exit_code", 130)
@@ -186,66 +159,18 @@ def _exit_code() -> int:
     try:
         sys.stderr.flush()
     except OSError:
-        _silence(sys.stderr)
+        streams.silence(sys.stderr)
     return code if isinstance(code, int) else 0
 
 
 def _tell(error: BaseException) -> None:
     if isinstance(error, PgpacesError):
-        fail(error)
+        streams.fail(error)
     elif isinstance(error, click.UsageError):
         from pgpaces.cli import usage
 
-        fail(usage.explained(error))
+        streams.fail(usage.explained(error))
     elif isinstance(error, click.ClickException):
         error.show()
     else:
         click.echo("interrupted", err=True)
-
-
-@contextlib.contextmanager
-def output() -> Iterator[None]:
-    """Raises RunError where output cannot be written, or no more files can be opened.
-
-    A closed pipe is no error.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NO_MORE_FILES:
-            raise RunError(
-                f"no more files and connections can be opened: {error.strerror}",
-                "raise the limit (`ulimit -n`), or use fewer --clients",
-            ) from None
-        if error.errno not in _WRITE_ERRORS or error.filename is not None:
-            raise
-        _silence(sys.stdout)
-        if not isinstance(error, BrokenPipeError):
-            raise RunError(
-                f"the output cannot be written: {error.strerror}",
-                "make room where it goes, or send it elsewhere; the measurements are in the store"
-                " (`pgpaces runs`)",
-            ) from None
-
-
-def _silence(stream: TextIO) -> None:
-    """Redirects a stream to /dev/null, so that no later flush fails."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def put(answer: str | bytes) -> None:
-    """Prints an answer; bytes as they are, whatever the encoding of the terminal.
-
-    Raises RunError where it cannot be written; a closed pipe is no error.
-    """
-    with output():
-        click.echo(answer, nl=False)
-
-
-def fail(error: PgpacesError) -> None:
-    """Prints an error and its hint."""
-    from pgpaces.report.escape import lines
-
-    click.echo(f"pgpaces: error: {lines(error.message)}", err=True)
-    if error.hint:
-        click.echo(f"pgpaces: hint: {lines(error.hint)}", err=True)

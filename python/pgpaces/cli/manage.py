@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.main import put
+from pgpaces.cli.streams import put
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.home import is_there
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from msgspec.structs import replace
 
-from pgpaces.cli.main import put
+from pgpaces.cli.files import write_page
+from pgpaces.cli.streams import put
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ def tell(
     else:
         put(text((answer.section,), verbose=params["verbose"]))
     if params["output"]:
-        from pgpaces.cli.report import write_page
-
         write_page(answer.page, params["output"])
 
 

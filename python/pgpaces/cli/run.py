@@ -11,6 +11,7 @@ import click
 from msgspec.structs import replace
 
 from pgpaces.cli import consent, options
+from pgpaces.cli.streams import fail, put
 from pgpaces.errors import PlanError, RunError
 from pgpaces.home import is_there
 from pgpaces.report import escape
@@ -69,7 +70,6 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     from pgpaces.answers import condition
     from pgpaces.cli import output
     from pgpaces.cli.followed import followed, outputs_of
-    from pgpaces.cli.main import put
     from pgpaces.cli.progress import WARNING, TrialProgress
     from pgpaces.draft import goal_share
     from pgpaces.experiment import trial as pipeline
@@ -185,7 +185,6 @@ def answer_text(
 
 def _exit_code(outcome: Outcome, failed: bool) -> int:
     from pgpaces.answers.outcome import no_measurement
-    from pgpaces.cli.main import fail
     from pgpaces.cli.output import with_store
 
     for error in (outcome.error, outcome.store_error):

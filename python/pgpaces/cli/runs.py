@@ -12,7 +12,8 @@ import click
 from click.core import ParameterSource
 
 from pgpaces.cli import manage, options
-from pgpaces.cli.main import put
+from pgpaces.cli.files import save
+from pgpaces.cli.streams import put
 from pgpaces.errors import PlanError, StoreError
 from pgpaces.report import escape
 from pgpaces.report.numbers import NOT_KNOWN, STARTED, moment, plural
@@ -332,7 +333,6 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
 @options.options(options.of("output", "store", output="The file, instead of stdout."))
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
     """Write RUN: one row for each second, due second and script; times in ms."""
-    from pgpaces.cli.report import save
 
     store = manage.open_store(store_path)
     trial = store.load(store.find(name))

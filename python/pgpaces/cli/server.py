@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 
 from pgpaces.cli import options
-from pgpaces.cli.main import put
+from pgpaces.cli.streams import put
 from pgpaces.errors import PlanError
 from pgpaces.plan import pairs
 

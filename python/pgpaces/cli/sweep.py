@@ -10,6 +10,7 @@ import click
 
 from pgpaces import experiment_file
 from pgpaces.cli import execute, experiment_options, options, output
+from pgpaces.cli.streams import put
 from pgpaces.errors import PlanError
 from pgpaces.home import is_there
 
@@ -50,7 +51,6 @@ def sweep(**params: Any) -> int:
     An option with several LEVELS, separated by commas, is a factor (a comma within a level is
     written \\,). A FILE describes the same; options on the command line override it.
     """
-    from pgpaces.cli.main import put
 
     if params["new"]:
         experiment_file.create(Path(params["new"]))

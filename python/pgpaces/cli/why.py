@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pgpaces.cli import options
-from pgpaces.cli.main import put
+from pgpaces.cli.files import write_page
 from pgpaces.cli.output import text
+from pgpaces.cli.streams import put
 
 
 @options.command(
@@ -34,6 +35,4 @@ def why(
     documents = [section(each) for each in answers]
     put(escape.json_text(documents) if as_json else text(answers, verbose=verbose))
     if output:
-        from pgpaces.cli.report import write_page
-
         write_page(attribution.page(store, answers, name), output)

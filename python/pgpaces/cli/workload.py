@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.main import put
+from pgpaces.cli.streams import put
 
 if TYPE_CHECKING:
     from pgpaces.capture import Captured

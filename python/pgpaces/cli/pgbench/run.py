@@ -13,11 +13,11 @@ import psycopg
 from psycopg import sql
 
 from pgpaces import pgbench_tables, workload
-from pgpaces.cli.main import put
 from pgpaces.cli.pgbench import report
 from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import Setup, connect
+from pgpaces.cli.streams import put
 from pgpaces.database import identity
 from pgpaces.database.access import NOTICED_S, execute_within
 from pgpaces.errors import LogError

@@ -1,0 +1,80 @@
+"""Files that commands write: reports and other answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pgpaces.errors import RunError
+from pgpaces.home import is_there
+
+if TYPE_CHECKING:
+    from pgpaces.questions.sweep.page import Page
+    from pgpaces.report.render import Form
+    from pgpaces.section import Report
+
+
+def write_page(page: Page, output: str) -> None:
+    """Writes the report of a page, and prints its path. Raises as `write`."""
+    from pgpaces.questions.sweep.report import report as report_of
+
+    write_report(report_of(page), output)
+
+
+def write_report(report: Report, output: str) -> None:
+    """Writes a report, and prints its path. Raises as `write`."""
+    from pgpaces.report.render import form_of
+
+    click.echo(f"written: {write(report, form_of(output), Path(output))}", err=True)
+
+
+def write(document: Report, form: Form, path: Path) -> Path:
+    """Writes the report. Raises RunError where the file cannot be written."""
+    from pgpaces.report import render
+
+    picture = next((each for each in render.FOLDERS if each == form), None)
+    if picture is None:
+        return save(render.render(document, form), path)
+    from pgpaces.report.draw import pictures
+
+    with writing(path):
+        files = pictures(document, picture)
+        path.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (path / name).write_bytes(content)
+    return path
+
+
+def save(content: bytes, path: Path) -> Path:
+    """Writes a file, which replaces an older one only once it is complete. Raises RunError.
+
+    A device, such as /dev/null, or a pipe is written directly; links are followed.
+    """
+    with writing(path):
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return path
+        whole = path.resolve()
+        temporary = whole.with_name(f".{whole.name}.{os.getpid()}")
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(whole)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises RunError where a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        is_folder = is_there(path, Path.is_dir)
+        hint = f"name a file, such as {path / 'report.html'}" if is_folder else "name another file"
+        raise RunError(f"{path} cannot be written: {error.strerror or error}", hint) from None

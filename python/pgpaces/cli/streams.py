@@ -1,0 +1,87 @@
+"""What is printed: answers and errors, to streams that may be closed, full or without a reader."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+import click
+
+from pgpaces.errors import PgpacesError, RunError
+
+# The errors of a stream that cannot be written.
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+
+_NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
+
+_STDERR = 2
+
+
+def occupy() -> None:
+    """Opens /dev/null for closed standard streams: else a file, such as the store, would be one.
+
+    stdout takes every character.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(_STDERR - 1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(_STDERR, "w", closefd=False)
+    # Of an 8-bit locale, in which a ? in an answer is better than none. stderr escapes anyway.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+
+
+@contextlib.contextmanager
+def output() -> Iterator[None]:
+    """Raises RunError where output cannot be written, or no more files can be opened.
+
+    A closed pipe is no error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_MORE_FILES:
+            raise RunError(
+                f"no more files and connections can be opened: {error.strerror}",
+                "raise the limit (`ulimit -n`), or use fewer --clients",
+            ) from None
+        if error.errno not in _WRITE_ERRORS or error.filename is not None:
+            raise
+        silence(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise RunError(
+                f"the output cannot be written: {error.strerror}",
+                "make room where it goes, or send it elsewhere; the measurements are in the store"
+                " (`pgpaces runs`)",
+            ) from None
+
+
+def silence(stream: TextIO) -> None:
+    """Redirects a stream to /dev/null, so that no later flush fails."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def put(answer: str | bytes) -> None:
+    """Prints an answer; bytes as they are, whatever the encoding of the terminal.
+
+    Raises RunError where it cannot be written; a closed pipe is no error.
+    """
+    with output():
+        click.echo(answer, nl=False)
+
+
+def fail(error: PgpacesError) -> None:
+    """Prints an error and its hint."""
+    from pgpaces.report.escape import lines
+
+    click.echo(f"pgpaces: error: {lines(error.message)}", err=True)
+    if error.hint:
+        click.echo(f"pgpaces: hint: {lines(error.hint)}", err=True)
