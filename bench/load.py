@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from pgpaces.generators import engine
-from pgpaces.plan import Load, Protocol, TargetPlan, TrialPlan
+from pgpaces.plan import Load, Protocol, TrialPlan
 from pgpaces.record import Interval
+from pgpaces.target_plan import TargetPlan
 from pgpaces.times import Times, merge, value_at_rank
 from pgpaces.units import SECOND_NS
 

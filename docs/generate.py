@@ -466,15 +466,15 @@ def _arguments(function: Callable[..., Any], more: str = "") -> str:
         empty = parameter.default in (parameter.empty, None, ())
         default = "" if empty else f" = {parameter.default!r}"
         whole = f"{stars.get(parameter.kind, '')}{name}: {kind}{default}"
-        places = (p for p in (function.__name__, "compare", "sweep") if f"{p}.{name}" in ARGUMENTS)
-        if (place := next(places, None)) is not None:
-            if place == function.__name__:
-                own += entry(whole, ARGUMENTS[f"{place}.{name}"])
-            else:
-                elsewhere.setdefault(place, []).append(name)
+        places = (p for p in ("compare", "sweep") if f"{p}.{name}" in ARGUMENTS)
+        place, told = next(places, None), re.search(rf"\b{name}: (.+?)\.(\s|$)", said, re.DOTALL)
+        if (text := ARGUMENTS.get(f"{function.__name__}.{name}")) is not None:
+            own += entry(whole, text)
+        elif place is not None and told is None:
+            elsewhere.setdefault(place, []).append(name)
         elif f"--{name.replace('_', '-')}" in words:
             shared.append((kind, f"`{name}{default}`"))
-        elif not more and (told := re.search(rf"\b{name}: (.+?)\.(\s|$)", said, re.DOTALL)):
+        elif not more and told is not None:
             own += entry(whole, f"{told[1][:1].upper()}{told[1][1:]}.")
         elif not more:  # else it takes the others
             raise KeyError(f"{function.__name__}.{name}")

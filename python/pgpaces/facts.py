@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 import msgspec
 from msgspec.structs import asdict
 
-from pgpaces.plan import LogPlan, PoolPlan
+from pgpaces.plan import LogPlan
+from pgpaces.target_plan import PoolPlan
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 

@@ -16,7 +16,8 @@ from pgpaces import options
 from pgpaces.design import Cell, Levels
 from pgpaces.errors import PlanError, nearest
 from pgpaces.options import FACTORS, FAMILIES
-from pgpaces.plan import Pooler, PoolMode, PoolPlan, TrialPlan, pairs, trial_plan
+from pgpaces.plan import TrialPlan, pairs, trial_plan
+from pgpaces.target_plan import Pooler, PoolMode, PoolPlan
 from pgpaces.units import exact
 
 # The family of levels of background workloads, and its name in experiments of earlier versions.

@@ -27,6 +27,7 @@ from pgpaces.database.access import Access
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Site
 from pgpaces.generators import engine
+from pgpaces.target_plan import TargetPlan
 
 pytestmark = pytest.mark.postgres
 
@@ -402,7 +403,7 @@ def test_nothing_that_holds_a_password_shows_it_in_its_repr() -> None:
         )
     }  # fmt: skip
     connection = engine.resolve("host=h user=u", password=PASSWORD, sslpassword=PASSWORD)
-    target = plan.TargetPlan(dsn=f"password='{PASSWORD}'", overrides=(("password", PASSWORD),))
+    target = TargetPlan(dsn=f"password='{PASSWORD}'", overrides=(("password", PASSWORD),))
     access = Access({"host": "h", **secrets}, Path("psql"))
     load = plan.TrialPlan(plan.Load("closed"))
     request = Request(workload.find("select-only"), load, target)

@@ -34,13 +34,14 @@ from pgpaces.experiment.request import Request
 from pgpaces.experiment.request import backgrounds as background_requests
 from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
-from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
+from pgpaces.plan import Load, TrialPlan
 from pgpaces.record import Interval
 from pgpaces.result import Trial
 from pgpaces.servers import embedded, packages, pooler, topology
 from pgpaces.servers.folder import ServerFolder
 from pgpaces.servers.record import ServerRecord, Transport
 from pgpaces.store.store import Store
+from pgpaces.target_plan import PoolPlan, TargetPlan
 
 pytestmark = pytest.mark.postgres
 __all__ = ["cage"]  # a fixture of this module as well

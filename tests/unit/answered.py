@@ -164,14 +164,22 @@ def make(folder: Path) -> None:
 
 
 def digest(store: Path) -> None:
-    """Stores the digests of the present rules with the trials."""
+    """Stores the digests of the present rules with the trials, where there are none of them."""
+    before = _digests(store)
     opened = Store.existing(store)
     opened.digests([row.id for row in opened.trials()])
     opened.close()
+    if _digests(store) == before:
+        return
     with contextlib.closing(sqlite3.connect(store)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("VACUUM")
     STORED.write_bytes(lzma.compress(store.read_bytes(), preset=9))
+
+
+def _digests(store: Path) -> list[tuple[object, ...]]:
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        return connection.execute("SELECT id, digest FROM trial ORDER BY id").fetchall()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pgpaces.errors import PlanError
 from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.order import Order
 from pgpaces.experiment.request import Request
-from pgpaces.plan import PoolPlan
+from pgpaces.target_plan import PoolPlan
 
 
 class AskedError(Exception):

@@ -23,7 +23,8 @@ from pgpaces.experiment.components import Work, clients_at, component_loads, lim
 from pgpaces.experiment.request import Request, backgrounds, check, commands_of
 from pgpaces.experiment.site import Site, restarting
 from pgpaces.facts import Prepared
-from pgpaces.plan import Load, PoolPlan, TargetPlan, TrialPlan
+from pgpaces.plan import Load, TrialPlan
+from pgpaces.target_plan import PoolPlan, TargetPlan
 from pgpaces.workload import WorkloadScript
 
 NODES = ("primary", "standby1", "standby2", "standby3", "pool")

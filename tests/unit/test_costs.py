@@ -28,7 +28,6 @@ from pgpaces.experiment.ready_trial import host_facts
 from pgpaces.experiment.request import costs_of_target
 from pgpaces.facts import ServerFacts
 from pgpaces.locality import is_local
-from pgpaces.plan import TargetPlan
 from pgpaces.questions.costs import facts as facts_of
 from pgpaces.questions.costs import of_run
 from pgpaces.questions.sweep.page import Page, gather
@@ -36,6 +35,7 @@ from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import render
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.series import Sample
+from pgpaces.target_plan import TargetPlan
 from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.sensors import collect, samples_of
 from tests.unit.test_report_forms import ABOUT

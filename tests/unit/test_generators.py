@@ -40,8 +40,9 @@ from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, pac
 from pgpaces.generators.cluster.workers import Worker, Workers
 from pgpaces.generators.engine import EnginePlan
 from pgpaces.observe.procfs import Item
-from pgpaces.plan import GeneratorsPlan, Load, TargetPlan, TrialPlan, generators_plan
+from pgpaces.plan import GeneratorsPlan, Load, TrialPlan, generators_plan
 from pgpaces.record import Interval, Offset, StatementTally, Tally, merged
+from pgpaces.target_plan import TargetPlan
 from tests.conftest import PLAN
 from tests.unit.trials import times
 

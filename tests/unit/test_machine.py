@@ -31,9 +31,10 @@ from pgpaces.experiment.machine import Machine
 from pgpaces.experiment.queue import ListedTrials
 from pgpaces.experiment.request import Request
 from pgpaces.experiment.trial import Outcome, TrialContext
-from pgpaces.plan import Load, TargetPlan, TrialPlan
+from pgpaces.plan import Load, TrialPlan
 from pgpaces.result import Place
 from pgpaces.store.store import Store
+from pgpaces.target_plan import TargetPlan
 from tests.unit.trials import trial
 
 SOMEBODYS = TargetPlan(dsn="host=board")

@@ -14,8 +14,9 @@ from pgpaces.cli.main import cli
 from pgpaces.errors import PgpacesError, PlanError
 from pgpaces.experiment import request
 from pgpaces.experiment.request import Request
-from pgpaces.plan import Load, PoolPlan, TrialPlan
+from pgpaces.plan import Load, TrialPlan
 from pgpaces.report.numbers import percent
+from pgpaces.target_plan import PoolPlan
 from pgpaces.units import ms_text, rate_text
 
 HUGE = str(2**70)

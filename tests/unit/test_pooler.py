@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from pgpaces import levels
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, ServerError
-from pgpaces.plan import Pooler, PoolMode, PoolPlan
 from pgpaces.servers import pooler
 from pgpaces.servers.pooler import SPARE, PoolerProgram, PoolSpec
 from pgpaces.servers.record import ServerRecord
+from pgpaces.target_plan import Pooler, PoolMode, PoolPlan
 
 
 def server(name: str, folder: str = "/srv") -> ServerRecord:

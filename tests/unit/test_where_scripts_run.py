@@ -13,7 +13,8 @@ from pgpaces.database.specification import DatasetSpec
 from pgpaces.design import Design, Experiment, Slot, Target
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.request import Request, backgrounds
-from pgpaces.plan import Load, TargetPlan, TrialPlan
+from pgpaces.plan import Load, TrialPlan
+from pgpaces.target_plan import TargetPlan
 
 TRIAL = TrialPlan(load=Load("closed"), limit_ns=1)
 THERE = TargetPlan(dsn="host=pi4 dbname=shop")

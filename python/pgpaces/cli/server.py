@@ -204,7 +204,7 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on the managed server NAME (the embedded one by default)."""
     from pgpaces.database import creation
     from pgpaces.experiment.site import site
-    from pgpaces.plan import TargetPlan
+    from pgpaces.target_plan import TargetPlan
 
     if target is not None and (name or data_dir):
         raise PlanError("a managed server and a --target are named", "clean one at a time")

@@ -19,8 +19,8 @@ from psycopg import sql
 
 from pgpaces import sessions
 from pgpaces.errors import ConsentError, PrepareError, ServerError
-from pgpaces.plan import without_secrets
 from pgpaces.sessions import Identifier, Session, scalar
+from pgpaces.target_plan import without_secrets
 
 LOCK_CLASS = 0x70677061  # "pgpa"
 # The database that every pgpaces can open.

@@ -11,8 +11,8 @@ from typing import ClassVar
 from msgspec import field
 
 from pgpaces.errors import PlanError, ServerError
-from pgpaces.plan import without_secrets
 from pgpaces.redaction import Redacted
+from pgpaces.target_plan import without_secrets
 from pgpaces.workload import Workload
 
 

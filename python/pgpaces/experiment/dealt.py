@@ -16,7 +16,8 @@ from pgpaces.generators import engine as generator
 from pgpaces.generators.cluster.workers import Clusters, Workers
 from pgpaces.generators.composite import RunningLoad
 from pgpaces.locality import is_loopback
-from pgpaces.plan import GeneratorsPlan, TargetPlan, TrialPlan, without_secrets
+from pgpaces.plan import GeneratorsPlan, TrialPlan
+from pgpaces.target_plan import TargetPlan, without_secrets
 from pgpaces.texts import Say
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from pgpaces.experiment.request import Request
 from pgpaces.experiment.site import Site, site
 from pgpaces.experiment.trial import Outcome, TrialContext, run_at
 from pgpaces.facts import ServerFacts
-from pgpaces.plan import TargetPlan
+from pgpaces.target_plan import TargetPlan
 from pgpaces.texts import Say
 
 ATTEMPTS = 2

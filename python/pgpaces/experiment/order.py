@@ -20,9 +20,9 @@ from pgpaces.experiment.strategies import Goal
 from pgpaces.generators import engine as generator
 from pgpaces.generators.engine import for_driver
 from pgpaces.locality import is_local
-from pgpaces.plan import TargetPlan
 from pgpaces.redaction import Redacted
 from pgpaces.result import Place
+from pgpaces.target_plan import TargetPlan
 from pgpaces.units import digits
 
 # Options of managed servers, and the hint for a target.

@@ -30,8 +30,8 @@ from pgpaces.experiment.request import (
 )
 from pgpaces.experiment.site import Site, restarting
 from pgpaces.facts import PoolFacts, Prepared
-from pgpaces.plan import PoolPlan
 from pgpaces.servers import pooler
+from pgpaces.target_plan import PoolPlan
 from pgpaces.texts import Say
 
 Check = Callable[[], None]

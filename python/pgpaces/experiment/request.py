@@ -22,10 +22,11 @@ from pgpaces.generators import engine as generator
 from pgpaces.generators.engine import for_driver
 from pgpaces.levels import CellOptions
 from pgpaces.locality import is_local
-from pgpaces.plan import PoolPlan, TargetPlan, TrialPlan, pairs
+from pgpaces.plan import TrialPlan, pairs
 from pgpaces.redaction import Redacted
 from pgpaces.result import Place
 from pgpaces.servers import pooler, profiles
+from pgpaces.target_plan import PoolPlan, TargetPlan
 from pgpaces.units import SEED_MAX, whole
 from pgpaces.workload import Workload, WorkloadScript
 

@@ -20,9 +20,9 @@ from pgpaces.database.access import Access, connect
 from pgpaces.database.specification import is_dsn
 from pgpaces.errors import ServerError
 from pgpaces.generators import engine as generator
-from pgpaces.plan import TargetPlan
 from pgpaces.servers import binaries, describe, embedded, libraries, packages, profiles, topology
 from pgpaces.servers.record import Transport
+from pgpaces.target_plan import TargetPlan
 from pgpaces.texts import Say
 
 _BACK_S = 120.0

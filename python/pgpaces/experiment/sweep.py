@@ -36,12 +36,12 @@ from pgpaces.experiment.strategies import Goal, Strategy, resumed, strategies
 from pgpaces.experiment.trial import TrialContext
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
-from pgpaces.plan import TargetPlan
 from pgpaces.servers import binaries, embedded, packages, tls
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.listing import sizes_at_once
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
+from pgpaces.target_plan import TargetPlan
 
 _BEAT_S = 5.0
 # Maximum wait for a store that refuses writes, before a trial and after it.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pgpaces.database.specification import is_dsn
 from pgpaces.errors import PgpacesError
 from pgpaces.generators import engine as generator
-from pgpaces.plan import without_secrets
 from pgpaces.servers.record import quoted
+from pgpaces.target_plan import without_secrets
 
 # Keywords of the address of a database, and those that `resolve` has already applied.
 _PLACE = frozenset(("host", "hostaddr", "port", "user", "dbname"))

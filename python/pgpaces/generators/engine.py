@@ -14,10 +14,11 @@ from msgspec.structs import asdict, replace
 from pgpaces import _engine
 from pgpaces.errors import ServerError
 from pgpaces.generators.time_slice import short_slice
-from pgpaces.plan import LogPlan, TrialPlan, without_secrets
+from pgpaces.plan import LogPlan, TrialPlan
 from pgpaces.record import Interval, copied
 from pgpaces.servers.record import quoted
 from pgpaces.shape import Segment
+from pgpaces.target_plan import without_secrets
 from pgpaces.texts import decoded, encoded
 from pgpaces.units import SECOND_NS
 

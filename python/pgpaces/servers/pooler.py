@@ -20,12 +20,12 @@ from msgspec import Struct
 
 from pgpaces.errors import PlanError, ServerError
 from pgpaces.home import make_folder
-from pgpaces.plan import PoolPlan
 from pgpaces.servers import postmaster
 from pgpaces.servers.binaries import run
 from pgpaces.servers.folder import answers, make_socket_folder, server_folder
 from pgpaces.servers.os_user import OsUser, check_entry, give, os_user_for
 from pgpaces.servers.record import ServerRecord, Transport, quoted
+from pgpaces.target_plan import PoolPlan
 from pgpaces.texts import Say
 
 # Debian installs them outside an ordinary user's PATH.

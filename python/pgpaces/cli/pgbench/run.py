@@ -26,9 +26,10 @@ from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import Request, check
 from pgpaces.experiment.trial import Outcome
 from pgpaces.generators import engine
-from pgpaces.plan import THREADS_MAX, Load, LogPlan, TargetPlan, TrialPlan
+from pgpaces.plan import THREADS_MAX, Load, LogPlan, TrialPlan
 from pgpaces.report import escape
 from pgpaces.sessions import Session
+from pgpaces.target_plan import TargetPlan
 
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice

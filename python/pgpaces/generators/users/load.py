@@ -34,10 +34,10 @@ from pgpaces.generators.time_slice import short_slice
 from pgpaces.generators.users.counter import SharedCounter
 from pgpaces.generators.users.order import STUCK, ProcessOrder, hidden
 from pgpaces.home import python_path
-from pgpaces.plan import without_secrets
 from pgpaces.record import Interval, Tally, copied
 from pgpaces.redaction import Redacted
 from pgpaces.result import Finding
+from pgpaces.target_plan import without_secrets
 from pgpaces.times import merge, times_of
 from pgpaces.users import Users
 
