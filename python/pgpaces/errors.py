@@ -69,7 +69,7 @@ class RunError(PgpacesError):
 
 
 class LogError(RunError):
-    """The log of transactions ends early; the load itself went on."""
+    """The log of transactions could not be written to its end."""
 
 
 class ServerError(PgpacesError):
