@@ -22,7 +22,6 @@ from pgpaces.cli.pgbench.options import (
     parse,
 )
 from pgpaces.cli.pgbench.values import Line, OptionError, PgbenchError
-from pgpaces.cli.streams import put
 from pgpaces.errors import PgpacesError, ScriptError
 from pgpaces.report import escape
 
@@ -151,6 +150,7 @@ def _do(argv: Sequence[str], command: str, texts: Texts, voice: Voice) -> int:
         if answer.stream == "stderr":
             sys.stderr.write(answer.text)
             return 0
+        from pgpaces.cli.streams import put
 
         put(answer.text)
         return 0
