@@ -71,3 +71,18 @@ def test_what_is_served_behind_the_end_is_in_no_number_of_queries() -> None:
 def test_a_script_that_does_not_say_leaves_it_unknown() -> None:
     silent = sending(None)
     assert volume.of(silent, summarize(silent)) is None
+
+
+def test_so_many_in_so_many_seconds_are_of_the_seconds_that_the_rate_counts() -> None:
+    """A trial that ends within a second, as one that is interrupted."""
+    last = Interval(
+        4, tallies=(Tally(4, 0, due=7, on_time=7),), ended_ns=4 * SECOND_NS + 700_000_000
+    )
+    whole = sending(1)
+    one = replace(
+        whole, intervals=(*whole.intervals, last), measured_ns=4 * SECOND_NS + 700_000_000
+    )
+    found = volume.of(one, summarize(one))
+    assert found is not None
+    assert found.seconds == 4
+    assert found.queries == pytest.approx(found.per_minute.value * found.seconds / 60)

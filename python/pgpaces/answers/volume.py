@@ -21,7 +21,8 @@ _MINUTE_S, _DAY_S = 60.0, 86_400.0
 class Volume(Struct, frozen=True):
     """Queries of the successful transactions that the trial's rate counts.
 
-    seconds: their time. queries: their number. per_s: per second, with the interval of that rate.
+    seconds: the time in which they are counted. queries: their number. per_s: per second, with the
+    interval of that rate.
     """
 
     seconds: float
@@ -59,9 +60,10 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
         queries, done = queries + count * own, done + count
     if not queries or not summary.counts.on_time:
         return None
-    # Transactions that end after the trial's end are in the counts, but not in the rate.
-    each, counted = queries / done, summary.rate.n
-    return Volume(summary.seconds, counted, round(counted * each), summary.rate.times(each))
+    # Transactions that end after the last whole second are in the counts, but not in the rate.
+    each, counted, per_s = queries / done, summary.rate.n, summary.rate.value
+    seconds = round(counted / per_s, 9) if per_s else summary.seconds
+    return Volume(seconds, counted, round(counted * each), summary.rate.times(each))
 
 
 def as_json(volume: Volume) -> dict[str, object]:
