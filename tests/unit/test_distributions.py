@@ -36,6 +36,7 @@ def test_the_binomial_distribution(n: int, data: st.DataObject, p: float) -> Non
     k = data.draw(st.integers(max(0, int(n * p - spread)), min(n, int(n * p + spread))))
     assert close(distributions.binomial_cdf(k, n, p), special.bdtr(k, n, p))
     assert distributions.binomial_cdf(-1, n, p) == 0
+    assert 0 <= distributions.binomial_cdf(-0.5, n, p) <= distributions.binomial_cdf(0, n, p)
 
 
 @given(FREEDOM, P)
