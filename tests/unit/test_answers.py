@@ -117,6 +117,17 @@ def test_errors_that_cancel_out_between_seconds_are_found() -> None:
         summarize(trial([Tally(0, 0, due=2, on_time=1), Tally(1, 0, due=1, on_time=2)]))
 
 
+@pytest.mark.parametrize(("model", "rate"), [("closed", 5.0), ("open", 10.0)])
+def test_of_less_than_a_second_the_rate_is_of_the_time_in_which_they_were_sent_and_ended(
+    model: str, rate: float
+) -> None:
+    """A closed client sends the next one when the last one ends, an open load when it is due."""
+    intervals = (Interval(0, tallies=(Tally(0, 0, due=2, late=2),), ended_ns=400_000_000),)
+    plan = {"model": model, "duration_ns": 200_000_000}
+    short = trial([], plan=plan, intervals=intervals, measured_ns=200_000_000)
+    assert summarize(short).rate.value == pytest.approx(rate)
+
+
 def test_a_condition_holds_where_nothing_was_due() -> None:
     assert condition.parse("missed > 5%")(summarize(trial([])))
 

@@ -77,7 +77,8 @@ def test_a_trial_without_an_end_counts_only_where_there_is_nothing_else() -> Non
     assert [d.trial.id for d in row.trials] == [GOOD[1].trial.id]
     alone = cells.row(CELL, [state(GOOD[0], "interrupted")])
     assert alone.trials
-    assert not alone.sound
+    assert (alone.sound, alone.defect) == (False, "interrupted")
+    assert cells.row(CELL, [judged(GOOD[0], "invalid")]).defect == "not valid"
 
 
 def test_a_cell_without_trials_is_a_row_without_numbers() -> None:

@@ -45,6 +45,10 @@ def test_why_a_trial_could_not_begin_comes_with_what_to_do(
     )
 
 
+def test_a_percentile_of_too_few_transactions_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, outcome()).rstrip().partition(";")[0].endswith("p99 –")
+
+
 def test_a_quantile_above_every_time_has_no_unit(capsys: pytest.CaptureFixture[str]) -> None:
     found = outcome()
     latency = replace(

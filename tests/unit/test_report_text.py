@@ -241,6 +241,9 @@ def test_the_json_has_no_infinity_and_says_what_is_not_estimable() -> None:
 def test_an_interrupted_trial_is_still_shown_with_a_warning() -> None:
     lines = printed(run(state="interrupted"), 200)
     assert "  ! interrupted: this is what there is" in lines
+    assert lines[0].startswith("? UNKNOWN  ")
+    assert lines[0].endswith("; the trial is interrupted")
+    assert printed(run(), 200)[0].startswith("✓ PASS  ")
     empty = run(intervals=(Interval(0),), state="finished")
     assert printed(empty, 200)[0] == "✗ FAIL  nothing was due"
     early = run(intervals=(Interval(0),), state="interrupted")
@@ -255,10 +258,10 @@ def row(**summary: Any) -> TrialRow:
 def test_a_list_of_runs_marks_what_is_not_valid() -> None:
     marked = _cells(row(validity="invalid", p99_low_ms=11.8, p99_high_ms=12.9))
     assert (marked["state"], marked["p99 ms"]) == ("not valid", "12.3 (11.8–12.9)")
-    good = _cells(row(validity="valid", p99_low_ms=None, p99_high_ms=None))
-    assert (good["state"], good["p99 ms"]) == ("finished", "12.3")
-    older = _cells(row())
-    assert (older["state"], older["p99 ms"]) == ("finished", "12.3")
+    good = _cells(row(validity="valid", p99_low_ms=11.8, p99_high_ms=None))
+    assert (good["state"], good["p99 ms"]) == ("finished", "12.3 (over 11.8)")
+    few = _cells(row(validity="valid", p99_low_ms=None, p99_high_ms=None))
+    assert (few["state"], few["p99 ms"]) == ("finished", "–"), "as `run` prints it"
 
 
 def test_notes_that_every_run_has_are_counted_behind_the_tables() -> None:

@@ -228,3 +228,21 @@ def test_of_two_machines_that_differ_one_sentence_is_said() -> None:
         "pi-a stands apart from the rest of its kind (pi4): its mean service time differs from"
         " theirs by +20% (+10% to +30%)."
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "invalid", "text"),
+    [
+        ("interrupted", False, "No complete trial: the numbers are shown, marked, and nothing is"
+                               " concluded from them. Why: interrupted."),
+        ("finished", True, "No valid trial: the numbers are shown, marked, and nothing is"
+                           " concluded from them."),
+    ],
+)  # fmt: skip
+def test_a_cell_without_a_sound_trial_says_whether_it_is_incomplete_or_not_valid(
+    state: str, invalid: bool, text: str
+) -> None:
+    one = made(Slot(1, Cell(())), 10, invalid)
+    one = replace(one, trial=replace(one.trial, state=state))
+    page = gather([one], About(datetime(2026, 11, 1, tzinfo=UTC), "1"))
+    assert any(each.text.startswith(text) for each in page.answer)

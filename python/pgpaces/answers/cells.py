@@ -14,8 +14,9 @@ from msgspec.structs import astuple, replace
 from pgpaces.answers import across
 from pgpaces.answers.digest import Digest, windows
 from pgpaces.answers.stats import dispersion
+from pgpaces.answers.summary import Summary
 from pgpaces.design import HERE, Cell
-from pgpaces.result import Counts, Estimate
+from pgpaces.result import Counts, Estimate, Trial
 
 SHARES = ("late", "skipped", "failed", "unfinished", "missed")
 TIMES = ("mean", "p50", "p95", "p99", "p99.9")
@@ -59,6 +60,13 @@ class Row(Struct, frozen=True):
         return self.more.get(name, own)
 
     @property
+    def defect(self) -> str:
+        """Why nothing is concluded from the cell, in a word or two; empty for a sound one."""
+        if self.sound or not self.trials:
+            return ""
+        return defect(self.trials[0].trial, self.trials[0].summary)
+
+    @property
     def every(self) -> tuple[Digest, ...]:
         """All trials of the cell by start, also those that are not evaluated."""
         trials = (*self.trials, *self.left_out, *self.superseded)
@@ -71,9 +79,16 @@ def board(digest: Digest) -> str:
     return place.levels.get("target", HERE) if place else HERE
 
 
+def defect(trial: Trial, summary: Summary) -> str:
+    """Why nothing is concluded from a trial: "not valid", or its state; empty for a sound one."""
+    if summary.validity.state != "valid":
+        return "not valid"
+    return {"finished": "", "failed": "incomplete"}.get(trial.state, trial.state)
+
+
 def sound(digest: Digest) -> bool:
     """Whether a trial is finished and valid."""
-    return digest.trial.state == "finished" and digest.summary.validity.state == "valid"
+    return not defect(digest.trial, digest.summary)
 
 
 def of_kind(cell: Cell, kinds: Mapping[str, str]) -> Cell:

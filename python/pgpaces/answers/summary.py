@@ -336,7 +336,8 @@ def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
 
     Transactions that end in the grace period are counted, but are no throughput; those that were
     due before the cut and end after it are. For a trial of less than a second or one that ends by
-    count, which has no grace period: all successes over the time that it took.
+    count, which has no grace period: all successes over the time that it took; in a closed load
+    until the last of them ended.
     """
     succeeded, seconds = total.on_time + total.late, part.end - part.start
     by_second = part.trial.plan.by_second  # false for an imported report
@@ -345,6 +346,8 @@ def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     rate = stats.rate(ended, planned) if by_second else None
     if rate is not None and part.trial.plan.transactions is None:
         return rate
+    if rate is None and part.trial.plan.duration_ns and part.trial.plan.model == "closed":
+        seconds = max(seconds, part.accumulator.ended_ns / 1e9 - part.start)
     value = succeeded / seconds if seconds > 0 else 0.0
     if rate is None or not rate.estimable:
         return Estimate.alone(value, succeeded)

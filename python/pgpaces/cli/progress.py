@@ -323,7 +323,7 @@ def _search() -> ModuleType:
 def _result(outcome: Outcome | PgpacesError) -> str:
     """The result of a trial in a few words."""
     from pgpaces.errors import PgpacesError
-    from pgpaces.report.numbers import NOT_KNOWN, milliseconds, share_in_words
+    from pgpaces.report.numbers import quantile, share_in_words
 
     error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
     if error is not None:
@@ -341,8 +341,6 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     if missed is None:
         return "nothing was due"
     share = f"missed {share_in_words(missed)}"
-    p99 = summary.latency.p99
-    shown = f"{milliseconds(p99.value, NOT_KNOWN)} ms" if p99 else NOT_KNOWN
-    if p99 and math.isinf(p99.value):
-        shown = "above every time"
-    return f"{loaded}{share}, p99 {shown}{valid}"
+    p99 = quantile(summary.latency.p99, "above every time")
+    unit = " ms" if p99[0].isdigit() else ""
+    return f"{loaded}{share}, p99 {p99}{unit}{valid}"

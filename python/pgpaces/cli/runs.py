@@ -281,16 +281,15 @@ def _cells(row: TrialRow) -> dict[str, str]:
     if share:
         missed = f"{percent(share[0])} ({percent(share[1])}–{percent(share[2])})"
     due = str(summary.get("due", NOT_KNOWN))
-    p99, ends = ms(summary.get("p99_ms")), []
-    for name in ("p99_low_ms", "p99_high_ms"):
-        ends += [ms(summary[name])] if summary.get(name) is not None else []
+    p99, low, high = (summary.get(name) for name in ("p99_ms", "p99_low_ms", "p99_high_ms"))
+    ends = f"over {ms(low)}" if high is None else f"{ms(low)}–{ms(high)}"
     marked = row.state == "finished" and summary.get("validity") == "invalid"
     return {
         "run": row.id[-8:],
         STARTED: _started(row),
         "due": due,
         "missed %": missed,
-        "p99 ms": f"{p99} ({'–'.join(ends)})" if len(ends) == 2 else p99,
+        "p99 ms": NOT_KNOWN if p99 is None or low is None else f"{ms(p99)} ({ends})",
         "state": "damaged" if row.damage else "not valid" if marked else row.state,
     }
 

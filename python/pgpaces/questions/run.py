@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pgpaces.answers import goal, next_step, waits
+from pgpaces.answers import cells, goal, next_step, waits
 from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.digest import Bucket
 from pgpaces.answers.outcome import no_measurement
@@ -35,6 +35,7 @@ from pgpaces.report.numbers import (
     ms,
     percent,
     plural,
+    quantile,
     rate,
     sparkline,
 )
@@ -120,10 +121,11 @@ def headline(trial: Trial, summary: Summary) -> Headline:
 
 def _verdict(trial: Trial, summary: Summary, missed: Estimate) -> Headline:
     share = goal.allowed(trial)
-    mark = goal.verdict(missed, share) if summary.validity.state == "valid" else "unknown"
+    defect = cells.defect(trial, summary)
+    mark = "unknown" if defect else goal.verdict(missed, share)
     text = f"{_missed(missed)}, allowed {100 * share:.4g}%"
-    if summary.validity.state != "valid":
-        text += "; the trial is not valid"
+    if defect:
+        text += f"; the trial is {defect}"
     elif (needed := goal.needed_s(missed, summary.seconds, share)) is not None:
         text += f": {_deciding(needed, trial)}"
     return Headline(goal.WORDS[mark], mark, text)
@@ -229,13 +231,11 @@ def _latency(trial: Trial, summary: Summary) -> str:
     spread, beyond = summary.latency, above(trial.plan)
     if spread.p50 is None and spread.mean is not None:
         return f"mean {ms(spread.mean.value)} ms, standard deviation {ms(spread.stddev or 0)} ms"
-    numbers, dashes = [], []
+    numbers: list[str] = []
+    dashes: list[str] = []
     for name in _SHOWN:
-        quantile = spread.estimate(name)
-        if quantile is not None and (quantile.estimable or math.isinf(quantile.value)):
-            numbers.append(f"{name} {milliseconds(quantile.value, beyond)}")
-        else:
-            dashes.append(f"{name} {NOT_KNOWN}")
+        value = quantile(spread.estimate(name), beyond)
+        (dashes if value == NOT_KNOWN else numbers).append(f"{name} {value}")
     numbers.append(f"max {milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)} ms")
     return "   ".join([*numbers, *dashes])
 
@@ -347,13 +347,13 @@ def _sentences(trial: Trial, summary: Summary) -> Iterator[Sentence]:
 def _too_few(trial: Trial, summary: Summary) -> str:
     """The first percentile without an interval, and how many transactions would give it one."""
     for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-        quantile = summary.latency.estimate(name)
-        if quantile is None or quantile.estimable or math.isinf(quantile.value) or not quantile.n:
+        time = summary.latency.estimate(name)
+        if time is None or time.estimable or math.isinf(time.value) or not time.n:
             continue
-        if quantile_ranks(q, quantile.n) is not None:
+        if quantile_ranks(q, time.n) is not None:
             return f"transactions came in bursts: too few independent ones for a {name}"
-        needed = next(n for n in range(quantile.n, 100_000) if quantile_ranks(q, n) is not None)
-        count = summary.counts.due * needed / quantile.n
+        needed = next(n for n in range(time.n, 100_000) if quantile_ranks(q, n) is not None)
+        count = summary.counts.due * needed / time.n
         text = f"{summary.counts.due:,} transactions are too few for a {name}"
         if trial.plan.duration_ns and summary.counts.due > 1:
             length = _length(summary.seconds * count / summary.counts.due)

@@ -42,6 +42,13 @@ def ms(value: float | None) -> str:
     return milliseconds(value, NOT_KNOWN)
 
 
+def quantile(estimate: Estimate | None, above: str) -> str:
+    """A quantile where its interval is not shown: `–` if it has none, `above` if it is infinite."""
+    if estimate is None or not (estimate.estimable or math.isinf(estimate.value)):
+        return NOT_KNOWN
+    return milliseconds(estimate.value, above)
+
+
 def moment(at: datetime | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """A moment in UTC, which its column or sentence says; `–` for None."""
     return NOT_KNOWN if at is None else at.astimezone(UTC).strftime(form)

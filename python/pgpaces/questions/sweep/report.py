@@ -290,7 +290,7 @@ def _cell(page: Page, row: Row, figures: tuple[Figure, ...], *, alone: bool) -> 
         tables=(tables.trials(page, [row]), *observed),
         figures=figures,
         aside=missed,
-        mark=verdict if page.limits or verdict.text == "not valid" else None,
+        mark=verdict if page.limits or row.defect else None,
         folded=True,
         open=alone,
     )
@@ -457,5 +457,5 @@ def _number(row: Row, estimate: Estimate | None, measure: Measure) -> str:
         return NOT_KNOWN
     ends = interval(estimate, measure.form) if estimate.estimable else ""
     value = "above" if estimate.value == math.inf else measure.form(estimate.value)
-    mark = "" if row.sound else ", not valid"
+    mark = f", {row.defect}" if row.defect else ""
     return f"{value}{f' ({ends})' if ends else ''}{mark}"

@@ -28,6 +28,7 @@ from pgpaces.report.numbers import (
     milliseconds,
     moment,
     ms,
+    quantile,
     rate,
     share_cell,
 )
@@ -151,7 +152,7 @@ def brief(page: Page) -> Table:
     columns: list[Column[Row]] = [
         *levels,
         ("tx/s", done),
-        ("p95 ms", lambda row: alone(_time(page, row.p95))),
+        ("p95 ms", lambda row: quantile(row.p95, above(page))),
         *((_share("missed"), _verdict(page)) if page.limits else (failed,)),
     ]
     return table(
@@ -173,7 +174,7 @@ def verdict(page: Page, row: Row) -> TableCell:
         return TableCell("not run", "", "unknown")
     if not row.sound:
         failed = outcome.no_trial(digest.summary for digest in row.every) is not None
-        return TableCell("failed" if failed else "not valid", "", "not valid")
+        return TableCell("failed" if failed else row.defect, "", "not valid")
     mark = crossing.verdict(row, page.missed_max)
     return TableCell(crossing.likely(row, page.missed_max) or mark, "", mark)
 

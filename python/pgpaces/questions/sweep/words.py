@@ -31,6 +31,7 @@ from pgpaces.result import Estimate
 from pgpaces.section import Sentence
 
 if TYPE_CHECKING:
+    from pgpaces.answers.digest import Digest
     from pgpaces.questions.sweep.page import Page
 
 _NAMES_MAX = 3
@@ -447,13 +448,18 @@ def _measured(row: Row) -> str:
     return f"{cell_name(row.cell)} with {_missed(row)}, p95 {_time(row.p95)}"
 
 
-def _reasons(rows: Sequence[Row]) -> str:
-    """Why their trials are not valid: the first reasons, and the number of the others."""
-    reasons = list(
-        dict.fromkeys(
-            reason for row in rows for d in row.every for reason in d.summary.validity.reasons
-        )
+def _why(digest: Digest) -> tuple[str, ...]:
+    trial, validity = digest.trial, digest.summary.validity
+    return (
+        validity.reasons
+        if trial.state == "finished"
+        else (*validity.reasons, trial.error or trial.state)
     )
+
+
+def _reasons(rows: Sequence[Row]) -> str:
+    """Why their trials do not count: the first reasons, and the number of the others."""
+    reasons = list(dict.fromkeys(reason for row in rows for d in row.every for reason in _why(d)))
     left = len(reasons) - _REASONS_MAX
     more = f"; {left} more reasons" if left > 0 else ""
     return f" Why: {'; '.join(reasons[:_REASONS_MAX])}{more}." if reasons else ""
@@ -480,8 +486,9 @@ def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     if unsound:
         where = f" in {len(unsound)} of {len(rows)} cells ({_names(unsound)})"
         where = "" if len(rows) == 1 else where
+        kind = "valid" if any(row.defect == "not valid" for row in unsound) else "complete"
         yield Sentence(
-            f"No valid trial{where}: the numbers are shown, marked, and nothing is concluded from"
+            f"No {kind} trial{where}: the numbers are shown, marked, and nothing is concluded from"
             f" them.{_reasons(unsound)}",
             "warning",
         )
