@@ -21,6 +21,7 @@ from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.design import Cell, Factor
 from pgpaces.questions.run import headline, section
+from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.page import gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.record import Interval, Tally
@@ -357,6 +358,23 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
     assert bool(drawn) == (len(workers) > 1), "nothing is drawn of what failed"
     rows = [line for line in said.splitlines() if line.split()[:2] in (["1", "0"], ["8", "0"])]
     assert len(workers) == 1 or any("failed" in line for line in rows)
+
+
+def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded() -> None:
+    plan = design(factors=(Factor("clients", ("1", "2", "8")),), trials=2)
+    good = [made(slot, 20) for slot in plan.slots()]
+    of_8 = [failing(d) if d.trial.place.levels["clients"] == "8" else d for d in good]  # type: ignore[union-attr]
+    once = next(n for n, (before, now) in enumerate(zip(good, of_8, strict=True)) if before != now)
+
+    def why(digests: list[Digest], **changes: Any) -> str:
+        page = replace(gather(digests, ABOUT, experiment(design=plan)), **changes)
+        return (words.unmeasured(page) or ("",))[0]
+
+    error = "no transaction succeeded in 2 trials; in the first 9 failed of 9 due"
+    assert why(of_8).startswith(f"no measurement in 1 of 3 cells (clients = 8): {error}")
+    assert why([failing(d) for d in good]).startswith("no transaction succeeded in 6 trials")
+    assert why([*good[:once], of_8[once], *good[once + 1 :]]) == "", "its other trial measured"
+    assert why(of_8, searched="rate") == "", "a search goes on to other loads"
 
 
 @pytest.mark.parametrize(

@@ -118,11 +118,11 @@ def carry_out(
 
     judge: gives the exit code if all trials were run.
     """
-    from pgpaces.answers import outcome
     from pgpaces.cli.followed import followed
     from pgpaces.cli.output import with_store
     from pgpaces.cli.progress import WARNING, SweepProgress
     from pgpaces.experiment import sweep as pipeline
+    from pgpaces.questions.sweep.words import unmeasured
     from pgpaces.report.numbers import plural
 
     progress = SweepProgress(params["progress"])
@@ -146,7 +146,7 @@ def carry_out(
         text = swept.given_up or f"{plural(swept.missing, 'trial')} could not be run"
         fail(RunError(text, f"once the reason is gone: {_resume(swept.id)}"))
         return RunError.exit_code
-    if (nothing := outcome.no_trial(digest.summary for digest in page.digests)) is not None:
+    if (nothing := unmeasured(page)) is not None:
         text, advice = nothing
         report = with_store(f"pgpaces report {swept.id}")
         fail(RunError(text, f"{advice}; the trials are stored: {report}"))

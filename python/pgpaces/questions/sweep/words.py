@@ -88,6 +88,23 @@ def answer(page: Page) -> tuple[Sentence, ...]:
     return (*sentences, *_caveats(page, ran))
 
 
+def unmeasured(page: Page) -> tuple[str, str] | None:
+    """Why no trial, or none of a cell, is a measurement, and what to do; None where each cell is.
+
+    A load of a search is no cell: that nothing succeeds there is a result.
+    """
+    failure = outcome.no_trial(digest.summary for digest in page.digests)
+    if failure is not None or page.searched:
+        return failure
+    each = ((row, outcome.no_trial(digest.summary for digest in row.every)) for row in page.rows)
+    failed = [(row, failure) for row, failure in each if failure is not None]
+    if not failed:
+        return None
+    where = f"{len(failed)} of {len(page.rows)} cells ({_names([row for row, _ in failed])})"
+    why, advice = failed[0][1]
+    return f"no measurement in {where}: {why}", advice
+
+
 def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
     """How much of a time budget the experiment took, and how many trials each cell got."""
     counts = sorted(len(row.every) for row in rows)
