@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -25,7 +28,9 @@ def judged(found: Digest, name: str) -> Digest:
 
 def again(found: Digest, attempt: int) -> Digest:
     place = replace(found.trial.place, attempt=attempt)  # type: ignore[type-var]
-    return replace(found, trial=replace(found.trial, id=f"{found.trial.id}{attempt}", place=place))
+    later: dict[str, Any] = {"id": f"{found.trial.id}{attempt}", "place": place}
+    later["started_at"] = found.trial.started_at + attempt * timedelta(seconds=1)
+    return replace(found, trial=replace(found.trial, **later))
 
 
 def test_a_row_sums_counts_and_says_what_all_its_trials_say() -> None:
@@ -70,6 +75,11 @@ def test_of_a_block_the_newest_attempt_that_came_to_its_end_counts() -> None:
     assert [d.trial.place.attempt for d in row.trials if d.trial.place] == [2, 1]
     assert len(row.superseded) == 2
     assert len(row.every) == 4
+    later = replace(
+        GOOD[0].trial, id="resumed", started_at=GOOD[0].trial.started_at + timedelta(days=1)
+    )
+    resumed = replace(GOOD[0], trial=later)
+    assert cells.row(CELL, [again(GOOD[0], 2), resumed]).trials == (resumed,)
 
 
 def test_a_trial_without_an_end_counts_only_where_there_is_nothing_else() -> None:

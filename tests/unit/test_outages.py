@@ -1,14 +1,22 @@
-"""What an answer says of connections that were lost."""
+"""Connections that were lost: what an answer says of them, and which trials are run again."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from pgpaces.answers.summary import summarize
+from pgpaces.design import Design, Experiment, Factor
+from pgpaces.experiment import sweep
+from pgpaces.experiment.recorder import brief
 from pgpaces.questions.run import section
 from pgpaces.questions.trials import outages
 from pgpaces.record import Interval, Tally
+from pgpaces.result import Place
+from pgpaces.store.store import Store
 from tests.unit.trials import trial
 
 MS = 1_000_000
@@ -58,3 +66,31 @@ PLAN = {
 WORKLOAD = {
     "name": "w", "scale": 1, "scripts": [{"name": "a", "weight": 1, "commands": []}],
 }  # fmt: skip
+
+
+def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_path: Path) -> None:
+    place = tmp_path / "results.db"
+    design = Design((Factor("clients", ("1", "2", "4", "8")),), {"duration": "3s"})
+    order = sweep.Order(Experiment("e", "select-only", design), place)
+    planned = sweep.plan(order)
+    well, away, failed = (
+        WHOLE,
+        replace(WHOLE, disconnects=1, down=1, all_down_ns=1000 * MS),
+        replace(WHOLE, tallies=(Tally(0, 0, due=1, failed={"42P01": 1}),)),
+    )
+    ends = {"1": [well], "2": [away], "4": [away, well], "8": [failed]}
+    store = Store.open(place)
+    sweep._begin(store, planned)
+    for slot in planned.slots:
+        levels = dict(slot.cell.levels)
+        for n, interval in enumerate(ends[levels["clients"]]):
+            run: dict[str, Any] = {"id": f"{slot.cell.key}{n}", "state": "finished"}
+            one = trial(
+                [], intervals=(interval,), **run, place=Place(planned.id, slot.cell.key, levels, 1)
+            )
+            store.begin(one)
+            store.add(one.id, interval)
+            store.finish(one, brief(summarize(one)))
+    store.finish_experiment(planned.id, "finished")
+    resumed = sweep.plan(replace(order, resume=planned.id))
+    assert [dict(slot.cell.levels)["clients"] for slot in resumed.slots] == ["2"]

@@ -147,10 +147,8 @@ def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]
         block = (board(digest), place.cell, place.block) if place else digest.trial.id
         blocks.setdefault(block, []).append(digest)
 
-    def rank(digest: Digest) -> tuple[bool, int, object]:
-        place = digest.trial.place
-        attempt = place.attempt if place else 1
-        return digest.trial.state == "finished", attempt, digest.trial.started_at
+    def rank(digest: Digest) -> tuple[bool, object]:
+        return digest.trial.state == "finished", digest.trial.started_at
 
     newest = [max(attempts, key=rank) for attempts in blocks.values()]
     chosen = {id(digest) for digest in newest}

@@ -16,6 +16,8 @@ from pgpaces.units import SECOND_NS, duration_text, ms_text
 
 _CHANGES_SHOWN = 3
 _OUTAGE_S = 1.0
+# Sources of findings that are invalid because of an outage.
+_OUTAGES = ("connections", "silence")
 # Findings about transactions that succeeded.
 _OF_ANSWERS = ("generator", "warm-up", "flatness")
 _CHANGING = Finding(
@@ -36,6 +38,12 @@ class Validity(Struct, frozen=True):
     def reasons(self) -> tuple[str, ...]:
         """Why it is invalid."""
         return tuple(f.text for f in self.findings if f.severity == "invalid")
+
+    @property
+    def outage(self) -> bool:
+        """Whether it is invalid because the server did not answer for a time."""
+        invalid = {finding.source for finding in self.findings if finding.severity == "invalid"}
+        return not invalid.isdisjoint(_OUTAGES)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -204,9 +204,11 @@ def _already_running(name: str) -> PlanError:
 
 
 def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
-    """The block and cell of each finished trial."""
-    placed = store.placed(experiment_id)
-    return [(each.block, each.cell) for each in placed if each.state == "finished"]
+    """The block and cell of each finished trial; one in an outage is run again when resumed."""
+    finished = [each for each in store.placed(experiment_id) if each.state == "finished"]
+    invalid = [t.id for t in finished if (t.brief or {}).get("validity") == "invalid"]
+    outages = {d.trial.id for d in store.digests(invalid) if d.summary.validity.outage}
+    return [(each.block, each.cell) for each in finished if each.id not in outages]
 
 
 def _preview(
