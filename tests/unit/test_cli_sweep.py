@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from pgpaces.cli import execute
 from pgpaces.cli import sweep as face
 from pgpaces.costs import Costs
 from pgpaces.design import Experiment
-from pgpaces.errors import PlanError
-from pgpaces.experiment.sweep import Order
+from pgpaces.errors import ConnectionsError, PlanError, ServerError
+from pgpaces.experiment.sweep import Order, SweepResult
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 
@@ -95,6 +96,24 @@ def test_the_command_that_goes_on_names_the_store_that_was_named(store: str, sho
 def test_the_command_that_goes_on_says_nothing_of_the_usual_store() -> None:
     with face.sweep.make_context("sweep", []):
         assert execute._resume("E1") == "pgpaces sweep --resume E1"
+
+
+def test_resuming_is_no_remedy_for_a_cell_that_cannot_be_run() -> None:
+    few = ConnectionsError("96 free connections", "use fewer --clients")
+    went = SweepResult("E1", 1, 2, 2, False, errors=(few, few), lasting=True)
+    text = "2 trials could not be run: 96 free connections"
+    away = replace(went, errors=(few, ServerError("it is away")), lasting=False)
+    budget = replace(went, given_up="1 of 2 cells have no trial: 96 free connections", missing=0)
+    other = replace(budget, given_up="pair 1 was not valid 3 times: an outage")
+    with face.sweep.make_context("sweep", []):
+        errors = [execute._not_run(each) for each in (went, away, budget, other)]
+    resume = "once the reason is gone: pgpaces sweep --resume E1"
+    assert [(each.message, each.hint) for each in errors] == [
+        (text, few.hint),
+        (f"{text}; 1 more reason", resume),
+        (budget.given_up, few.hint),
+        (other.given_up, resume),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces import workload
-from pgpaces.design import Cell, Slot
+from pgpaces.design import Cell, Design, Experiment, Factor, Slot
 from pgpaces.errors import (
     ConnectionsError,
     ConsentError,
@@ -22,10 +23,11 @@ from pgpaces.errors import (
     PlanError,
     PrepareError,
     RunError,
+    ScriptError,
     ServerError,
     StoreError,
 )
-from pgpaces.experiment import machine, stops
+from pgpaces.experiment import machine, stops, sweep
 from pgpaces.experiment.listener import Progress, SweepListener
 from pgpaces.experiment.machine import Machine
 from pgpaces.experiment.queue import ListedTrials
@@ -102,11 +104,7 @@ class Bench:
         target: TargetPlan = SOMEBODYS,
         settings: Sequence[dict[str, str]] = (),
     ) -> Machine:
-        self.monkeypatch.setattr(machine, "site", self._site)
-        self.monkeypatch.setattr(machine, "run_at", self._trial)
-        contexts = dict.fromkeys(("shared_buffers",), "postmaster")
-        self.monkeypatch.setattr(machine.settings, "server_contexts", lambda *_: contexts)
-        self.monkeypatch.setattr(stops.Stops, "rest", lambda *_: None)
+        self.patch()
         found = [Slot(block, Cell(())) for block in range(1, slots + 1)]
         base = TrialPlan(Load("open", 1.0), clients=1, duration_ns=10**9)
         requests = {}
@@ -118,6 +116,13 @@ class Bench:
         made = Machine("", ListedTrials(found, requests), Progress(slots))
         made.run(TrialContext(self.heard, self.stops, cast("Store", self.store), 60.0))
         return made
+
+    def patch(self) -> None:
+        self.monkeypatch.setattr(machine, "site", self._site)
+        self.monkeypatch.setattr(machine, "run_at", self._trial)
+        contexts = dict.fromkeys(("shared_buffers",), "postmaster")
+        self.monkeypatch.setattr(machine.settings, "server_contexts", lambda *_: contexts)
+        self.monkeypatch.setattr(stops.Stops, "rest", lambda *_: None)
 
     @contextlib.contextmanager
     def _site(self, *_: object) -> Iterator[object]:
@@ -202,7 +207,31 @@ def test_where_a_server_answers_other_cells_are_tried(bench: Bench, refusal: Ser
     bench.outcomes = [*[refusal] * attempts, went()]
     made = bench.run(6)
     assert (made.progress.done, made.progress.failed) == (2, 4)
+    assert made.errors == [refusal] * 4
     assert bench.heard.gone == []
+
+
+@pytest.mark.parametrize(
+    ("errors", "state", "lasting"),
+    [
+        ([ConnectionsError("too few"), ConnectionsError("too few")], "finished", True),
+        ([ConnectionsError("too few"), ScriptError("a typo")], "finished", True),
+        ([ConnectionsError("too few"), RunError("it broke")], "interrupted", False),
+        ([RunError("it broke"), RunError("it broke")], "interrupted", False),
+    ],
+)
+def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
+    bench: Bench, tmp_path: Path, errors: list[PgpacesError], state: str, lasting: bool
+) -> None:
+    design = Design((Factor("clients", ("1", "2")),))
+    order = sweep.Order(Experiment("e", "select-only", design), tmp_path / "results.db")
+    bench.patch()
+    bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
+    first, second = errors
+    bench.outcomes = [first, first, second]
+    swept = sweep.run(sweep.plan(order))
+    assert (list(swept.errors), swept.lasting, swept.missing) == (errors, lasting, 2)
+    assert Store.open(order.store).experiment(swept.id).state == state
 
 
 def test_a_managed_server_that_starts_with_no_settings_of_a_cell_may_with_those_of_another(

@@ -690,3 +690,11 @@ def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ende
     page = gather(DIGESTS[:-2], replace(ABOUT, state=state), experiment(design=PLAN))
     [shown] = [each for each in page.answer if each.text == text]
     assert shown.weight == weight
+
+
+def test_why_trials_were_not_run_is_in_the_warning_that_they_were_not() -> None:
+    failures = ((PLAN.cells()[0].key, 1, "96 free connections"),)
+    about = replace(ABOUT, state="finished", failures=failures)
+    page = gather(DIGESTS[:-2], about, experiment(design=PLAN))
+    [text] = [each.text for each in page.answer if "96 free connections" in each.text]
+    assert text.startswith("Asked for and not run: 2 trials. A trial could not begin (1 time, ")

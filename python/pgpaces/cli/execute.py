@@ -143,8 +143,7 @@ def carry_out(
         click.echo(f"{what}; resume with: {_resume(swept.id)}", err=True)
         return INTERRUPTED_EXIT
     if swept.given_up or swept.missing:
-        text = swept.given_up or f"{plural(swept.missing, 'trial')} could not be run"
-        fail(RunError(text, f"once the reason is gone: {_resume(swept.id)}"))
+        fail(_not_run(swept))
         return RunError.exit_code
     if (nothing := unmeasured(page)) is not None:
         text, advice = nothing
@@ -152,6 +151,20 @@ def carry_out(
         fail(RunError(text, f"{advice}; the trials are stored: {report}"))
         return RunError.exit_code
     return judge(page)
+
+
+def _not_run(swept: SweepResult) -> RunError:
+    """The error of trials that could not be run. Resuming is no remedy for a cell that cannot."""
+    from pgpaces.report.numbers import plural
+
+    reasons = dict.fromkeys(error.message for error in swept.errors)
+    more = f"; {plural(len(reasons) - 1, 'more reason')}" if len(reasons) > 1 else ""
+    missing = f"{plural(swept.missing, 'trial')} could not be run"
+    text = swept.given_up or ": ".join((missing, *[*reasons][:1])) + more
+    error = next((error for error in swept.errors if error.message in text), None)
+    if error is not None and swept.lasting:
+        return RunError(text, error.hint)
+    return RunError(text, f"once the reason is gone: {_resume(swept.id)}")
 
 
 def _resume(experiment_id: str) -> str:

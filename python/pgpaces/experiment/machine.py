@@ -33,6 +33,8 @@ from pgpaces.texts import Say
 ATTEMPTS = 2
 # Errors of the request itself; another attempt fails the same way.
 _PERMANENT = (PlanError, ConsentError, WorkloadError, ScriptError)
+# Errors of a cell: it fails the same way when the experiment is resumed.
+LASTING = (PlanError, WorkloadError, ScriptError, ConnectionsError)
 # Errors by a server that answers: another cell may fit.
 _ANSWERED = (ConnectionsError, ConsentError, PrepareError)
 # A server counts as away after this number of trials in a row that could not reach it.
@@ -45,13 +47,15 @@ _LOOK_S = 1.0
 class Machine(Struct):
     """One machine and the trials to run on it.
 
-    expected: facts of each server as it was for its first trial. failure: an unexpected exception.
+    expected: facts of each server as it was for its first trial. errors: of the trials that could
+    not be run. failure: an unexpected exception.
     """
 
     name: str
     queue: Queue
     progress: Progress
     expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict)
+    errors: list[PgpacesError] = field(default_factory=list)
     failure: BaseException | None = None
     _away: dict[object, int] = field(default_factory=dict)
     _reached: set[TargetPlan] = field(default_factory=set)
@@ -77,7 +81,8 @@ class Machine(Struct):
         slot, request = due.slot, due.request
         key = _server(request)
         if self._away.get(key, 0) >= AWAY_AFTER:
-            self.queue.ended(due, ServerError("the server is away"))
+            self.errors.append(ServerError("the server is away"))
+            self.queue.ended(due, self.errors[-1])
             self.progress.left_out(self.name, self.queue.left)
             return
         if due.why:
@@ -99,6 +104,8 @@ class Machine(Struct):
             raise lost
         if stops.requests and not well:
             return
+        if not well:
+            self.errors.append(_error(outcome))
         self.queue.ended(due, outcome)
         self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
         self._count_away(key, outcome, listener)
@@ -170,6 +177,13 @@ def _lost(outcome: Outcome | PgpacesError) -> StoreError | None:
     if isinstance(outcome, Outcome):
         return outcome.store_error
     return outcome if isinstance(outcome, StoreError) else None
+
+
+def _error(outcome: Outcome | PgpacesError) -> PgpacesError:
+    """Why a trial was not run to its end."""
+    if isinstance(outcome, Outcome):
+        return outcome.error or RunError(outcome.killed or "it did not complete")
+    return outcome
 
 
 def _permanent(outcome: Outcome | PgpacesError) -> bool:

@@ -23,10 +23,10 @@ from pgpaces.answers.preview import Preview, Step, between, preview
 from pgpaces.answers.sequential import Ask, Expected, Tell
 from pgpaces.database import data
 from pgpaces.design import HERE, Experiment, Slot, by_machine, missing
-from pgpaces.errors import PlanError, StoreError
+from pgpaces.errors import PgpacesError, PlanError, StoreError
 from pgpaces.experiment import document, targets
 from pgpaces.experiment.listener import Progress, SweepListener
-from pgpaces.experiment.machine import Machine
+from pgpaces.experiment.machine import LASTING, Machine
 from pgpaces.experiment.order import Builder, Order
 from pgpaces.experiment.queue import ChosenTrials, ListedTrials, Queue
 from pgpaces.experiment.request import Request, check, choose, commands_of, spec_of
@@ -69,7 +69,8 @@ class SweepResult(Struct, frozen=True):
     """The result of running an experiment. failed: trials that failed twice.
 
     missing: trials of a design that were not run. given_up: why an adaptive experiment ended
-    without an answer.
+    without an answer. errors: of trials that could not be run. lasting: they would be the same if
+    it was resumed.
     """
 
     id: str
@@ -78,6 +79,8 @@ class SweepResult(Struct, frozen=True):
     missing: int
     interrupted: bool
     given_up: str = ""
+    errors: tuple[PgpacesError, ...] = ()
+    lasting: bool = False
 
 
 def plan(order: Order) -> SweepPlan:
@@ -285,7 +288,10 @@ def run(
                     _together(machines, context, planned.id)
                 reason = work.given_up()
                 absent = 0 if planned.total is None else planned.total - progress.done
-                if not (absent or reason or (planned.total is None and stops.requests)):
+                errors = tuple(error for machine in machines for error in machine.errors)
+                lasting = all(isinstance(error, LASTING) for error in errors)
+                whole = not absent or (lasting and absent == len(errors))
+                if whole and not (reason or (planned.total is None and stops.requests)):
                     state = "finished"
             finally:
                 context.write(lambda: store.finish_experiment(planned.id, state))
@@ -301,6 +307,8 @@ def run(
         absent,
         interrupted,
         "" if interrupted else reason,
+        errors,
+        lasting,
     )
 
 

@@ -516,14 +516,14 @@ def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
             " left out of the numbers of cells that have valid ones.",
             "warning",
         )
+    not_started = tuple(_not_started(page))
     if page.missing and page.about.state == "running":
         yield Sentence(f"Still to run: {plural(page.missing, 'trial')}.", "note")
     elif page.missing:
-        yield Sentence(
-            f"Asked for and not run: {plural(page.missing, 'trial')}. This is what there is.",
-            "warning",
-        )
-    yield from _not_started(page)
+        why = " ".join(each.text for each in not_started) or "This is what there is."
+        text = f"Asked for and not run: {plural(page.missing, 'trial')}. {why}"
+        not_started = (Sentence(text, "warning"),)
+    yield from not_started
     alone = [row for row in rows if len(row.trials) == 1]
     if alone and facts.limits(rows):
         every = "Every cell" if len(rows) > 1 else "It"
