@@ -516,6 +516,28 @@ def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart() -> No
     assert between([one], [one]) == ()
 
 
+@pytest.mark.parametrize(
+    ("plan", "workload", "names"),
+    [
+        ({"rate": 9.0, "load_text": "open, 9/s"}, {}, ["rate"]),
+        ({"load": "closed", "model": "closed", "load_text": "closed"}, {}, ["load"]),
+        ({"load_text": "open, drawn otherwise"}, {}, ["load text"]),
+        ({}, {"hash": "b", "scripts": ()}, ["scripts"]),
+        ({}, {"hash": "b", "name": "w", "scripts": ()}, ["workload"]),
+        ({}, {"hash": "b"}, ["hash of the workload"]),
+        ({"variables": (("scale", 9),)}, {"scale": 9}, ["scale"]),
+    ],
+)
+def test_a_difference_is_listed_by_one_of_its_names(
+    plan: dict[str, Any], workload: dict[str, Any], names: list[str]
+) -> None:
+    one = made(Slot(1, Cell(())), 5)
+    other = replace(
+        one.trial, plan=one.trial.plan.but(**plan), workload=one.trial.workload.but(**workload)
+    )
+    assert [each.name for each in between([one], [replace(one, trial=other)])] == names
+
+
 def test_another_seed_of_arrivals_is_no_difference_and_another_one_of_data_is() -> None:
     one = made(Slot(1, Cell(())), 5)
     again = replace(one, trial=replace(one.trial, plan=one.trial.plan.but(seed=99)))

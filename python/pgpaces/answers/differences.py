@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -26,6 +26,16 @@ HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architec
 _RENAMED = {"think_ns": "think time"}
 # Facts that differ between any two trials, or concern only the answer.
 _OWN = frozenset(("seed", "variables", "log", "missed_max", "generated"))
+
+# Second names of differences: left out where one that says the same is listed.
+_SECOND = {
+    "load text": ("load", "rate", "think", "think time", "arrivals", "shape"),
+    "model": ("load",),
+    "hash of the workload": ("workload", "scripts"),
+    "scripts": ("workload",),
+    "fingerprint of the data": ("scale",),
+    "variable scale": ("scale",),
+}
 
 
 class Difference(Struct, frozen=True):
@@ -52,6 +62,9 @@ class Varied(Struct, frozen=True):
 
     name: str
     values: tuple[tuple[str, int], ...]
+
+
+T = TypeVar("T", Between, Varied)
 
 
 def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
@@ -87,7 +100,7 @@ def between(
         return ()
     every = dict.fromkeys((*of_a, *of_b))
     pairs = ((name, of_a.get(name, {}), of_b.get(name, {})) for name in every)
-    return tuple(
+    return _once(
         Between(name, tuple(own), tuple(other))
         for name, own, other in pairs
         if own.keys() != other.keys() and not any(_follows(factor, name) for factor in names)
@@ -103,12 +116,19 @@ def among(digests: Iterable[Digest], compared: Iterable[str] = ()) -> tuple[Vari
         for name, value in dict.fromkeys((*_flat(digest.trial), *_parts(digest.trial))):
             values = had.setdefault(name, {})
             values[value] = values.get(value, 0) + 1
-    return tuple(
+    return _once(
         Varied(name, tuple(values.items()))
         for name, values in had.items()
         if (len(values) > 1 or sum(values.values()) < count)
         and not any(_follows(factor, name) for factor in names)
     )
+
+
+def _once(differences: Iterable[T]) -> tuple[T, ...]:
+    """The differences without second names of others among them."""
+    every = tuple(differences)
+    names = {each.name for each in every}
+    return tuple(each for each in every if names.isdisjoint(_SECOND.get(each.name, ())))
 
 
 def _values(digests: Iterable[Digest]) -> dict[str, dict[str, None]]:
