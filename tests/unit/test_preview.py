@@ -108,6 +108,15 @@ def test_a_duration_is_said_as_people_say_it(seconds: float, text: str) -> None:
     assert clock(seconds) == text
 
 
+def test_the_time_is_said_to_be_without_connecting() -> None:
+    [time] = [
+        line
+        for line in lines(Experiment("e", "w", Design()), preview(1, {"": [step(60)]}, {}))
+        if "time:" in line
+    ]
+    assert time.endswith(", plus connecting and making data that is absent")
+
+
 def test_words_and_json_say_the_same() -> None:
     design = Design((Factor("clients", ("1", "2")),), trials=3)
     experiment = Experiment("pi", "reporting", design)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from pgpaces.plan import TrialPlan
 
-# Seconds of a trial around its load: connecting, examining the data, storing its answer; and for
-# one that writes, copying the data. At least, likely, at most.
+# Seconds of a trial around its load: connecting a few clients, examining the data, storing its
+# answer; and for one that writes, copying the data. At least, likely, at most.
 _AROUND_S = (0.3, 1.0, 3.0)
 _COPY_S = (0.2, 1.5, 15.0)
 # Stored bytes of a trial; of each second, with samples and sums; of the times of each script and

@@ -62,7 +62,7 @@ def _time(preview: Preview) -> str:
     if preview.seconds is None:
         return "not known: trials end by count"
     span = preview.seconds
-    generation = ", and making the data where it is not there yet"
+    generation = ", plus connecting and making data that is absent"
     several = f" on {len(preview.machines)} machines at a time" if len(preview.machines) > 1 else ""
     low, high = clock(span.low), clock(span.high)
     ends = f" ({low} to {high})" if low != high else ""
