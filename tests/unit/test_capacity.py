@@ -198,7 +198,7 @@ def test_a_generator_that_is_the_limit_bounds_the_search_and_not_the_server() ->
     assert 200 <= found.proved <= 300
     assert "unknown above" in sentences(found)[0]
     assert sum(1 for p in points if p.invalid) <= INVALID_MOST
-    assert any("no bounds of the server" in said for said in sentences(found))
+    assert any("no bound of the server" in said for said in sentences(found))
 
 
 def test_clients_for_which_there_are_no_connections_end_what_can_be_offered() -> None:

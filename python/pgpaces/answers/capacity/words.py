@@ -142,7 +142,7 @@ def _flag(flag: Flag, capacity: Capacity) -> str:
         else "A load passed above one that failed: something other than the load decides.",
         "irregular": "Trials at one load contradict all of them together: the answer was widened.",
         "generator-limited": f"{_count(capacity)} not valid because the generator was the"
-        " bottleneck: they are no bounds of the server.",
+        " bottleneck, so no bound of the server.",
         "generator late": "The load generator was late in some trials: the range includes what"
         " that may explain.",
         "invalid trials": f"{_count(capacity)} not valid and do not count:"
