@@ -174,9 +174,19 @@ def test_a_line_says_rate_p95_missed_and_errors_since_the_last_one() -> None:
     tally = Tally(0, 0, due=10, on_time=7, late=1, failed={"40001": 2}, latency=times([5.0] * 8))
     live.add(Interval(0, tallies=(tally,)))
     live.add(Interval(1, tallies=(tally,)))
-    assert live.text(terminal=False) == "2 s: 8/s  p95 5 ms  missed 30.0%  4 failed"
+    assert live.text(terminal=False) == "2 s: 8/s  p95 – ms  missed 30.0%  4 failed"
     live.add(Interval(2))
     assert live.text(terminal=False) == "3 s: 0/s  p95 – ms  missed –"
+
+
+def test_the_p95_of_a_line_ranks_over_all_that_ended() -> None:
+    live = LiveLine(10)
+    for failures, p95 in ((1, "5"), (2, "–")):
+        ok = 20 - failures
+        failed = {"22012": failures}
+        tally = Tally(0, 0, due=20, on_time=ok, failed=failed, latency=times([5.0] * ok))
+        live.add(Interval(0, tallies=(tally,)))
+        assert f"p95 {p95} ms" in live.text(terminal=False)
 
 
 def test_a_line_is_of_the_trials_own_load_as_the_answer_is() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv as tables
 import io
 import json
+import math
 import re
 from base64 import b64encode
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from pgpaces.chart import Axis, Chart, Layer, Point, series
 from pgpaces.design import Cell, Design, Factor, Slot, Target
 from pgpaces.errors import PlanError
 from pgpaces.questions.sweep.axes import PANELS_MAX, axis_of, line_label, log_ticks, panels
-from pgpaces.questions.sweep.closeups import CELLS_MAX, chosen
+from pgpaces.questions.sweep.closeups import CELLS_MAX, chosen, closeups
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import report as report_of
 from pgpaces.report import draw, render
@@ -698,3 +699,20 @@ def test_why_trials_were_not_run_is_in_the_warning_that_they_were_not() -> None:
     page = gather(DIGESTS[:-2], about, experiment(design=PLAN))
     [text] = [each.text for each in page.answer if "96 free connections" in each.text]
     assert text.startswith("Asked for and not run: 2 trials. A trial could not begin (1 time, ")
+
+
+def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed() -> None:
+    def failing(digest: Digest) -> Digest:
+        first, *rest = digest.series
+        lost = replace(first, p95_ms=math.inf, p99_ms=math.inf, lag_p99_ms=math.inf)
+        plan = replace(digest.trial.plan, limit_ns=500_000_000)
+        return replace(digest, series=(lost, *rest), trial=replace(digest.trial, plan=plan))
+
+    page = page_of([failing(digest) for digest in DIGESTS])
+    figure = next(f for _, figures in closeups(page) for f in figures if f.key.startswith("time-"))
+    assert figure.rows[0][3:5] == ("> 500", "> 500")
+    assert figure.rows[0][-1] == "–"
+    assert "> 500" not in figure.rows[1]
+    points = [p for chart in figure.charts for layer in chart.layers for p in layer.points]
+    values = [value for point in points for value in (point.y, point.low, point.high)]
+    assert math.inf not in values

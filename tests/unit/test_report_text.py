@@ -13,6 +13,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from pgpaces.answers.accumulator import Accumulator
+from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import as_json, summarize
 from pgpaces.cli.runs import _cells
 from pgpaces.observe.server import Cost, _cost_note, _more
@@ -76,6 +78,33 @@ def printed(shown: Trial, width: int, form: Any = whole) -> list[str]:
 
 def facts(shown: Trial) -> dict[str, str]:
     return dict(section(shown, summarize(shown)).facts)
+
+
+def test_over_time_a_p95_ranks_over_all_that_was_due_as_that_of_the_run_does() -> None:
+    failed = Tally(0, 0, due=4, failed={"22012": 4})
+
+    def over_time(failing: range, **plan: Any) -> list[str]:
+        shown = run(plan=PLAN | plan)
+        intervals = tuple(
+            replace(each, tallies=(*each.tallies, replace(failed, due_second=each.second)))
+            if each.second in failing
+            else each
+            for each in shown.intervals
+        )
+        shown = replace(shown, intervals=intervals)
+        accumulator = Accumulator.of(intervals)
+        summary = summarize(shown, accumulator)
+        page = section(shown, summary, digest(shown, summary, accumulator).series)
+        return dict(page.facts)["over time"].split("  p95, ")
+
+    blocks, ends = over_time(range(60))
+    assert (set(blocks), ends) == ({"█"}, "> 50 ms")
+    assert over_time(range(60), limit_ns=None)[1] == "none ms"
+    blocks, ends = over_time(range(30))
+    assert set(blocks[:15]) == {"█"}
+    assert "█" not in blocks[15:]
+    assert ends.endswith(" to > 50 ms")
+    assert ">" not in over_time(range(0))[1]
 
 
 def test_a_quantile_among_what_was_skipped_is_above_the_limit_of_its_script() -> None:

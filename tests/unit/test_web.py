@@ -281,14 +281,18 @@ def test_sums_of_the_measured_part_are_those_of_the_metrics(store: Store) -> Non
     assert exported["transactions", "failed"] == 1
 
 
-def test_a_row_has_quantiles_of_what_succeeded_in_its_second() -> None:
+def test_a_row_has_quantiles_of_what_ended_in_its_second() -> None:
     interval = second(7, range(1, 101))
-    waits = replace(interval.tallies[0], lag=times([900.0]))
+    waits = replace(interval.tallies[0], lag=times([900.0] * 100))
     interval = replace(interval, tallies=(waits,), dispatch=times([0.5]))
     named = dict(zip(live.COLUMNS, live.row(interval), strict=True))
     assert (named["dispatch_lag"], named["start_lag"]) == pytest.approx((0.5, 900), rel=2e-3)
     assert named["second"] == 7
     assert [named[each] for each in ("p50", "p95", "p99")] == pytest.approx([50, 95, 99], rel=2e-3)
+    failing = live.row(second(7, range(1, 101), due=110, failed={"22012": 10}))
+    named = dict(zip(live.COLUMNS, failing, strict=True))
+    assert named["p50"] == pytest.approx(55, rel=2e-3)
+    assert [named["p95"], named["p99"], named["start_lag"]] == [None] * 3
     empty = dict(zip(live.COLUMNS, live.row(second(0, [])), strict=True))
     assert empty["p95"] is None
     assert empty["due"] == 0

@@ -6,6 +6,7 @@ rules; a digest of older rules is computed again from the trial's seconds.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -60,7 +61,9 @@ SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 class Bucket(Struct, frozen=True):
     """Some seconds of a trial, by due time. start_s: from the start of the measured part.
 
-    Times are those of successes in ms; None without any. lag_p99_ms: of sent - due.
+    mean_ms, max_ms: of successes; None without any. Quantiles rank over everything that was due, as
+    those of a Spread, and are infinite likewise; None if nothing was due, or without a shape.
+    lag_p99_ms: of sent - due.
     """
 
     start_s: int
@@ -137,7 +140,7 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
         counts = every.between(block * length, (block + 1) * length).counts
         times, lag = (merge(accumulator.parts(kind, block, scripts)) for kind in ("latency", "lag"))
         mean = times.mean_ns
-        p50, p95, p99 = _quantiles(times, (0.5, 0.95, 0.99), times.count)
+        p50, p95, p99 = _of_due(times, (0.5, 0.95, 0.99), counts.due)
         yield Bucket(
             start_s=block * length,
             seconds=length,
@@ -147,14 +150,20 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
             p95_ms=p95,
             p99_ms=p99,
             max_ms=times.max_ns / 1e6 if times.count else None,
-            lag_p99_ms=_quantiles(lag, (0.99,), lag.count)[0],
+            lag_p99_ms=_of_due(lag, (0.99,), counts.due)[0],
         )
 
 
-def _quantiles(times: Times, shares: Iterable[float], count: int) -> list[float | None]:
-    """Quantiles of `count` transactions of which those with times are the fastest, ms."""
-    ranks = [quantile_rank(share, count) for share in shares]
-    values_ns = values_at_ranks(times, ranks) if times.count else [None] * len(ranks)
+def _of_due(times: Times, shares: Sequence[float], due: int) -> list[float | None]:
+    """Quantiles of a bucket."""
+    if not (due and times.shaped):
+        return [None] * len(shares)
+    return [math.inf if ms is None else ms for ms in _quantiles(times, shares, due)]
+
+
+def _quantiles(times: Times, shares: Iterable[float], due: int) -> list[float | None]:
+    """Quantiles of `due` transactions of which those with times are the fastest, ms."""
+    values_ns = values_at_ranks(times, [quantile_rank(share, due) for share in shares])
     return [None if ns is None else ns / 1e6 for ns in values_ns]
 
 

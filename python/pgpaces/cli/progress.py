@@ -120,13 +120,12 @@ class LiveLine:
         from pgpaces.report.numbers import clock, milliseconds, percent, rate, sparkline
         from pgpaces.times import merge, values_at_ranks
 
-        times = merge(self._times)
-        [ns] = values_at_ranks(times, (math.ceil(0.95 * times.count),)) if times.count else [None]
+        # Of what ended: on an overloaded server what falls due waits for many lines.
+        ended = self._on_time + self._missed
+        [ns] = values_at_ranks(merge(self._times), (math.ceil(0.95 * ended),))
         self._p95.append(None if ns is None else ns / 1e6)
         p95 = milliseconds(self._p95[-1], "–")
         done = f"{rate(self._succeeded / self.seconds)}/s  p95 {p95} ms"
-        # Of what ended: on an overloaded server what falls due waits for many lines.
-        ended = self._on_time + self._missed
         share = f"{percent(self._missed / ended)}%" if ended else "–"
         missed = f"missed {share}" + (f"  {self._failed} failed" if self._failed else "")
         self._clear()

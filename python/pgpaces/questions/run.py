@@ -196,7 +196,7 @@ def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator
         yield "waits", text
     economy = costs.of_run(trial, summary)
     yield from () if economy is None else costs.facts(economy, summary)
-    if (drawn := _over_time(series)) and not trial.workload.command_alone:
+    if (drawn := _over_time(series, above(trial.plan))) and not trial.workload.command_alone:
         yield "over time", drawn
 
 
@@ -317,12 +317,13 @@ def _mean(series: Iterable[Series], source: str, name: str, summary: Summary) ->
     return math.fsum(values) / len(values) if values else None
 
 
-def _over_time(series: Sequence[Bucket]) -> str:
+def _over_time(series: Sequence[Bucket], beyond: str) -> str:
     values = [bucket.p95_ms for bucket in series]
     numbers = [value for value in values if value is not None]
     if len(numbers) < 2:
         return ""
-    return f"{sparkline(values)}  p95, {ms(min(numbers))} to {ms(max(numbers))} ms"
+    ends = dict.fromkeys(milliseconds(end, beyond) for end in (min(numbers), max(numbers)))
+    return f"{sparkline(values)}  p95, {' to '.join(ends)} ms"
 
 
 # --- warnings, and the next command ---------------------------------------------------------------

@@ -143,15 +143,21 @@ def interval_line(estimate: Estimate, none: float, form: Callable[[float], str])
 def sparkline(values: Sequence[float | None]) -> str:
     """A line of blocks from 0 to the largest value; a block is the largest of several values.
 
-    A blank stands for None.
+    A blank stands for None. Only infinity has the highest block where there is one.
     """
     step = -(-len(values) // _SPARK_MAX) or 1
     parts = [values[at : at + step] for at in range(0, len(values), step)]
     most = [max((each for each in part if each is not None), default=None) for part in parts]
-    top = max((each for each in most if each is not None), default=0.0) or 1.0
-    return "".join(
-        " " if each is None else _BLOCKS[min(7, int(8 * max(0.0, each) / top))] for each in most
-    )
+    top = max((each for each in most if each is not None and each < math.inf), default=0.0) or 1.0
+    blocks = _BLOCKS[:-1] if math.inf in most else _BLOCKS
+    count = len(blocks)
+
+    def block(value: float) -> str:
+        if value == math.inf:
+            return _BLOCKS[-1]
+        return blocks[min(count - 1, int(count * max(0.0, value) / top))]
+
+    return "".join(" " if each is None else block(each) for each in most)
 
 
 def seconds(value: float) -> str:

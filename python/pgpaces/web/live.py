@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from pgpaces.answers.accumulator import own_scripts
+from pgpaces.answers.stats import quantile_rank
 from pgpaces.answers.steady import FLATNESS_POINTS_MIN, flatness
 from pgpaces.answers.validity import changes
 from pgpaces.errors import PgpacesError, StoreError
@@ -63,14 +64,14 @@ _IDLE_S = 60.0
 def row(interval: Interval, scripts: int | None = None) -> Row:
     """The numbers of a second. scripts: the number of those of the workload itself; None: all.
 
-    Percentiles are of transactions that succeeded; in flight and backlog are means. The start lag
-    has the wait for a client, the dispatch lag is that of the generator alone; both are p99.
+    Percentiles rank over all that ended; in flight and backlog are means. The start lag has the
+    wait for a client, the dispatch lag is that of the generator alone; both are p99.
     """
     tallies = [t for t in interval.tallies if scripts is None or t.script < scripts]
     sums = counts(tallies)
-    p50, p95, p99 = quantiles((tally.latency for tally in tallies), (0.5, 0.95, 0.99))
-    (dispatch_lag,) = quantiles((interval.dispatch,), (0.99,))
-    (start_lag,) = quantiles((tally.lag for tally in tallies), (0.99,))
+    p50, p95, p99 = quantiles((tally.latency for tally in tallies), (0.5, 0.95, 0.99), sums.ended)
+    (dispatch_lag,) = quantiles((interval.dispatch,), (0.99,), interval.dispatch.count)
+    (start_lag,) = quantiles((tally.lag for tally in tallies), (0.99,), sums.ended)
     return (
         *(interval.second, sums.due, sums.on_time, sums.late, sums.skipped, sums.failed),
         *(sums.unfinished, sum(tally.latency.count for tally in tallies), p50, p95, p99),
@@ -81,13 +82,13 @@ def row(interval: Interval, scripts: int | None = None) -> Row:
     )
 
 
-def quantiles(parts: Iterable[Times], shares: Sequence[float]) -> list[float | None]:
-    """Quantiles of merged times in ms; None without times."""
-    times = merge(parts)
-    if not times.count:
-        return [None] * len(shares)
-    ranks = [max(1, math.ceil(share * times.count)) for share in shares]
-    return [None if ns is None else round(ns / 1e6, 3) for ns in values_at_ranks(times, ranks)]
+def quantiles(parts: Iterable[Times], shares: Sequence[float], ended: int) -> list[float | None]:
+    """Quantiles in ms of `ended` transactions, of which those with times are the fastest.
+
+    None among the others.
+    """
+    values_ns = values_at_ranks(merge(parts), [quantile_rank(share, ended) for share in shares])
+    return [None if ns is None else round(ns / 1e6, 3) for ns in values_ns]
 
 
 def machine_rows(series: Iterable[Series]) -> dict[int, Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from pgpaces.answers import crossing, waits
 from pgpaces.answers.cells import Row
@@ -13,9 +14,9 @@ from pgpaces.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, 
 from pgpaces.questions.sweep import words
 from pgpaces.questions.sweep.axes import LOG_FROM, MainAxis, axis_of, panels
 from pgpaces.questions.sweep.page import Page
-from pgpaces.questions.trials import cell_name
+from pgpaces.questions.trials import above, cell_name
 from pgpaces.report.escape import line as shown
-from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, ms, or_dash, percent
+from pgpaces.report.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, or_dash, percent
 from pgpaces.result import Estimate
 from pgpaces.section import Figure
 
@@ -99,7 +100,9 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
     several = f" of {len(row.trials)}, the middle one by p95" if len(row.trials) > 1 else ""
     name, seconds = f"{trial_name(digest)}{several}", digest.series[0].seconds
     if not _by_command(row):
-        about = f"{name}; percentiles of what succeeded, per {seconds} s of due time"
+        about = f"{name}; percentiles of what was due, per {seconds} s of due time"
+        if any(bucket.p99_ms == math.inf for bucket in digest.series):
+            about += "; a line ends where its percentile falls among what did not succeed"
         if digest.summary.cut_s:
             about += f"; the first {digest.summary.cut_s} s are left out of the answer as warm-up"
         yield Figure(
@@ -162,13 +165,15 @@ def _rows_at(digest: Digest) -> range:
 
 
 def _time_rows(digest: Digest) -> Iterator[tuple[str, ...]]:
+    beyond = above(digest.trial.plan)
     for at in _rows_at(digest):
         bucket = digest.series[at]
         due = bucket.counts.due
+        quantiles = (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)
         yield (
             str(bucket.start_s),
             str(due),
-            *(ms(v) for v in (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)),
+            *(or_dash(value, partial(milliseconds, above=beyond)) for value in quantiles),
             percent(bucket.counts.missed / due) if due else NOT_KNOWN,
             ms(bucket.lag_p99_ms),
         )
@@ -182,13 +187,18 @@ def _middles(digest: Digest) -> list[float]:
     return [bucket.start_s + bucket.seconds / 2 for bucket in digest.series]
 
 
+def _finite(values: Iterable[float | None]) -> Iterator[float | None]:
+    """The values, None for infinity, where a line ends."""
+    return (None if value == math.inf else value for value in values)
+
+
 def _latency_charts(digest: Digest) -> Iterator[Chart]:
     """Stacked charts of latency, missed share and schedule lag of the generator."""
     series, x = digest.series, _seconds(digest)
     yield _latency_chart(digest, x)
     if any(bucket.counts.missed for bucket in series):
         yield _missed_chart(series, x)
-    lag = zip(_middles(digest), (bucket.lag_p99_ms for bucket in series), strict=True)
+    lag = zip(_middles(digest), _finite(bucket.lag_p99_ms for bucket in series), strict=True)
     yield _strip("p99 schedule lag, ms", lag, x, "line6")
 
 
@@ -209,11 +219,9 @@ def _end(bucket: Bucket) -> float:
 def _latency_chart(digest: Digest, x: Axis) -> Chart:
     series = digest.series
     bands = [
-        [(b.start_s + b.seconds / 2, value) for b, value in zip(series, values, strict=True)]
-        for values in (
-            [b.p50_ms for b in series], [b.p95_ms for b in series], [b.p99_ms for b in series]
-        )
-    ]  # fmt: skip
+        list(zip(_middles(digest), _finite(values), strict=True))
+        for values in zip(*((b.p50_ms, b.p95_ms, b.p99_ms) for b in series), strict=True)
+    ]
     values = [value for band in bands for _, value in band if value]
     limit_ns = digest.trial.plan.limit_ns
     limit = limit_ns / 1e6 if limit_ns else None
@@ -227,9 +235,10 @@ def _latency_chart(digest: Digest, x: Axis) -> Chart:
     if digest.summary.cut_s:
         cut = (Point(0.0, end=float(digest.summary.cut_s)),)
         layers.append(Layer("rect", cut, "muted", opacity=0.15))
-    for below, above, opacity in ((bands[0], bands[1], 0.28), (bands[1], bands[2], 0.14)):
+    for lower, upper, opacity in ((bands[0], bands[1], 0.28), (bands[1], bands[2], 0.14)):
         points = tuple(
-            Point(at, low=low, high=high) for (at, low), (_, high) in zip(below, above, strict=True)
+            Point(at, low=None if high is None else low, high=high)
+            for (at, low), (_, high) in zip(lower, upper, strict=True)
         )
         layers.append(Layer("area", points, "line0", opacity=opacity))
     lines = tuple(
