@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from msgspec.structs import asdict, replace
 
 from pgpaces.answers import next_step
+from pgpaces.answers.attribution import attribute
 from pgpaces.answers.summary import summarize
 from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
@@ -107,6 +108,38 @@ def test_every_next_experiment_is_a_command_that_there_is(
         program, *words = shlex.split(part)
         assert program == "pgpaces"
         assert parsed([str(tmp_path) if word == "FOLDER" else word for word in words])
+
+
+@pytest.mark.parametrize(
+    ("states", "retried"),
+    [
+        (["40001", "40001", "40P01", "22012"], True),
+        (["22012"] * 4, False),
+        (["23505"] * 4, False),
+        (["22012", "22012", "40001", "40P01"], False),
+    ],
+)
+def test_more_tries_are_tried_only_where_most_failures_are_of_those_that_are_retried(
+    states: list[str], retried: bool
+) -> None:
+    """Of serialization failures and deadlocks; the message of others says what to mend."""
+    made, _ = STORIES["failed"].told()
+    intervals = []
+    for each in made.intervals:
+        state = states[each.second % 4]
+        tallies = (
+            replace(tally, failed=dict.fromkeys([state] if tally.failed else [], 20))
+            for tally in each.tallies
+        )
+        messages = ((state, f"message of {state}"),)
+        intervals.append(replace(each, tallies=tuple(tallies), messages=messages))
+    made = replace(made, intervals=tuple(intervals))
+    cause = attribute([(made, summarize(made))]).cause
+    assert cause is not None
+    assert cause.key == "failed"
+    assert ("--max-tries 1,10" in cause.command, "retried" in cause.advice) == (retried, retried)
+    assert f"message of {states[0]}" in cause.evidence[0]
+    assert parsed(shlex.split(cause.command.split("&&")[0])[1:])
 
 
 @pytest.mark.parametrize("model", ["open", "closed", "paced"])

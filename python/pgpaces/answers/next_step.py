@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.goal import ALLOWED
 from pgpaces.facts import PlanFacts, RequestFacts
 from pgpaces.result import Trial
@@ -93,8 +94,8 @@ _AGAIN = "Then repeat the run: does it go away?"
 CAUSES: Mapping[str, _Cause] = {
     "failed": _Cause(
         "transactions that failed",
-        "See the messages; serialization failures and deadlocks may be retried.",
-        lambda _: "--max-tries 1,10",
+        "Mend what the messages name: the script, the data that it expects, or the server. `pgpaces"
+        f" show` has the failures of each statement. {_AGAIN}",
     ),
     "freeze": _Cause(
         "the server standing still",
@@ -183,10 +184,22 @@ CAUSES: Mapping[str, _Cause] = {
     ),
 }
 
+# Serialization failures and deadlocks: what the engine tries again, unlike any other error.
+_RETRIED = ("40001", "40P01")
+_CONFLICTS = _Cause(
+    CAUSES["failed"].title,
+    "Serialization failures and deadlocks may be retried. Does it go away with more tries?",
+    lambda _: "--max-tries 1,10",
+)
+_NONE: Mapping[str, int] = {}
 
-def next_step_for(key: str, trial: Trial) -> NextStep:
-    """What to do next about a cause that a trial shows."""
+
+def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -> NextStep:
+    """What to do next about a cause that a trial shows. failures: its failed, by SQLSTATE."""
     cause = CAUSES[key]
+    retried = sum(count for state, count in failures.items() if state in _RETRIED)
+    if key == "failed" and 2 * retried > sum(failures.values()) and not by_functions(trial):
+        cause = _CONFLICTS
     varied = clients(0.5, 0.75, 1) if key == "cpu" and trial.plan.model != "open" else cause.sweep
     if varied is None or not in_sweep(trial):
         # A shell command is executed by `load`.

@@ -203,7 +203,7 @@ def _card(
     whole = proof == "whole" and (most or share.value >= on_time)
     apart = share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
     alone = whole or (proof == "time" and (most or apart) and _long(present))
-    next_ = next_step_for(key, parts[worst].trial)
+    next_ = next_step_for(key, parts[worst].trial, parts[worst].summary.failures)
     return Card(
         key,
         CAUSES[key].title,
