@@ -83,6 +83,33 @@ def test_what_a_late_generator_may_explain(changes: dict[str, Any], excused: int
     assert summarize(of_trial(**changes)).generator.excused == excused
 
 
+@pytest.mark.parametrize(("allowed", "limited"), [(0.05, False), (0.01, True)])
+def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(
+    allowed: float, limited: bool
+) -> None:
+    """It stood still from second 30 to 32, sent one of 100 a second late, the others after it."""
+
+    def one(number: int) -> Interval:
+        slow = number in (30, 31, 32)
+        latencies_ms = [2500.0 if slow or number == 50 else 100.0] * 20 + [100.0] * 80
+        late = sum(ms > LIMIT_MS for ms in latencies_ms)
+        seconds = second(number, latencies_ms, late=late, on_time=100 - late)
+        return replace(seconds, dispatch=times([0.05] * 99 + [2500.0 if number == 32 else 0.05]))
+
+    plan = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "missed_max": allowed}
+    intervals = tuple(map(one, range(60)))
+    made = summarize(trial([], intervals=intervals, measured_ns=60 * SECOND_NS, plan=plan))
+    check = made.generator
+    assert check.dispatch_p99 is not None
+    assert check.dispatch_p99.value < 1
+    assert (check.late, check.missed, check.explained) == (True, 80, 60)
+    assert check.limited == limited
+    [text] = [each.text for each in made.validity.findings if each.source == "generator"]
+    assert "it stood still for 2.5 s" in text
+    assert "60 of the 80 missed" in text
+    assert "p99" not in text
+
+
 def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing() -> None:
     """The answer counts none of it. A search, which cuts nothing, may still excuse it."""
     found = summarize(of_trial(latencies_ms=(100.0, 110.0, 90.0, 105.0), settling_s=20))

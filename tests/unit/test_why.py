@@ -125,19 +125,56 @@ def test_a_quota_is_not_a_frozen_server() -> None:
 
 
 @pytest.mark.parametrize("waited_ms", [0.05, 1400.0])
-def test_a_stop_that_the_generator_saw_too_is_not_said_of_the_server_alone(
-    waited_ms: float,
-) -> None:
+def test_a_stop_of_the_generator_is_not_one_of_the_server(waited_ms: float) -> None:
     """It is back in second 10, and sent only one of 40 late itself: the others waited for that."""
-    made, summary = STORIES["freeze"].told()
+    made, _ = STORIES["freeze"].told()
     intervals = [
         replace(each, dispatch=times([0.05] * 39 + [waited_ms])) if each.second == 10 else each
         for each in made.intervals
     ]
-    found = attribute([(replace(made, intervals=tuple(intervals)), summary)])
+    made = replace(made, intervals=tuple(intervals))
+    found = attribute([(made, summarize(made))])
+    still = waited_ms > 1000
     assert found.cause is not None
-    assert found.cause.key == "freeze"
-    assert ("the generator stood still too" in found.cause.evidence[0]) == (waited_ms > 1000)
+    assert found.cause.key == ("generator" if still else "freeze")
+    assert [card.key for card in found.causes if card.key in ("generator", "freeze")] == [
+        found.cause.key
+    ]
+    assert ("it stood still" in found.cause.evidence[0]) == still
+
+
+@pytest.mark.parametrize(("busy", "key"), [(20.0, "freeze"), (float("nan"), "generator")])
+def test_a_stop_in_which_the_generators_machine_was_not_read_either_is_the_generators(
+    busy: float, key: str
+) -> None:
+    """Also of users who wait for it, who are never sent late."""
+    host = ("host", "cpu_busy")
+    story = replace(STORIES["freeze"], bad={host: busy}, good={host: 20.0})
+    found = attribute([replace(story, plan={"model": "closed"}).told()])
+    assert found.cause is not None
+    assert found.cause.key == key
+    assert found.cause.share.value >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("story", "most"),
+    [
+        (replace(STORIES["failed"], dispatch_ms=3.0), 0),
+        (replace(STORIES["generator"], dispatch_ms=40.0, bad_ms=90.0), 160),
+        (Story(dispatch_ms=3.0, bad_ms=53.0), 160),
+        (Story(dispatch_ms=3.0, bad_ms=60.0), 0),
+    ],
+)
+def test_the_share_of_a_late_generator_is_at_most_what_its_check_says(
+    story: Story, most: int
+) -> None:
+    made, summary = story.told()
+    assert summary.generator.late
+    assert summary.generator.explained == pytest.approx(most, abs=10)
+    found = attribute([(made, summary)])
+    shares = [card.share.value for card in found.causes if card.key == "generator"]
+    assert sum(shares) * found.missed <= summary.generator.explained + 1e-6
+    assert most or not shares
 
 
 def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:

@@ -22,6 +22,7 @@ from pgpaces.times import Times, counts_at_most, merge, values_at_ranks
 
 if TYPE_CHECKING:
     from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
+    from pgpaces.answers.arrays import Numbers
 
 _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
@@ -34,6 +35,10 @@ _QUANTILES = (0.9, 0.99, 0.999, 1.0)
 # Clients were the bottleneck where more than the first share of transactions found none idle. The
 # generator's lateness contributed where it took more than the second share of the clients' time.
 _QUEUED, _DELAYED = 0.1, 0.05
+# A lag is of a generator that stood still from this many seconds on, and this part of the limit.
+STILL_S, _STILL_OF_LIMIT = 0.3, 0.5
+# Standing still explains what was due in up to this many times its length: a backlog takes time.
+BACKLOG_TIMES = 3.0
 # The source of a finding about one of several generators, before its name; its value is what made
 # it busy or late, None if it was neither.
 SHARE = "generator "
@@ -49,11 +54,12 @@ class Generator(Struct, frozen=True):
     whose client was idle when they were due, ms. little: transactions due and not done, integrated
     over the trial, divided by the sum of all waiting times, from schedule and outcomes separately;
     1 is exact; None in a closed load. little_service: in flight x time over the sum of service
-    times. late: it sent late (p99 above max(1 ms, 1% of the limit)). due, missed: transactions of
-    the trial's own workload that its answer counts. excused: the most missed ones that its lag can
-    explain, also of those that were due in a warm-up which was cut; 0 if it was not late, None if
-    unknown: it had no CPU left, or the load is closed. limited: it had no CPU left (over 0.9), or
-    it was late and the verdict could differ without the excused transactions.
+    times. late: it sent late (p99 above max(1 ms, 1% of the limit)), or stood still. due, missed:
+    transactions of the trial's own workload that its answer counts. excused: the most missed ones
+    that its lag can explain, also of those that were due in a warm-up which was cut; 0 if it was
+    not late, None if unknown: it had no CPU left, or the load is closed. limited: it had no CPU
+    left (over 0.9), or it was late and the verdict could differ without the excused transactions.
+    still_s: the longest time in which it stood still, 0 if it did not.
     """
 
     cpu: float
@@ -65,6 +71,7 @@ class Generator(Struct, frozen=True):
     late: bool = False
     due: int = 0
     missed: int = 0
+    still_s: float = 0.0
 
     @property
     def explained(self) -> int:
@@ -102,11 +109,12 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
     # Exact only where every transaction that began is in the sum of service times.
     complete = service_ns and not (sums.failed or sums.unfinished or trial.plan.imported)
     late = p99 is not None and p99.value > _floor_ms(trial)
+    stops = standstills(accumulator.longest_dispatch_s(), goal.limits_ns(trial))
     busy, excused = cpu > _CPU_LIMIT, None
     if not (late or busy):
-        excused = 0
+        excused = _while_still(load, stops)
     elif not (busy or _closed(trial)):
-        excused = _excused(trial, accumulator, load, times)
+        excused = _excused(trial, accumulator, load, times, _while_still(load, stops))
     generator = Generator(
         cpu=cpu,
         dispatch_p99=p99,
@@ -114,11 +122,28 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
         little_service=accumulator.in_flight_ns / service_ns if complete else None,
         limited=False,
         excused=excused,
-        late=late,
+        late=late or bool(stops),
         due=load.counted.due,
         missed=load.counted.missed,
+        still_s=max((length_s for *_, length_s in stops), default=0.0),
     )
     return replace(generator, limited=excused is None or _decides(trial, generator, load.clusters))
+
+
+def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[int, int, float]]:
+    """Each time in which the generator stood still: its first second, its end, its length in s.
+
+    longest_s: by second, the longest lag of a transaction whose client was idle when it was due,
+    and that ended in this second. A generator that stood still sends what fell due meanwhile at
+    once. This may be one transaction for each client, too few for a p99.
+    """
+    limit_ns = min(filter(None, limits_ns), default=0)
+    least_s = max(STILL_S, _STILL_OF_LIMIT * limit_ns / 1e9)
+    return [
+        (max(0, math.floor(second - lag_s)), second + 1, lag_s)
+        for second, lag_s in enumerate(longest_s.tolist())
+        if lag_s >= least_s
+    ]
 
 
 def needed(rate: float, per_core: float, cores: int) -> int:
@@ -143,8 +168,12 @@ def _decides(trial: Trial, generator: Generator, clusters: Clusters) -> bool:
     return missed.value > allowed >= spared.value or missed.low > allowed >= spared.low
 
 
-def _excused(trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: Times) -> int:
+def _excused(
+    trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: Times, still: int
+) -> int:
     """The most missed transactions that the generator's own lateness can explain.
+
+    still: those of a time in which it stood still, and of the backlog after it.
 
     With l the quantile q of the dispatch lag, all but 1 - q of the due transactions were sent late
     by no more than l. Of these, a late one would have been on time without l only if its service
@@ -165,7 +194,7 @@ def _excused(trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: 
     service = merge(times[n, "service"] for n in scripts)
     limits = {n: ns for n, ns in zip(scripts, goal.limits_ns(trial), strict=False) if ns}
     late_anyhow = _queued(trial, load, service, lags)
-    bounds = [most]
+    bounds = []
     for q in _QUANTILES:
         lag_ns = _at(lags, math.ceil(q * lags.count))
 
@@ -181,7 +210,19 @@ def _excused(trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: 
         out = max(out, beyond("service", 1))
         rest = math.ceil((1 - q) * counts.due)
         bounds.append(max(0, counts.late - out) + min(counts.skipped, room) + rest)
-    return min(bounds)
+    return min(most, min(bounds) + still)
+
+
+def _while_still(load: GeneratorWork, stops: Sequence[tuple[int, int, float]]) -> int:
+    """The late and skipped transactions that were due while it stood still, or soon after."""
+    seconds = load.own.between(0, max(0, load.own.end))
+    lost = seconds.column("late") + seconds.column("skipped")
+    due = {
+        at
+        for first, end, length_s in stops
+        for at in range(first, max(end, math.ceil(first + BACKLOG_TIMES * length_s)))
+    }
+    return int(sum(lost[at] for at in due if at < len(lost)))
 
 
 def _queued(trial: Trial, load: GeneratorWork, service: Times, lags: Times) -> float | None:
@@ -273,6 +314,8 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
         who = _listed(names) or "the load generator"
         late = f"{who} {'were' if len(names) > 1 else 'was'} late"
         size = f"p99 dispatch lag {lag.value:.3g} ms, acceptable {_floor_ms(trial):g} ms{sample}"
+        if generator.still_s:
+            size = f"it stood still for {generator.still_s:.2g} s"
         if not generator.limited:
             weight = _weight(trial, generator)
             itself = late if names else "the load generator itself was late"

@@ -108,7 +108,8 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "generator": _Cause(
         "the load generator itself",
-        "Give it a CPU of its own, or a machine. Does it go away with more threads?",
+        "Look for what stops it; give it a CPU of its own, or a machine. Does it go away with more"
+        " threads?",
         _more_threads,
     ),
     "lock": _Cause(

@@ -164,8 +164,7 @@ _NO_RESOURCE = ("failed", "freeze", "generator", "slowed", "others", "lock")
 
 
 def _signs(part: Material) -> dict[str, Sign]:
-    # Where clients are always busy, transactions wait not only because earlier ones saw a sign.
-    lag = part.lag * (1 - machine.overload(part))
+    lag = machine.inherited(part)
     return {s.key: carry(s, lag) for s in (*machine.signs(part), *server.signs(part))}
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgpaces.answers import goal
 from pgpaces.answers.arrays import Numbers, np, quotient
 from pgpaces.answers.attribution.material import Material
-from pgpaces.answers.attribution.sign import Sign, uniform
+from pgpaces.answers.attribution.sign import Sign, carry, uniform
+from pgpaces.answers.generator import BACKLOG_TIMES, STILL_S, standstills
 from pgpaces.locality import by_socket
 
-# The least part of a second without an answer that counts as a freeze, s.
-_FROZEN_MIN = 0.3
-# A freeze explains latencies of up to this many times its length.
-_FROZEN_TIMES = 3.0
 # Between these a machine's CPUs go from not used up to entirely used up, %.
 _CPU_FROM, _CPU_TO = 85.0, 95.0
 _STEAL_WHOLE = 20.0
@@ -80,30 +78,69 @@ def _frozen(material: Material) -> Iterator[Sign]:
     """The server answered no session: samples hung while transactions were under way."""
     if material.sessions is None:
         return
-    frozen = np.where(_throttled(material), 0.0, material.sessions.frozen)
-    events = (frozen >= _FROZEN_MIN).astype(float)
+    # Of a time in which the generator stood still itself, the sensor says nothing of the server.
+    unknown = _throttled(material) | (_still(material) > 0)
+    frozen = np.where(unknown, 0.0, material.sessions.frozen)
+    frozen = np.where(frozen >= STILL_S, frozen, 0.0)
     text = f"the server answered no session, not even the sensor, for {frozen.sum():.1f} s in total"
-    if _longest_dispatch_s(material)[events > 0].max(initial=0.0) >= _FROZEN_MIN:
-        text += "; the generator stood still too, so it was this machine, or pgpaces alone"
-    frozen_s = material.life_sum(frozen * events)
-    # A short freeze does not explain a long life; but a backlog takes time to drain.
-    with np.errstate(invalid="ignore", divide="ignore"):
-        part = np.where(frozen_s > 0, _FROZEN_TIMES * frozen_s / material.latency_s, 0.0)
-    sign = np.clip(np.nan_to_num(part), 0.0, 1.0)
-    yield uniform("freeze", sign, "whole", (text,) if events.any() else ())
+    yield uniform("freeze", _stopped(material, frozen), "whole", (text,) if frozen.any() else ())
 
 
-def _longest_dispatch_s(material: Material) -> Numbers:
-    """The longest lag of a transaction with a free client, in a second and the next.
+def _stopped(material: Material, stops: Numbers) -> Numbers:
+    """The sign of a stop. stops: the part of each second of the clock.
 
-    A generator that stood still sends what fell due meanwhile at once, and counts it afterwards.
-    This may be one transaction for each client, too few to move their mean.
+    A short one does not explain a long life; but a backlog takes time to drain.
     """
-    longest = np.zeros(material.clock + 1)
+    stopped_s = material.life_sum(stops)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.where(stopped_s > 0, BACKLOG_TIMES * stopped_s / material.latency_s, 0.0)
+    return np.asarray(np.clip(np.nan_to_num(part), 0.0, 1.0))
+
+
+def _still(material: Material) -> Numbers:
+    """The part of each second of the clock in which the generator stood still, 0 to 1.
+
+    A time in which the server's sensor hung counts where the generator's lag, or one of the sensor
+    of its machine (users of a closed load have no lag), is at least half as long.
+    """
+    longest_s, still = np.zeros(material.clock), np.zeros(material.clock)
     for each in material.trial.intervals:
-        if 0 <= each.second <= material.clock:
-            longest[each.second] = each.dispatch.max_ns / 1e9
-    return np.asarray(np.maximum(longest[:-1], longest[1:]))
+        if 0 <= each.second < material.clock:
+            longest_s[each.second] = each.dispatch.max_ns / 1e9
+    stops = standstills(longest_s, goal.limits_ns(material.trial))
+    unread = _unread(material)
+    for start, end, hung in _hangs(material):
+        meeting = [stop for stop in stops if stop[0] < end and start < stop[1]]
+        lag_s = max((length_s for *_, length_s in meeting), default=0.0)
+        if max(lag_s, unread[start:end].sum()) >= hung.sum() / 2:
+            still[start:end] = hung
+            stops = [stop for stop in stops if stop not in meeting]
+    for start, end, length_s in stops:
+        still[start:end] = np.fmax(still[start:end], min(1.0, length_s / (end - start)))
+    return still
+
+
+def _hangs(material: Material) -> Iterator[tuple[int, int, Numbers]]:
+    """Start, end and the parts of the seconds of each time in which the server's sensor hung."""
+    if material.sessions is None:
+        return
+    frozen = material.sessions.frozen
+    at = np.flatnonzero(frozen)
+    for part in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1):
+        if len(part):
+            start, end = int(part[0]), int(part[-1]) + 1
+            yield start, end, frozen[start:end]
+
+
+def _unread(material: Material) -> Numbers:
+    """1 in seconds of the clock without a reading of the generator's machine between others."""
+    own = material.track("generator", "cpu_busy")
+    own = material.track("host", "cpu_busy") if own is None else own
+    unread = np.zeros(material.clock)
+    if own is not None and (read_at := np.flatnonzero(np.isfinite(own))).size:
+        unread[read_at[0] : read_at[-1]] = 1.0
+        unread[read_at] = 0.0
+    return unread
 
 
 def _steal(material: Material) -> Iterator[Sign]:
@@ -154,10 +191,8 @@ def _cpu(material: Material) -> Iterator[Sign]:
 def _away(material: Material) -> Iterator[Sign]:
     """Time in flight outside of the server's sessions: the generator's, else the network's."""
     away = material.outside()
-    # Only where the self-check finds the generator late or limited.
-    if material.summary.generator.late or material.summary.generator.limited:
-        late = _dispatch_late(material) * _late_part(material)
-        yield _generator(material, np.fmin(late, 0.0 if away is None else np.nan_to_num(away)))
+    late = _dispatch_late(material) * _late_part(material)
+    yield from _generator(material, np.fmin(late, 0.0 if away is None else np.nan_to_num(away)))
     if away is not None and not _by_socket(material):
         away = np.where(np.isfinite(away), material.inherited(np.nan_to_num(away)), np.nan)
         part = material.mean_of_missed(away)
@@ -196,21 +231,44 @@ def _late_part(material: Material) -> Numbers:
     return np.clip(part, 0.0, 1.0)
 
 
-def _generator(material: Material, outside: Numbers) -> Sign:
-    """Transactions sent late although a client was free. outside: more time of the generator."""
+def _generator(material: Material, outside: Numbers) -> Iterator[Sign]:
+    """Transactions sent late although a client was free. outside: more time of the generator.
+
+    No more of them than the self-check says that its lag can explain, and none that failed.
+    """
+    generator, still = material.summary.generator, _still(material)
+    if not (generator.explained or still.any()):
+        return
     punctual = np.clip(material.life_mean(outside) + _waited(material), 0.0, 1.0)
     # Transactions that would have been late anyway do not count.
     late = np.fmin(
         material.share_of_missed(material.dispatched), material.share_of_missed(material.waited)
     )
-    own = np.fmax(punctual, late)
-    mean_ms = 1e3 * material.mean_of_missed(np.nan_to_num(material.dispatch_s))
-    evidence = (
-        f"transactions whose client was free were sent {mean_ms:.2g} ms late on average",
-        f"its busiest thread took {100 * material.summary.generator.cpu:.0f}% of a CPU",
+    stopped, waiting = _stopped(material, still), inherited(material)
+    able = 1 - quotient(material.failed, material.missed, 0.0)
+    own, stopped_late = (
+        np.fmin(carry(uniform("generator", values, "whole"), waiting).late, able)
+        for values in (np.fmax(punctual, late), stopped)
     )
+    lost = float((own * material.missed)[material.since :].sum())
+    own = own * min(1.0, generator.explained / lost) if lost else own
+    mean_ms = 1e3 * material.mean_of_missed(np.nan_to_num(material.dispatch_s))
+    evidence = [f"its busiest thread took {100 * generator.cpu:.0f}% of a CPU"]
+    if mean_ms:
+        text = f"transactions whose client was free were sent {mean_ms:.2g} ms late on average"
+        evidence.insert(0, text)
+    if still.any():
+        text = f"it stood still for {still.sum():.1f} s in total, alone or with its machine"
+        evidence.insert(0, f"{text}: it sent nothing, and read no answer")
     # Whole: each was sent late although a client was free, and the self-check calls that much.
-    return Sign("generator", own, punctual, "whole", evidence)
+    yield Sign(
+        "generator",
+        np.fmax(own, stopped_late),
+        np.fmax(punctual, stopped),
+        "whole",
+        tuple(evidence),
+        carried=False,
+    )
 
 
 def _waited(material: Material) -> Numbers:
@@ -241,6 +299,14 @@ def _connections(material: Material) -> Iterator[Sign]:
         )
     alone = late * overload(material)
     yield Sign("connections", late, punctual, "time", tuple(evidence), carried=False, alone=alone)
+
+
+def inherited(material: Material) -> Numbers:
+    """The part of latency, by second, in which transactions waited for those that saw a sign.
+
+    Where clients are always busy, they wait not only for these.
+    """
+    return np.asarray(material.lag * (1 - overload(material)))
 
 
 def overload(material: Material) -> float:
