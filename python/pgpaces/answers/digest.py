@@ -22,7 +22,7 @@ from pgpaces.result import Counts, Trial
 from pgpaces.series import Series
 from pgpaces.times import Times, merge, values_at_ranks
 
-VERSION = 9
+VERSION = 10
 # Tracks that charts show first, by source and by start and end of the name. Sources with dozens of
 # tracks (_WIDE) show only these; their other samples stay in the store.
 _FIRST = (
