@@ -19,6 +19,7 @@ from pgpaces.answers.digest import digest
 from pgpaces.answers.generator import Generator
 from pgpaces.answers.sequential import Tell
 from pgpaces.answers.summary import summarize
+from pgpaces.questions.run import next_steps
 from pgpaces.record import Interval
 from pgpaces.result import Place, Trial
 from tests.unit.queues import Queue, exponential, search
@@ -98,7 +99,8 @@ def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(
 
     plan = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "missed_max": allowed}
     intervals = tuple(map(one, range(60)))
-    made = summarize(trial([], intervals=intervals, measured_ns=60 * SECOND_NS, plan=plan))
+    shown = trial([], intervals=intervals, measured_ns=60 * SECOND_NS, plan=plan)
+    made = summarize(shown)
     check = made.generator
     assert check.dispatch_p99 is not None
     assert check.dispatch_p99.value < 1
@@ -108,6 +110,8 @@ def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(
     assert "it stood still for 2.5 s" in text
     assert "60 of the 80 missed" in text
     assert "p99" not in text
+    advice = [each for each in next_steps(shown, made) if "--threads" in each or "-j" in each]
+    assert advice == [], "more threads stand still, too"
 
 
 def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing() -> None:

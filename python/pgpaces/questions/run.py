@@ -378,8 +378,11 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     if trial.state == "finished" and no_measurement(summary) is not None:
         yield f"pgpaces show {run}"
     elif summary.generator.limited and repeatable:
-        threads = 2 * next_step.threads(trial.plan)
-        yield again(f"pgpaces run {next_step.options(trial)}", threads=str(threads))
+        # Of a process that stood still, more threads do too.
+        more = (
+            {} if summary.generator.still_s else {"threads": f"{2 * next_step.threads(trial.plan)}"}
+        )
+        yield again(f"pgpaces run {next_step.options(trial)}", **more)
     elif _explicable(trial, summary) and top.mark != "meets" and not alone:
         yield f"pgpaces why {run}"
     elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
