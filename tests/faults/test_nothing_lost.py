@@ -326,7 +326,7 @@ def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(
         pg15.dsn("postgres"),
     )
     old = pgpaces(*words, "-T", "1s", "--json").json()
-    process = pgpaces.start(*words, "-T", "3s", "-P", "1")
+    process = pgpaces.start(*words, "-T", "3s", "-P", "1", "-v")
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 2)  # one of the old run, one of this
     rest = fill(small_disk)
@@ -337,14 +337,18 @@ def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(
         rest.unlink()
     out, err = process.communicate(timeout=60)
     assert process.returncode == (0 if frees else 20), err
-    assert re.search(r"of \d\d due", out), out
+    assert re.search(r"\d\d due: ", out), out
     if frees:
         assert "the store took nothing; it was kept in memory" in " ".join(out.split())
         shown = pgpaces("show", "last", "--json").json()
         assert (shown["state"], shown["seconds"], adds_up(shown)) == ("finished", 3.0, True)
     else:
+        assert "error: the result is not stored: the store" in err
         assert "full" in err
+        assert "details:" not in out
         rest.unlink()
+        expire(pgpaces.store)
+        assert "its end is not stored" in pgpaces("show").out
     assert is_intact(pgpaces.store)
     assert pgpaces("show", old["run"], "--json").json()["counts"] == old["counts"]
 

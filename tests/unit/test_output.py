@@ -12,13 +12,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pgpaces.answers.summary import summarize
 from pgpaces.cli.files import save
 from pgpaces.cli.output import with_store
+from pgpaces.cli.run import run
 from pgpaces.cli.runs import show
 from pgpaces.cli.streams import output
 from pgpaces.cli.trend import trend
-from pgpaces.errors import RunError
+from pgpaces.errors import RunError, StoreError
+from pgpaces.experiment.trial import Outcome
+from pgpaces.record import Tally
 from tests.unit.stored import Kept, keep, opened
+from tests.unit.trials import trial
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
@@ -102,6 +107,27 @@ def test_an_answer_ends_with_commands_that_find_its_run(tmp_path: Path) -> None:
     assert typed
     for line in typed:
         assert shlex.split(line)[-2:] == ["--store", store]
+
+
+def test_a_result_that_is_not_stored_is_printed_whole_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = StoreError("the store /x.db cannot be used: database or disk is full", "free some space")
+    done = trial([Tally(0, 0, due=3, on_time=3)])
+    outcome = Outcome(done, summarize(done), store_error=full, stored=False)
+    monkeypatch.setattr("pgpaces.experiment.trial.run", lambda *_: outcome)
+    (tmp_path / "x.sql").write_text("SELECT 1;")
+    words = ["-f", f"{tmp_path}/x.sql", "-T", "9s", "-o", f"{tmp_path}/report.html"]
+    result = CliRunner().invoke(run, words, standalone_mode=False)
+    assert result.return_value == StoreError.exit_code, result.output
+    assert "3 due" in result.stdout
+    assert "details:" not in result.stdout
+    assert "p99.9" in result.stdout
+    error, hint = result.stderr.splitlines()[-2:]
+    lost = f"the result is not stored, and {tmp_path}/report.html is not written"
+    assert error == f"pgpaces: error: {lost}: {full.message}"
+    assert hint == "pgpaces: hint: free some space"
+    assert not (tmp_path / "report.html").exists()
 
 
 @needs_full

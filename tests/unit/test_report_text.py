@@ -213,6 +213,36 @@ def test_of_several_warnings_one_is_said_and_the_others_are_counted() -> None:
     assert "(1 more warning: pgpaces show " in warnings[0]
 
 
+def test_the_whole_answer_does_not_refer_to_itself() -> None:
+    both = (Finding("fan", "warning", "the fan is loud"), Finding("disk", "warning", "it is full"))
+    failed = (Interval(0, tallies=(Tally(0, 0, due=9, failed={"42703": 9}),)),)
+    for shown in (run(findings=both), run(intervals=failed)):
+        assert "pgpaces show" not in " ".join(commands(shown, whole=True))
+        assert "pgpaces show" in " ".join(commands(shown))
+
+
+def test_no_command_reads_a_run_that_is_not_stored() -> None:
+    late = (Interval(0, tallies=(Tally(0, 0, due=99, late=99, latency=times([60] * 99)),)),)
+    for shown in (run(), run(intervals=late)):
+        text = " ".join(commands(shown, whole=True, in_store=False))
+        assert not re.search("pgpaces (show|why|report)", text)
+    assert "pgpaces why" in " ".join(commands(run(intervals=late)))
+
+
+def commands(shown: Trial, **about: Any) -> tuple[str, ...]:
+    answer = section(shown, summarize(shown), **about)
+    notes = (each for part in answer.parts for _, each in part.facts if "--json" not in each)
+    return (*(each.text for each in answer.sentences), *answer.next, *answer.aside, *notes)
+
+
+def test_a_run_that_is_not_stored_shows_the_notes_that_others_only_count() -> None:
+    shown = run(notes=("host: looking at it took 0.1% of one core here",))
+    for in_store in (True, False):
+        answer = section(shown, summarize(shown), whole=True, in_store=in_store)
+        notes = [value for name, value in answer.parts[0].facts if name == "note"]
+        assert (shown.notes[0] in notes) is not in_store
+
+
 def test_a_percentile_that_is_not_known_says_what_it_would_take() -> None:
     few = run(intervals=tuple(second(n, [10.0] * 3) for n in range(10)), measured_ns=10 * SECOND_NS)
     assert "p99 –" in facts(few)["latency"]
@@ -268,7 +298,7 @@ def test_the_json_has_no_infinity_and_says_what_is_not_estimable() -> None:
 
 
 def test_an_interrupted_trial_is_still_shown_with_a_warning() -> None:
-    lines = printed(run(state="interrupted"), 200)
+    lines = printed(run(state="interrupted", ended_at=datetime.now(UTC)), 200)
     assert "  ! interrupted: this is what there is" in lines
     assert lines[0].startswith("? UNKNOWN  ")
     assert lines[0].endswith("; the trial is interrupted")

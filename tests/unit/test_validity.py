@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from msgspec.structs import replace
 
@@ -185,7 +187,15 @@ def test_misses_in_what_was_cut_are_a_warning() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"state": "interrupted"}, "interrupted: this is what there is"),
+        (
+            {"state": "interrupted", "ended_at": datetime(2026, 1, 1, tzinfo=UTC)},
+            "interrupted: this is what there is",
+        ),
+        (
+            {"state": "interrupted"},
+            "its end is not stored (pgpaces was killed, or the store was full): this is what"
+            " was stored before",
+        ),
         ({"state": "failed", "error": "the server went away"}, "ended early: the server went away"),
     ],
 )

@@ -143,7 +143,13 @@ def _run(trial: Trial) -> Iterable[Finding]:
     if trial.error:
         yield Finding("run", "warning", f"ended early: {trial.error}")
     elif trial.state == "interrupted":
-        yield Finding("run", "warning", "interrupted: this is what there is")
+        text = "interrupted: this is what there is"
+        if trial.ended_at is None:
+            text = (
+                "its end is not stored (pgpaces was killed, or the store was full): this is what"
+                " was stored before"
+            )
+        yield Finding("run", "warning", text)
     planned_ns = trial.plan.duration_ns or 0
     measured_ns = planned_ns if trial.measured_ns is None else trial.measured_ns
     if trial.state == "finished" and planned_ns - measured_ns > SECOND_NS:

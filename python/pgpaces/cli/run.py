@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli import consent, options
 from pgpaces.cli.streams import fail, put
-from pgpaces.errors import PlanError, RunError
+from pgpaces.errors import PlanError, RunError, StoreError
 from pgpaces.home import is_there
 from pgpaces.report import escape
 
@@ -106,10 +106,11 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
             outcome = pipeline.run(request, progress, stack)
         finally:
             progress.done()
-        values = (outcome.trial, outcome.summary, outcome.series)
-        text = answer_text(*values, as_json=params["as_json"], verbose=params["verbose"])
+        values, stored = (outcome.trial, outcome.summary, outcome.series), outcome.stored
+        forms = {"as_json": params["as_json"], "verbose": params["verbose"]}
+        text = answer_text(*values, **forms, in_store=stored)
     put(text)
-    if params["output"]:
+    if params["output"] and stored:
         from pgpaces.cli import report
 
         report.write_of(params["store_path"], outcome.trial.id, params["output"])
@@ -121,7 +122,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
         if each(summary):
             value = each.measured(summary)
             click.echo(f"--fail-if '{each.text}' is true: it is {value}", err=True)
-    return _exit_code(outcome, any(each(summary) for each in conditions))
+    return _exit_code(outcome, any(each(summary) for each in conditions), params["output"])
 
 
 def _workload(params: Mapping[str, Any]) -> Workload:
@@ -173,24 +174,29 @@ def answer_text(
     *,
     as_json: bool,
     verbose: bool = True,
+    in_store: bool = True,
 ) -> str:
-    """The answer of a run: in one screen, or with every table; or as JSON."""
+    """The answer of a run: in one screen, or with every table if no store has it; or as JSON."""
     from pgpaces.cli import output
     from pgpaces.questions import run as question
 
     if as_json:
         return escape.json_text(question.document(trial, summary))
-    return output.text((question.section(trial, summary, series),), verbose=verbose)
+    whole = verbose or not in_store
+    shown = question.section(trial, summary, series, whole=whole, in_store=in_store)
+    return output.text((shown,), verbose=whole)
 
 
-def _exit_code(outcome: Outcome, failed: bool) -> int:
+def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
+    """Prints the errors of a run; the exit code is that of the first."""
     from pgpaces.answers.outcome import no_measurement
     from pgpaces.cli.output import with_store
 
-    for error in (outcome.error, outcome.store_error):
-        if error is not None:
-            fail(error)
-            return error.exit_code
+    errors = [each for each in (outcome.error, _lost(outcome, output)) if each is not None]
+    for error in errors:
+        fail(error)
+    if errors:
+        return errors[0].exit_code
     if outcome.killed:
         fail(RunError(outcome.killed))
         return KILLED_EXIT
@@ -204,3 +210,12 @@ def _exit_code(outcome: Outcome, failed: bool) -> int:
     if outcome.aborted:
         return RunError.exit_code
     return FAIL_IF_EXIT if failed else 0
+
+
+def _lost(outcome: Outcome, output: str | None) -> StoreError | None:
+    """The error of the store, with what it cost: the stored result, and the report made of it."""
+    error = outcome.store_error
+    if error is None or outcome.stored:
+        return error
+    report = f", and {output} is not written" if output else ""
+    return StoreError(f"the result is not stored{report}: {error.message}", error.hint)

@@ -41,7 +41,7 @@ class Outcome(Struct, frozen=True):
 
     The trial's intervals are in the store. aborted: the number of clients that gave up. killed: why
     the kill switch stopped it, if it did. whole: the answer including the warm-up, if one was cut.
-    series: the values over time that charts show.
+    series: the values over time that charts show. stored: its end is in the store.
     """
 
     trial: Trial
@@ -52,6 +52,7 @@ class Outcome(Struct, frozen=True):
     killed: str | None = None
     whole: Summary | None = None
     series: tuple[Bucket, ...] = ()
+    stored: bool = True
 
 
 def run(
@@ -168,10 +169,10 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
         )
         summary = summarize(trial, accumulator)
         shown = digest(trial, summary, accumulator)
-        failed = _finish(lambda: recorder.finish(trial, shown), context) or stopped
-    ends = (error, failed, accumulator.aborted, monitors.reason)
+        failed = _finish(lambda: recorder.finish(trial, shown), context)
+    ends = (error, failed or stopped, accumulator.aborted, monitors.reason)
     whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
-    return Outcome(trial, summary, *ends, whole, shown.series)
+    return Outcome(trial, summary, *ends, whole, shown.series, failed is None)
 
 
 def _loads(

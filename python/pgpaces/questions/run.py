@@ -55,6 +55,8 @@ _WAITS_SHOWN = 3
 _WAITS_MIN = 10
 # The numbers of a warning of the generator, which only the details have.
 _EVIDENCE = re.compile(r" \(p99 dispatch lag [^)]*\)(, which explains [^:]*)?")
+# The next commands that read the run from the store.
+_READS_IT = ("pgpaces show ", "pgpaces why ")
 # Notes that nearly every run has; those of hidden sessions and expensive monitors do not match.
 _ROUTINE = re.compile(
     r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d ?% of one core here"
@@ -62,21 +64,33 @@ _ROUTINE = re.compile(
 )
 
 
-def section(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Section:
-    """The answer of a trial. series: its buckets, for the sparkline over time."""
+def section(
+    trial: Trial,
+    summary: Summary,
+    series: Sequence[Bucket] = (),
+    *,
+    whole: bool = False,
+    in_store: bool = True,
+) -> Section:
+    """The answer of a trial. series: its buckets, for the sparkline over time.
+
+    whole: all of it is shown, without commands that would show the same again. in_store: commands
+    can read it from the store.
+    """
+    useless = _READS_IT if not in_store else _READS_IT[:1] if whole else ()
     return Section(
         key="run",
         title=f"Run {trial.id}",
-        sentences=tuple(_sentences(trial, summary)),
+        sentences=tuple(_sentences(trial, summary, whole=whole)),
         headline=headline(trial, summary),
         note=_context(trial, summary),
         facts=tuple(_facts(trial, summary, series)),
-        next=tuple(next_steps(trial, summary)),
+        next=tuple(each for each in next_steps(trial, summary) if not each.startswith(useless)),
         tables=tuple(_tables(trial, summary)),
-        parts=(Section("details", "Details", facts=tuple(_details(trial, summary))),),
+        parts=(Section("details", "Details", facts=tuple(_details(trial, summary, in_store))),),
         value=summary,
         trials=(trial.id,),
-        aside=("details: pgpaces show", "page: pgpaces report -o run.html"),
+        aside=() if whole else ("details: pgpaces show", "page: pgpaces report -o run.html"),
     )
 
 
@@ -329,7 +343,7 @@ def _over_time(series: Sequence[Bucket], beyond: str) -> str:
 # --- warnings, and the next command ---------------------------------------------------------------
 
 
-def _sentences(trial: Trial, summary: Summary) -> Iterator[Sentence]:
+def _sentences(trial: Trial, summary: Summary, *, whole: bool) -> Iterator[Sentence]:
     """Why the trial is not valid, else its first warning; why a percentile has no interval."""
     failed = trial.state == "finished" and no_measurement(summary) is not None
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
@@ -340,7 +354,7 @@ def _sentences(trial: Trial, summary: Summary) -> Iterator[Sentence]:
     if cautions and not reasons:
         more = len(cautions) - 1
         rest = f" ({plural(more, 'more warning')}: pgpaces show {trial.id[-8:]})"
-        yield Sentence(cautions[0] + (rest if more else ""), "warning")
+        yield Sentence(cautions[0] + (rest if more and not whole else ""), "warning")
     if not trial.workload.command_alone and (footnote := _too_few(trial, summary)):
         yield Sentence(footnote, "note")
 
@@ -410,7 +424,7 @@ def _onward(trial: Trial) -> str:
 # --- details --------------------------------------------------------------------------------------
 
 
-def _details(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
+def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[str, str]]:
     """The other measurements, and how the run was performed."""
     workload, plan = trial.workload, trial.plan
     yield "run", f"{trial.id}, scale {workload.scale}, seed {plan.seed}"
@@ -422,7 +436,7 @@ def _details(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}", f"{count:,} ({summary.messages.get(state) or 'no message'})"
     yield from (("validity", text) for text in judgment(summary.validity))
-    yield from (("note", text) for text in _notes(trial, summary))
+    yield from (("note", text) for text in _notes(trial, summary, in_store))
     yield from (("server", text) for text in servers.lines(trial))
 
 
@@ -445,15 +459,15 @@ def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
         yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
 
 
-def _notes(trial: Trial, summary: Summary) -> Iterator[str]:
-    """The notes of a trial; those that nearly every run has are only counted."""
+def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[str]:
+    """The notes of a trial; those that nearly every run has are only counted if it is stored."""
     notes = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
     work = work_of(trial, summary)
     for finding in summary.validity.findings:
         if finding.severity == "info" and (work is None or finding.source != work.key):
             notes.append((finding.text, finding.source == "store"))
-    yield from (text for text, routine in notes if not routine)
-    if count := sum(routine for _, routine in notes):
+    yield from (text for text, routine in notes if not (routine and in_store))
+    if in_store and (count := sum(routine for _, routine in notes)):
         yield (
             f"{count} more on the cost of monitoring and storing, and on settings that would show"
             f" more: pgpaces show {trial.id[-8:]} --json"
