@@ -53,6 +53,21 @@ def test_an_output_that_is_full_is_an_error_with_an_exit_code(
     assert done.returncode == 5
 
 
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
+@pytest.mark.parametrize("command", ["workload list", "--version"])
+def test_an_output_that_is_closed_is_an_error_as_a_full_one(
+    tmp_path: Path, command: str, closed: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m pgpaces {command} {closed}"],
+        env=environment(tmp_path, True), stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    error, hint = done.stderr.splitlines()
+    assert error == "pgpaces: error: the output cannot be written: Bad file descriptor"
+    assert hint.startswith("pgpaces: hint: ")
+    assert done.returncode == 5
+
+
 @pytest.mark.parametrize("command", ["workload list", "--help", "observe -n 1"])
 def test_a_reader_that_has_gone_changes_nothing(tmp_path: Path, command: str) -> None:
     reads, writes = os.pipe()

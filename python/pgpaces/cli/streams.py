@@ -15,23 +15,31 @@ import click
 from pgpaces.errors import PgpacesError, RunError
 
 # The errors of a stream that cannot be written.
-_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+_WRITE_ERRORS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF
+)  # fmt: skip
 
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
 
-_STDERR = 2
+_STDOUT, _STDERR = 1, 2
 
 
 def occupy() -> None:
     """Opens /dev/null for closed standard streams: else a file, such as the store, would be one.
 
-    stdout takes every character.
+    An answer to a closed stdout is an error: it is open for reading only. stdout takes every
+    character.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
+    for standard in range(_STDERR + 1):
+        # The lowest free descriptor is the one that is opened.
+        mode = os.O_RDONLY if standard == _STDOUT else os.O_RDWR
+        descriptor = os.open(os.devnull, mode)
+        if descriptor == standard:
+            os.set_inheritable(descriptor, True)
+        else:
+            os.close(descriptor)
     if sys.stdout is None:
-        sys.stdout = os.fdopen(_STDERR - 1, "w", closefd=False)
+        sys.stdout = os.fdopen(_STDOUT, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(_STDERR, "w", closefd=False)
     # Of an 8-bit locale, in which a ? in an answer is better than none. stderr escapes anyway.
