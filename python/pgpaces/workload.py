@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parent / "workloads"
 FILE = "workload.toml"
+# A byte order mark at the beginning of a file is skipped, as psql does.
+_ENCODING = ("utf-8-sig", "surrogateescape")
 # Keys that belong to one kind each; a variant of another kind does not inherit them.
 _OF_A_KIND = ("scripts", "command", "users")
 # The default load of a command: one execution, without warm-up.
@@ -208,8 +210,7 @@ def read_script(path: str, weight: int = 1) -> WorkloadScript:
             f'could not open file "{path}": {error.strerror}',
             "name a file of SQL commands, as pgbench's scripts; -: the standard input",
         ) from None
-    text = data.decode("utf-8", "surrogateescape")
-    return WorkloadScript(path, weight, text, source=path)
+    return WorkloadScript(path, weight, data.decode(*_ENCODING), source=path)
 
 
 def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = "") -> Workload:
@@ -470,7 +471,7 @@ def _inside(folder: Path, name: str) -> Path:
 
 def _text(folder: Path, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
+        return path.read_text(*_ENCODING)
     except OSError as error:
         raise WorkloadError(
             f"workload {folder.name}: file {path.name} cannot be read: {error.strerror}"

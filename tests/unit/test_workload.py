@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgpaces import workload
+from pgpaces.cli import pgbench
 from pgpaces.cli.main import cli
 from pgpaces.errors import PlanError, WorkloadError
 from pgpaces.experiment.request import choose
@@ -69,6 +70,19 @@ def test_an_unknown_workload_names_the_nearest() -> None:
     with pytest.raises(WorkloadError) as found:
         workload.find("reprting")
     assert "did you mean reporting" in str(found.value.hint)
+
+
+def test_a_byte_order_mark_is_skipped_as_psql_does_and_kept_as_pgbench_does(
+    tmp_path: Path,
+) -> None:
+    where = folder(tmp_path, GOOD)
+    for name in ("i.sql", "s.sql"):
+        (where / name).write_bytes(b"\xef\xbb\xbfSELECT '\xef\xbb\xbf\xff';")
+    whole = workload.find(str(where))
+    texts = [whole.scripts[0].text, whole.init[0].text]
+    texts.append(workload.read_script(str(where / "s.sql")).text)
+    assert texts == ["SELECT '\ufeff\udcff';"] * 3
+    assert pgbench._read(str(where / "s.sql")) == f"\ufeff{texts[0]}"
 
 
 def test_what_the_data_depends_on_changes_its_hash(tmp_path: Path) -> None:
