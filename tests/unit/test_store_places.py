@@ -113,6 +113,27 @@ def test_a_folder_is_no_store(tmp_path: Path, open_: object) -> None:
     assert "name a file in it" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("", "the name of the store is empty"),
+        (":memory:", "a store cannot be :memory:, which ends with the command"),
+        ("./:memory:", "a store cannot be :memory:, which ends with the command"),
+        ("/dev/null", "a store cannot be /dev/null, which is not a regular file"),
+        ("pipe", "a store cannot be pipe, which is not a regular file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run select-only", "runs", "show last"])
+def test_what_keeps_nothing_is_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, place: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    error = refused(CliRunner().invoke(cli, [*command.split(), "--store", place]))
+    assert (type(error), error.message) == (StoreError, message)
+    assert str(error.hint).startswith("name a file")
+
+
 def test_a_store_that_was_removed_takes_nothing_and_says_so(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "x.db")
     for file in tmp_path.iterdir():

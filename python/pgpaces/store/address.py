@@ -11,12 +11,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pgpaces.errors import StoreError
-from pgpaces.home import home
+from pgpaces.home import home, is_there
 
 _URL = re.compile(r"\s*postgres(ql)?://", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 # A file with such a name needs a folder before it: ./host=pi
 _CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile|ssl\w+)\s*=")
+_PLACES = "name a file, or a PostgreSQL database: postgresql://user@host/dbname"
 # libpq's keywords and their values.
 Keywords = dict[str, str]
 
@@ -35,21 +36,26 @@ def named(place: Path | str | None) -> bool:
 def located(place: Path | str | None) -> Path | str:
     """A file, or the connection string of a PostgreSQL server; None is the default store.
 
-    Raises StoreError for a URL of another kind, and for the home of an unknown user.
+    Raises StoreError for what cannot be a file: a URL of another kind, the home of an unknown user,
+    a device.
     """
     if place is None:
         return default()
     if isinstance(place, str) and (_URL.match(place) or _CONNINFO.match(place)):
         return place
     if isinstance(place, str) and (scheme := _SCHEME.match(place)):
-        raise StoreError(
-            f"a store cannot be at {scheme[0]}...",
-            "name a file, or a PostgreSQL database: postgresql://user@host/dbname",
-        )
+        raise StoreError(f"a store cannot be at {scheme[0]}...", _PLACES)
     try:
-        return Path(place).expanduser()
+        path = Path(place).expanduser()
     except RuntimeError as error:
         raise StoreError(f"a store cannot be at {place}: {error}", "write its whole path") from None
+    if place == "":
+        raise StoreError("the name of the store is empty", _PLACES)
+    if str(path) == ":memory:":
+        raise StoreError("a store cannot be :memory:, which ends with the command", _PLACES)
+    if is_there(path) and not (is_there(path, Path.is_file) or is_there(path, Path.is_dir)):
+        raise StoreError(f"a store cannot be {path}, which is not a regular file", _PLACES)
+    return path
 
 
 def parsed(written: str) -> Keywords:
