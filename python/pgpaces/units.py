@@ -70,11 +70,16 @@ def duration_ns(
 
 
 def duration_text(ns: float) -> str:
-    """A duration as one types it: `500ms`."""
-    for unit, size in (("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.4g}{unit}"
-    return "0s"
+    """A duration as one types it, exactly: `500ms`, `1.5s`, `90s`, `10min`."""
+    for unit, size in reversed(_UNITS_NS.items()):
+        if ns >= size and (size <= SECOND_NS or ns % size == 0):
+            return f"{ns / size:.15g}{unit}"
+    return f"{ns / 1000:.15g}us" if ns else "0s"
+
+
+def measured_text(ns: float) -> str:
+    """A measured duration, to four digits."""
+    return duration_text(float(f"{ns:.4g}"))
 
 
 def rate_per_s(text: str, what: str = "rate") -> float:

@@ -42,6 +42,7 @@ MISTAKES = [
     ("run reporting --missed 5", 2, "--missed '5' is no share", "below 100%, such as 5%"),
     ("run reporting --missed 12", 2, "--missed '12' is no share", "such as 12%"),
     ("run reporting -c 0", 2, "--clients '0' must be an integer from 1 to", "such as --clients 1"),
+    ("run reporting -t 2147483648", 2, "must be an integer from 1 to 2147483647", "such as"),
     ("run reporting -c many", 2, "--clients 'many' must be an integer from 1", "such as --clients"),
     ("run reporting -c 1,2", 2, "--clients '1,2' must be an integer", "`pgpaces sweep`"),
     ("run reporting --rate 10,20", 2, "--rate '10,20' is not a rate", "`pgpaces sweep` takes sev"),

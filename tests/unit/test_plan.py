@@ -16,7 +16,15 @@ from pgpaces.errors import PlanError
 from pgpaces.levels import options_of
 from pgpaces.plan import Load, TrialPlan, choose_load, start_every_ns, trial_plan
 from pgpaces.shape import parse
-from pgpaces.units import SECOND_NS, duration_ns, memory_text, rate_per_s, size_text
+from pgpaces.units import (
+    SECOND_NS,
+    duration_ns,
+    duration_text,
+    measured_text,
+    memory_text,
+    rate_per_s,
+    size_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +65,27 @@ def test_a_duration_is_a_number_with_a_unit(text: str, ns: int) -> None:
 def test_an_impossible_duration_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(PlanError, match="duration"):
         duration_ns(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["500ms", "200s", "90s", "10min", "1.5us", "0.5us", "100.001s", "36h", "5d"]
+)
+def test_a_duration_is_shown_as_it_is_typed(text: str) -> None:
+    assert duration_text(duration_ns(text)) == text
+
+
+# Beyond, the number that is read has no nanoseconds.
+@given(st.integers(0, 10**15))
+def test_a_duration_that_is_shown_reads_as_the_same(ns: int) -> None:
+    assert duration_ns(duration_text(ns), zero=True) == ns
+
+
+def test_a_measured_duration_is_shown_with_four_digits() -> None:
+    assert [measured_text(ns) for ns in (3_736_123_456, 0, 200 * SECOND_NS)] == [
+        "3.736s",
+        "0s",
+        "200s",
+    ]
 
 
 @pytest.mark.parametrize(

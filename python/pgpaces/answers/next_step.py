@@ -16,7 +16,7 @@ from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.goal import ALLOWED
 from pgpaces.facts import PlanFacts, RequestFacts
 from pgpaces.result import Trial
-from pgpaces.units import exact
+from pgpaces.units import duration_text, exact
 
 # Fewer missed transactions than this have no attribution.
 MISSED_MIN = 10
@@ -281,9 +281,9 @@ def _background(trial: Trial) -> Iterator[str]:
             "scale": scales.get(each.of),
             "pace" if of == "paced" else "rate": rate,
             "users" if of == "paced" else "clients": each.clients,
-            "think_time": _duration(each.think_ns) if of == "closed" else None,
+            "think_time": duration_text(each.think_ns) if of == "closed" else None,
             "think": each.think if each.think == "fixed" else None,
-            "latency_limit": each.limit_ns and _duration(each.limit_ns),
+            "latency_limit": each.limit_ns and duration_text(each.limit_ns),
             "node": None if each.node == "primary" else each.node,
         }
         options = (f"{name}={value}" for name, value in values.items() if value)
@@ -301,12 +301,12 @@ def _load(plan: PlanFacts, request: RequestFacts) -> dict[str, Any]:
     else:
         values = {"--clients": plan.own_clients}
         if plan.think_ns:
-            values["--think-time"] = _duration(plan.think_ns)
+            values["--think-time"] = duration_text(plan.think_ns)
             values["--think"] = plan.think if plan.think == "fixed" else None
         elif "rate" in request.without:
             values["--think-time"] = "0s"
     if plan.start_every_ns or ("start_every" in request.without and model != "open"):
-        values["--start-every"] = _duration(plan.start_every_ns)
+        values["--start-every"] = duration_text(plan.start_every_ns)
     return values
 
 
@@ -328,27 +328,19 @@ def _times(plan: PlanFacts) -> dict[str, Any]:
     values: dict[str, Any] = {}
     limit, length = plan.limit_ns, plan.duration_ns
     if limit:
-        values["--latency-limit"] = _duration(limit)
+        values["--latency-limit"] = duration_text(limit)
     if plan.missed_max not in (None, ALLOWED):
         values["--missed"] = f"{100 * plan.missed_max:.15g}%"
     if length:
-        values["--duration"] = _duration(length)
+        values["--duration"] = duration_text(length)
     elif plan.transactions:
         values["--transactions"] = plan.transactions
     warmup, grace = plan.warmup_ns, plan.grace_ns
     if warmup != min((length or 0) // 10, 30_000_000_000):
-        values["--warmup"] = _duration(warmup)
+        values["--warmup"] = duration_text(warmup)
     if grace is not None and grace != max(limit or 0, 5_000_000_000):
-        values["--grace"] = _duration(grace)
+        values["--grace"] = duration_text(grace)
     return values
-
-
-def _duration(ns: int) -> str:
-    """To the nanosecond, in the largest unit in which it is an integer."""
-    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
-        if ns % size == 0:
-            return f"{ns // size}{unit}"
-    return f"{ns / 1_000:.15g}us"
 
 
 def _server(trial: Trial) -> dict[str, Any]:
@@ -391,7 +383,7 @@ def _variables(plan: PlanFacts, sweep: str) -> Iterator[str]:
     """Limits of scripts, variables, and SQL of connections."""
     for script, ns in plan.limits:
         if ns:
-            yield from ("-L", f"{script}={_duration(ns)}")
+            yield from ("-L", f"{script}={duration_text(ns)}")
     for name, value in plan.variables:
         if name not in ("scale", "client_id", "random_seed", "default_seed"):
             yield from ("-D", f"{name}={_level(value, sweep)}")

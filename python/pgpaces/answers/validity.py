@@ -12,7 +12,7 @@ from pgpaces.answers.generator import Generator
 from pgpaces.answers.outcome import LoadPart, Silences
 from pgpaces.answers.steady import Flatness
 from pgpaces.result import Counts, Finding, Trial
-from pgpaces.units import SECOND_NS, duration_text, ms_text
+from pgpaces.units import SECOND_NS, duration_text, measured_text, ms_text
 
 _CHANGES_SHOWN = 3
 _OUTAGE_S = 1.0
@@ -153,7 +153,7 @@ def _run(trial: Trial) -> Iterable[Finding]:
     planned_ns = trial.plan.duration_ns or 0
     measured_ns = planned_ns if trial.measured_ns is None else trial.measured_ns
     if trial.state == "finished" and planned_ns - measured_ns > SECOND_NS:
-        ended, whole = duration_text(measured_ns), duration_text(planned_ns)
+        ended, whole = measured_text(measured_ns), duration_text(planned_ns)
         text = f"the load ended after {ended} of {whole}: please report this run"
         yield Finding("run", "invalid", text)
 

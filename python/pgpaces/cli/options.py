@@ -154,8 +154,8 @@ class Count(click.IntRange):
         """The number. Fails for any other value."""
         number = digits(str(value).strip())
         if number is None or not (self.min or 0) <= number <= self._most:
-            most = " on" if self._most == COUNT_MAX else f" to {self._most}"
-            self.fail(f"'{value}' must be an integer from {self.min}{most}", param, ctx)
+            span = f"from {self.min} to {self._most}"
+            self.fail(f"'{value}' must be an integer {span}", param, ctx)
         return number
 
 

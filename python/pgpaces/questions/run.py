@@ -42,7 +42,7 @@ from pgpaces.report.numbers import (
 from pgpaces.result import Estimate, Trial
 from pgpaces.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.series import Series
-from pgpaces.units import duration_text
+from pgpaces.units import duration_text, measured_text
 
 _SHOWN = ("p50", "p95", "p99")
 _TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
@@ -183,7 +183,7 @@ def _context(trial: Trial, summary: Summary) -> str:
         parts = [trial.workload.name, load]
         if plan.model != "open":
             parts.append(plural(plan.own_clients, "client"))
-        parts[-1] += f" for {duration_text(summary.seconds * 1e9)}"
+        parts[-1] += f" for {measured_text(summary.seconds * 1e9)}"
     limit = limits(plan)
     host = server.target.get("host", "")
     where = "managed" if server.ours else "" if host.startswith(("/", "@")) else host

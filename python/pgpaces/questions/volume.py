@@ -9,7 +9,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.volume import Volume
 from pgpaces.report.numbers import in_words, rate
 from pgpaces.result import Estimate
-from pgpaces.units import duration_text
+from pgpaces.units import measured_text
 
 _MILLION = 1_000_000
 
@@ -17,7 +17,7 @@ _MILLION = 1_000_000
 def text(queries: Volume) -> str:
     """`90,000 in 18.1min: 4,972 a minute (4,950 to 4,990), 7.16 million a day (7.13 to 7.19)`."""
     return (
-        f"{queries.queries:,} in {duration_text(queries.seconds * 1e9)}:"
+        f"{queries.queries:,} in {measured_text(queries.seconds * 1e9)}:"
         f" {_estimate(queries.per_minute)} a minute, {_estimate(queries.per_day)} a day"
     )
 

@@ -40,7 +40,7 @@ from pgpaces.report.numbers import (
     share_cell,
 )
 from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell, Weight
-from pgpaces.units import duration_text
+from pgpaces.units import measured_text
 
 KEY = "capacity"
 # The columns that a narrow terminal omits, in this order.
@@ -282,7 +282,7 @@ def _worth(holds: Holds) -> Iterator[str]:
     are = "is" if holds.load == "rate" or worth.load == 1 else "are"
     if worth.think_s is not None and worth.response_s is not None:
         yield (
-            f"{at} {are} as many users who pause for {duration_text(worth.think_s * 1e9)} between"
+            f"{at} {are} as many users who pause for {measured_text(worth.think_s * 1e9)} between"
             f" transactions: each waits for {ms(1e3 * worth.response_s)} ms, so"
             f" together they make {rate(worth.rate)}/s (N = X (R + Z))."
         )
