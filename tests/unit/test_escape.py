@@ -6,10 +6,13 @@ import csv
 import io
 import json
 import re
+import shlex
+import shutil
+import subprocess
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -44,6 +47,19 @@ def test_lines_stay_where_there_may_be_several_and_nobody_forges_one_elsewhere()
     forged = "no such table\r\n  pgpaces: all went well\n\tat x\u2028y"
     assert escape.lines(forged) == ("no such table\n  pgpaces: all went well\n\tat x\\u2028y")
     assert escape.line(forged) == "no such table pgpaces: all went well at x\\u2028y"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
+@example(["a\nb.sql", "it's\n\\n", "\x1b[2J", "\x9b2J", "caf\udce9", "\u202egnp", "\U000e0041"])
+def test_a_command_can_be_pasted_whatever_its_words_are(words: list[str]) -> None:
+    shown = escape.line(f"pgpaces run {shlex.join(words)}")
+    assert not [c for c in shown if does_something(c)]
+    done = subprocess.run(
+        ["bash", "-c", f"pgpaces() {{ printf '%s\\0' \"$@\"; }}; {shown}"],
+        env={"LC_ALL": "C.UTF-8"}, capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.decode(errors="surrogateescape").split("\0") == ["run", *words, ""]
 
 
 def does_something(character: str) -> bool:

@@ -105,6 +105,7 @@ def test_a_file_on_stdout_is_utf8_whatever_the_terminal_can_show(tmp_path: Path,
             "pgpaces run w --store 'a b.db' && pgpaces why last --store 'a b.db'",
         ),
         ("run longer", "run longer"),
+        ("pgpaces why 'a\nb'", "pgpaces why 'a\nb' --store 'a b.db'"),
     ],
 )
 def test_the_next_command_has_the_store_of_this_one(command: str, next_: str) -> None:
@@ -112,6 +113,11 @@ def test_the_next_command_has_the_store_of_this_one(command: str, next_: str) ->
         assert with_store(command) == next_
     with trend.make_context("trend", ["good"]):
         assert with_store(command) == command
+
+
+def test_a_store_with_a_line_feed_in_its_name_breaks_no_command() -> None:
+    with trend.make_context("trend", ["good", "--store", "a\nb.db"]):
+        assert with_store("pgpaces why 1") == "pgpaces why 1 --store $'a\\nb.db'"
 
 
 def test_an_answer_ends_with_commands_that_find_its_run(tmp_path: Path) -> None:

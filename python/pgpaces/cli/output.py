@@ -27,7 +27,7 @@ _WIDTH_MIN = 40
 # A connection string with a password.
 SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
 # A command of a text, without those that follow it.
-_COMMAND = re.compile(r"pgpaces [a-z].*?(?= && pgpaces |; pgpaces |$)")
+_COMMAND = re.compile(r"pgpaces [a-z].*?(?= && pgpaces |; pgpaces |\Z)", re.DOTALL)
 
 
 def check(params: Mapping[str, Any]) -> None:
@@ -102,7 +102,9 @@ def with_store(text: str) -> str:
     store = None if context is None else context.params.get("store_path")
     if store is None:
         return text
-    word = shlex.quote("DSN" if SECRET.search(store) else store)
+    from pgpaces.report import escape
+
+    word = escape.command(shlex.quote("DSN" if SECRET.search(store) else store))
     return _COMMAND.sub(
         lambda one: one[0] if " --store" in one[0] else f"{one[0]} --store {word}", text
     )

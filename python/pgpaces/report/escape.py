@@ -22,6 +22,9 @@ _SURROGATES = "\\ud800-\\udfff"
 _UNSHOWABLE = re.compile(f"[{_CONTROLS}{_SURROGATES}]")
 _CONTROL = re.compile(f"[{_CONTROLS}]")
 _SURROGATE = re.compile(f"[{_SURROGATES}]")
+# A quoted word of shlex, or the quote within one; and what is not typed.
+_QUOTED = re.compile("\"'\"|'[^']*'")
+_UNTYPED = re.compile(f"[\\t\\n{_CONTROLS}{_SURROGATES}]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -39,8 +42,30 @@ def lines(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """The same in one line: line feeds and tabs become spaces, so that no text forges a line."""
+    """The same in one line: line feeds and tabs become spaces, so that no text forges a line.
+
+    Not in a command of pgpaces, which a shell is to read.
+    """
+    text = command(text) if text.startswith("pgpaces ") else text
     return lines(re.sub(r"\s*\n\s*|\t", " ", text))
+
+
+def command(text: str) -> str:
+    """Words as shlex.quote writes them; those with control characters as bash reads `$'\\n'`."""
+    return _QUOTED.sub(_in_bash, text)
+
+
+def _in_bash(word: re.Match[str]) -> str:
+    plain = word[0].replace("\\", "\\\\").replace("\n", "\\n")
+    return f"${_UNTYPED.sub(_byte, plain)}" if _UNTYPED.search(word[0]) else word[0]
+
+
+def _byte(match: re.Match[str]) -> str:
+    """A character as an escape of bash, in which `\\x` is a byte."""
+    code = ord(match[0])
+    if 0x80 <= code < 0x100:
+        return f"\\u{code:04x}"
+    return _escaped(match) if code not in range(0xDC80, 0xDD00) else f"\\x{code - 0xDC00:02x}"
 
 
 def stream(text: str) -> str:
