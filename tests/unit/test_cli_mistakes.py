@@ -56,6 +56,7 @@ MISTAKES = [
     ("run -f nofile.sql", 3, 'could not open file "nofile.sql"', "name a file of SQL commands"),
     ("run reporting -o x.pdf", 2, "the ending of 'x.pdf' names no form", "end it with .html"),
     ("run reporting --script by_fk", 2, "has no script 'by_fk'", "did you mean by_fk1?"),
+    ("run select-only --script select-only@0", 2, "every weight is 0", "such as select-only@1"),
     ("run sensor --variant lag", 3, "has no variant 'lag'", "did you mean log?"),
     ("run reporting -D hot", 2, "--define 'hot' is not NAME=VALUE", "such as hot=VALUE"),
     ("run reporting --server ~no1", 2, "'~no1' is no path: ~no1 is no home", "its whole path"),

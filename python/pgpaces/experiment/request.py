@@ -286,6 +286,9 @@ def check(request: Request) -> None:
             "name the server with --target",
         )
     scripts = choose(request.workload, request.scripts)
+    if not any(script.weight for script in scripts):
+        hint = f"give one that is to run a weight from 1 on, such as {scripts[0].name}@1"
+        raise PlanError("no script would run: every weight is 0", hint)
     request.trial.limits_of([script.name for script in scripts])
     bulk.check(request.workload, request.trial)
     functions.check(request.workload, request.trial)
