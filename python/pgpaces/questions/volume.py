@@ -15,7 +15,7 @@ _MILLION = 1_000_000
 
 
 def text(queries: Volume) -> str:
-    """`90,000 in 18.1min: 4,972 a minute (4,950 to 4,990), 7.16 million a day (7.13 to 7.19)`."""
+    """`90,000 in 1086s: 4,972 a minute (4,950 to 4,990), 7.16 million a day (7.13 to 7.19)`."""
     return (
         f"{queries.queries:,} in {measured_text(queries.seconds * 1e9)}:"
         f" {_estimate(queries.per_minute)} a minute, {_estimate(queries.per_day)} a day"
