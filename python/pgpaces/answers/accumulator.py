@@ -23,7 +23,9 @@ KINDS = ("latency", "lag", "service")
 _OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
 _TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
 _STATEMENT = ("failed", "retries", "count", "times")
-_INTERVAL = ("ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered", "dispatch_ns_max")
+_INTERVAL = (
+    "ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered", "dispatch_ns_max", "all_down_ns"
+)  # fmt: skip
 # The most blocks: whenever there would be more, the seconds in a block are doubled. So a cut is
 # exact to 4 s in ten minutes, less than a step of MSER-5, and always to a hundredth of the trial.
 _BLOCKS_MAX = 200
@@ -213,7 +215,8 @@ class Accumulator:
         dispatch = interval.dispatch
         answered = sum(t.on_time + t.late + sum(t.failed.values()) for t in interval.tallies)
         spent = (interval.in_flight_ns, answered)
-        row = (interval.ended_ns, dispatch.count, dispatch.sum_ns, *spent, dispatch.max_ns)
+        longest = (dispatch.max_ns, interval.all_down_ns)
+        row = (interval.ended_ns, dispatch.count, dispatch.sum_ns, *spent, *longest)
         self._intervals.add(interval.second, row)
         self._cpu_ns += [_Rows(("cpu_ns",)) for _ in interval.cpu_ns[len(self._cpu_ns) :]]
         for rows, cpu_ns in zip(self._cpu_ns, interval.cpu_ns, strict=False):
@@ -319,6 +322,11 @@ class Accumulator:
         table = self._intervals.between(0, self._intervals.end)
         return np.asarray(table[:, _INTERVAL.index("dispatch_ns_max")] / 1e9)
 
+    def all_down(self, end: int) -> Numbers:
+        """The part of each second from 0 until before `end` in which no client was connected."""
+        table = self._intervals.between(0, end)
+        return np.asarray(table[:, _INTERVAL.index("all_down_ns")] / 1e9)
+
     def cpu_shares(self, seconds: float) -> list[float]:
         """Each thread's share of a CPU in the first `seconds`; after them threads mostly wait."""
         table, first = self._intervals.table(), self._intervals.first
@@ -337,7 +345,7 @@ class Accumulator:
         """
         table, first = self._intervals.table(), self._intervals.first
         silences: list[tuple[float, float]] = []
-        for second, (_, _, _, in_flight_ns, answered, _) in enumerate(table.tolist(), first):
+        for second, (_, _, _, in_flight_ns, answered, *_) in enumerate(table.tolist(), first):
             if answered or not in_flight_ns:
                 continue
             start = silences.pop()[0] if silences and silences[-1][1] == second else second

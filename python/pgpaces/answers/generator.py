@@ -182,9 +182,11 @@ def _excused(
     for at most 2 l longer, which is time for 2 l n / mean service others. So
     late within these + skipped up to that + (1 - q) due is a bound for each q; the least is used.
 
-    Where clients were the bottleneck, lateness accumulates over transactions: see `_queued`.
+    Where clients were the bottleneck, lateness accumulates over transactions: see `_queued`. Where
+    none was connected, what was due is late anyway.
     """
-    counts = load.own.between(0, max(0, load.own.end)).counts
+    seconds = load.own.between(0, max(0, load.own.end))
+    counts = seconds.counts
     most = counts.late + counts.skipped
     scripts = own_scripts(trial)
     kinds = ("latency", "service")
@@ -194,6 +196,9 @@ def _excused(
     service = merge(times[n, "service"] for n in scripts)
     limits = {n: ns for n, ns in zip(scripts, goal.limits_ns(trial), strict=False) if ns}
     late_anyhow = _queued(trial, load, service, lags)
+    lost, due = seconds.column("late") + seconds.column("skipped"), seconds.column("due")
+    down = accumulator.all_down(len(due)) * due
+    unconnected = sum(int(min(each)) for each in zip(lost, down, strict=True))
     bounds = []
     for q in _QUANTILES:
         lag_ns = _at(lags, math.ceil(q * lags.count))
@@ -210,7 +215,7 @@ def _excused(
         out = max(out, beyond("service", 1))
         rest = math.ceil((1 - q) * counts.due)
         bounds.append(max(0, counts.late - out) + min(counts.skipped, room) + rest)
-    return min(most, min(bounds) + still)
+    return min(most - unconnected, min(bounds) + still)
 
 
 def _while_still(load: GeneratorWork, stops: Sequence[tuple[int, int, float]]) -> int:
