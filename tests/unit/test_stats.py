@@ -229,12 +229,21 @@ def test_constant_seconds_have_an_exact_mean() -> None:
 
 
 def test_a_single_second_has_no_interval_of_its_mean() -> None:
-    found = mean(np.array([10.0]), np.array([4]))
-    assert found is not None
-    assert (found.value, found.estimable) == (2.5, False)
+    for seconds in ([4], [0, 4, 0]):
+        counts = np.array(seconds)
+        found = mean(counts * 2.5, counts)
+        assert found is not None
+        assert (found.value, found.estimable) == (2.5, False)
     alone = rate(np.array([4]))
     assert alone is not None
     assert (alone.value, alone.estimable) == (4.0, False)
+
+
+@pytest.mark.parametrize("seconds", [2, 60])
+def test_a_rate_is_known_to_within_one_transaction_however_regular_it_is(seconds: int) -> None:
+    found = rate(np.full(seconds, 10))
+    assert found is not None
+    assert (found.value, found.low, found.high) == (10, 10 - 1 / seconds, 10 + 1 / seconds)
 
 
 def test_few_seconds_are_taken_for_independent() -> None:

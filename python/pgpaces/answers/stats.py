@@ -399,7 +399,7 @@ def mean(
     if total == 0:
         return None
     value = float(sums.sum()) / total
-    if len(sums) < 2:
+    if np.count_nonzero(counts) < 2:  # The spread between seconds is unknown.
         return Estimate.alone(value, total)
     run = _of_ratio(sums, counts, planned)
     error = math.sqrt(run.variance) / total / value if value > 0 else 0.0
@@ -412,6 +412,7 @@ def rate(per_second: Numbers, planned: Numbers | None = None) -> Estimate | None
 
     Student's t over the seconds' counts, not a Poisson interval with a dispersion: completions of a
     server that is the bottleneck vary less than Poisson counts, and a dispersion is never below 1.
+    Not narrower than one more or less in all: so much depends on when the first second began.
     """
     if len(per_second) == 0:
         return None
@@ -421,4 +422,5 @@ def rate(per_second: Numbers, planned: Numbers | None = None) -> Estimate | None
     run = long_run(per_second - value, planned)
     error = math.sqrt(run.variance) / len(per_second)
     half = student_quantile(run.freedom(1.0), 1 - _TAIL) * error
+    half = max(half, 1 / len(per_second))
     return Estimate(value, max(0.0, value - half), value + half, n)
