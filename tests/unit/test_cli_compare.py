@@ -114,6 +114,17 @@ def test_what_cannot_be_compared_is_said(place: Path, words: tuple[str, str], sa
     assert said in refused(called(place, *words, "--in", "sensors")).message
 
 
+def test_a_factor_may_be_named_as_pages_show_it(place: Path) -> None:
+    store = Store.open(place)
+    row, _ = experiment(store, "shown")
+    for block in range(1, 4):
+        for bad in ("0", "1"):
+            levels = {"define.bad": bad}
+            _put(store, f"04{bad}{block}", 10.0 + int(bad), Place(row.id, bad, levels, block))
+    result = called(place, "bad=0", "define.bad=1", "--metric", "mean", "--in", "shown")
+    assert result.exit_code == 0, result.output
+
+
 def run_of(store: Path, id_: str, ms: float) -> None:
     opened = Store.open(store)
     _put(opened, id_, ms, None, work_mem="64MB")

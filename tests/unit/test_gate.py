@@ -10,13 +10,16 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from pgpaces.cli.compare import check, compare
 from pgpaces.errors import PgpacesError
 from pgpaces.report import ci, markdown
 from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell
+from pgpaces.store.store import Store
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.test_docs import parsed
+from tests.unit.trials import second
 
 ROOT = Path(__file__).parents[2]
 SAID = (
@@ -214,3 +217,26 @@ def test_the_action_gives_its_step_every_input_that_it_declares() -> None:
     assert len(given) > 5
     for name in given:
         assert f"${{{name}:" in step, name
+
+
+@pytest.mark.parametrize("command", ["compare", "check"])
+def test_a_gate_does_not_pass_where_no_transaction_of_a_side_succeeded(
+    command: str, store: Path
+) -> None:
+    """Nor is it inconclusive: that ends as a run in which nothing succeeded."""
+    place = Store.open(store)
+    failed = second(0, [], due=40, failed={"22012": 40})
+    trial = replace(place.load("01SLOW"), id="01NONE", intervals=(failed,))
+    place.begin(trial)
+    place.add(trial.id, failed)
+    place.finish(trial, {})
+    words = {"compare": ["good", "01NONE", "--gate"], "check": ["01NONE", "--baseline", "good"]}
+    line = [*words[command], "--anyway", "--metric", "mean", "--store", str(store)]
+    main = {"compare": compare, "check": check}[command]
+    result = CliRunner().invoke(main, line, standalone_mode=False)
+    assert result.return_value == 5, result.output
+    why = "no transaction succeeded: 40 failed of 40 due"
+    assert f"no measurement of 01NONE: {why}" in " ".join(result.stderr.split())
+    answer = " ".join(result.stdout.split())
+    assert f"No valid trial of 01NONE, 1 left out: {why}" in answer
+    assert command == "check" or "5 valid trials of A, none of B" in answer

@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from pgpaces.cli import experiment_options, gate, manage, options
 from pgpaces.cli.output import tell
+from pgpaces.cli.streams import fail
 from pgpaces.errors import PlanError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def compare(a: str, b: str, **params: Any) -> int:
     store = manage.open_store(params["store_path"])
     comparison = compared(store, (a, b), _goal(params), params["factors"], params["of"])
     section = _tell(store, comparison, params)
-    return gate.exit_code(section) if params["gate"] else 0
+    return _exit_code(comparison, section) if params["gate"] else 0
 
 
 def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
@@ -149,9 +150,18 @@ def check(run: str, **params: Any) -> int:
             ),
             f"{error.hint}; `pgpaces runs baseline NAME RUN` makes one",
         ) from None
-    return gate.exit_code(
-        _tell(store, checked(store, names, _goal(params), params["factors"]), params)
-    )
+    comparison = checked(store, names, _goal(params), params["factors"])
+    return _exit_code(comparison, _tell(store, comparison, params))
+
+
+def _exit_code(comparison: Compared, section: Section) -> int:
+    """The exit code as a gate: where no transaction of a side succeeded, that of such a run."""
+    from pgpaces.questions.compare.lookup import unmeasured
+
+    if (error := unmeasured(comparison)) is not None:
+        fail(error)
+        return error.exit_code
+    return gate.exit_code(section)
 
 
 def _goal(params: Mapping[str, Any]) -> ComparisonGoal:

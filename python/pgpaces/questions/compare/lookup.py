@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces import levels
-from pgpaces.answers import differences, unpaired
-from pgpaces.answers.cells import sound
+from pgpaces.answers import differences, outcome, unpaired
+from pgpaces.answers.cells import defect, sound
 from pgpaces.answers.compare import ComparisonGoal, Side, Verdict, side
 from pgpaces.answers.differences import Between
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.trend import BASELINE_MIN, check
 from pgpaces.design import level_text
-from pgpaces.errors import PlanError
+from pgpaces.errors import PlanError, RunError
 from pgpaces.experiment import document
 from pgpaces.questions import run
 from pgpaces.questions.again import decisive
 from pgpaces.questions.compare import section as shown
 from pgpaces.questions.compare import words as verdicts
-from pgpaces.questions.trials import levels_listed
+from pgpaces.questions.trials import factor_name, levels_listed
 from pgpaces.report.escape import line
-from pgpaces.section import Section
+from pgpaces.section import Section, Sentence
 from pgpaces.store.store import Store
 
 
@@ -102,10 +102,15 @@ def section(comparison: Compared) -> Section:
         pairs=pairs,
         trials=() if comparison.verdict.basis == "blocks" else _in_order(*valid),
         ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
-        left_out=sum(not sound(d) for d in every),
+        left_out=sum(
+            len(group.digests) - len(sound_ones)
+            for group, sound_ones in zip((comparison.a, comparison.b), valid, strict=True)
+            if sound_ones
+        ),
         notes=(
             *shown.planned(comparison.verdict.metric.name, every),
             *shown.without_partner(alone),
+            *_without_valid(comparison),
             *shown.differing(listed),
         ),
     )
@@ -114,6 +119,29 @@ def section(comparison: Compared) -> Section:
     return replace(
         shown.section(verdict, a.name, b.name, basis), next=tuple(steps or [_closer(b.digests)])
     )
+
+
+def unmeasured(comparison: Compared) -> RunError | None:
+    """The error that no trial of B, or none of A, is a measurement; None where both have one."""
+    for group in (comparison.b, comparison.a):
+        failure = outcome.no_trial(digest.summary for digest in group.digests)
+        if failure is not None:
+            why, advice = failure
+            return RunError(f"no measurement of {group.name}: {why}", advice)
+    return None
+
+
+def _without_valid(comparison: Compared) -> Iterator[Sentence]:
+    """Why a side has no trial that counts."""
+    for group in (comparison.a, comparison.b):
+        if any(sound(digest) for digest in group.digests):
+            continue
+        failure = outcome.no_trial(digest.summary for digest in group.digests)
+        first = group.digests[0]
+        reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
+        why = "; ".join(reasons) if failure is None else failure[0]
+        count = len(group.digests)
+        yield Sentence(f"No valid trial of {group.name}, {count} left out: {why}.", "warning")
 
 
 def _closer(digests: Sequence[Digest]) -> str:
@@ -165,6 +193,7 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
     for digest in digests:
         for factor, level in _levels(digest).items():
             present.setdefault(factor, {})[level] = None
+    levels_named = {_full(name, present): level for name, level in levels_named.items()}
     for factor, level in levels_named.items():
         if level not in present.get(factor, {}):
             text = f"experiment {row.name} has no {factor}={level_text(level)}"
@@ -173,6 +202,12 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
     if not matching:
         raise PlanError(f"experiment {row.name} has no trial with {name}")
     return Group(name, tuple(matching), levels_named, str(row.document.get("command", "")))
+
+
+def _full(name: str, present: Iterable[str]) -> str:
+    """The factor that pages show by this name; the name itself where none, or several, are."""
+    matches = [each for each in present if name in (each, factor_name(each))]
+    return matches[0] if len(matches) == 1 else name
 
 
 def _levels(digest: Digest) -> Mapping[str, str]:

@@ -102,7 +102,7 @@ def section(verdict: Verdict, a: str, b: str, basis: VerdictBasis) -> Section:
         headline=Headline(
             verdict.outcome.upper(),
             _MARKS[verdict.outcome],
-            f"{b} against {a}, {verdicts.count(verdict.pairs, verdict.basis)}",
+            f"{b} against {a}, {_count(verdict, basis)}",
         ),
         facts=tuple(_facts(effects, basis)),
         tables=(_table(effects, (a, b), basis),) if basis.a or basis.b else (),
@@ -110,6 +110,14 @@ def section(verdict: Verdict, a: str, b: str, basis: VerdictBasis) -> Section:
         value=verdict,
         trials=basis.ids,
     )
+
+
+def _count(verdict: Verdict, basis: VerdictBasis) -> str:
+    """The trials of the verdict: `8 pairs`; `2 trials of A, none of B` where a side has none."""
+    a, b = len(basis.a), len(basis.b)
+    if verdict.basis not in ("trials", "apart") or bool(a) == bool(b):
+        return verdicts.count(verdict.pairs, verdict.basis)
+    return f"{plural(a or b, 'valid trial')} of {'A' if a else 'B'}, none of {'B' if a else 'A'}"
 
 
 def _facts(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[tuple[str, str]]:

@@ -127,8 +127,7 @@ def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sent
             few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
             yield Sentence(f"{pairs} {few}.")
         case "nothing new":
-            text = "The run itself did not finish, or is not valid: run it again."
-            yield Sentence(text, "warning")
+            yield Sentence("The run itself did not finish, or is not valid: run it again.")
         case "unbounded":
             yield Sentence(
                 f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
