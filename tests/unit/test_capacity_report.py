@@ -21,7 +21,7 @@ from pgpaces.answers.capacity import value
 from pgpaces.answers.capacity.center import curve
 from pgpaces.answers.capacity.goal import CapacityGoal, Mode
 from pgpaces.answers.capacity.trials import CellSearch, label
-from pgpaces.answers.goal import Limit
+from pgpaces.answers.goal import Limit, verdict
 from pgpaces.chart import Point
 from pgpaces.costs import Costs
 from pgpaces.design import Cell, Design, Experiment
@@ -34,6 +34,7 @@ from pgpaces.report import data, draw
 from pgpaces.report.charts import specification
 from pgpaces.report.html import html
 from pgpaces.report.markdown import markdown
+from pgpaces.report.numbers import rate
 from pgpaces.report.style import DARK, LIGHT
 from pgpaces.report.terminal import command, terminal
 from pgpaces.result import Estimate, Trial
@@ -276,7 +277,23 @@ def test_a_load_of_a_quick_search_misses_only_where_chance_does_not_explain_it()
     shares = {5.0: allowed / 2, 10.0: 1.2 * allowed, 20.0: 0.9}
     found = searched(lambda load: shares[load], replace(GOAL, mode="quick", start=5.0), most=3)
     [shown] = [each for each in section([found]).tables if each.key == "capacity-tried"]
-    assert [row[-1].text for row in shown.rows] == ["meets", "too close", "misses"]
+    assert [row[-1].text for row in shown.rows] == ["likely meets", "too close", "misses"]
+
+
+def test_a_load_of_a_quick_search_has_the_verdict_of_show_or_a_likely_one() -> None:
+    found = searched(slope(20), replace(GOAL, mode="quick"), most=9)
+    [shown] = [each for each in section([found]).tables if each.key == "capacity-tried"]
+    texts = {row[0].text: row[-1].text for row in shown.rows if row[2].text == "1"}
+    words = ("likely meets", "likely misses", "too close")
+    own = [
+        (texts[rate(point.load)], digest.summary.missed)
+        for digest, point in found.trials
+        if rate(point.load) in texts
+    ]
+    assert any(text.startswith("likely") for text, _ in own)
+    for text, missed in own:
+        stored = verdict(missed, GOAL.missed_max)
+        assert text in (words if stored == "unknown" else (stored,))
 
 
 def test_a_load_at_which_nothing_was_due_has_no_share() -> None:

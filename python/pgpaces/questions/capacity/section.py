@@ -19,7 +19,7 @@ from pgpaces.answers.capacity.goal import TrialPoint
 from pgpaces.answers.capacity.trials import ROLES, CellSearch, objections, whole
 from pgpaces.answers.capacity.value import Capacities, Holds, Most
 from pgpaces.answers.capacity.worth import Worth
-from pgpaces.answers.goal import Limit
+from pgpaces.answers.goal import Limit, Verdict, verdict
 from pgpaces.answers.sequential import role
 from pgpaces.design import Cell as DesignCell
 from pgpaces.design import Factor, level_text
@@ -351,12 +351,20 @@ def _quick_loads(search: CellSearch, unit: str) -> Table:
         text = {"not valid": "not valid", "unknown": "too close"}.get(mark, mark)
         if mark == "unknown" and len(own) > 1:
             text = "trials disagree"
+        elif mark in ("meets", "misses") and mark not in _decided(search, load):
+            mark, text = "unknown", f"likely {mark}"
         rows.append((
             TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
             TableCell(str(len(own))), TableCell(text, "", mark),
         ))  # fmt: skip
     columns = (f"load, {unit}", "missed %", "trials", "verdict")
     return Table(f"{KEY}-tried", "Loads near the range", columns, 1, tuple(rows), brief=True)
+
+
+def _decided(search: CellSearch, load: float) -> set[Verdict]:
+    """The verdicts on the valid trials of a load, each by its own interval."""
+    own = (digest for digest, each in search.trials if each.load == load and each.valid)
+    return {verdict(digest.summary.missed, search.goal.missed_max) for digest in own}
 
 
 def _nearest(
