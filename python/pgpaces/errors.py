@@ -95,6 +95,14 @@ class ConnectionsError(ServerError):
 
     exit_code = 13
 
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        # Of these limits the server's words tell; max_connections does not raise them.
+        for kind in ("role", "database"):
+            if f"too many connections for {kind} " in message:
+                hint = f"use fewer --clients, or raise its limit: ALTER {kind.upper()}"
+                hint += " ... CONNECTION LIMIT"
+        super().__init__(message, hint)
+
 
 class TlsError(ServerError):
     """TLS cannot be set up, or the server's certificate cannot be verified."""

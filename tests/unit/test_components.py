@@ -333,3 +333,10 @@ def test_a_restart_that_fails_is_reported_also_in_words_that_are_not_utf8(
 ) -> None:
     with pytest.raises(ServerError, match="ended with 3: gesch\ufffdtzt"):
         restarting("printf 'gesch\\374tzt\\n' >&2; exit 3", answering)()
+
+
+@pytest.mark.parametrize("kind", ["role", "database"])
+def test_a_connection_limit_is_raised_where_it_is_set(kind: str) -> None:
+    error = ConnectionsError(f'too many connections for {kind} "app"', "raise max_connections")
+    assert f"ALTER {kind.upper()} ... CONNECTION LIMIT" in str(error.hint)
+    assert ConnectionsError("sorry, too many clients already", "raise it").hint == "raise it"
