@@ -174,6 +174,16 @@ def test_the_verdict_is_what_the_whole_interval_allows(
     assert said in found.text
 
 
+def test_a_run_of_one_transaction_has_advice_that_can_be_followed() -> None:
+    tally = Tally(0, 0, due=1, on_time=1, latency=times([9.0]))
+    about = {"intervals": (Interval(0, tallies=(tally,)),), "measured_ns": 9_000_000}
+    shown = run(plan=PLAN | {"transactions": 1, "limit_ns": 50_000_000}, **about)
+    found = section(shown, summarize(shown))
+    assert found.headline is not None
+    assert found.headline.text.endswith("allowed 5%: about 10 s of load can decide")
+    assert any(each.text.startswith("1 transaction is too few") for each in found.sentences)
+
+
 def test_a_run_of_so_many_transactions_that_decides_nothing_is_repeated_for_a_time() -> None:
     tally = Tally(0, 0, due=100, on_time=95, late=5, latency=times([9.0] * 100))
     about = {"intervals": (Interval(0, tallies=(tally,)),), "measured_ns": SECOND_NS}

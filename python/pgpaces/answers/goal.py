@@ -61,8 +61,8 @@ def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | N
 
     Wilson's interval, inverted: it ends at h where (h - p)^2 = z^2 h (1 - h) phi / n, which gives
     phi / n from the present end, and the n with which it ends at the threshold, if the share stays
-    as measured. None where it is decided, or nothing is known; infinite where the share is on the
-    threshold.
+    as measured; a tenth more than `seconds` at least. None where it is decided, or nothing is
+    known; infinite where the share is on the threshold.
     """
     if missed is None or verdict(missed, share) != "unknown":
         return None
@@ -72,7 +72,7 @@ def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | N
     if p == share:
         return math.inf
     now, then = (high - p) ** 2 / (high * (1 - high)), (share - p) ** 2
-    return seconds * now * share * (1 - share) / then
+    return seconds * max(1.1, now * share * (1 - share) / then)
 
 
 class Limit(Struct, frozen=True):

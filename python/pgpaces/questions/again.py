@@ -48,6 +48,14 @@ def longer(command: str, needed_s: float) -> str:
     return again(command, quick="", duration=f"{each}s", trials=str(trials))
 
 
+def length(seconds: float) -> tuple[int, str]:
+    """Seconds as a round duration, rounded up: 90 s, 20 min."""
+    if (tens := math.ceil(seconds / 10) * 10) <= 120:
+        return tens, "s"
+    minutes, hours = math.ceil(seconds / 60), math.ceil(seconds / 3600)
+    return (minutes, "min") if minutes <= 120 else (hours, "h")
+
+
 def more_trials(command: str, trials: int, **options: str) -> str:
     """The command of a sweep with this number of trials a cell; empty for any other command."""
     if not command.startswith("pgpaces sweep "):

@@ -22,13 +22,12 @@ from pgpaces.answers.volume import as_json as volume_json
 from pgpaces.answers.volume import of as queries_of
 from pgpaces.facts import stored
 from pgpaces.questions import costs, servers, volume
-from pgpaces.questions.again import again
+from pgpaces.questions.again import again, length
 from pgpaces.questions.parts import work_of
 from pgpaces.questions.trials import above, clients, copied, judgment, layout, limits, outages
 from pgpaces.report.numbers import (
     NOT_KNOWN,
     ci,
-    clock,
     estimate_cell,
     in_words,
     milliseconds,
@@ -154,7 +153,8 @@ def _deciding(needed: float, trial: Trial) -> str:
     if not _reasonable(needed):
         return "too close to it for any reasonable time"
     if trial.plan.transactions:
-        return f"about {clock(needed)} of load can decide"
+        count, unit = length(needed)
+        return f"about {count} {unit} of load can decide"
     return f"-T {_length(needed)} can decide"
 
 
@@ -163,13 +163,9 @@ def _reasonable(needed: float) -> bool:
 
 
 def _length(value: float) -> str:
-    """Seconds as a round duration, rounded up: 90s, 20min."""
-    for size, unit in ((1, "s"), (60, "min"), (3600, "h")):
-        step = 10 if unit == "s" else 1
-        count = math.ceil(value / size / step) * step
-        if count <= 120 or unit == "h":
-            return f"{count}{unit}"
-    raise AssertionError(value)
+    """Seconds as a round duration, as an option takes it: 90s, 20min."""
+    count, unit = length(value)
+    return f"{count}{unit}"
 
 
 def _context(trial: Trial, summary: Summary) -> str:
@@ -367,12 +363,14 @@ def _too_few(trial: Trial, summary: Summary) -> str:
             continue
         if quantile_ranks(q, time.n) is not None:
             return f"transactions came in bursts: too few independent ones for a {name}"
-        needed = next(n for n in range(time.n, 100_000) if quantile_ranks(q, n) is not None)
-        count = summary.counts.due * needed / time.n
-        text = f"{summary.counts.due:,} transactions are too few for a {name}"
+        enough = next(n for n in range(time.n, 100_000) if quantile_ranks(q, n) is not None)
+        count = summary.counts.due * enough / time.n
+        due = summary.counts.due
+        text = f"{due:,} transactions are" if due != 1 else "1 transaction is"
+        text += f" too few for a {name}"
         if trial.plan.duration_ns and summary.counts.due > 1:
-            length = _length(summary.seconds * count / summary.counts.due)
-            return f"{text}; about {_round(count)} give one: -T {length}"
+            needed = _length(summary.seconds * count / due)
+            return f"{text}; about {_round(count)} give one: -T {needed}"
         return f"{text}; about {_round(count)} give one"
     return ""
 

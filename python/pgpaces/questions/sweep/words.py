@@ -14,6 +14,7 @@ from pgpaces.answers.cells import Row
 from pgpaces.answers.crossing import Line, Shift, ThresholdCrossing
 from pgpaces.answers.replicates import Apart
 from pgpaces.design import Factor, level_text
+from pgpaces.questions.again import length
 from pgpaces.questions.sweep import facts
 from pgpaces.questions.trials import cell_name, factor_name, levels_text
 from pgpaces.report.numbers import (
@@ -341,9 +342,9 @@ def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
         which = "it"
     if needs:
         so_far = sorted(sum(d.summary.seconds for d in row.trials) for row, _ in undecided)
-        least, most = _rounded(needs[0]), _rounded(needs[-1])
-        same = least.split()[1] == most.split()[1]
-        span = most if least == most else f"{least.split()[0] if same else least} to {most}"
+        (least, smaller), (most, unit) = length(needs[0]), length(needs[-1])
+        first = str(least) if smaller == unit else f"{least} {smaller}"
+        span = f"{most} {unit}" if first == str(most) else f"{first} to {most} {unit}"
         median = _rounded(so_far[len(so_far) // 2])
         yield Sentence(
             capital(
