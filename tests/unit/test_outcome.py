@@ -529,3 +529,39 @@ def test_one_that_never_answered_is_told_once() -> None:
     run = of(*silent(0, 9), interval(9, Tally(0, 0, due=9, unfinished=9), in_flight_ns=SECOND_NS))
     [reason] = summarize(run).validity.reasons
     assert "no answer arrived to any of them" in reason
+
+
+def ended_by_errors(aborted: int, clients: int = 4, due: int = 6, **changes: Any) -> Trial:
+    """A run of 4 s that a failed statement ended for some of its clients."""
+    plan = {**PLAN, "clients": clients, "duration_ns": 4 * SECOND_NS}
+    plan |= {"continue_on_error": False, "exit_on_abort": False}
+    tally = Tally(0, 0, due=due, on_time=2, failed={"22012": due - 2}) if due else None
+    run = of(interval(0, tally, ended_ns=0), plan=plan, measured_ns=0, **changes)
+    error = "client 3 aborted: ERROR:  division by zero"
+    return replace(run, findings=tuple(outcome.given_up(aborted, run.plan, clients, error)))
+
+
+def test_clients_that_all_gave_up_are_why_a_run_is_not_valid() -> None:
+    why = "clients gave up after an error (--on-error stop-client): client 3 aborted: ERROR: div"
+    every, some = (ended_by_errors(aborted) for aborted in (4, 3))
+    [reason] = summarize(every).validity.reasons
+    assert reason.startswith(f"all 4 {why}")
+    assert section(every, summarize(every)).next == ("pgpaces show T",)
+    assert any(text.startswith(f"3 of 4 {why}") for text in summarize(some).validity.warnings)
+    assert not list(outcome.given_up(0, every.plan, 4, ""))
+
+
+def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time() -> None:
+    run = ended_by_errors(1, clients=1, due=0)
+    answer, failure = section(run, summarize(run)), outcome.no_measurement(summarize(run))
+    assert failure is not None
+    assert failure[1].startswith("execute one by itself")
+    assert answer.headline is not None
+    assert (answer.headline.word, answer.headline.text) == ("FAIL", failure[0])
+    assert failure[0].startswith("the only client gave up after an error")
+    assert (answer.sentences, answer.next) == ((), ("pgpaces show T",))
+
+
+def test_an_error_that_ended_a_run_is_shown_before_more_is_asked() -> None:
+    run = ended_by_errors(1, state="failed", error="client 1 gave up: a statement failed")
+    assert section(run, summarize(run)).next == ("pgpaces show T",)

@@ -17,6 +17,7 @@ from pgpaces.result import Counts, Finding, Trial
 if TYPE_CHECKING:
     from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
     from pgpaces.answers.summary import Summary
+    from pgpaces.facts import PlanFacts
 
 # The sample that a sensor yields in every second in which its server answers.
 _SOURCE, _ALIVE = "sessions", "connected"
@@ -25,6 +26,8 @@ _SILENCE_S = 5.0
 _NOTHING = "no transaction succeeded"
 # The word of pgbench's logs for a failure without details.
 _NO_DETAILS = "failed"
+_GAVE_UP = "clients"
+_ALONE = "execute one by itself, in the same database and as the same role"
 # A client waits in vain once it waits this many times the longest time of an answer so far.
 _TIMES_USUAL = 3
 
@@ -87,14 +90,35 @@ def advice(counts: Counts) -> str:
             " wait for since the warm-up: a lock, a firewall, a disk"
         )
     if counts.failed:
-        return "execute one by itself, in the same database and as the same role"
+        return _ALONE
     if counts.unfinished:
         return "run for longer than one takes, or see what it waits for: a lock, a firewall, a disk"
     return "lower the rate, raise the limit, or use --policy run"
 
 
+def given_up(aborted: int, plan: PlanFacts, clients: int, error: str) -> Iterator[Finding]:
+    """A finding about clients that an error ended. error: the first one, with its client."""
+    if not aborted:
+        return
+    every = aborted == clients
+    who = f"all {clients} clients" if every else f"{aborted} of {clients} clients"
+    who = "the only client" if clients == 1 else who
+    stops = not (plan.continue_on_error or plan.exit_on_abort)
+    option = " (--on-error stop-client)" if stops else ""
+    text = f"{who} gave up after an error{option}: {' '.join(error.split())}"
+    yield Finding(_GAVE_UP, "invalid" if every else "warning", text, aborted)
+
+
+def all_gave_up(findings: Iterable[Finding]) -> str:
+    """Why a load ended: errors ended all its clients; empty for any other."""
+    every = (f.text for f in findings if f.source == _GAVE_UP and f.severity == "invalid")
+    return next(every, "")
+
+
 def no_measurement(summary: Summary) -> tuple[str, str] | None:
     """Why a trial is no measurement, and what to do about it; None where it is one."""
+    if not summary.counts.due and (text := all_gave_up(summary.validity.findings)):
+        return text, _ALONE
     text = nothing(summary.counts, first_error(summary.failures, summary.messages))
     return (text, advice(summary.counts)) if text else None
 

@@ -152,7 +152,8 @@ def _run(trial: Trial) -> Iterable[Finding]:
         yield Finding("run", "warning", text)
     planned_ns = trial.plan.duration_ns or 0
     measured_ns = planned_ns if trial.measured_ns is None else trial.measured_ns
-    if trial.state == "finished" and planned_ns - measured_ns > SECOND_NS:
+    unknown = trial.state == "finished" and not outcome.all_gave_up(trial.findings)
+    if unknown and planned_ns - measured_ns > SECOND_NS:
         ended, whole = measured_text(measured_ns), duration_text(planned_ns)
         text = f"the load ended after {ended} of {whole}: please report this run"
         yield Finding("run", "invalid", text)

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.answers import throttle
+from pgpaces.answers import outcome, throttle
 from pgpaces.answers.digest import Bucket, digest
 from pgpaces.answers.summary import Summary, summarize
 from pgpaces.errors import PgpacesError, StoreError
@@ -156,10 +156,13 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
             ended_at=datetime.now(UTC),
             measured_ns=measured_ns,
             error=str(why) if why else None,
-            notes=(*trial.notes, *recorder.notes, *monitors.notes(), *_given_up(recorder, load)),
+            notes=(*trial.notes, *recorder.notes, *monitors.notes()),
             findings=(
                 *trial.findings,
                 *load.findings,
+                *outcome.given_up(
+                    accumulator.aborted, trial.plan, load.clients, recorder.first_error
+                ),
                 *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
                 *_stored(recorder, store, before),
             ),
@@ -223,12 +226,6 @@ def _finish(finish: Callable[[], None], context: TrialContext) -> StoreError | N
     except StoreError as error:
         return error
     return None
-
-
-def _given_up(recorder: Recorder, load: Together) -> list[str]:
-    aborted = recorder.accumulator.aborted
-    text = f"{aborted} of {load.clients} clients gave up: {recorder.first_error}"
-    return [text] if aborted else []
 
 
 def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:

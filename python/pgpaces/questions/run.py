@@ -13,7 +13,7 @@ from typing import Any
 from pgpaces.answers import cells, goal, next_step, waits
 from pgpaces.answers.accumulator import by_functions
 from pgpaces.answers.digest import Bucket
-from pgpaces.answers.outcome import no_measurement
+from pgpaces.answers.outcome import all_gave_up, no_measurement
 from pgpaces.answers.spread import Spread
 from pgpaces.answers.stats import quantile_ranks
 from pgpaces.answers.summary import BackgroundSummary, Summary
@@ -341,9 +341,10 @@ def _over_time(series: Sequence[Bucket], beyond: str) -> str:
 
 def _sentences(trial: Trial, summary: Summary, *, whole: bool) -> Iterator[Sentence]:
     """Why the trial is not valid, else its first warning; why a percentile has no interval."""
-    failed = trial.state == "finished" and no_measurement(summary) is not None
+    failure = no_measurement(summary) if trial.state == "finished" else None
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
-    reasons = [each for each in reasons if not (failed and each.source == "outcome")]
+    if failure is not None:
+        reasons = [f for f in reasons if f.source != "outcome" and f.text != failure[0]]
     cautions = [_EVIDENCE.sub("", text) for text in summary.validity.warnings]
     for each in reasons:
         yield Sentence(_EVIDENCE.sub("", each.text), "warning")
@@ -387,7 +388,8 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     alone = trial.workload.command_alone
     repeatable = not (alone or summary.background or trial.plan.imported or by_functions(trial))
     needed = goal.needed_s(summary.missed, summary.seconds, goal.allowed(trial))
-    if trial.state == "finished" and no_measurement(summary) is not None:
+    failed = trial.state == "finished" and no_measurement(summary) is not None
+    if failed or all_gave_up(summary.validity.findings):
         yield f"pgpaces show {run}"
     elif summary.generator.limited and repeatable:
         # Of a process that stood still, more threads do too.
@@ -397,6 +399,8 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
         yield again(f"pgpaces run {next_step.options(trial)}", **more)
     elif _explicable(trial, summary) and top.mark != "meets" and not alone:
         yield f"pgpaces why {run}"
+    elif trial.state == "failed":
+        yield f"pgpaces show {run}"
     elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
         command = f"pgpaces run {next_step.options(trial)}"
         yield again(command, transactions="", duration=_length(needed))
