@@ -171,16 +171,17 @@ def test_a_condition_is_read_as_written(text: str, holds: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("missed > 5%", "10%"),
-        ("late > 5 transactions", "10 transactions"),
-        ("p99 > 250ms", "600 ms"),
-        ("rate < 11/s", "10/s"),
+        ("missed > 5%", "it is 10%"),
+        ("late > 5 transactions", "it is 10 transactions"),
+        ("p99 > 250ms", "it is 600 ms"),
+        ("rate < 11/s", "it is 10/s"),
     ],
 )
 def test_a_condition_says_what_it_saw(text: str, seen: str) -> None:
     values = times([1.0] * 90 + [600.0] * 10)
     found = summarize(trial([Tally(0, 0, due=100, on_time=90, late=10, latency=values)]))
     assert condition.parse(text).measured(found) == seen
+    assert condition.parse(text).measured(summarize(trial([]))) == "nothing was due"
 
 
 def test_a_number_of_nothing_is_refused_with_both_meanings() -> None:

@@ -319,10 +319,13 @@ def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> 
 
 
 def test_of_several_trials_one_that_measured_something_is_enough() -> None:
-    none, some = summary(Counts(9, failed=9)), summary(Counts(9, on_time=9))
+    counted = (Counts(9, failed=9), Counts(9, on_time=9))
+    none, some = (Digest(of(), summary(counts)) for counts in counted)
     assert outcome.no_trial([]) is None
     assert outcome.no_trial([none, some]) is None
-    assert outcome.no_trial([none]) == outcome.no_measurement(none)
+    assert outcome.no_trial([none]) == outcome.no_measurement(none.summary)
+    cut = replace(none, trial=replace(none.trial, state="interrupted"))
+    assert outcome.no_trial([cut]) is None
     several = outcome.no_trial([none, none])
     assert several is not None
     assert several[0].startswith(

@@ -316,7 +316,17 @@ def test_an_interrupted_trial_is_still_shown_with_a_warning() -> None:
     empty = run(intervals=(Interval(0),), state="finished")
     assert printed(empty, 200)[0] == "✗ FAIL  nothing was due"
     early = run(intervals=(Interval(0),), state="interrupted")
-    assert printed(early, 200)[0] == "nothing was due before the trial ended early"
+    assert printed(early, 200)[0] == "? UNKNOWN  nothing was due; the trial is interrupted"
+
+
+def test_of_an_interrupted_run_the_next_command_is_the_same_run() -> None:
+    plan = {"duration_ns": 20 * SECOND_NS, "warmup_ns": 0, "rate": 5.0}
+    lasting = [second(n, [10.0] * 20) for n in range(10)]
+    for intervals in ([Interval(0)], lasting):
+        cut = run(intervals=tuple(intervals), state="interrupted", plan=plan)
+        [command] = section(cut, summarize(cut)).next
+        assert command.startswith("pgpaces run ")
+        assert "--duration 20s" in command
 
 
 def row(**summary: Any) -> TrialRow:

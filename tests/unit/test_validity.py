@@ -230,6 +230,7 @@ def test_a_running_trial_says_so() -> None:
 
 def test_a_trial_in_which_nothing_was_due_is_invalid() -> None:
     assert summarize(trial([])).validity.reasons == ("nothing was due",)
+    assert summarize(trial([], state="interrupted")).validity.state == "valid"
 
 
 # The cut, in a whole trial.

@@ -42,13 +42,13 @@ class Condition(Struct, frozen=True):
         return summary.counts.due == 0 or self.compare(self.value(summary), self.bound)
 
     def measured(self, summary: Summary) -> str:
-        """The measured value, with its unit."""
+        """The measured value with its unit, as a sentence."""
         if summary.counts.due == 0:
             return "nothing was due"
         value = self.value(summary)
         if math.isinf(value):
-            return "above every time"
-        return f"{value:,.0f}{self.unit}" if value >= 1000 else f"{value:.4g}{self.unit}"
+            return "it is above every time"
+        return f"it is {f'{value:,.0f}' if value >= 1000 else f'{value:.4g}'}{self.unit}"
 
 
 def parse(text: str) -> Condition:

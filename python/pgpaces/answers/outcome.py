@@ -16,6 +16,7 @@ from pgpaces.result import Counts, Finding, Trial
 
 if TYPE_CHECKING:
     from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
+    from pgpaces.answers.digest import Digest
     from pgpaces.answers.summary import Summary
     from pgpaces.facts import PlanFacts
 
@@ -123,9 +124,13 @@ def no_measurement(summary: Summary) -> tuple[str, str] | None:
     return (text, advice(summary.counts)) if text else None
 
 
-def no_trial(summaries: Iterable[Summary]) -> tuple[str, str] | None:
-    """Why several trials are no measurement, by the first of them; None where one of them is."""
-    reasons = [no_measurement(summary) for summary in summaries]
+def no_trial(digests: Iterable[Digest]) -> tuple[str, str] | None:
+    """Why several trials are no measurement, by the first of them; None where one of them is.
+
+    Those that were interrupted are neither.
+    """
+    ended = (each for each in digests if each.trial.state != "interrupted")
+    reasons = [no_measurement(digest.summary) for digest in ended]
     first = reasons[0] if reasons else None
     if first is None or None in reasons:
         return None

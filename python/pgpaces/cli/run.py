@@ -120,8 +120,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
             text = f"--fail-if '{each.text}' is decided by the warm-up that was left out"
             click.echo(f"warning: {text}: see the finding above", err=True)
         if each(summary):
-            value = each.measured(summary)
-            click.echo(f"--fail-if '{each.text}' is true: it is {value}", err=True)
+            click.echo(f"--fail-if '{each.text}' is true: {each.measured(summary)}", err=True)
     return _exit_code(outcome, any(each(summary) for each in conditions), params["output"])
 
 

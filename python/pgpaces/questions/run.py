@@ -126,7 +126,8 @@ def headline(trial: Trial, summary: Summary) -> Headline:
     if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
         return Headline("FAIL", "misses", failure[0])
     if summary.missed is None:
-        return Headline("", "unknown", "nothing was due before the trial ended early")
+        text = f"nothing was due; the trial is {cells.defect(trial, summary)}"
+        return Headline(goal.WORDS["unknown"] if goal.limited(trial) else "", "unknown", text)
     if not goal.limited(trial):
         return Headline("", "", f"{rate(summary.rate.value)} tx/s{ci(summary.rate, rate)}")
     return _verdict(trial, summary, summary.missed)
@@ -401,6 +402,9 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
         yield f"pgpaces why {run}"
     elif trial.state == "failed":
         yield f"pgpaces show {run}"
+    elif trial.state == "interrupted":
+        if repeatable:
+            yield again(f"pgpaces run {next_step.options(trial)}")
     elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
         command = f"pgpaces run {next_step.options(trial)}"
         yield again(command, transactions="", duration=_length(needed))

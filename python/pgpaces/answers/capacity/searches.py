@@ -106,7 +106,7 @@ def _hopeless(tells: Sequence[Tell]) -> str | None:
     digests = [each.digest for each in ended if each.digest is not None]
     if len(digests) < _HOPELESS:
         return None
-    reason = outcome.no_trial(digest.summary for digest in digests)
+    reason = outcome.no_trial(digests)
     return None if reason is None else reason[0]
 
 

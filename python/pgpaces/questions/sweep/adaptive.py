@@ -41,7 +41,7 @@ def page_of(
     else:
         cells = experiment.design.cells()
         section = capacity.section_of(store, goal, cells, tells, stopped(about))
-    failure = outcome.no_trial(digest.summary for digest in digests)
+    failure = outcome.no_trial(digests)
     return replace(
         page,
         answer=(

@@ -72,8 +72,7 @@ def answer(page: Page) -> tuple[Sentence, ...]:
             Sentence("Nothing was run yet, so nothing is known.", "main"),
             *_not_started(page),
         )
-    summaries = [digest.summary for row in ran for digest in row.every]
-    if (failure := outcome.no_trial(summaries)) is not None:
+    if (failure := outcome.no_trial(each for row in ran for each in row.every)) is not None:
         return (Sentence(f"FAIL: {failure[0]}.", "main"), *_not_started(page))
     work = page.work
     sentences = [] if work is None else [*work.answer]
@@ -94,10 +93,10 @@ def unmeasured(page: Page) -> tuple[str, str] | None:
 
     A load of a search is no cell: that nothing succeeds there is a result.
     """
-    failure = outcome.no_trial(digest.summary for digest in page.digests)
+    failure = outcome.no_trial(page.digests)
     if failure is not None or page.searched:
         return failure
-    each = ((row, outcome.no_trial(digest.summary for digest in row.every)) for row in page.rows)
+    each = ((row, outcome.no_trial(row.every)) for row in page.rows)
     failed = [(row, failure) for row, failure in each if failure is not None]
     if not failed:
         return None
@@ -189,7 +188,7 @@ def _by_load(page: Page, main: Factor) -> Iterable[Sentence]:
 
 def _failure(line: Line) -> str:
     """Why a line has no measurement; empty if it has one."""
-    failure = outcome.no_trial(digest.summary for row in line.rows for digest in row.every)
+    failure = outcome.no_trial(digest for row in line.rows for digest in row.every)
     return "" if failure is None else failure[0]
 
 
