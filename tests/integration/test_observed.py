@@ -165,6 +165,20 @@ def test_what_an_insert_script_grows_is_seen(access: Access) -> None:
     assert table.dead_after == 1000
 
 
+def test_settings_that_another_session_changes_are_a_warning(primary: Postgres) -> None:
+    access = access_to(primary)
+    with looking(access) as sensor, connect(access) as session:
+        until(lambda: so_far(sensor), sensor)
+        session.execute("ALTER SYSTEM SET enable_indexscan = off")
+        session.execute("SELECT pg_reload_conf()")
+        until(lambda: primary.execute("SHOW enable_indexscan") == [("off",)], sensor)
+    with connect(access) as session:
+        session.execute("ALTER SYSTEM RESET enable_indexscan")
+        session.execute("SELECT pg_reload_conf()")
+    [text] = [each.text for each in found_by(sensor) if each.severity == "warning"]
+    assert text == "settings of the server changed during the run: enable_indexscan on -> off"
+
+
 @pytest.fixture(scope="module")
 def primary(certificates: Certificates) -> Iterator[Postgres]:
     """A server that counts statements and I/O times, and lets standbys in."""

@@ -13,6 +13,7 @@ from pgpaces.observe import sizes
 from pgpaces.observe.counters import PARTS, Counter, CounterGroup, CounterReading, Differences
 from pgpaces.observe.session import Backends, cpu_s
 from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, View, grown, statement_changes
+from pgpaces.observe.snapshots import changed
 from pgpaces.result import Moved
 from pgpaces.series import Sample
 
@@ -180,3 +181,12 @@ def test_the_time_of_a_process_is_that_of_a_postgres_alone() -> None:
     except ValueError:
         return
     raise AssertionError("another program has that number now")
+
+
+def test_settings_that_changed_are_named_and_texts_are_not_shown() -> None:
+    before = {"jit": ("on", True), "primary_conninfo": ("password=a", False), "old": ("1", True)}
+    after = {"jit": ("off", True), "primary_conninfo": ("password=b", False), "new": ("1", True)}
+    [finding] = changed(before, after)
+    assert finding.severity == "warning"
+    assert finding.text.endswith("changed during the run: jit on -> off, primary_conninfo")
+    assert list(changed(before, before)) == []

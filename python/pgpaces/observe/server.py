@@ -206,7 +206,7 @@ class Sensor:
             return lags
 
     def findings(self, series: Iterable[Series]) -> list[Finding]:
-        """Findings about the server's cache before and during the load, and about standbys.
+        """Findings about the server's cache before and during the load, settings, and standbys.
 
         series: its samples.
         """
@@ -214,6 +214,7 @@ class Sensor:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
         findings = [each for each in (cache.warmed(blocks), cache.finding(blocks)) if each]
         findings += replication.findings(series, seconds)
+        findings += self._others.snapshots.changed if self._others else ()
         if not self._node:
             return findings
         # Of a standby only warnings and errors; its figures are in the samples.

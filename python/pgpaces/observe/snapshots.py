@@ -1,21 +1,44 @@
-"""Before/after snapshots of a load: sizes, and statistics of statements.
+"""Before/after snapshots of a load: settings, sizes, and statistics of statements.
 
 Notes say what cannot be read and what would show more. Knows no thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from pgpaces.observe import sizes
-from pgpaces.observe.session import SessionSnapshot
+from pgpaces.observe.session import MARK, SessionSnapshot
 from pgpaces.observe.sizes import Sizes, Statements, View
-from pgpaces.result import Executed, Grown
+from pgpaces.result import Executed, Finding, Grown
 from pgpaces.sessions import Session
 
 T = TypeVar("T")
+# Texts are only compared: connection strings and commands may hold secrets.
+_SETTINGS = (
+    f"SELECT {MARK} name, pg_catalog.current_setting(name, true), vartype <> 'string'"
+    " FROM pg_catalog.pg_settings"
+)
+# Of each setting its value, and whether it may be shown.
+Settings = Mapping[str, tuple[str, bool]]
 _STATEMENTS = "the extension pg_stat_statements in this database (what statements did)"
+
+
+def settings(session: Session) -> Settings:
+    """The settings of a session. Raises psycopg.Error."""
+    return {name: (value, shown) for name, value, shown in session.execute(_SETTINGS.encode())}
+
+
+def changed(before: Settings, after: Settings) -> Iterator[Finding]:
+    """A finding about settings that changed between two snapshots."""
+    pairs = ((name, old, after[name]) for name, old in before.items() if name in after)
+    parts = [
+        f"{name} {old[0]} -> {new[0]}" if old[1] else name for name, old, new in pairs if old != new
+    ]
+    if parts:
+        text = f"settings of the server changed during the run: {', '.join(sorted(parts))}"
+        yield Finding("server", "warning", text)
 
 
 class Snapshots:
@@ -25,14 +48,17 @@ class Snapshots:
         self, snapshot: SessionSnapshot, notes: dict[str, None], more: dict[str, None]
     ) -> None:
         self._snapshot, self._notes, self._more = snapshot, notes, more
+        self._settings: Settings | None = None
         self._sizes: Sizes | None = None
         self._view: View | None = None
         self._statements: Statements | None = None
+        self.changed: tuple[Finding, ...] = ()
         self.grown: tuple[Grown, ...] = ()
         self.executed: tuple[Executed, ...] = ()
 
     def before(self) -> None:
         """Call it before the load. Raises psycopg.Error if the session is broken."""
+        self._settings = self._read("settings", settings)
         self._sizes = self._read("sizes", sizes.sizes)
         self._view = self._read("statements", View.of)
         if self._view is None:
@@ -42,6 +68,8 @@ class Snapshots:
 
     def after(self) -> None:
         """Call it after the load. Raises as `before`."""
+        if self._settings is not None and (now := self._read("settings", settings)) is not None:
+            self.changed = tuple(changed(self._settings, now))
         if self._sizes is not None and (after := self._read("sizes", sizes.sizes)) is not None:
             self.grown = sizes.grown(self._sizes, after)
         view, before = self._view, self._statements
