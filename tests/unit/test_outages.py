@@ -54,6 +54,13 @@ def test_an_outage_is_said_in_a_line(intervals: tuple[Interval, ...], said: str)
     assert outages(found) == said
 
 
+def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again() -> None:
+    lost = replace(WHOLE, disconnects=3, down=2, some_down_ns=1000 * MS)
+    notes = ("sensor: slow", "a client cannot log in again: role is not permitted to log in")
+    line = outages(summarize(trial([], intervals=(lost,))), notes)
+    assert line.endswith("not back at the end: 2 (role is not permitted to log in)")
+
+
 def test_without_a_loss_nothing_is_said() -> None:
     found = trial([], intervals=(WHOLE,), plan=PLAN, workload=WORKLOAD, server={"version": "18"})
     assert "connections" not in dict(section(found, summarize(found)).facts)

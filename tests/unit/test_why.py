@@ -21,12 +21,12 @@ from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
 from pgpaces.questions import run as question
 from pgpaces.questions.why import section as reported
-from pgpaces.record import StatementTally
+from pgpaces.record import Interval, StatementTally
 from tests.unit.sensors import collect, samples_of
 from tests.unit.trials import known, like
 
 from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
-from .trials import times
+from .trials import SECOND_NS, times
 
 # By these causes alone a trial can be late from its start to its end and be told why.
 ALWAYS = [
@@ -201,6 +201,55 @@ def test_what_was_skipped_waited_for_a_client() -> None:
     found = attribute([story.told()])
     assert found.cause is not None
     assert found.cause.key == "connections"
+
+
+@pytest.mark.parametrize("key", ["connections", "lock"])
+@pytest.mark.parametrize("first", [0, 4])
+def test_what_was_never_sent_waited_for_a_client_but_what_hangs_in_the_server_did_not(
+    key: str, first: int
+) -> None:
+    """Of all that is unfinished no client has sent more than one each; a lock keeps these."""
+    story = replace(STORIES[key], bad_seconds=frozenset(range(first, SECONDS)))
+    if key == "lock":
+        story = replace(story, blocked=(replace(story.blocked[0], first_s=first, last_s=SECONDS),))
+    else:
+        story = replace(story, due=400, late=400, good_ms=19.0, bad_ms=500.0, lag=0.96)
+    whole, _ = story.told()
+    since = first if key == "lock" else first + 4
+    ended = whole.intervals[:since]
+    intervals = (*ended, *(unfinished(each) for each in whole.intervals[since:]))
+    whole = replace(whole, intervals=intervals)
+    answer = attribute([(whole, summarize(whole))])
+    assert [card.key for card in answer.causes if card.named] == [key]
+    assert answer.unexplained < 0.2
+    whole = replace(whole, observed=())
+    blind = attribute([(whole, summarize(whole))])
+    named = [card.key for card in blind.causes if card.named]
+    assert named == ([key] if key == "connections" else [])
+
+
+@pytest.mark.parametrize("monitored", [True, False])
+def test_an_outage_for_good_is_no_lack_of_clients(*, monitored: bool) -> None:
+    """The last sample of the sensor is before it: no other one shows that it hung."""
+    whole, _ = Story(
+        bad_seconds=frozenset(range(10, SECONDS)), hung=frozenset(range(100, 10 * SECONDS))
+    ).told()
+    intervals = tuple(
+        replace(unfinished(each), all_down_ns=SECOND_NS) if each.second >= 10 else each
+        for each in whole.intervals
+    )
+    whole = replace(whole, intervals=intervals, observed=whole.observed if monitored else ())
+    answer = attribute([(whole, summarize(whole))])
+    assert [card.key for card in answer.causes if card.named] == ["freeze"]
+    assert answer.causes[0].evidence == ("no client was connected for 10.0 s in total",)
+    assert answer.unexplained == 0.0
+
+
+def unfinished(interval: Interval) -> Interval:
+    """A second of which nothing ended."""
+    [tally] = interval.tallies
+    none = replace(tally, late=0, latency=times([]), lag=times([]), service=times([]))
+    return replace(interval, tallies=(replace(none, unfinished=tally.late, due=tally.late),))
 
 
 @pytest.mark.parametrize("long_ms", [900.0, 1400.0])

@@ -98,9 +98,10 @@ CAUSES: Mapping[str, _Cause] = {
         f" show` has the failures of each statement. {_AGAIN}",
     ),
     "freeze": _Cause(
-        "the server standing still",
-        "Look for what stops it: a paused virtual machine, a stopped process, a hanging disk. Does"
-        " it happen again in a longer run?",
+        "the server standing still, or an outage",
+        "Look for what stops it: a restart, a crash, a dropped database (the server's log tells), a"
+        " paused virtual machine, a stopped process, a hanging disk. Does it happen again in a"
+        " longer run?",
     ),
     "quota": _Cause(
         "the server's CPU quota",

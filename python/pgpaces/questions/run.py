@@ -201,7 +201,7 @@ def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator
     if summary.retried:
         yield "tried again", f"{summary.retried} transactions, {summary.retries} times in all"
     if summary.disconnects or summary.outages.down:
-        yield "connections", outages(summary)
+        yield "connections", outages(summary, trial.notes)
     yield from (("background", text) for text in _background(trial, summary))
     if text := _waited(trial, summary):
         yield "waits", text

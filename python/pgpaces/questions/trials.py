@@ -14,6 +14,8 @@ from pgpaces.facts import ComponentFacts, PlanFacts, Prepared, ServerFacts
 from pgpaces.report.numbers import plural, seconds
 from pgpaces.units import duration_text
 
+_REFUSED = "a client cannot log in again: "
+
 
 def limits(plan: PlanFacts | ComponentFacts) -> str:
     """The latency limits as a text, the one of all scripts first."""
@@ -22,8 +24,8 @@ def limits(plan: PlanFacts | ComponentFacts) -> str:
     return " ".join([*general, *([f"({own})" if general else own] if own else [])])
 
 
-def outages(summary: Summary) -> str:
-    """The number of lost connections, and how long clients were down."""
+def outages(summary: Summary, notes: Iterable[str] = ()) -> str:
+    """The number of lost connections, how long clients were down, and why they did not return."""
     outages = summary.outages
     parts = [f"{summary.disconnects} lost"]
     if outages.longest_s:
@@ -31,7 +33,9 @@ def outages(summary: Summary) -> str:
     if outages.all_down_s:
         parts.append(f"no client connected for {seconds(outages.all_down_s)}")
     if outages.down:
-        parts.append(f"clients not back at the end: {outages.down}")
+        refusals = [note.removeprefix(_REFUSED) for note in notes if note.startswith(_REFUSED)]
+        why = f" ({refusals[0]})" if refusals else ""
+        parts.append(f"clients not back at the end: {outages.down}{why}")
     elif outages.some_down_s:
         parts.append(f"all back after {seconds(outages.some_down_s)}")
     return ", ".join(parts)

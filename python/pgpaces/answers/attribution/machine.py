@@ -75,15 +75,31 @@ def _throttled(material: Material) -> Numbers:
 
 
 def _frozen(material: Material) -> Iterator[Sign]:
-    """The server answered no session: samples hung while transactions were under way."""
-    if material.sessions is None:
+    """The server answered no session: samples hung, or no client was connected, in an outage."""
+    sessions, down = material.sessions, _down(material)
+    if sessions is None and not down.any():
         return
     # Of a time in which the generator stood still itself, the sensor says nothing of the server.
     unknown = _throttled(material) | (_still(material) > 0)
-    frozen = np.where(unknown, 0.0, material.sessions.frozen)
-    frozen = np.where(frozen >= STILL_S, frozen, 0.0)
-    text = f"the server answered no session, not even the sensor, for {frozen.sum():.1f} s in total"
-    yield uniform("freeze", _stopped(material, frozen), "whole", (text,) if frozen.any() else ())
+    frozen = np.zeros(material.clock) if sessions is None else sessions.frozen
+    frozen = np.where(unknown | (frozen < STILL_S), 0.0, frozen)
+    evidence = []
+    if down.any():
+        evidence.append(f"no client was connected for {down.sum():.1f} s in total")
+    if frozen.any():
+        text = "the server answered no session, not even the sensor, for"
+        evidence.append(f"{text} {frozen.sum():.1f} s in total")
+    stopped = _stopped(material, np.fmax(frozen, down))
+    yield uniform("freeze", stopped, "whole", evidence)
+
+
+def _down(material: Material) -> Numbers:
+    """The part of each second of the clock in which no client was connected, 0 to 1."""
+    down = np.zeros(material.clock)
+    for each in material.trial.intervals:
+        if 0 <= each.second < material.clock:
+            down[each.second] = min(1.0, each.all_down_ns / 1e9)
+    return down
 
 
 def _stopped(material: Material, stops: Numbers) -> Numbers:
@@ -289,16 +305,18 @@ def _connections(material: Material) -> Iterator[Sign]:
         return
     # A transaction that was not sent when it was due, without a free client, waited for one.
     punctual = np.clip(material.lag - _waited(material), 0.0, 1.0)
-    late = np.where(punctual > 0, material.share_of_missed(material.waited), 0.0)
-    weights = material.missed * (late > 0)
+    # Those that were never sent did too, unless clients were kept busy by unusual transactions.
+    waited, usual = material.waited, overload(material)
+    late = np.where(punctual > 0, material.share_of_missed(waited + usual * material.unsent), 0.0)
+    weights = material.missed * ((late > 0) & (material.succeeded > 0))
     evidence = []
     if weights.any():
         mean_ms = 1e3 * float((_service_s(material) * weights).sum() / weights.sum())
         evidence.append(
             f"all {clients} clients were busy, each with transactions of {mean_ms:.3g} ms"
         )
-    alone = late * overload(material)
-    yield Sign("connections", late, punctual, "time", tuple(evidence), carried=False, alone=alone)
+    whole = late * usual
+    yield Sign("connections", late, punctual, "time", tuple(evidence), carried=False, alone=whole)
 
 
 def inherited(material: Material) -> Numbers:
@@ -313,14 +331,16 @@ def overload(material: Material) -> float:
     """The confidence that usual transactions alone keep all clients busy, 0 to 1.
 
     By the utilization law: arrivals a second times the usual service time, over clients. Usual: the
-    median of the seconds in which most were on time; where there are none, the mean of all.
+    median of the seconds in which most were on time; where there are none, the mean of those that
+    succeeded.
     """
     clients = _clients(material)
     if not clients:
         return 0.0
     due, service_s = material.missed + material.on_time, _service_s(material)
     good = (material.on_time > material.missed) & (service_s > 0)
-    mean_s = float((due * service_s).sum() / max(1.0, due.sum()))
+    served = due * (material.succeeded > 0)
+    mean_s = float((served * service_s).sum() / max(1.0, served.sum()))
     usual_s = float(np.median(service_s[good])) if good.any() else mean_s
     busy = float(due.mean()) * usual_s / clients
     confidence = (busy - _UTILIZATION_FROM) / (_UTILIZATION_TO - _UTILIZATION_FROM)

@@ -36,11 +36,11 @@ class Material(Struct, frozen=True):
 
     By second of due time: missed, on_time, failed: transactions; latency_s: mean of those that
     succeeded, or the time to the end where none did; lag: the part of latency before they were
-    sent; waited: missed transactions that would have been on time if sent when due. By second of
-    the clock, of which there may be more: ended: transactions; in_flight: mean transactions;
-    dispatch_s: mean lag of those with a free client; dispatched: how many of these were sent later
-    than half of the limit. limit_s: the shortest of its scripts, 0 without one. since: the first
-    second that counts.
+    sent; waited: missed transactions that would have been on time if sent when due; unsent:
+    unfinished ones that no client sent; succeeded: transactions. By second of the clock, of which
+    there may be more: ended: transactions; in_flight: mean transactions; dispatch_s: mean lag of
+    those with a free client; dispatched: how many of these were sent later than half of the limit.
+    limit_s: the shortest of its scripts, 0 without one. since: the first second that counts.
     """
 
     trial: Trial
@@ -53,6 +53,8 @@ class Material(Struct, frozen=True):
     latency_s: Numbers
     lag: Numbers
     waited: Numbers
+    unsent: Numbers
+    succeeded: Numbers
     ended: Numbers
     in_flight: Numbers
     dispatch_s: Numbers
@@ -258,6 +260,8 @@ def material(trial: Trial, summary: Summary) -> Material:
         counts["unfinished"] += counts["due"] - ended_ones
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     latency_s = quotient(sums["latency"], sums["count"])
+    unsent = _unsent(counts["unfinished"], trial.plan.own_clients)
+    lag = quotient(sums["lag"], sums["latency"], 0.0)
     # A transaction that never ended took at least to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
     in_flight, dispatch_s, dispatched = _flight(trial, clock, limit_ns / 2)
@@ -274,8 +278,10 @@ def material(trial: Trial, summary: Summary) -> Material:
         on_time=counts["on_time"],
         failed=counts["failed"],
         latency_s=np.where(np.isfinite(latency_s), latency_s, to_end),
-        lag=np.clip(quotient(sums["lag"], sums["latency"], 0.0), 0.0, 1.0),
+        lag=np.clip(np.where(sums["count"] > 0, lag, unsent > 0), 0.0, 1.0),
         waited=waited,
+        unsent=unsent,
+        succeeded=sums["count"],
         ended=ended,
         in_flight=in_flight,
         dispatch_s=dispatch_s,
@@ -283,6 +289,11 @@ def material(trial: Trial, summary: Summary) -> Material:
         sessions=sessions(trial.observed, clock),
         tracks=_tracks(trial, clock),
     )
+
+
+def _unsent(unfinished: Numbers, clients: int) -> Numbers:
+    """The unfinished transactions that no client has sent: all but the first ones, one a client."""
+    return np.asarray(np.diff(np.fmax(np.cumsum(unfinished) - clients, 0.0), prepend=0.0))
 
 
 def _lengths(trial: Trial) -> tuple[int, int]:
