@@ -120,6 +120,7 @@ def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(
     assert "it stood still for 2.5 s" in text
     assert "60 of the 80 missed" in text
     assert "p99" not in text
+    assert "threads" not in text
     advice = [each for each in next_steps(shown, made) if "--threads" in each or "-j" in each]
     assert advice == [], "more threads stand still, too"
 

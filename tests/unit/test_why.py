@@ -141,6 +141,7 @@ def test_a_stop_of_the_generator_is_not_one_of_the_server(waited_ms: float) -> N
         found.cause.key
     ]
     assert ("it stood still" in found.cause.evidence[0]) == still
+    assert "threads" not in found.cause.advice + found.cause.command
 
 
 @pytest.mark.parametrize(("busy", "key"), [(20.0, "freeze"), (float("nan"), "generator")])

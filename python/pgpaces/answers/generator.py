@@ -19,6 +19,7 @@ from pgpaces.answers.stats import INDEPENDENT, Clusters, quantile_ranks, share
 from pgpaces.facts import ComponentFacts, PlanFacts
 from pgpaces.result import Counts, Estimate, Finding, Severity, Trial
 from pgpaces.times import Times, counts_at_most, merge, values_at_ranks
+from pgpaces.units import ms_text
 
 if TYPE_CHECKING:
     from pgpaces.answers.accumulator import Accumulator, ScriptSeconds
@@ -318,9 +319,11 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
         names = _names(trial, "ms")
         who = _listed(names) or "the load generator"
         late = f"{who} {'were' if len(names) > 1 else 'was'} late"
-        size = f"p99 dispatch lag {lag.value:.3g} ms, acceptable {_floor_ms(trial):g} ms{sample}"
+        lag_text = f"p99 dispatch lag {ms_text(lag.value)} ms"
+        size = f"{lag_text}, acceptable {_floor_ms(trial):g} ms{sample}"
         if generator.still_s:
-            size = f"it stood still for {generator.still_s:.2g} s"
+            size = f"it stood still for {generator.still_s:.3g} s"
+            advice = "look for what stopped it (a stopped process, a paused machine); run it again"
         if not generator.limited:
             weight = _weight(trial, generator)
             itself = late if names else "the load generator itself was late"

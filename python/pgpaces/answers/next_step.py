@@ -109,8 +109,7 @@ CAUSES: Mapping[str, _Cause] = {
     ),
     "generator": _Cause(
         "the load generator itself",
-        "Look for what stops it; give it a CPU of its own, or a machine. Does it go away with more"
-        " threads?",
+        "Give it a CPU of its own, or a machine. Does it go away with more threads?",
         _more_threads,
     ),
     "lock": _Cause(
@@ -188,20 +187,30 @@ CAUSES: Mapping[str, _Cause] = {
 
 # Serialization failures and deadlocks: what the engine tries again, unlike any other error.
 _RETRIED = ("40001", "40P01")
-_CONFLICTS = _Cause(
-    CAUSES["failed"].title,
-    "Serialization failures and deadlocks may be retried. Does it go away with more tries?",
-    lambda _: "--max-tries 1,10",
-)
+# Causes in a form that other advice fits.
+_FORMS: Mapping[str, _Cause] = {
+    "conflicts": _Cause(
+        CAUSES["failed"].title,
+        "Serialization failures and deadlocks may be retried. Does it go away with more tries?",
+        lambda _: "--max-tries 1,10",
+    ),
+    "standstill": _Cause(
+        CAUSES["generator"].title,
+        f"Look for what stopped it: a stopped process, a paused machine. {_AGAIN}",
+    ),
+}
 _NONE: Mapping[str, int] = {}
 
 
 def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -> NextStep:
-    """What to do next about a cause that a trial shows. failures: its failed, by SQLSTATE."""
-    cause = CAUSES[key]
+    """What to do next about a cause that a trial shows. failures: its failed, by SQLSTATE.
+
+    key: of a cause, or of a form of one.
+    """
+    cause = CAUSES.get(key) or _FORMS[key]
     retried = sum(count for state, count in failures.items() if state in _RETRIED)
     if key == "failed" and 2 * retried > sum(failures.values()) and not by_functions(trial):
-        cause = _CONFLICTS
+        cause = _FORMS["conflicts"]
     varied = clients(0.5, 0.75, 1) if key == "cpu" and trial.plan.model != "open" else cause.sweep
     if varied is None or not in_sweep(trial):
         # A shell command is executed by `load`.

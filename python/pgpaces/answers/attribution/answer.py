@@ -202,7 +202,8 @@ def _card(
     whole = proof == "whole" and (most or share.value >= on_time)
     apart = share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
     alone = whole or (proof == "time" and (most or apart) and _long(present))
-    next_ = next_step_for(key, parts[worst].trial, parts[worst].summary.failures)
+    sign, summary = signs[worst].get(key, present[0][1]), parts[worst].summary
+    next_ = next_step_for(sign.advice or key, parts[worst].trial, summary.failures)
     return Card(
         key,
         CAUSES[key].title,
@@ -211,7 +212,7 @@ def _card(
         share,
         on_time,
         lift,
-        signs[worst].get(key, present[0][1]).evidence,
+        sign.evidence,
         tuple(_against(share, on_time, contrast)),
         next_.advice,
         next_.command,

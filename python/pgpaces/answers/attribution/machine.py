@@ -10,6 +10,7 @@ from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sign import Sign, carry, uniform
 from pgpaces.answers.generator import BACKLOG_TIMES, STILL_S, standstills
 from pgpaces.locality import by_socket
+from pgpaces.units import ms_text
 
 # Between these a machine's CPUs go from not used up to entirely used up, %.
 _CPU_FROM, _CPU_TO = 85.0, 95.0
@@ -271,7 +272,7 @@ def _generator(material: Material, outside: Numbers) -> Iterator[Sign]:
     mean_ms = 1e3 * material.mean_of_missed(np.nan_to_num(material.dispatch_s))
     evidence = [f"its busiest thread took {100 * generator.cpu:.0f}% of a CPU"]
     if mean_ms:
-        text = f"transactions whose client was free were sent {mean_ms:.2g} ms late on average"
+        text = f"transactions whose client was free were sent {ms_text(mean_ms)} ms late on average"
         evidence.insert(0, text)
     if still.any():
         text = f"it stood still for {still.sum():.1f} s in total, alone or with its machine"
@@ -284,6 +285,7 @@ def _generator(material: Material, outside: Numbers) -> Iterator[Sign]:
         "whole",
         tuple(evidence),
         carried=False,
+        advice="standstill" if still.any() else "",
     )
 
 
@@ -313,7 +315,7 @@ def _connections(material: Material) -> Iterator[Sign]:
     if weights.any():
         mean_ms = 1e3 * float((_service_s(material) * weights).sum() / weights.sum())
         evidence.append(
-            f"all {clients} clients were busy, each with transactions of {mean_ms:.3g} ms"
+            f"all {clients} clients were busy, each with transactions of {ms_text(mean_ms)} ms"
         )
     whole = late * usual
     yield Sign("connections", late, punctual, "time", tuple(evidence), carried=False, alone=whole)

@@ -14,6 +14,7 @@ from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sessions import Kind
 from pgpaces.answers.attribution.sign import Proof, Sign, uniform
 from pgpaces.result import Blocked, Explained
+from pgpaces.units import rate_text
 
 _SHOWN = 3
 # The least rows removed by a scan, in all and for each row it returns, that call for an index.
@@ -90,7 +91,8 @@ def _cache(material: Material) -> Iterator[Sign]:
     more = material.life_mean(read) >= _MORE_TIMES * max(usual, 1.0)
     sign = _waited(material, "cache", ("read",), "beside")
     late = material.mean_of_missed(read)
-    evidence = f"{late:.3g} blocks read a transaction; {usual:.3g} where they were on time"
+    usual_text = f"{rate_text(usual)} where they were on time"
+    evidence = f"{rate_text(late)} blocks read a transaction; {usual_text}"
     yield uniform("cache", np.where(more, sign.late, 0.0), "beside", (evidence, *sign.evidence))
 
 

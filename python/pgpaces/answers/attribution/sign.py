@@ -39,6 +39,7 @@ class Sign(Struct, frozen=True):
     late, punctual: for those that missed and for those that were on time; mostly the same.
     evidence: observations, in words. carried: whether transactions that wait for a client see the
     sign of those that kept it busy. alone: a part that causes of proof "time" do not reduce.
+    advice: the key of the advice, if it is not that of the cause.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Sign(Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     carried: bool = True
     alone: Numbers | None = None
+    advice: str = ""
 
 
 def uniform(key: str, values: Numbers, proof: Proof, evidence: Iterable[str] = ()) -> Sign:
