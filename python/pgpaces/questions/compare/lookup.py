@@ -124,7 +124,7 @@ def section(comparison: Compared) -> Section:
 def unmeasured(comparison: Compared) -> RunError | None:
     """The error that no trial of B, or none of A, is a measurement; None where both have one."""
     for group in (comparison.b, comparison.a):
-        failure = outcome.no_trial(digest.summary for digest in group.digests)
+        failure = outcome.no_trial(group.digests)
         if failure is not None:
             why, advice = failure
             return RunError(f"no measurement of {group.name}: {why}", advice)
@@ -136,7 +136,7 @@ def _without_valid(comparison: Compared) -> Iterator[Sentence]:
     for group in (comparison.a, comparison.b):
         if any(sound(digest) for digest in group.digests):
             continue
-        failure = outcome.no_trial(digest.summary for digest in group.digests)
+        failure = outcome.no_trial(group.digests)
         first = group.digests[0]
         reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
         why = "; ".join(reasons) if failure is None else failure[0]
