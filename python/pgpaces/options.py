@@ -233,7 +233,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("connect_each", SWITCH, GENERATOR, "A new connection for every transaction.",
            default=False, flag=True),
     Option("max_tries", _whole(0), GENERATOR,
-           "Tries of a transaction that fails by serialization or deadlock; 0: no limit.",
+           "Tries, within its latency limit, of a transaction that fails by serialization or"
+           " deadlock; 0: any number.",
            metavar="N", default=1),
     Option("on_error", _one_of("continue", "stop-client", "stop"), GENERATOR,
            "What another failed statement ends: its transaction, its client, the run.",

@@ -284,7 +284,8 @@ class TrialPlan(Struct, frozen=True):
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
     start_every_ns: interval between the starts of clients of a closed or paced load.
     backlog: transactions that were due and not started at the end are still served, or dropped.
-    max_tries: of a transaction that fails by serialization or deadlock; 0: until it succeeds.
+    max_tries: of a transaction that fails by serialization or deadlock, within its latency limit;
+    0: any number.
     continue_on_error: a failed statement fails its transaction, else it aborts its client.
     exit_on_abort: an aborted client ends the run. recover: a client goes on after a lost
     connection, and after a script that leaves a transaction block open; else both abort it.
