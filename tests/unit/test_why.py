@@ -328,6 +328,41 @@ def test_a_way_that_gets_longer_is_named_although_most_of_the_time_is_spent_on_i
     assert "network" not in [card.key for card in attribute([slower.told()]).causes if card.named]
 
 
+@pytest.mark.parametrize(("host", "here"), [("127.0.0.1", True), ("db.example", False)])
+def test_the_way_to_a_server_of_this_machine_does_not_get_shorter_on_its_machine(
+    host: str, *, here: bool
+) -> None:
+    """Backends that are stopped: nothing ends, and the sensor's own session is answered."""
+    whole, _ = Story(sessions={}, usual={}, good_ms=10.0).told()
+    intervals = [
+        replace(each, tallies=()) if each.second in BAD else each for each in whole.intervals
+    ]
+    back, stopped = max(BAD) + 1, tuple(whole.intervals[at].tallies[0] for at in sorted(BAD))
+    intervals[back] = replace(intervals[back], tallies=(*intervals[back].tallies, *stopped))
+    server = known(server={"target": {"host": host}})
+    whole = replace(whole, intervals=tuple(intervals), **server)
+    cause = attribute([(whole, summarize(whole))]).cause
+    assert cause is not None
+    assert cause.key == "network"
+    assert ("Run pgpaces on the server's own machine" in cause.advice) != here
+    assert "no transaction ended in 4 s, while the server answered the sensor" in cause.evidence[1]
+
+
+@pytest.mark.parametrize("command", ["\\sleep 390 ms", "\\set a 1"])
+def test_the_pause_of_a_script_is_not_the_way_to_the_server(command: str) -> None:
+    whole, _ = Story(sessions={}, usual={}, good_ms=10.0).told()
+    intervals = tuple(
+        replace(each, statements=(StatementTally(0, 0, times=times([10.0] * 40)),))
+        for each in whole.intervals
+    )
+    commands = [[1, "SELECT 1", True], [2, command, False]]
+    scripts = [{"name": "a", "weight": 1, "commands": commands, "text": ""}]
+    workload = {"name": "scripts", "scale": 1, "scripts": scripts}
+    whole = replace(whole, intervals=intervals, **known(workload=workload))
+    causes = attribute([(whole, summarize(whole))]).causes
+    assert ("network" in [card.key for card in causes]) == (command == "\\set a 1")
+
+
 @pytest.mark.parametrize(("long_ms", "late_ms"), [(100.0, 6.0), (400.0, 30.0)])
 def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way(
     long_ms: float, late_ms: float

@@ -194,6 +194,11 @@ _FORMS: Mapping[str, _Cause] = {
         "Serialization failures and deadlocks may be retried. Does it go away with more tries?",
         lambda _: "--max-tries 1,10",
     ),
+    "loopback": _Cause(
+        CAUSES["network"].title,
+        "The server's address is on this machine. Look for backends that are stopped, or for a"
+        f" tunnel, a proxy or a pooler at this address. {_AGAIN}",
+    ),
     "standstill": _Cause(
         CAUSES["generator"].title,
         f"Look for what stopped it: a stopped process, a paused machine. {_AGAIN}",

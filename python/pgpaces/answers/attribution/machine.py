@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from pgpaces.answers import goal
 from pgpaces.answers.arrays import Numbers, np, quotient
 from pgpaces.answers.attribution.material import Material
 from pgpaces.answers.attribution.sign import Sign, carry, uniform
 from pgpaces.answers.generator import BACKLOG_TIMES, STILL_S, standstills
-from pgpaces.locality import by_socket
+from pgpaces.locality import by_socket, is_local
 from pgpaces.units import ms_text
 
 # Between these a machine's CPUs go from not used up to entirely used up, %.
@@ -18,6 +20,7 @@ _STEAL_WHOLE = 20.0
 # The period of a CPU quota, the kernel's default.
 _PERIOD_S = 0.1
 _SLOWER = 0.9
+_SILENT_MIN_S = 2
 # The least mean lag with which the generator is late itself, and its least share of the limit.
 _DISPATCH_MIN_S, _DISPATCH_OF_LIMIT = 0.0002, 0.05
 # Utilization of clients by transactions of usual length: between these, clients go from enough
@@ -213,8 +216,19 @@ def _away(material: Material) -> Iterator[Sign]:
     if away is not None and not _by_socket(material):
         away = np.where(np.isfinite(away), material.inherited(np.nan_to_num(away)), np.nan)
         part = material.mean_of_missed(away)
-        text = f"{100 * part:.0f}% of the time in flight no session of the server was at work"
-        yield uniform("network", material.life_mean(away), "time", (text,))
+        evidence = [f"{100 * part:.0f}% of the time in flight no session of the server was at work"]
+        if (silent_s := _silent_s(material)) >= _SILENT_MIN_S:
+            text = f"no transaction ended in {silent_s} s, while the server answered the sensor"
+            evidence.append(f"{text}: the load's sessions stood still, or were cut off")
+        sign = uniform("network", material.life_mean(away), "time", evidence)
+        local = is_local(material.trial.server.target)
+        yield replace(sign, advice="loopback" if local else "")
+
+
+def _silent_s(material: Material) -> int:
+    """The seconds in which clients waited, none got an answer, and the sensor got some."""
+    sampled = material.sessions.samples > 0 if material.sessions else False
+    return int(((material.in_flight >= 1) & (material.ended == 0) & sampled).sum())
 
 
 def _by_socket(material: Material) -> bool:

@@ -7,6 +7,7 @@ Outcomes belong to the second in which a transaction was due, samples to the sec
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -28,6 +29,8 @@ _MET_MIN = 10
 _INHERIT_FROM, _INHERIT_TO = 0.5, 0.8
 # An activity is slow that takes this part of the limit, or this many times as long as usual.
 _SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
+# Commands of a script for which its client waits, not for the server.
+_PAUSE = re.compile(r"\s*\\(sleep|shell|setshell)\b", re.IGNORECASE)
 _MISSED = ("late", "skipped", "unfinished")
 
 
@@ -199,8 +202,9 @@ class Material(Struct, frozen=True):
     def outside(self) -> Numbers | None:
         """The share of transactions in flight that no session executed, by second of the clock.
 
-        Of those that do not queue for locks of each other. NaN where too few were in flight. None
-        without samples of sessions, or of transactions in flight.
+        Of those that do not queue for locks of each other, and not in the pauses of their scripts.
+        NaN where too few were in flight. None without samples of sessions, or of transactions in
+        flight.
         """
         if self.sessions is None or not self.in_flight.any():
             return None
@@ -212,7 +216,22 @@ class Material(Struct, frozen=True):
         in_flight, inside = (_smooth(v) for v in (self.in_flight - self.queued, executing))
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(in_flight >= _IN_FLIGHT_MIN, 1 - inside / in_flight, np.nan)
-        return np.clip(share, 0.0, 1.0)
+        return np.asarray(np.clip(share - self._paused, 0.0, 1.0))
+
+    @property
+    def _paused(self) -> Numbers:
+        """The share of transactions' time between the statements of scripts that pause."""
+        commands = [c for script in self.trial.workload.scripts for c in script.commands]
+        spent, whole = np.zeros(self.clock), np.zeros(self.clock)
+        if not any(_PAUSE.match(c.text) for c in commands if not c.is_sql):
+            return spent
+        for each in self.trial.intervals:
+            if 0 <= each.second < self.clock:
+                spent[each.second] = sum(one.times.sum_ns for one in each.statements)
+                whole[each.second] = sum(tally.service.sum_ns for tally in each.tallies)
+        # A pause ends in another second than it begins.
+        between = 1 - quotient(_smooth(spent), _smooth(whole), 1.0)
+        return np.asarray(np.clip(between, 0.0, 1.0))
 
     def per_transaction(self, source: str, name: str) -> Numbers | None:
         """A counter's rate for each transaction that the server ended, by second of the clock."""
