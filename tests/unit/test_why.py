@@ -21,12 +21,12 @@ from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
 from pgpaces.questions import run as question
 from pgpaces.questions.why import section as reported
-from pgpaces.record import Interval, StatementTally
+from pgpaces.record import Interval, StatementTally, Tally
 from tests.unit.sensors import collect, samples_of
 from tests.unit.trials import known, like
 
 from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
-from .trials import SECOND_NS, times
+from .trials import SECOND_NS, times, trial
 
 # By these causes alone a trial can be late from its start to its end and be told why.
 ALWAYS = [
@@ -92,6 +92,12 @@ def test_nothing_is_said_of_few() -> None:
     held = Story(bad_seconds=frozenset())
     assert attribute([held.told()]).outcome == "nothing missed"
     assert attribute([held.told()]).causes == ()
+
+
+def test_a_trial_that_ended_in_its_warm_up_missed_nothing() -> None:
+    early = Interval(-8, tallies=(Tally(-8, 0, due=4, late=4),))
+    shown = trial([], intervals=(early,), state="interrupted", measured_ns=0)
+    assert attribute([(shown, summarize(shown))]).outcome == "nothing missed"
 
 
 def test_one_moment_beside_is_chance() -> None:

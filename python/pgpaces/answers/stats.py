@@ -412,7 +412,7 @@ def rate(per_second: Numbers, planned: Numbers | None = None) -> Estimate | None
 
     Student's t over the seconds' counts, not a Poisson interval with a dispersion: completions of a
     server that is the bottleneck vary less than Poisson counts, and a dispersion is never below 1.
-    Not narrower than one more or less in all: so much depends on when the first second began.
+    Not narrower than one more or less in all, which depends on when the first second began.
     """
     if len(per_second) == 0:
         return None

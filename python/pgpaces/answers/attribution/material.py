@@ -318,7 +318,7 @@ def _unsent(unfinished: Numbers, clients: int) -> Numbers:
 def _lengths(trial: Trial) -> tuple[int, int]:
     """Seconds of due time, and of the clock."""
     due = [t.due_second for each in trial.intervals for t in each.tallies if t.due]
-    seconds = max(due, default=-1) + 1
+    seconds = max([-1, *due]) + 1
     return seconds, max(seconds, max((each.second for each in trial.intervals), default=-1) + 1)
 
 
