@@ -130,6 +130,20 @@ def test_a_quota_is_not_a_frozen_server() -> None:
     assert found.cause.key == "quota"
 
 
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_server_that_stands_still_until_the_end_is_named_as_one_that_goes_on(
+    sampled: bool,
+) -> None:
+    """A lock, by contrast, leaves the sensor its answers."""
+    hung = frozenset() if sampled else frozenset(range(100, 10 * SECONDS))
+    last = frozenset(range(10, SECONDS))
+    made, _ = Story(bad_seconds=last, usual={}, sessions={}, hung=hung).told()
+    intervals = (*made.intervals[:10], *(unfinished(each) for each in made.intervals[10:]))
+    made = replace(made, intervals=intervals)
+    found = attribute([(made, summarize(made))])
+    assert (found.cause is not None and found.cause.key == "freeze") is not sampled
+
+
 @pytest.mark.parametrize("waited_ms", [0.05, 1400.0])
 def test_a_stop_of_the_generator_is_not_one_of_the_server(waited_ms: float) -> None:
     """It is back in second 10, and sent only one of 40 late itself: the others waited for that."""
@@ -237,7 +251,6 @@ def test_what_was_never_sent_waited_for_a_client_but_what_hangs_in_the_server_di
 
 @pytest.mark.parametrize("monitored", [True, False])
 def test_an_outage_for_good_is_no_lack_of_clients(*, monitored: bool) -> None:
-    """The last sample of the sensor is before it: no other one shows that it hung."""
     whole, _ = Story(
         bad_seconds=frozenset(range(10, SECONDS)), hung=frozenset(range(100, 10 * SECONDS))
     ).told()
@@ -248,7 +261,8 @@ def test_an_outage_for_good_is_no_lack_of_clients(*, monitored: bool) -> None:
     whole = replace(whole, intervals=intervals, observed=whole.observed if monitored else ())
     answer = attribute([(whole, summarize(whole))])
     assert [card.key for card in answer.causes if card.named] == ["freeze"]
-    assert answer.causes[0].evidence == ("no client was connected for 10.0 s in total",)
+    assert answer.causes[0].evidence[0] == "no client was connected for 10.0 s in total"
+    assert len(answer.causes[0].evidence) == 1 + monitored
     assert answer.unexplained == 0.0
 
 

@@ -85,7 +85,9 @@ def _frozen(material: Material) -> Iterator[Sign]:
         return
     # Of a time in which the generator stood still itself, the sensor says nothing of the server.
     unknown = _throttled(material) | (_still(material) > 0)
-    frozen = np.zeros(material.clock) if sessions is None else sessions.frozen
+    frozen = np.zeros(material.clock)
+    if sessions is not None:
+        frozen = np.fmax(sessions.frozen, _silent(material, sessions.samples))
     frozen = np.where(unknown | (frozen < STILL_S), 0.0, frozen)
     evidence = []
     if down.any():
@@ -95,6 +97,12 @@ def _frozen(material: Material) -> Iterator[Sign]:
         evidence.append(f"{text} {frozen.sum():.1f} s in total")
     stopped = _stopped(material, np.fmax(frozen, down))
     yield uniform("freeze", stopped, "whole", evidence)
+
+
+def _silent(material: Material, samples: Numbers) -> Numbers:
+    """1 in the seconds to the end in which no sample arrived and no transaction in flight ended."""
+    quiet = (samples == 0) & (material.in_flight > 0) & (material.ended == 0)
+    return np.asarray(np.cumprod(quiet[::-1])[::-1].astype(float))
 
 
 def _down(material: Material) -> Numbers:
