@@ -20,6 +20,7 @@ _STEAL_WHOLE = 20.0
 # The period of a CPU quota, the kernel's default.
 _PERIOD_S = 0.1
 _SLOWER = 0.9
+# The least seconds without an answer to the load, but to the sensor, that are evidence.
 _SILENT_MIN_S = 2
 # The least mean lag with which the generator is late itself, and its least share of the limit.
 _DISPATCH_MIN_S, _DISPATCH_OF_LIMIT = 0.0002, 0.05
@@ -87,7 +88,7 @@ def _frozen(material: Material) -> Iterator[Sign]:
     unknown = _throttled(material) | (_still(material) > 0)
     frozen = np.zeros(material.clock)
     if sessions is not None:
-        frozen = np.fmax(sessions.frozen, _silent(material, sessions.samples))
+        frozen = np.fmax(sessions.frozen, _mute(material, sessions.samples))
     frozen = np.where(unknown | (frozen < STILL_S), 0.0, frozen)
     evidence = []
     if down.any():
@@ -99,7 +100,7 @@ def _frozen(material: Material) -> Iterator[Sign]:
     yield uniform("freeze", stopped, "whole", evidence)
 
 
-def _silent(material: Material, samples: Numbers) -> Numbers:
+def _mute(material: Material, samples: Numbers) -> Numbers:
     """1 in the seconds to the end in which no sample arrived and no transaction in flight ended."""
     quiet = (samples == 0) & (material.in_flight > 0) & (material.ended == 0)
     return np.asarray(np.cumprod(quiet[::-1])[::-1].astype(float))
