@@ -1,9 +1,9 @@
-"""Every answering command over stored trials of every kind: what it says, frozen byte for byte.
+"""The answers of every command about stored trials of every kind, frozen as values.
 
-The trials were measured once, by `make` below, and are in tests/golden/stored.db.xz; what commands
-said of them on the day they were frozen is in tests/golden/answers.json.xz.
-`python -m tests.unit.answered` writes the answers anew, for a change that is meant;
-`python -m tests.unit.answered FOLDER` measures the trials anew, in a quarter of an hour.
+`make` below measured the trials once; they are in tests/golden/stored.db.xz. tests/golden/answers
+has one file per command line. It holds values: sentences are replaced by "...", because words are
+tested in screens only. `python -m tests.unit.answered` writes the answers again after an intended
+change; `python -m tests.unit.answered FOLDER` measures the trials again, in a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import lzma
 import os
 import re
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -30,7 +31,9 @@ from pgpaces.errors import PgpacesError
 from pgpaces.store.store import Store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-STORED, FROZEN = GOLDEN / "stored.db.xz", GOLDEN / "answers.json.xz"
+STORED, FROZEN = GOLDEN / "stored.db.xz", GOLDEN / "answers"
+# The keys of an answer whose values are sentences.
+PROSE = {"advice", "against", "evidence", "invalid", "label", "notes", "said", "text", "title"}
 USERS = """
 from pgpaces.users import task
 
@@ -87,22 +90,22 @@ EXPERIMENTS = ("swept", "scaling", "capacity", "pairs")
 
 
 def questions() -> Iterator[str]:
-    """The command lines that are frozen."""
-    yield from ("runs --json", "runs -E --json", "runs --limit 3", "disk --list --json")
+    """The command lines whose answers are frozen."""
+    yield from ("runs --json", "runs -E --json", "disk --list --json")
     for name in RUNS:
-        yield from (f"show {name} --json", f"show {name}", f"why {name} --json")
+        yield from (f"show {name} --json", f"why {name} --json")
         yield from (f"export {name}", f"export {name} --format json")
-        yield from (f"report {name} --format {form}" for form in ("json", "csv", "md", "text"))
+        yield from (f"report {name} --format {form}" for form in ("json", "csv"))
     for name in EXPERIMENTS:
-        yield from (f"report {name} --format {form}" for form in ("json", "csv", "md", "text"))
+        yield from (f"report {name} --format {form}" for form in ("json", "csv"))
         yield f"why {name} --json"
-    yield from ("forecast scaling --json", "forecast scaling --to 10", "forecast swept --json")
-    yield from ("trend good --json", "trend good --metric p95", "check single --baseline good")
-    yield from ("check good --baseline good --json", "compare pairs pairs --json")
-    yield from (
-        f"compare clients={a},set.work_mem=4MB clients={b},set.work_mem=4MB --in swept {form}"
-        for a, b in ((1, 2), (1, 4)) for form in ("--json", "--metric p95")
-    )  # fmt: skip
+    yield from ("forecast scaling --json", "forecast swept --json", "trend good --json")
+    yield from ("check single --baseline good --json", "check good --baseline good --json")
+    yield "compare pairs pairs --json"
+    for a, b in ((1, 2), (1, 4)):
+        sides = f"clients={a},set.work_mem=4MB clients={b},set.work_mem=4MB"
+        yield f"compare {sides} --in swept --json"
+        yield f"compare {sides} --in swept --metric p95 --json"
     yield "compare single paced --anyway --json"
     yield "report single closed paced --format json"
 
@@ -118,11 +121,24 @@ def answer(line: str, store: Path) -> str:
     elif done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     found = text.replace(str(store.parent), "{HOME}")
-    # Of floating-point numbers the last digits differ between processors.
+    # Processors differ in the last digits of floating-point numbers.
     found = re.sub(r"-?\d+\.\d{6,}(e-?\d+)?", lambda n: f"{float(n[0]):.9g}", found)
     found = re.sub(r'("made_at": )"[^"]*"', r'\1"{NOW}"', found)
     found = re.sub(r"\d+ (seconds?|minutes?|hours?|days?) ago", "{WHEN}", found)
-    return f"exit {done.exit_code}\n{found}"
+    with contextlib.suppress(json.JSONDecodeError):
+        found = json.dumps(_values(json.loads(found)), indent=1, ensure_ascii=False) + "\n"
+    return f"{line}\nexit {done.exit_code}\n{found}"
+
+
+def _values(answer: object, key: str = "") -> object:
+    """An answer without its sentences."""
+    if isinstance(answer, dict):
+        return {each: _values(answer[each], each) for each in answer}
+    if isinstance(answer, list):
+        return [_values(each, key) for each in answer]
+    if isinstance(answer, str) and key in PROSE and answer.count(" ") >= 3:
+        return "..."
+    return answer
 
 
 def unpacked(folder: Path) -> Path:
@@ -132,16 +148,9 @@ def unpacked(folder: Path) -> Path:
     return store
 
 
-def answers(folder: Path) -> dict[str, str]:
-    """What every command line says."""
-    store = unpacked(folder)
-    return {line: answer(line, store) for line in questions()}
-
-
-def frozen() -> dict[str, str]:
-    """What they said when they were frozen."""
-    found: dict[str, str] = json.loads(lzma.decompress(FROZEN.read_bytes()))
-    return found
+def frozen(line: str) -> Path:
+    """The file with the frozen answer of a command line."""
+    return FROZEN / (re.sub(r"[^\w.]+", "-", line) + ".txt")
 
 
 def make(folder: Path) -> None:
@@ -189,6 +198,9 @@ if __name__ == "__main__":
         make(Path(sys.argv[1]))
     with tempfile.TemporaryDirectory() as scratch:
         digest(unpacked(Path(scratch)))
+    shutil.rmtree(FROZEN, ignore_errors=True)
+    FROZEN.mkdir()
     with tempfile.TemporaryDirectory() as scratch:
-        text = json.dumps(answers(Path(scratch)), indent=1, ensure_ascii=False)
-    FROZEN.write_bytes(lzma.compress(text.encode(), preset=9))
+        trials = unpacked(Path(scratch))
+        for question in questions():
+            frozen(question).write_text(answer(question, trials), encoding="utf-8")

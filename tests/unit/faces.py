@@ -1,13 +1,13 @@
-"""What people see first: each answer in one screen, at three widths and in color, frozen as text.
+"""What people see first: the first screen of each answer, frozen as one text file.
 
-`python -m tests.unit.faces` writes tests/golden/faces.txt anew, for a change that is meant.
+`python -m tests.unit.faces` writes tests/golden/screens again after an intended change.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import re
+import shutil
 import sys
 import tempfile
 import time
@@ -27,8 +27,11 @@ from pgpaces.section import Section
 from pgpaces.store.store import Store
 from tests.unit import answered, cards
 
-FROZEN = answered.GOLDEN / "faces.txt"
+FROZEN = answered.GOLDEN / "screens"
 WIDTHS = (60, 80, 120)
+WIDE = ("run single", "experiment swept", "compare")
+# Other runs have the same sentences; their answers are frozen as values.
+LEFT_OUT = ("run closed", "run paced", "run shaped", "run statements", "run users")
 LINES_MAX = 24
 
 
@@ -64,19 +67,21 @@ def shown(section: Section, width: int, *, color: bool = False) -> str:
     return console.file.getvalue()
 
 
-def pictures(every: Iterable[tuple[str, Section]]) -> str:
-    """All of them. In color, escape sequences are between angle brackets."""
-    found = []
-    for name, section in every:
-        for width in WIDTHS:
-            found.append(f"==== {name}, {width} columns\n{_lines(shown(section, width))}\n")
-        text = re.sub("\x1b\\[([0-9;]*)m", r"<\1>", shown(section, 80, color=True))
-        found.append(f"==== {name}, 80 columns, in color\n{_lines(text)}\n")
-    return "\n".join(found)
+def screens(every: Iterable[tuple[str, Section]]) -> dict[str, str]:
+    """Their texts by file name."""
+    return {
+        f"{name.replace(' ', '-')}-{width}.txt": "".join(
+            f"{line.rstrip()}\n" for line in shown(section, width).splitlines()
+        )
+        for name, section in every
+        if name not in LEFT_OUT
+        for width in (WIDTHS if name in WIDE else (80,))
+    }
 
 
-def _lines(text: str) -> str:
-    return "\n".join(each.rstrip() for each in text.splitlines())
+def frozen() -> dict[str, str]:
+    """The frozen screens by file name."""
+    return {each.name: each.read_text(encoding="utf-8") for each in FROZEN.iterdir()}
 
 
 def main() -> None:
@@ -85,8 +90,11 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, {"PGPACES_HOME": folder}),
     ):
-        every = sections(answered.unpacked(Path(folder)))
-        FROZEN.write_text(pictures(every), encoding="utf-8")
+        now = screens(sections(answered.unpacked(Path(folder))))
+    shutil.rmtree(FROZEN, ignore_errors=True)
+    FROZEN.mkdir()
+    for name, text in now.items():
+        (FROZEN / name).write_text(text, encoding="utf-8")
     sys.stdout.write(f"{FROZEN}\n")
 
 
