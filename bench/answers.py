@@ -12,7 +12,7 @@ from figures import Figure, Finding, Goal
 from msgspec.structs import replace
 from session import Session
 
-from pgpaces.answers import cells, crossing, differences, forecast, forecasts, trend, unpaired
+from pgpaces.answers import cells, differences, trend, unpaired
 from pgpaces.answers import compare as pairs
 from pgpaces.answers.capacity import answer
 from pgpaces.answers.capacity import goal as capacity
@@ -30,7 +30,6 @@ SECONDS = 60
 AGAIN = 3
 TWO = Design((Factor("set.work_mem", ("4MB", "64MB")),), trials=TRIALS // 2)
 LOADS = Design((Factor("clients", tuple(map(str, range(1, 51)))),), trials=TRIALS // 50)
-LAW = forecast.Usl(40.0, 0.03, 0.0005)
 LIMIT = capacity.CapacityGoal(0.05, start=100.0, lowest=1.0, highest=1000.0)
 # The larger setting is faster by so much, and each trial by a little.
 EFFECT, SPREAD = 0.03, 0.01
@@ -43,7 +42,6 @@ def section(_session: Session) -> Iterator[Finding]:
     a, b = ([d for d in two if _level(d) == level] for level in TWO.factors[0].levels)
     runs = [trend.Run(digest.trial.id, digest.summary.rate) for digest in two]
     sides = [pairs.side(digest.summary) for digest in two]
-    lines = crossing.lines(cells.rows(LOADS.cells(), loads), "clients")
     points = _points()
     asked: dict[str, Callable[[], object]] = {
         "compare, 500 pairs, 5 metrics": lambda: unpaired.verdict(a, b, goal),
@@ -54,7 +52,6 @@ def section(_session: Session) -> Iterator[Finding]:
         "what differs among 1,000": lambda: differences.among(two),
         "check, 1 run against 999": lambda: trend.check(sides[:1], sides[1:], goal),
         "trend, 1,000 runs": lambda: trend.trend(runs),
-        "forecast, 50 loads": lambda: forecasts.forecast_lines(lines, "clients"),
         "capacity": lambda: answer.of(points, LIMIT),
         "50 cells": lambda: cells.rows(LOADS.cells(), loads),
     }
@@ -62,7 +59,6 @@ def section(_session: Session) -> Iterator[Finding]:
     for name, seconds in took.items():
         yield Figure(SECTION, name, "s", (seconds,), goal=Goal("ours", "at most", 1.0))
     assert unpaired.verdict(a, b, goal).bootstrap is not None, "all of it was computed"
-    assert forecasts.forecast_lines(lines, "clients")[0].fit.curve, "all of it was computed"
 
 
 def _level(digest: Digest) -> str:
@@ -101,7 +97,8 @@ def _trials(design: Design) -> list[Digest]:
         assert model.trial.place is not None
         levels = dict(slot.cell.levels)
         load = float(levels.get("clients", 4))
-        value = LAW.at(load) * (
+        value = 40.0 * load / (1 + 0.03 * (load - 1))
+        value *= (
             1
             + SPREAD * (number * 37 % 11 - 5) / 5
             + EFFECT * (levels.get("set.work_mem") == "64MB")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pgpaces.api import Result, load, run
     from pgpaces.questions.capacity.api import capacity
     from pgpaces.questions.compare.api import check, compare
-    from pgpaces.questions.forecast import forecast
     from pgpaces.questions.sweep.api import Sweep, load_sweep, sweep
     from pgpaces.questions.trend import trend
     from pgpaces.questions.why.page import why
@@ -39,7 +38,6 @@ _PLACES = {
     "capacity": "questions.capacity.api",
     "check": "questions.compare.api",
     "compare": "questions.compare.api",
-    "forecast": "questions.forecast",
     "trend": "questions.trend",
     "why": "questions.why.page",
 }
@@ -50,7 +48,6 @@ __all__ = [
     "capacity",
     "check",
     "compare",
-    "forecast",
     "load",
     "load_sweep",
     "run",

@@ -46,7 +46,7 @@ from pgpaces.plan import TrialPlan
 from pgpaces.questions.costs import of_run as economy_of
 from pgpaces.questions.parts import work_of
 from pgpaces.questions.run import section
-from pgpaces.questions.sweep.lookup import gathered
+from pgpaces.questions.sweep.lookup import page_of
 from pgpaces.questions.sweep.page import Page
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
@@ -289,6 +289,6 @@ def load(name: str = "last", *, store: str | Path | None = None) -> Result:
 def _result(store: Store, trial: Trial, summary: Summary) -> Result:
     def page() -> Page:
         with closing(store):
-            return gathered(store, (trial.id,))
+            return page_of(store, (trial.id,))
 
     return Result(section(trial, summary), page, trial, summary)

@@ -27,8 +27,7 @@ class Draft(Struct, frozen=True):
     """An unchecked experiment; see design.Experiment.
 
     levels: by name, in the order of the tables in reports. factors: names that are factors even
-    with one level. quick: the levels of `quick`, including `trials`. time_budget: of each machine,
-    for adaptive trials, instead of `trials`.
+    with one level. quick: the levels of `quick`, including `trials`.
     """
 
     name: str = ""
@@ -46,13 +45,6 @@ class Draft(Struct, frozen=True):
     files: tuple[str, ...] = ()
     from_database: str | None = None
     quick: Levels = field(default_factory=dict)
-    time_budget: str | None = None
-
-    def with_time_budget(self, time_budget: str) -> Draft:
-        """With a time budget, from which the number and length of trials follow."""
-        others = {name: own for name, own in self.levels.items() if name not in alone("length")}
-        factors = self.factors - set(alone("length"))
-        return replace(self, time_budget=time_budget, trials=1, levels=others, factors=factors)
 
     def with_levels(self, new: Mapping[str, tuple[str, ...]]) -> Draft:
         """With new levels of these names; removes the parts of `exclude` about replaced levels.
@@ -77,7 +69,6 @@ class Draft(Struct, frozen=True):
         quick = dict(self.quick or QUICK)
         trials = quick.pop("trials", None)
         draft = self.with_levels({name: (level,) for name, level in quick.items()})
-        draft = replace(draft, time_budget=None)
         if trials is None:
             return draft
         if (number := digits(trials)) is None:

@@ -36,7 +36,6 @@ KEYS = {
     "files": "Scripts that run instead of the workload's: FILE or FILE@WEIGHT.",
     "from_database": "A database whose copy is measured, instead of the workload's own data.",
     "trials": "How often each cell is run, once in each block.",
-    "time_budget": "Instead of `trials`: the time of each machine, spent where trials decide.",
     "seed": "Seed of everything random: the order, arrivals, script parameters.",
     "missed": "The share that may miss the limit.",
     "factors": "A list of levels for each name that varies. Default: the full grid of them.",
@@ -75,7 +74,6 @@ _OF_FILE: dict[str, tuple[Any, ...]] = {
     "files": (list[str], msgspec.field(default_factory=list)),
     "from_database": (str | None, None),
     "trials": (Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)], 1),
-    "time_budget": (str | None, None),
     "seed": (Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)], 1),
     "missed": (str, "5%"),
     "factors": (dict[str, Any], msgspec.field(default_factory=dict)),
@@ -150,8 +148,6 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
     twice = [name for name in factors if name in single]
     if twice:
         raise PlanError(f"{twice[0]} is given for all and under [factors]", "choose one")
-    if keys.time_budget is not None and "trials" in raw:
-        raise PlanError("time_budget and trials exclude each other", "leave out one of them")
     return Draft(
         name=keys.name or path.stem,
         workload=_near(path, keys.workload) if keys.workload else None,
@@ -168,7 +164,6 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
         files=tuple(_near(path, file, script=True) for file in keys.files),
         from_database=keys.from_database,
         quick=_one(path, keys.quick),
-        time_budget=keys.time_budget,
     )
 
 
@@ -321,13 +316,11 @@ def drafted(
     targets: Mapping[str, str | Target] | None,
     *,
     quick: bool = False,
-    time_budget: str | None = None,
 ) -> Draft:
     """The experiment that arguments describe. Raises PlanError."""
     text = str(what)
     draft = read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
     draft = draft.quickly() if quick else draft
-    draft = draft if time_budget is None else draft.with_time_budget(time_budget)
     draft = draft.with_levels(of_values(options.current(levels)))
     own = [
         target if isinstance(target, Target) else Target(name, target)

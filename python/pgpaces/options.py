@@ -316,9 +316,6 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            flag=True, rare=True),
     Option("in", TEXT, WORKLOAD, "The experiment with A and B, if they are levels.",
            metavar="EXPERIMENT", default="last", keyword="of"),
-    Option("where", TEXT, WORKLOAD,
-           "Only where other factors have these levels. [default: a forecast for each]",
-           metavar="FACTOR=LEVEL,...", keyword="chosen"),
     Option("experiment", TEXT, WORKLOAD, "Only runs of this experiment: name, id, last.",
            metavar="NAME"),
     Option("experiments", SWITCH, WORKLOAD, "List experiments, not runs.", short="-E", flag=True),
@@ -333,8 +330,6 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            metavar="SIZE"),
     Option("runs", _whole(3, 99), LOAD, "Runs of each job of the card.", metavar="N", default=3),
     Option("trials", _whole(1), LOAD, "Trials of each cell. [default: 1]", metavar="N"),
-    Option("time_budget", DURATION, LOAD, "Time budget of each machine instead, spent where trials"
-           " decide.", metavar="TIME"),
     Option("quick", SWITCH, LOAD, "Seconds instead of minutes, for an indicative answer.",
            flag=True),
     Option("strict", SWITCH, LOAD, "More trials, in up to twice the time.", flag=True),
@@ -423,7 +418,7 @@ FAMILIES: Mapping[str, str] = {
 }
 
 # Earlier names of options, keys and keywords, which are read for one release.
-RENAMED: Mapping[str, str] = {"beside": "background", "within": "time_budget"}
+RENAMED: Mapping[str, str] = {"beside": "background"}
 
 
 def current(values: Mapping[str, Value]) -> dict[str, Value]:

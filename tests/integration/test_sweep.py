@@ -104,28 +104,6 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
         pg15.execute("DROP TABLE only_here")
 
 
-def test_a_sweep_within_a_time_runs_every_cell_and_then_what_decides(pgpaces: Command) -> None:
-    words = ("--clients", "1,2", *GRID[4:], "--time-budget", "9s")
-    done = pgpaces("sweep", "reporting", *words)
-    assert done.code == 0, done.err
-    assert "It took" in done.out
-    found = cells_of(pgpaces.store)
-    assert len({cell for cell, _ in found}) == 2
-    assert set(found.values()) == {1}
-    for cell in {cell for cell, _ in found}:
-        blocks = sorted(block for each, block in found if each == cell)
-        assert blocks == list(range(1, len(blocks) + 1))
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
-    assert row.state == "finished"
-    trials = [store.load(placed.id) for placed in store.placed(row.id)]
-    assert sum(t.measured_ns or 0 for t in trials) <= 9e9
-    assert all(t.plan.seed == t.place.block for t in trials if t.place)
-    again = pgpaces("sweep", "--resume")
-    assert again.code == 0, again.err
-    assert cells_of(pgpaces.store) == found
-
-
 def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Command) -> None:
     levels = (
         "--server-set",

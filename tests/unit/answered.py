@@ -99,9 +99,8 @@ def questions() -> Iterator[str]:
     for name in EXPERIMENTS:
         yield from (f"report {name} --format {form}" for form in ("json", "csv"))
         yield f"why {name} --json"
-    yield from ("forecast scaling --json", "forecast swept --json", "trend good --json")
-    yield from ("check single --baseline good --json", "check good --baseline good --json")
-    yield "compare pairs pairs --json"
+    yield from ("trend good --json", "check single --baseline good --json")
+    yield from ("check good --baseline good --json", "compare pairs pairs --json")
     for a, b in ((1, 2), (1, 4)):
         sides = f"clients={a},set.work_mem=4MB clients={b},set.work_mem=4MB"
         yield f"compare {sides} --in swept --json"

@@ -50,7 +50,6 @@ def sections(store: Path) -> Iterator[tuple[str, Section]]:
     yield "check", pgpaces.check("single", baseline="good", anyway=True, store=store).section
     yield "disk", disk.section(cards.row(cards.card(2100, 520, 31)))
     yield "trend", pgpaces.trend("good", metric="p95", store=store).section
-    yield "forecast", pgpaces.forecast("scaling", store=store).section
     yield "why", pgpaces.why("single", store=store).section
 
 

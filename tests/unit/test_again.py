@@ -11,7 +11,7 @@ from pgpaces.answers import compare
 from pgpaces.answers.compare import ComparisonGoal, Pair, Side, Verdict
 from pgpaces.answers.digest import Digest
 from pgpaces.design import Design, Factor
-from pgpaces.questions.again import again, decisive, longer, more_trials
+from pgpaces.questions.again import again, decisive, longer
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.questions.sweep.report import top
 from tests.unit import test_docs
@@ -52,12 +52,11 @@ def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(
     assert "--quick" not in words
 
 
-def test_only_a_sweep_has_more_trials_and_then_neither_a_time_budget_nor_short_ones() -> None:
-    command = more_trials("pgpaces sweep w --time-budget 10min --quick", 3, clients="1,2")
-    assert command == "pgpaces sweep w --trials 3 -c 1,2"
-    assert test_docs.parsed(shlex.split(command)[1:])
-    assert more_trials("pgpaces capacity w -L 50ms", 3) == ""
+def test_only_a_sweep_has_more_trials_and_then_no_short_ones() -> None:
     undecided = replace(judged(8), basis="blocks")
+    [command] = decisive("pgpaces sweep w --quick", undecided)
+    assert command == f"pgpaces sweep w --trials {undecided.needed}"
+    assert test_docs.parsed(shlex.split(command)[1:])
     assert list(decisive("pgpaces capacity w -L 50ms", undecided)) == []
 
 

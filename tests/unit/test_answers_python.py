@@ -10,7 +10,6 @@ import pytest
 
 import pgpaces
 from pgpaces.answers.compare import Verdict
-from pgpaces.answers.forecasts import LineForecast
 from pgpaces.answers.trend import Trend
 from pgpaces.errors import PlanError
 from pgpaces.report import draw
@@ -72,7 +71,6 @@ def test_an_answer_keeps_no_connection_to_the_store(place: Path) -> None:
         pgpaces.check("R01", baseline="small", anyway=True, store=place),
         pgpaces.trend(*small, anyway=True, store=place),
         pgpaces.why("R00", store=place),
-        pgpaces.forecast("C1", "C2", "C3", store=place),
     ]
     assert descriptors() == before
     assert all(answer.page.digests for answer in answers)
@@ -85,14 +83,10 @@ def test_a_run_is_checked_against_its_baseline(place: Path) -> None:
     assert found.value.outcome == "better"
 
 
-def test_a_trend_and_a_forecast_are_values_too(place: Path) -> None:
+def test_a_trend_is_a_value_too(place: Path) -> None:
     trend = pgpaces.trend("small", metric="mean", store=place)
     assert isinstance(trend.value, Trend)
     assert trend.value.changes == ()
-    forecast = pgpaces.forecast("C1", "C2", "C3", store=place)
-    assert isinstance(forecast.value[0], LineForecast)
-    assert forecast.value[0].fit.refusal == "few loads"
-    assert "No forecast from 3 loads" in forecast.sentences[0]
 
 
 def test_a_chart_is_asked_for_by_its_name(place: Path) -> None:

@@ -9,10 +9,8 @@ import pytest
 
 import pgpaces
 from pgpaces import levels
-from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.errors import PlanError
 from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.order import Order
 from pgpaces.experiment.request import Request
 from pgpaces.target_plan import PoolPlan
 
@@ -196,20 +194,3 @@ def test_tasks_are_a_list_of_functions(tasks: Any) -> None:
     with pytest.raises(PlanError) as found:
         pgpaces.run(tasks=tasks)
     assert "tasks" in f"{found.value} {found.value.hint}"
-
-
-def test_a_sweep_within_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Order] = []
-
-    def planned(order: Order) -> None:
-        asked.append(order)
-        raise PlanError("enough")
-
-    monkeypatch.setattr("pgpaces.experiment.sweep.plan", planned)
-    with pytest.raises(PlanError, match="enough"):
-        pgpaces.sweep("reporting", clients=[1, 2], warmup="2s", time_budget="10min")
-    assert asked[0].goal == TimeBudget(600.0, 0.05, warmup_s=2.0)
-    assert asked[0].experiment.design.trials == 1
-    for more in ({"trials": 2}, {"quick": True}):
-        with pytest.raises(PlanError, match="exclude each other"):
-            pgpaces.sweep("reporting", clients=[1, 2], time_budget="10min", **more)

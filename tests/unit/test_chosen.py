@@ -18,7 +18,6 @@ from pgpaces.answers.capacity.trials import PREFLIGHT, SearchSpec
 from pgpaces.answers.digest import Bucket, Digest
 from pgpaces.answers.pairing import AGAIN, Pairing
 from pgpaces.answers.sequential import Ask, Tell, role
-from pgpaces.answers.time_budget import TimeBudget
 from pgpaces.answers.validity import Validity
 from pgpaces.design import ROLE, Cell, Slot
 from pgpaces.errors import StoreError
@@ -30,7 +29,6 @@ from tests.unit.experiments import made
 BASE = made(Slot(1, Cell(())), 12)
 SPEC = SearchSpec(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
 PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("rate"))
-TIME_BUDGET = TimeBudget(1800.0, 0.05, seed=7, trial_s=60.0)
 Found = Callable[[Ask], Digest | None]
 
 
@@ -501,7 +499,7 @@ def test_what_is_left_until_the_next_look_is_counted_down() -> None:
 # ---- what is stored of a goal ----
 
 
-@pytest.mark.parametrize("goal", [SPEC, replace(SPEC, each=None), PAIRING, TIME_BUDGET])
+@pytest.mark.parametrize("goal", [SPEC, replace(SPEC, each=None), PAIRING])
 def test_a_goal_is_read_as_it_was_written(goal: strategies.Goal) -> None:
     assert strategies.read(strategies.write(goal)) == goal
 

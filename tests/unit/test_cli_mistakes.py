@@ -87,7 +87,6 @@ MISTAKES = [
     ("runs --store /nosuch/x.db", 20, "there is no store /nosuch/x.db", "check the place"),
     ("runs --store mysql://u:p@x/y", 20, "a store cannot be at mysql://...", "name a file, or"),
     ("export last --format cvs", 2, "--format 'cvs' is none of csv", "did you mean csv?"),
-    ("forecast --to 12", 2, "there is no experiment in", "`pgpaces sweep reporting --clients 1,2"),
     (f"run {TOO_LONG}", 3, "cannot be read: File name too long", "name a folder that you may"),
     (f"sweep {TOO_LONG}", 3, "cannot be read: File name too long", "`pgpaces workload list`"),
     (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "profiles are default"),

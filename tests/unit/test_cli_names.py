@@ -211,13 +211,6 @@ def test_a_disk_is_not_written_to_by_a_dry_run(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_where_of_a_forecast_was_in(store: Store, tmp_path: Path) -> None:
-    place = ("--store", str(tmp_path / "results.db"))
-    now, before = (call("forecast", word, "clients=9", *place) for word in ("--where", "--in"))
-    assert refused(now).message == refused(before).message
-    assert before.stderr == f"warning: --in is now --where; {ENDS}\n"
-
-
 def test_a_dry_run_says_how_many_generators_a_rate_needs(tmp_path: Path) -> None:
     words = ("run", "reporting", "--store", str(tmp_path / "results.db"), "--dry-run")
     assert "generators:" not in call(*words, "--rate", "5000").stdout

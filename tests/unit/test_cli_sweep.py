@@ -70,7 +70,7 @@ def test_a_file_behind_resume_is_the_experiment_to_go_on_with(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "words",
-    [("--trials", "5"), ("--time-budget", "1h"), ("--quick",), ("--seed", "0"), ("--missed", "1%")],
+    [("--trials", "5"), ("--quick",), ("--seed", "0"), ("--missed", "1%")],
 )
 def test_what_an_experiment_from_the_store_would_not_follow_is_refused(
     tmp_path: Path, words: tuple[str, ...]
@@ -145,59 +145,3 @@ def test_a_target_of_the_command_line_is_observed_by_a_command(
 def test_a_target_has_one_price(tmp_path: Path) -> None:
     words = ("--target", "host=pi4", "--host-file", "x.toml", "--price-per-hour", "1")
     assert "choose one" in str(refused(called(tmp_path, "reporting", *words)).hint)
-
-
-@pytest.mark.parametrize("words", [("--trials", "5"), ("--quick",)])
-def test_a_time_and_a_number_of_trials_exclude_each_other(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    error = refused(called(tmp_path, "reporting", "--time-budget", "30min", *words, "--dry-run"))
-    assert error.message == f"{words[0]} and --time-budget exclude each other"
-    assert "choose one" in (error.hint or "")
-
-
-def test_a_time_says_how_long_trials_are_and_how_many(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('trials = 9\nduration = "1h"\n' + FILE)
-    result = called(tmp_path, str(tmp_path / "mine.toml"), "--time-budget", "2min", "--dry-run")
-    assert result.exit_code == 0, result.output
-    assert "2 cells, about 5 trials, each chosen by those before it" in result.stdout
-    assert "time: about 2 min" in result.stdout
-    words = ("--time-budget", "2min", "-T", "10s", "--warmup", "1s", "--dry-run")
-    result = called(tmp_path, str(tmp_path / "mine.toml"), *words)
-    assert "about 10 trials" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--time-budget", "10s"), "one trial of 5 s"),
-        (("--time-budget", "soon"), "is not a duration"),
-        (("--time-budget", "1h", "-t", "10"), "end by count"),
-        (("--time-budget", "1h", "-T", "10s,20s"), "of one duration"),
-    ],
-)
-def test_a_time_that_cannot_be_kept_is_refused(
-    tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    error = refused(called(tmp_path, "reporting", "--clients", "1,2", *words, "--dry-run"))
-    assert said in error.message
-    assert error.hint
-
-
-def test_within_is_the_earlier_name_of_the_time_budget(tmp_path: Path) -> None:
-    words = ("reporting", "-L", "500ms", "-T", "10s", "--dry-run")
-    earlier = called(tmp_path, *words, "--within=2min")
-    assert earlier.exit_code == 0
-    assert "warning: --within is now --time-budget; " in earlier.stderr
-    assert earlier.stdout == called(tmp_path, *words, "--time-budget", "2min").stdout
-
-
-def test_a_file_may_give_a_time_instead_of_trials(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('time_budget = "2min"\n' + FILE)
-    path = str(tmp_path / "mine.toml")
-    assert "about 5 trials" in called(tmp_path, path, "--dry-run").stdout
-    assert "3 trials of each" in called(tmp_path, path, "--trials", "3", "--dry-run").stdout
-    assert "1 trial of each" in called(tmp_path, path, "--quick", "--dry-run").stdout
-    (tmp_path / "mine.toml").write_text('time_budget = "2min"\ntrials = 2\n' + FILE)
-    error = refused(called(tmp_path, path, "--dry-run"))
-    assert "leave out one of them" in (error.hint or "")

@@ -49,11 +49,6 @@ def test_fishers_distribution(above: int, below: int, x: float) -> None:
     assert close(distributions.fisher_above(above, below, x), special.fdtrc(above, below, x))
 
 
-@given(st.floats(-8, 8))
-def test_the_normal_distribution(z: float) -> None:
-    assert close(distributions.normal_cdf(z), special.ndtr(z))
-
-
 @pytest.mark.parametrize("p", [0.0, 1.0, -0.1, math.nan])
 def test_what_is_no_probability_is_refused(p: float) -> None:
     with pytest.raises(ValueError, match="must be a probability"):

@@ -20,7 +20,6 @@ FILES = {
 # What belongs to a feature alone, at most a module or a folder a floor.
 FEATURES = {
     "trend": ("answers.trend", "questions.trend", "cli.trend"),
-    "forecast": ("answers.forecast", "answers.forecasts", "questions.forecast", "cli.forecast"),
     "why": ("answers.attribution", "questions.why", "cli.why"),
     "capacity": (
         *("answers.capacity", "experiment.capacity", "questions.capacity", "cli.capacity"),

@@ -33,7 +33,6 @@ READING = [
     "compare a b",
     "check last --baseline a",
     "trend",
-    "forecast",
     "why",
     "disk --list",
     "runs copy ./elsewhere.db",

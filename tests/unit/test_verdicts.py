@@ -1,4 +1,4 @@
-"""Comparisons, forecasts and trends in words: each with its interval and what to do next."""
+"""Comparisons and trends in words: each with its interval and what to do next."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from msgspec.structs import replace
 from pgpaces.answers import unpaired
 from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, Verdict, judge, next_pairs
 from pgpaces.answers.differences import Between
-from pgpaces.answers.forecast import Point, Usl, forecast
 from pgpaces.answers.trend import check, trend
-from pgpaces.questions import forecast as forecast_words
 from pgpaces.questions import trend as trend_words
 from pgpaces.questions.compare import words as verdicts
 from pgpaces.result import Estimate
 from pgpaces.section import Sentence
 from tests.unit.drifting import pair, side
 from tests.unit.test_compare import MISSED, STEADY, shares, verdict, with_noise
-from tests.unit.test_forecast import points
 from tests.unit.test_trend import runs
 
 FINITE = [
@@ -136,34 +133,6 @@ def test_what_differs_beside_what_is_compared_is_listed() -> None:
     assert said[1].text == "setting s0: 1 of A, - of B."
     assert said[-1].text == "And 3 more."
     assert verdicts.refused([], "work_mem") == ()
-
-
-@pytest.mark.parametrize(
-    ("found", "parts"),
-    [
-        (forecast(points()), ["peaks at", "no forecast beyond", "Contention", "no resource"]),
-        (forecast(points(Usl(100, 0.02, 0), seed=3)), ["No peak identifiable", "coherency 0 (0 "]),
-        (
-            forecast(points(Usl(100, 0.03, 0.00002), noise=0.002)),
-            ["beyond the range of the forecast"],
-        ),
-        (forecast(points()[:12]), ["4 loads: 6 are required", "With any model"]),
-        (forecast(points()[:-1]), ["only 2 of 3 trials"]),
-        (
-            forecast([replace(p, rate=p.rate / 2 if p.load > 100 else p.rate) for p in points()]),
-            ["No forecast", "(tolerance 10.0%)"],
-        ),
-        (
-            forecast([Point(p.load, p.load < 100, {"cpu": 0.5}) for p in points()]),
-            ["no transaction completed", "cpu is exhausted"],
-        ),
-        (forecast([]), ["0 loads"]),
-    ],
-)
-def test_a_forecast_is_told_or_why_there_is_none(found: object, parts: Sequence[str]) -> None:
-    told = text(forecast_words.sentences(found))  # type: ignore[arg-type]
-    for part in parts:
-        assert part in told
 
 
 def test_a_trend_is_told_newest_change_first() -> None:

@@ -1,4 +1,4 @@
-//! The figures from outside that ours must reproduce (docs/explanation/method.md, section 8), in
+//! The figures from outside that ours must reproduce (docs/explanation/method.md, section 7), in
 //! virtual time, and the table of them in docs/explanation/figures.md, which each test holds
 //! against what it found.
 

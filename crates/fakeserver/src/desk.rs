@@ -201,7 +201,7 @@ mod tests {
         let mean = latencies.iter().sum::<f64>() / latencies.len() as f64;
         let over = latencies.iter().filter(|&&ms| ms > 50.0).count() as f64;
         let over = over / latencies.len() as f64;
-        // docs/explanation/method.md, section 8: load 0.8, mean 30.0 ms, 15.4625 % over 50 ms.
+        // docs/explanation/method.md, section 7: load 0.8, mean 30.0 ms, 15.4625 % over 50 ms.
         assert!((mean - 30.0).abs() < 1.0, "mean {mean}");
         assert!((over - 0.154_625).abs() < 0.008, "over 50 ms: {over}");
     }

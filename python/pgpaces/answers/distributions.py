@@ -13,7 +13,6 @@ from statistics import NormalDist
 from pgpaces import _engine
 
 _NORMAL = NormalDist()
-normal_cdf = _NORMAL.cdf
 chi_squared_quantile = _engine.chi_squared_quantile
 fisher_above = _engine.fisher_above
 

@@ -1,7 +1,7 @@
 """Sequential design, as ask and tell: the next trial, and the results of those before it. Pure.
 
-A strategy (capacity/searches.py, pairing.py, time_budget.py) is a function of the results so far,
-so an interrupted experiment is resumed by asking again.
+A strategy (capacity/searches.py, pairing.py) is a function of the results so far, so an interrupted
+experiment is resumed by asking again.
 """
 
 from __future__ import annotations

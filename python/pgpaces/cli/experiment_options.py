@@ -114,7 +114,7 @@ HOW = (
 def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     """The experiment of file and options; None where neither names one.
 
-    params: of the command, with quick, missed, trials and time_budget if it has them.
+    params: of the command, with quick, missed and trials if it has them.
     """
     what = params["what"]
     _check_of_target(params)
@@ -134,9 +134,7 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
         base = base.quickly()
     targets = tuple(_target(text, params) for text in params["level_target"])
     if params.get("trials"):
-        base = replace(base, trials=params["trials"], time_budget=None)
-    if params.get("time_budget") is not None:
-        base = base.with_time_budget(params["time_budget"])
+        base = replace(base, trials=params["trials"])
     base = base.with_levels(_levels(params, targets))
     by_name = {target.name: target for target in (*base.targets, *targets)}
     missed = params.get("missed")

@@ -31,7 +31,6 @@ COMMANDS = {
     "compare": ("compare", "Say whether B is better than A, from stored runs or new pairs"),
     "check": ("compare", "Say whether a run is worse than a baseline, for CI"),
     "trend": ("trend", "Say since when stored runs of one kind are better or worse"),
-    "forecast": ("forecast", "Forecast the throughput of more clients or users"),
     "serve": ("serve", "Serve results, and what runs, as pages for a browser"),
     "why": ("why", "Say why transactions were late, and what would confirm it"),
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),

@@ -16,8 +16,6 @@ from pgpaces.home import is_there
 
 if TYPE_CHECKING:
     from pgpaces.design import Experiment
-    from pgpaces.draft import Draft
-    from pgpaces.experiment.strategies import Goal
     from pgpaces.experiment.sweep import SweepPlan
 
 TRIALS_MAX = 10_000
@@ -29,7 +27,6 @@ Examples:
       --server-set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
   pgpaces sweep experiment.toml --dry-run
   pgpaces sweep experiment.toml --quick
-  pgpaces sweep experiment.toml --time-budget 30min
   pgpaces sweep --resume
   pgpaces sweep --new experiment.toml
   pgpaces sweep experiment.toml --server 15,18
@@ -40,9 +37,7 @@ Examples:
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(experiment_options.OF_WHAT)
 @options.options(
-    options.of(
-        "trials", "time_budget", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES
-    ),
+    options.of("trials", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES),
     experiment_options.HOW,
 )
 def sweep(**params: Any) -> int:
@@ -77,9 +72,9 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     """The checked experiment. Checks the form of its report too, before hours are spent."""
     output.check(params)
     from pgpaces.experiment import sweep as pipeline
+    from pgpaces.servers import profiles
 
     params = _of_file(params)
-    _check_within(params)
     draft, resume, experiment, goal = experiment_options.draft(params), None, None, None
     if draft is None and params["resume"] is not None:
         _check_unchanged(params)
@@ -88,7 +83,7 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
         name = draft.name if draft is not None and by_file else params["resume"]
         resume, experiment, goal = pipeline.find(name, params["store_path"])
     if draft is not None:
-        experiment, goal = _experiment(draft, goal)
+        experiment = draft.experiment(profiles.ready_made)
     if experiment is None:
         raise PlanError(
             "nothing to sweep was named",
@@ -96,30 +91,6 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
         )
     _check_size(experiment, params)
     return pipeline.plan(execute.order(experiment, params, resume, goal))
-
-
-def _experiment(draft: Draft, before: Goal | None) -> tuple[Experiment, Goal | None]:
-    """The experiment and goal of a draft. before: the goal of a resumed experiment."""
-    from pgpaces.answers.time_budget import TimeBudget
-    from pgpaces.experiment import time_budget
-    from pgpaces.servers import profiles
-
-    if draft.time_budget is None and isinstance(before, TimeBudget):
-        draft = draft.with_time_budget(f"{before.budget_s:g}s")
-    if draft.time_budget is not None:
-        return time_budget.ask(draft)
-    return draft.experiment(profiles.ready_made), before
-
-
-def _check_within(params: Mapping[str, Any]) -> None:
-    """Raises PlanError for --time-budget together with a number of trials or --quick."""
-    why = {"trials": "how many there are", "quick": "how short they are"}
-    for name, what in why.items():
-        if params["time_budget"] and params[name]:
-            raise PlanError(
-                f"--{name} and --time-budget exclude each other",
-                f"a time budget places trials where they decide, which sets {what}: choose one",
-            )
 
 
 def _of_file(params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,7 +103,7 @@ def _of_file(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check_unchanged(params: Mapping[str, Any]) -> None:
     """Raises PlanError for options that have no effect on a resumed experiment."""
-    for name in ("quick", "trials", "time_budget", "seed", "missed", "name", "from_database"):
+    for name in ("quick", "trials", "seed", "missed", "name", "from_database"):
         if params[name] is not None and params[name] is not False:
             raise PlanError(
                 f"--{name.replace('_', '-')} does not change an experiment that is resumed",

@@ -15,15 +15,13 @@ from pgpaces import facts
 from pgpaces.answers.capacity import searches
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.sequential import Ask, Expected, Tell
-from pgpaces.answers.time_budget import Budgeted, TimeBudget
 from pgpaces.design import HERE, Cell
 from pgpaces.errors import PlanError, StoreError
 
-Goal = searches.SearchSpec | Pairing | TimeBudget
+Goal = searches.SearchSpec | Pairing
 _KINDS: Mapping[str, type[Goal]] = {
     "capacity": searches.SearchSpec,
     "comparison": Pairing,
-    "spending": TimeBudget,
 }
 
 
@@ -52,8 +50,7 @@ def strategies(
     """The strategy of each machine. cells: those of the design.
 
     machine_of: the machine of each target level. Pairs run one after the other, whatever their
-    machines, so that drift between pairs affects both members. Raises PlanError for a budget that
-    is too small.
+    machines, so that drift between pairs affects both members.
     """
     if isinstance(goal, Pairing):
         return {HERE: goal}
@@ -61,24 +58,18 @@ def strategies(
     for cell in cells:
         target = dict(cell.levels).get("target", HERE)
         of_machines.setdefault(machine_of.get(target, HERE), []).append(cell)
-    if isinstance(goal, TimeBudget):
-        return {machine: Budgeted(goal, tuple(own)) for machine, own in of_machines.items()}
     return {machine: searches.Searches(goal, tuple(own)) for machine, own in of_machines.items()}
 
 
 def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[Tell]:
     """The results so far when it is resumed: the search or pair that ended it begins again."""
-    if isinstance(goal, TimeBudget):
-        return list(results)
     of = goal if isinstance(goal, Pairing) else searches.Searches(goal, tuple(cells))
     return of.resumed(results)
 
 
 def question(goal: Goal) -> tuple[str, ...]:
     """The question of an experiment in words, printed before it begins."""
-    if isinstance(goal, Pairing):
-        return goal.terms()
-    return () if isinstance(goal, TimeBudget) else searches.terms(goal)
+    return goal.terms() if isinstance(goal, Pairing) else searches.terms(goal)
 
 
 def write(goal: Goal) -> dict[str, Any]:

@@ -56,13 +56,6 @@ def length(seconds: float) -> tuple[int, str]:
     return (minutes, "min") if minutes <= 120 else (hours, "h")
 
 
-def more_trials(command: str, trials: int, **options: str) -> str:
-    """The command of a sweep with this number of trials a cell; empty for any other command."""
-    if not command.startswith("pgpaces sweep "):
-        return ""
-    return again(command, quick="", time_budget="", trials=str(trials), **options)
-
-
 def decisive(command: str, verdict: Verdict) -> Iterator[str]:
     """The command of an inconclusive comparison with as many pairs as would decide."""
     from pgpaces.answers.compare import PAIRS_MIN
@@ -72,5 +65,5 @@ def decisive(command: str, verdict: Verdict) -> Iterator[str]:
     count = max(PAIRS_MIN, verdict.needed or 0, verdict.pairs + 1)
     if verdict.basis == "pairs":
         yield again(command, pairs=str(count))
-    elif verdict.basis in ("blocks", "trials") and (more := more_trials(command, count)):
-        yield more
+    elif verdict.basis in ("blocks", "trials") and command.startswith("pgpaces sweep "):
+        yield again(command, quick="", trials=str(count))

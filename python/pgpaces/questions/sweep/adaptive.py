@@ -11,14 +11,13 @@ from pgpaces.answers.cells import sound
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.pairing import Pairing
 from pgpaces.answers.sequential import Tell
-from pgpaces.answers.time_budget import TimeBudget, took_s
 from pgpaces.design import Experiment
 from pgpaces.experiment.strategies import Goal
 from pgpaces.questions.again import decisive
 from pgpaces.questions.capacity import lookup as capacity
 from pgpaces.questions.compare import section as comparing
 from pgpaces.questions.compare import words as verdicts
-from pgpaces.questions.sweep import facts, words
+from pgpaces.questions.sweep import facts
 from pgpaces.questions.sweep.page import About, Page, gather
 from pgpaces.section import Section, Sentence
 from pgpaces.store.store import Store
@@ -27,12 +26,8 @@ from pgpaces.store.store import Store
 def page_of(
     store: Store, digests: Sequence[Digest], about: About, document: tuple[Experiment, Goal]
 ) -> Page:
-    """The page of such trials; for a time budget that of any sweep, with the time it took."""
+    """The page of these trials."""
     experiment, goal = document
-    if isinstance(goal, TimeBudget):
-        page = gather(digests, replace(about, chosen=True), experiment)
-        spent = words.spent(page.rows, goal.budget_s, took_s(digests))
-        return replace(page, answer=(*page.answer, spent), options=_without_trials(page))
     placed = replace(experiment, design=grouping.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), placed)
     tells = [Tell.of(digest) for digest in digests]
@@ -49,7 +44,8 @@ def page_of(
         ),
         sections=(replace(section, sentences=()), *page.sections),
         searched="" if isinstance(goal, Pairing) else goal.goal.load,
-        options=_without_trials(page),
+        # Without the number of trials of each cell, which follows from the goal.
+        options=tuple(pair for pair in page.options if pair[0] != facts.TRIALS),
     )
 
 
@@ -78,8 +74,3 @@ def _comparison(
     )
     section = comparing.section(verdict, *goal.names(), basis)
     return replace(section, next=tuple(decisive(about.rerun, verdict)))
-
-
-def _without_trials(page: Page) -> tuple[tuple[str, str], ...]:
-    """The options without the number of trials of each cell, which follows from the goal."""
-    return tuple(pair for pair in page.options if pair[0] != facts.TRIALS)

@@ -14,9 +14,7 @@ from pgpaces import host_file as costs
 from pgpaces import levels as kinds
 from pgpaces.answer import Answer
 from pgpaces.design import Levels, Target
-from pgpaces.errors import PlanError
 from pgpaces.experiment import sweep as pipeline
-from pgpaces.experiment import time_budget as time_budgets
 from pgpaces.experiment.listener import SweepListener
 from pgpaces.questions.sweep.lookup import page_of
 from pgpaces.questions.sweep.report import top
@@ -62,7 +60,6 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     what: str | Path,
     *,
     trials: int | None = None,
-    time_budget: str | None = None,
     seed: int | None = None,
     name: str | None = None,
     exclude: Sequence[Mapping[str, Any]] = (),
@@ -80,19 +77,13 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
     option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
     as `define=...`, background workloads as in `pgpaces.run`, each option one level or a list.
-    targets: DSNs by the name that the levels of `target` use. time_budget: of each
-    machine, such as "30min", instead of `trials`. resume: the experiment to resume. trust: as for
-    `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; trials that fail are counted
-    by `missing`.
+    targets: DSNs by the name that the levels of `target` use. resume: the experiment to resume.
+    trust: as for `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; trials that
+    fail are counted by `missing`.
     """
-    if time_budget is not None and (trials is not None or quick):
-        raise PlanError(
-            f"{'quick' if trials is None else 'trials'} and time_budget exclude each other",
-            "in a time budget trials are run where they decide: choose one",
-        )
-    draft = experiment_file.drafted(what, levels, targets, quick=quick, time_budget=time_budget)
+    draft = experiment_file.drafted(what, levels, targets, quick=quick)
     if trials is not None:
-        draft = replace(draft, trials=trials, time_budget=None)
+        draft = replace(draft, trials=trials)
     excluded: tuple[Levels, ...] = tuple(
         {key: values[0] for key, values in kinds.of_values(part).items()} for part in exclude
     )
@@ -103,15 +94,9 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
         exclude=(*draft.exclude, *excluded),
     )
     resumed = None if resume is None else pipeline.find(resume, store)[0]
-    goal = None
-    if draft.time_budget is None:
-        experiment = draft.experiment(profiles.ready_made)
-    else:
-        experiment, goal = time_budgets.ask(draft)
+    experiment = draft.experiment(profiles.ready_made)
     here = costs.find(host_file)
-    order = pipeline.Order(
-        experiment, store, resume=resumed, costs=here, goal=goal, consent=answer(trust)
-    )
+    order = pipeline.Order(experiment, store, resume=resumed, costs=here, consent=answer(trust))
     swept = pipeline.run(pipeline.plan(order), listener)
     return load_sweep(swept.id, store=store)
 

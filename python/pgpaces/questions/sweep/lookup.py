@@ -19,17 +19,10 @@ from pgpaces.store.store import Store
 
 
 def page_of(store: Store, names: Sequence[str] = ()) -> Page:
-    """The page of experiments or runs, by default of the newest experiment, with a forecast.
+    """The page of experiments or runs, by default of the newest experiment.
 
     Raises PlanError for unknown names, StoreError if the store cannot be read.
     """
-    from pgpaces.questions import forecast
-
-    return forecast.added(gathered(store, names))
-
-
-def gathered(store: Store, names: Sequence[str] = ()) -> Page:
-    """The same page without a forecast."""
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
     matches = [store.find_newest(name) for name in names or ("last",)]
     if len(matches) == 1 and store.is_experiment(matches[0]):
@@ -59,29 +52,28 @@ def gathered(store: Store, names: Sequence[str] = ()) -> Page:
 
 
 def answer_for(store: Store, section: Section) -> Answer:
-    """An answer whose page is that of the trials it rests on."""
+    """An answer whose page is that of the trials it rests on.
 
-    def page() -> Page:
+    The page begins with the title and the main sentences of the answer, and keeps its warnings.
+    """
+
+    def front() -> Page:
         with closing(store):
-            return fronted(page_of(store, section.trials), section)
+            page = page_of(store, section.trials)
+        rest = (each for each in page.sections if each.key != section.key)
+        answer = (each for each in section.sentences if each.weight == "main")
+        warnings = (each for each in page.answer if each.weight == "warning")
+        return replace(
+            page, title=section.title, answer=(*answer, *warnings), sections=(section, *rest)
+        )
 
-    return Answer(section, page)
+    return Answer(section, front)
 
 
 def answer_of(store: Store, experiment_id: str) -> Answer:
     """The answer of an experiment with adaptively chosen trials. Raises as page_of."""
     page = page_of(store, (experiment_id,))
     return Answer(replace(page.sections[0], sentences=page.answer), lambda: page)
-
-
-def fronted(page: Page, section: Section) -> Page:
-    """The page with the title and the main sentences of one answer; its warnings stay."""
-    rest = (each for each in page.sections if each.key != section.key)
-    answer = (each for each in section.sentences if each.weight == "main")
-    warnings = (each for each in page.answer if each.weight == "warning")
-    return replace(
-        page, title=section.title, answer=(*answer, *warnings), sections=(section, *rest)
-    )
 
 
 def _observed(store: Store, page: Page) -> Page:

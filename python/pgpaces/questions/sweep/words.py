@@ -20,7 +20,6 @@ from pgpaces.questions.trials import cell_name, factor_name, levels_text
 from pgpaces.report.numbers import (
     NOT_KNOWN,
     capital,
-    clock,
     in_words,
     interval,
     milliseconds,
@@ -103,24 +102,6 @@ def unmeasured(page: Page) -> tuple[str, str] | None:
     where = f"{len(failed)} of {len(page.rows)} cells ({_names([row for row, _ in failed])})"
     why, advice = failed[0][1]
     return f"no measurement in {where}: {why}", advice
-
-
-def spent(rows: Sequence[Row], budget_s: float, took_s: float) -> Sentence:
-    """How much of a time budget the experiment took, and how many trials each cell got."""
-    counts = sorted(len(row.every) for row in rows)
-    least, most = counts[0], counts[-1]
-    per_cell = f"{least}" if least == most else f"{least} to {most}"
-    text = f"It took {clock(took_s)} of the time budget of {clock(budget_s)}:"
-    text += f" {plural(sum(counts), 'trial')}, {per_cell} of each cell"
-    if least < most:
-        longest = [row for row in rows if len(row.every) == most]
-        where = f" ({cell_name(longest[0].cell)})" if len(longest) == 1 else ""
-        text += (
-            f", more where that decides{where}. As each trial was chosen from the results of"
-            " earlier ones, verdicts near the threshold are wrong more often than their intervals"
-            " imply"
-        )
-    return Sentence(f"{text}.", "note")
 
 
 def _within(rows: Sequence[Row]) -> str:
