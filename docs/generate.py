@@ -141,7 +141,8 @@ RUN_ARGUMENTS = {
     "sweep.listener": "An object that hears what happens: a subclass of"
     " `pgpaces.experiment.listener.SweepListener`.",
     "sweep.levels": "Any [levels](experiment-toml.md#levels), one or a list:"
-    ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`, `limits={"by_fk1": "200ms"}`.',
+    ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`,'
+    ' `latency_limit={"by_fk1": "200ms"}`.',
 }
 ANSWER_ARGUMENTS = {
     "capacity.what": "As for `sweep`. With `resume`, leave it out to use what is stored.",

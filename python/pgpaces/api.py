@@ -41,7 +41,7 @@ from pgpaces.experiment import trial as pipeline
 from pgpaces.experiment.listener import Listener
 from pgpaces.experiment.request import OnStoreError, background_levels, run_of
 from pgpaces.keywords import RunOptions
-from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, current, defaults
+from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, defaults
 from pgpaces.plan import TrialPlan
 from pgpaces.questions.costs import of_run as economy_of
 from pgpaces.questions.parts import work_of
@@ -247,15 +247,14 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     PgpacesError.
     """
     _check({key: value for key, value in locals().items() if key != "options"}, run)
-    keywords: dict[str, Any] = current(options)
-    values, others = _values(keywords)
+    values, others = _values(options)
     consent = consents.answer(trust)
     paths = (files,) if isinstance(files, str | Path) else files
     base = _workload(None if name is None else str(name), tuple(map(str, paths)), tasks, consent)
     values["fresh"] = values["fresh"] or from_database is not None
     chosen = (scripts,) if isinstance(scripts, str) else scripts
     values["scripts"] = tuple((script, None) for script in chosen)
-    named = keywords.get("background") or {}
+    named = options.get("background") or {}
     background = background_levels(levels.of_values({"background": named}))
     request = run_of(
         base,

@@ -105,7 +105,7 @@ def _model() -> Any:
 def read(path: Path) -> Draft:
     """The draft that a file describes. Raises PlanError with the key and the defect."""
     hint = f"`pgpaces sweep --new {path}` writes one"
-    raw = _current(tables.document(path, "", PlanError, hint))
+    raw = tables.document(path, "", PlanError, hint)
     try:
         return _draft(path, tables.table(_model(), raw), raw)
     except tables.WrongKeyError as error:
@@ -120,18 +120,6 @@ def _explained(path: Path, error: tables.WrongKeyError) -> PlanError:
         hint = near or f"keys there are {', '.join(error.valid)}"
         return PlanError(f"{path}: there is no key '{error.key}'", hint)
     return PlanError(f"{path}: {error}", _HINTS.get(error.key.partition(".")[0]))
-
-
-def _current(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The file by the current names of its keys and levels."""
-    raw = options.current(raw)
-    for table in ("factors", "quick"):
-        if isinstance(raw.get(table), dict):
-            raw[table] = options.current(raw[table])
-    for table in ("exclude", "cells"):
-        if isinstance(raw.get(table), list):
-            raw[table] = [options.current(e) if isinstance(e, dict) else e for e in raw[table]]
-    return raw
 
 
 def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
@@ -321,7 +309,7 @@ def drafted(
     text = str(what)
     draft = read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
     draft = draft.quickly() if quick else draft
-    draft = draft.with_levels(of_values(options.current(levels)))
+    draft = draft.with_levels(of_values(levels))
     own = [
         target if isinstance(target, Target) else Target(name, target)
         for name, target in (targets or {}).items()

@@ -20,8 +20,6 @@ from pgpaces.plan import TrialPlan, pairs, trial_plan
 from pgpaces.target_plan import Pooler, PoolMode, PoolPlan
 from pgpaces.units import exact
 
-# The family of levels of background workloads, and its name in experiments of earlier versions.
-BACKGROUND = ("background", "beside")
 BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
@@ -40,7 +38,7 @@ def names() -> list[str]:
 def check_name(name: str) -> None:
     """Raises PlanError, with the nearest name, if levels cannot have this name."""
     family, dot, rest = name.partition(".")
-    if dot and family in BACKGROUND:
+    if dot and family == "background":
         return _check_background(name, rest)
     if name in FACTORS or (dot and rest and family in FAMILIES):
         return None
@@ -60,7 +58,7 @@ def _check_background(name: str, rest: str) -> None:
             "such as background.reporting.rate; NAME is any word",
         )
     family = level.partition(".")[0]
-    if (level in FACTORS and FACTORS[level].whole) or family in (*BACKGROUND, "set"):
+    if (level in FACTORS and FACTORS[level].whole) or family in ("background", "set"):
         raise PlanError(f"{name}: {level} is of the whole trial", f"give {level} by itself")
     if level != "workload":
         check_name(level)
@@ -156,7 +154,7 @@ def by_script(values: Sequence[str]) -> tuple[str | None, tuple[tuple[str, str],
 def background_of(levels: Levels) -> dict[str, dict[str, str]]:
     """The levels of each background workload, by its name, except for a workload `none`."""
     workloads: dict[str, dict[str, str]] = {}
-    for rest, level in (each for family in BACKGROUND for each in _family(levels, family)):
+    for rest, level in _family(levels, "background"):
         of, _, name = rest.partition(".")
         workloads.setdefault(of, {})[name] = level
     return {of: own for of, own in workloads.items() if own.get("workload") != "none"}
@@ -214,7 +212,7 @@ def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[st
     """
     levels: dict[str, tuple[str, ...]] = {}
     for key, value in values.items():
-        name = prefix + {"limits": "latency_limit"}.get(key, key)
+        name = prefix + key
         if isinstance(value, Mapping):
             levels |= of_values(value, f"{name}.")
         elif value is not None:
@@ -225,7 +223,7 @@ def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[st
 
 def _of_value(name: str, level: object) -> str:
     parts = name.split(".")
-    kind = parts[2] if parts[0] in BACKGROUND and len(parts) > 2 else parts[0]
+    kind = parts[2] if parts[0] == "background" and len(parts) > 2 else parts[0]
     option = options.BY_NAME.get(kind)
     if option and option.kind.seconds and isinstance(level, int | float) and level:
         return f"{exact(level)}s"

@@ -7,16 +7,13 @@ changes with it, and the reference pages are derived from this table. Knows no f
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
 from pgpaces.errors import PlanError, nearest
 from pgpaces.units import COUNT_MAX, SEED_MAX, digits
-
-Value = TypeVar("Value")
 
 
 class Kind(Struct, frozen=True):
@@ -416,21 +413,6 @@ FAMILIES: Mapping[str, str] = {
     "node": "The node that one script goes to: `node.by_fk1`.",
     "background": "A background workload, by a name: `background.reporting.rate`.",
 }
-
-# Earlier names of options, keys and keywords, which are read for one release.
-RENAMED: Mapping[str, str] = {"beside": "background"}
-
-
-def current(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Values by the current names; warns (FutureWarning) about each earlier name."""
-    by_name: dict[str, Value] = {}
-    for name, value in values.items():
-        first, dot, rest = name.partition(".")
-        if first in RENAMED:
-            text = f"'{first}' is now '{RENAMED[first]}'; the old name ends with the next release"
-            warnings.warn(text, FutureWarning, stacklevel=3)
-        by_name[f"{RENAMED.get(first, first)}{dot}{rest}"] = value
-    return by_name
 
 
 def alone(word: str) -> tuple[str, ...]:

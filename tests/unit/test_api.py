@@ -58,7 +58,11 @@ def test_where_the_load_goes_at_once_or_by_script(asked: Any) -> None:
 def test_workloads_at_the_same_time(asked: Any) -> None:
     beside = {
         "reporting": {"node": "standby1", "rate": 2, "latency_limit": 0.5, "define": {"hot": 3}},
-        "reader": {"workload": "select-only", "clients": 4, "limits": {"select-only": "9ms"}},
+        "reader": {
+            "workload": "select-only",
+            "clients": 4,
+            "latency_limit": {"select-only": "9ms"},
+        },
         "tpcb-like": {},
     }
     found = dict(asked("simple-update", standbys=1, duration=7, background=beside).background)
@@ -95,7 +99,7 @@ def test_levels_of_pythons_values() -> None:
             "clients": [1, 2],
             "duration": 5,
             "latency_limit": "5ms",
-            "limits": {"by_fk1": 1.5},
+            "latency_limit.by_fk1": 1.5,
             "set": {"jit": [True, False], "work_mem": "4MB"},
             "rate": None,
             "background": {"r": {"rate": [0.5, 2], "think_time": 0.25, "define": {"n": 1}}},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-import warnings
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -387,26 +386,3 @@ def test_where_the_clients_are_is_said() -> None:
     text = " ".join(value for part in shown.parts for _, value in part.facts)
     beside_it = "3 in the background (1 at standby1, 1 at standby2, 1 at primary)"
     assert f"open; 1 client and {beside_it}, simple" in text
-
-
-def test_earlier_names_of_keys_and_keywords_are_read_with_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    earlier = FILE.replace("background", "beside") + "\n[[cells]]\n'beside.reporting.scale' = 1\n"
-    read = {}
-    for text in (earlier, earlier.replace("beside", "background")):
-        path.write_text(text)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            read[text] = experiment_file.read(path)
-        told = {str(each.message).partition(";")[0] for each in caught}
-        assert told == ({"'beside' is now 'background'"} if "beside" in text else set())
-    first, second = read.values()
-    assert first == second
-    with pytest.warns(FutureWarning, match="'beside' is now 'background'"):
-        assert options.current({"beside": 1}) == {"background": 1}
-
-
-def test_a_stored_experiment_keeps_the_names_of_its_levels() -> None:
-    stored = {"beside.reporting.workload": "reporting", "beside.reporting.rate": "2/s"}
-    assert levels.background_of(stored) == {"reporting": {"workload": "reporting", "rate": "2/s"}}
-    assert levels.options_of({"rate": "1/s", **stored}, {}).background

@@ -24,6 +24,8 @@ MISTAKES = [
     ("run reportng", 3, "there is no workload 'reportng'", "did you mean reporting? shipped are"),
     ("run reporting --latency 1s", 2, "no such option '--latency'", "did you mean --latency-limit"),
     ("sweep reporting --cleints 2", 2, "no such option '--cleints'", "did you mean --clients?"),
+    ("sweep reporting --set jit=off", 2, "no such option '--set'", "did you mean --server-set?"),
+    ("run --command true", 2, "no such option '--command'", "did you mean --observe-command?"),
     ("run reporting -R 100", 2, "no such option '-R'", "did you mean --rate?"),
     ("run reporting --time 60", 2, "no such option '--time'", "did you mean --duration?"),
     ("run reporting --port 5432", 2, "no such option '--port'", "did you mean --target?"),

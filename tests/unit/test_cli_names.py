@@ -1,4 +1,4 @@
-"""One name, one meaning: options that several commands have, old spellings, `last`, --dry-run."""
+"""One name, one meaning: options that several commands have, `last`, --dry-run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from pgpaces.cli import execute
 from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
 from pgpaces.experiment import trial as pipeline
@@ -24,27 +23,6 @@ from tests.unit.calling import refused, said
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.test_docs import all_commands
 from tests.unit.trials import series
-
-ENDS = "the old spelling ends with the next release"
-# An old spelling, what is written instead, and the warning.
-OLD = [
-    (
-        "--set work_mem=4MB,64MB",
-        "--server-set work_mem=4MB,64MB",
-        "--set is now --server-set; from the next release on it is a session setting, as in"
-        " `pgpaces run`",
-    ),
-    (
-        "--scripts 'by_fk1@3 one_fk1,by_fk1'",
-        "--script 'by_fk1@3 one_fk1,by_fk1'",
-        f"--scripts is now --script; {ENDS}",
-    ),
-    (
-        "--beside 'reporting rate=1,2'",
-        "--background 'reporting rate=1,2'",
-        f"--beside is now --background; {ENDS}",
-    ),
-]
 
 
 def call(*words: str) -> Result:
@@ -59,22 +37,6 @@ def test_an_option_stands_in_one_group_in_all_commands() -> None:
                 places[each.opts[-1]].add(each.place)
     # What is named is a stored thing, or a server.
     assert [word for word, found in places.items() if len(found) > 1] == ["--name"]
-
-
-@pytest.mark.parametrize(
-    "command", ["sweep reporting --rate 5 -L 1s -P 0", "capacity reporting -L 1s -P 0"]
-)
-@pytest.mark.parametrize("spelling", OLD)
-def test_an_old_spelling_asks_for_the_same_and_says_the_new_one(
-    command: str, spelling: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, now, warning = spelling
-    lines = [shlex.split(f"{command} {words}") for words in (before, now)]
-    assert asked(lines[0], tmp_path) == asked(lines[1], tmp_path)
-    assert "same" in asked(lines[1], tmp_path)
-    monkeypatch.setattr(execute, "carry_out", lambda *_: 0)
-    told = [call(*words).stderr for words in lines]
-    assert told == [f"warning: {warning}\n", ""]
 
 
 def test_settings_of_the_server_and_of_sessions_are_two_options_of_a_run(tmp_path: Path) -> None:

@@ -394,17 +394,13 @@ def test_a_server_is_here_by_socket_and_loopback(keywords: dict[str, str], here:
     assert is_local(keywords) is here
 
 
-def test_an_experiment_stored_with_a_price_an_hour_keeps_it() -> None:
-    old = {"name": "pi4", "dsn": "host=pi4", "price_per_h": 0.01, "currency": "EUR"}
-    stored = {"name": "e", "workload": "reporting", "design": {}, "targets": [old]}
-    found = document.read({"experiment": stored})
-    assert found.targets[0].costs == Costs(price_per_h=0.01, currency="EUR")
-    new = Experiment("e", "reporting", Design(), targets=(Target("pi4", "host=pi4", costs=PI),))
-    again = document.read(document.write(new, "", ""))
-    assert again.targets[0].costs == PI
-    broken = {**stored, "targets": [{**old, "price_per_h": -1}]}
+def test_a_stored_experiment_keeps_the_costs_of_its_targets() -> None:
+    asked = Experiment("e", "reporting", Design(), targets=(Target("pi4", "host=pi4", costs=PI),))
+    stored = document.write(asked, "", "")
+    assert document.read(stored).targets[0].costs == PI
+    stored["experiment"]["targets"][0]["costs"]["price_per_h"] = -1
     with pytest.raises(StoreError, match="damaged"):
-        document.read({"experiment": broken})
+        document.read(stored)
 
 
 # The disk of the data

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 from msgspec.structs import replace
 
 from pgpaces import draft as drafts
@@ -64,21 +62,6 @@ OF_WHAT: tuple[options.Decorator, ...] = (
         metavar="NAME=LEVELS",
         help="Settings of the server, each applied in the least intrusive way.",
     ),
-    options.old(
-        *("--set", "old_settings"),
-        group="Target",
-        multiple=True,
-        metavar="NAME=LEVELS",
-        now="--server-set",
-        until="from the next release on it is a session setting, as in `pgpaces run`",
-    ),
-    options.old(
-        *("--scripts", "old_scripts"),
-        group="Workload",
-        multiple=True,
-        metavar="LEVELS",
-        now="--script",
-    ),
     options.option(
         *("-D", "--define"),
         group="Workload",
@@ -123,11 +106,7 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
             raise PlanError("levels are given, but no workload", "name an experiment file or one")
         return None
     if what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
-        with warnings.catch_warnings(record=True) as renamed:
-            warnings.simplefilter("always")
-            base = experiment_file.read(Path(what))
-        for warning in renamed:
-            click.echo(f"warning: {what}: {warning.message}", err=True)
+        base = experiment_file.read(Path(what))
     else:
         base = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
     if params.get("quick"):
@@ -164,8 +143,8 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
     by_name: dict[str, tuple[str, ...]] = {}
     for name in table.FACTORS:
         texts = params[f"level_{name}"]
-        if name == "scripts" and (*texts, *params["old_scripts"]):
-            _add(by_name, name, _together((*texts, *params["old_scripts"])))
+        if name == "scripts" and texts:
+            _add(by_name, name, _together(texts))
         elif name in ("latency_limit", "node"):
             by_name |= _by_script(name, texts)
         elif name != "target":
@@ -184,7 +163,6 @@ def _families(by_name: dict[str, tuple[str, ...]], params: Mapping[str, Any]) ->
     """Adds levels of settings and variables, which the user names. Raises PlanError."""
     for family, word, of in (
         ("set", "--server-set", "settings"),
-        ("set", "--set", "old_settings"),
         ("define", "--define", "define"),
     ):
         for text in params[of]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pgpaces.cli import options
-from pgpaces.cli.run import measure, of_command
+from pgpaces.cli.run import measure
+from pgpaces.errors import PlanError
+from pgpaces.home import is_there
 
 EXAMPLES = """\b
 Examples:
@@ -35,4 +38,13 @@ def load(**params: Any) -> int:
     It runs in the current folder. PG* variables lead it to an empty database on a managed server,
     or with --target to the database that this names, as it is.
     """
-    return measure(of_command(params), params | {"files": (), "scripts": (), "fresh": False})
+    from pgpaces import workload
+
+    text = params["command"]
+    if not text.strip():
+        raise PlanError("the command is empty", "name a program, such as 'pgbench -i -s 10'")
+    if text in workload.shipped() or is_there(Path(text, workload.FILE)):
+        raise PlanError(f"{text} is a workload, and no command", f"`pgpaces run {text}` runs it")
+    command = workload.Command(text, None, params["inputs"], params["rows"])
+    params |= {"files": (), "scripts": (), "fresh": False}
+    return measure(workload.of_command(command), params)

@@ -35,13 +35,10 @@ class _Completed(click.Parameter):
 
 
 class Option(_Completed, click.Option):
-    """An option in a group of the help. rare: only in --help-all. old: an old spelling."""
+    """An option in a group of the help. rare: only in --help-all."""
 
-    def __init__(
-        self, *args: Any, group: str, rare: bool = False, old: bool = False, **more: Any
-    ) -> None:
+    def __init__(self, *args: Any, group: str, rare: bool = False, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.old = old
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 
@@ -58,21 +55,6 @@ def argument(name: str, **more: Any) -> Decorator:
 def option(*words: str, group: str, **more: Any) -> Decorator:
     """Declares an option that is not in the table; more: as for click.option, and `rare`."""
     return click.option(*words, **{"cls": Option, "group": group, **more})
-
-
-_UNTIL = "the old spelling ends with the next release"
-
-
-def old(*words: str, now: str, until: str = _UNTIL, **more: Any) -> Decorator:
-    """Declares an old spelling, which works for one release; now: what to write instead."""
-
-    def warn(_: click.Context, param: click.Parameter, value: Any) -> Any:
-        if value:
-            click.echo(f"warning: {param.opts[0]} is now {now}; {until}", err=True)
-        return value
-
-    text = f"Old spelling of {now}, for one release."
-    return option(*words, rare=True, old=True, callback=warn, help=text, **more)
 
 
 def _show_all(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -101,20 +83,10 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it; each error has the context of its command."""
         try:
-            return super().parse_args(ctx, [self._current(word) for word in args])
+            return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
-
-    def _current(self, word: str) -> str:
-        """An argument; an earlier name of an option of this command becomes the current one."""
-        option, equals, value = word.partition("=")
-        name = table.RENAMED.get(option.removeprefix("--")) if option.startswith("--") else None
-        if name is None or name not in (each.name for each in self.params):
-            return word
-        now = f"--{name.replace('_', '-')}"
-        click.echo(f"warning: {option} is now {now}; {_UNTIL}", err=True)
-        return f"{now}{equals}{value}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The groups: all options of a short command, else the usual ones and the number left."""

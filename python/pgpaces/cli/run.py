@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,6 @@ from msgspec.structs import replace
 from pgpaces.cli import consent, options
 from pgpaces.cli.streams import fail, put
 from pgpaces.errors import PlanError, RunError, StoreError
-from pgpaces.home import is_there
 from pgpaces.report import escape
 
 if TYPE_CHECKING:
@@ -50,11 +48,6 @@ Examples:
     options.of("from_database", "missed", "fail_if", *options.ANSWER, *options.RUNNING),
     options.of_trial(),
 )
-@options.old("--command", group="Workload", metavar="COMMAND", now="`pgpaces load COMMAND`")
-@options.option(
-    "--input", "inputs", group="Workload", rare=True, multiple=True, help="Of --command."
-)
-@options.option("--rows", group="Workload", rare=True, help="Of --command.")
 def run(**params: Any) -> int:
     """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
 
@@ -129,16 +122,6 @@ def _workload(params: Mapping[str, Any]) -> Workload:
     from pgpaces import trust, workload
 
     name, scripts = params["workload"], options.files(params["files"])
-    if params["command"] is not None:
-        if name is not None or scripts:
-            raise PlanError(
-                "--command is run instead of a workload or a --file",
-                "leave one of them out, or run the other one with --background",
-            )
-        return of_command(params)
-    for option, value in (("--input", params["inputs"]), ("--rows", params["rows"])):
-        if value:
-            raise PlanError(f"{option} belongs to --command", "a workload has its own")
     if name is not None:
         named = trust.find(name, consent.of(params))
         if params["variant"] is not None:
@@ -152,18 +135,6 @@ def _workload(params: Mapping[str, Any]) -> Workload:
             "name a workload (`pgpaces workload list`) or a --file; `pgpaces load` times a command",
         )
     return workload.of_scripts("scripts", scripts)
-
-
-def of_command(params: Mapping[str, Any]) -> Workload:
-    """A workload of nothing but the command. Raises PlanError where it is not a command."""
-    from pgpaces import workload
-
-    text = params["command"]
-    if not text.strip():
-        raise PlanError("the command is empty", "name a program, such as 'pgbench -i -s 10'")
-    if text in workload.shipped() or is_there(Path(text, workload.FILE)):
-        raise PlanError(f"{text} is a workload, and no command", f"`pgpaces run {text}` runs it")
-    return workload.of_command(workload.Command(text, None, params["inputs"], params["rows"]))
 
 
 def answer_text(

@@ -31,13 +31,6 @@ def server() -> None:
 @server.command(epilog="\b\nExample:\n  eval $(pgpaces server start) && psql")
 @options.options(options.of("version"), options.of_trial("data_dir", "server_set", "profile"))
 @options.option("--name", group="Server", metavar="NAME", help=NAME)
-@options.old(
-    *("--set", "old_settings"),
-    group="Target",
-    multiple=True,
-    metavar="NAME=VALUE",
-    now="--server-set",
-)
 @options.option(
     "--tls",
     group="Server",
@@ -52,7 +45,7 @@ def start(**params: Any) -> None:
     installation = packages.locate(params["wanted"], _say)
     profile, tls = params["profile"], params["tls"]
     settings = dict(profiles.find(profile).settings) if profile else {}
-    settings |= dict(pairs((*params["old_settings"], *params["server_set"]), "--server-set"))
+    settings |= dict(pairs(params["server_set"], "--server-set"))
     has_jit = libraries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
         installation,

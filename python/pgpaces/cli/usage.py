@@ -68,7 +68,7 @@ def _no_option(error: click.NoSuchOption) -> PlanError:
     if own in (each.name for each in params if isinstance(each, click.Argument)):
         return PlanError(message, _usage(error))
     options = (each for each in params if isinstance(each, click.Option))
-    words = [word for each in options if not getattr(each, "old", False) for word in each.opts]
+    words = [word for each in options for word in each.opts]
     long = [word.removeprefix("--") for word in words if word.startswith("--")]
     begun = [each for each in long if each.startswith(own) and name.startswith("--")]
     near = begun or [each for each in long if own in each.split("-")]

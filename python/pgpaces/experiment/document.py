@@ -55,21 +55,6 @@ def _shown(target: Target) -> Target:
 def read(document: Mapping[str, Any]) -> Experiment:
     """The experiment of a document. Raises StoreError if it is damaged."""
     try:
-        written = {**document["experiment"]}
-        written["targets"] = [_priced(target) for target in written.get("targets", ())]
-        experiment = facts.read(Experiment, written, "an experiment")
+        return facts.read(Experiment, document["experiment"], "an experiment")
     except (ValueError, PlanError, KeyError, TypeError) as error:
         raise StoreError(f"the stored experiment is damaged: {error}") from None
-    if folder := document.get("data_dir"):  # of an earlier version, in which it was no level
-        fixed = {**experiment.design.fixed, "data_dir": str(folder)}
-        return replace(experiment, design=replace(experiment.design, fixed=fixed))
-    return experiment
-
-
-def _priced(target: Mapping[str, Any]) -> dict[str, Any]:
-    """A target as it is stored now; earlier versions stored a price per hour instead of costs."""
-    written = {**target}
-    price, currency = written.pop("price_per_h", None), written.pop("currency", "USD")
-    if price is not None:
-        written["costs"] = {"price_per_h": price, "currency": currency}
-    return written
