@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, to_builtins
 
 from pgpaces import home, host
 from pgpaces.errors import StoreError
@@ -56,7 +56,7 @@ class Part(Struct, frozen=True):
 
     group: str
     name: str
-    state: str = field(name="found")
+    state: str
     gives: str = ""
     remedy: str = ""
     needed: bool = False

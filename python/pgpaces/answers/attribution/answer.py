@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.answers.arrays import Numbers, np
@@ -68,7 +68,7 @@ class Card(Struct, frozen=True):
     share: Estimate
     on_time: float
     lift: Estimate | None
-    evidence: tuple[str, ...] = field(name="said")
+    evidence: tuple[str, ...]
     against: tuple[str, ...]
     advice: str
     command: str

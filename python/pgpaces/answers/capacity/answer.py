@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.answers.capacity.center import (
@@ -78,7 +78,7 @@ class Soak(Struct, frozen=True):
     share: float
     low: float
     high: float
-    met: bool = field(name="held")
+    met: bool
 
 
 class Capacity(Struct, frozen=True):

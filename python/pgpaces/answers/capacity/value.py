@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pgpaces.answers.capacity import words, worth
 from pgpaces.answers.capacity.answer import Flag, Load, Soak
@@ -80,7 +80,7 @@ class Most(Struct, frozen=True):
     """
 
     cell: str
-    certain: bool = field(name="known")
+    certain: bool
     rivals: tuple[str, ...]
 
 
