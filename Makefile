@@ -111,7 +111,7 @@ format: $(READY) ## Format all code
 bench: build ## Side by side with pgbench and other tools; ARGS="--quick cpu" for less
 	cargo build --release --locked --quiet --package pgpaces-fakeserver
 	cargo build --release --locked --quiet --package pgpaces-engine --example bare
-	python bench/bench.py $(or $(ARGS),--page docs/explanation/cost.md)
+	python bench/bench.py $(or $(ARGS),--page docs/internals/cost.md)
 
 bench-check: build ## Gates: instructions and system calls against bench/baseline.json
 	python bench/bench.py --check

@@ -1,6 +1,6 @@
 """How often sweep, compare and check decide wrongly, and rightly: simulated minutes of known truth.
 
-`python bench/bench.py characteristics` writes the table of docs/explanation/coverage.md. Trials go
+`python bench/bench.py characteristics` writes the table of docs/internals/coverage.md. Trials go
 through the whole summary, with the warm-up it cuts. Of each load 2,000 trials are made, and as many
 with service times 10% longer; what is decided is of trials drawn from them.
 """
@@ -31,7 +31,7 @@ from pgpaces.design import Cell  # noqa: E402
 from pgpaces.result import Place  # noqa: E402
 
 SECTION = "Operating characteristics"
-PAGE = ROOT / "docs" / "explanation" / "coverage.md"
+PAGE = ROOT / "docs" / "internals" / "coverage.md"
 SECONDS, TRIALS, DRAWS, BATCH = 60, 2000, 2000, 100
 SLOWER = 1.1
 # Of what may be missed, where 5% are: the bound, and those that a verdict should tell from it.

@@ -1,6 +1,6 @@
 """How often 95% intervals of a trial hold the truth: simulated loads through the whole summary.
 
-`python bench/bench.py coverage` writes docs/explanation/coverage.md's table, a row as each cell is
+`python bench/bench.py coverage` writes docs/internals/coverage.md's table, a row as each cell is
 done; `--only "M/M/16 300"` takes the cells whose first columns have these words, `--trials` another
 number of trials; `--quick` takes a hundredth of them and writes nothing. A cell is made by one CPU.
 """
@@ -29,7 +29,7 @@ from pgpaces.answers.summary import summarize  # noqa: E402
 from pgpaces.result import Estimate  # noqa: E402
 
 SECTION = "Coverage"
-PAGE = ROOT / "docs" / "explanation" / "coverage.md"
+PAGE = ROOT / "docs" / "internals" / "coverage.md"
 NAMES = ("missed", "rate", "mean", "p50", "p95", "p99")
 TRIALS, TRIALS_OF_AN_HOUR, HOUR_S = 2000, 400, 3600
 LENGTHS_S = (30, 60, 300, HOUR_S)

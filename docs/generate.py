@@ -540,7 +540,7 @@ def figures() -> str:
     """The table that the engine's tests left behind; as it stands where they have not all run."""
     rows = {int(file.stem): file for file in DOCS.parent.glob("target/figures/*.md")}
     if sorted(rows) != list(range(1, FIGURES + 1)):
-        page = (DOCS / "explanation" / "figures.md").read_text(encoding="utf-8")
+        page = (DOCS / "internals" / "figures.md").read_text(encoding="utf-8")
         standing = MARKER.search(page)
         return standing[0].partition("-->\n")[2].rpartition("<!--")[0] if standing else ""
     head = f"{'':16} {'theory':>9}  {'measured':>19}  {'tolerance':>9}\n"

@@ -1,4 +1,4 @@
-"""docs/explanation/faults.md: every fault has a promise and a test, and the test exists."""
+"""docs/internals/faults.md: every fault has a promise and a test, and the test exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "explanation" / "faults.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internals" / "faults.md").read_text(encoding="utf-8")
 # Each fault with its promise and its tests.
 ROWS = re.findall(r"^- \*\*(.*?)\*\*: (.*)\. (`.*`)$", PAGE, re.MULTILINE)
 

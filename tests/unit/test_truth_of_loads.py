@@ -1,6 +1,6 @@
 """Intervals of simulated trials hold the truth, and a steady load is not cut: a part of the table
 
-of docs/explanation/coverage.md, which `make bench ARGS=coverage` makes of 2,000 trials a cell.
+of docs/internals/coverage.md, which `make bench ARGS=coverage` makes of 2,000 trials a cell.
 """
 
 from __future__ import annotations

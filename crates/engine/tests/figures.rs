@@ -1,5 +1,5 @@
 //! The figures from outside that ours must reproduce (docs/explanation/method.md, section 7), in
-//! virtual time, and the table of them in docs/explanation/figures.md, which each test holds
+//! virtual time, and the table of them in docs/internals/figures.md, which each test holds
 //! against what it found.
 
 mod support;
@@ -29,7 +29,7 @@ fn publish(place: u32, case: &str, rows: &[[String; 4]]) {
     let folder = root.join("target/figures");
     std::fs::create_dir_all(&folder).expect("a folder for figures");
     std::fs::write(folder.join(format!("{place}.md")), &lines).expect("a file of figures");
-    let page = root.join("docs/explanation/figures.md");
+    let page = root.join("docs/internals/figures.md");
     let page = std::fs::read_to_string(page).expect("the page of figures");
     assert!(page.contains(&lines), "the page of figures is out of date (make docs):\n{lines}");
 }

@@ -26,7 +26,7 @@ _FREEDOM_MIN = 2.0
 _BALANCED = 0.5
 # At least this part of the variance is taken to be left by what a planned rate explains.
 _REMAINING = 0.5
-# Chosen by simulation (docs/explanation/coverage.md). A rare share's own design effect has the
+# Chosen by simulation (docs/internals/coverage.md). A rare share's own design effect has the
 # weight of its events, that of a more frequent one this weight, and less if it includes the events.
 _PRIOR_EVENTS, _PRIOR_EVENTS_RARER = 20.0, 15.0
 # In clusters, a quiet trial's number is too low more often than a busy one's too high: the tails
