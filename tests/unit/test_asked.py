@@ -1,4 +1,4 @@
-"""What command lines ask for stays as it was frozen, byte for byte."""
+"""Command lines ask for what is frozen."""
 
 from __future__ import annotations
 

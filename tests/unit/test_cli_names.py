@@ -42,10 +42,7 @@ def test_an_option_stands_in_one_group_in_all_commands() -> None:
 def test_settings_of_the_server_and_of_sessions_are_two_options_of_a_run(tmp_path: Path) -> None:
     words = ["run", "reporting", "--set", "work_mem=4MB", "--server-set", "jit=off"]
     found = asked(words, tmp_path)["same"]
-    assert [found["trial.settings[0][0]"], found["target.server_settings[0][0]"]] == [
-        "'work_mem'",
-        "'jit'",
-    ]
+    assert [found["set.work_mem"], found["server_set.jit"]] == ["4MB", "off"]
 
 
 def test_scripts_are_named_alike_in_a_run_and_in_a_sweep(tmp_path: Path) -> None:
@@ -56,7 +53,7 @@ def test_scripts_are_named_alike_in_a_run_and_in_a_sweep(tmp_path: Path) -> None
         for command in ("run", "sweep")
         for way in ways
     ]  # fmt: skip
-    assert found[0]["scripts[0][1]"] == "3"
+    assert found[0] == {"scripts.by_fk1": 3, "scripts.one_fk1": 1}
     assert all(each == found[0] for each in found)
 
 
@@ -68,7 +65,7 @@ def test_levels_of_scripts_given_twice_are_refused_with_what_to_write() -> None:
 def test_a_variant_is_an_option_of_a_run_too(tmp_path: Path) -> None:
     def workload(*words: str) -> str:
         found = asked(["run", *words], tmp_path)["same"]
-        return str(found["workload"])
+        return str(sorted(name for name in found if name.startswith("scripts.")))
 
     assert workload("sensor", "--variant", "log") == workload("sensor/log") != workload("sensor")
     assert "has no variant" in refused(call("run", "sensor", "--variant", "lag")).message

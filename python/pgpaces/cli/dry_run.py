@@ -14,7 +14,7 @@ from pgpaces.database import data
 from pgpaces.design import Design, Experiment
 from pgpaces.errors import ServerError
 from pgpaces.experiment import sweep, targets
-from pgpaces.experiment.request import choose, spec_of
+from pgpaces.experiment.request import as_json, choose, spec_of
 from pgpaces.questions.sweep import preview
 from pgpaces.report import escape
 from pgpaces.report.numbers import plural
@@ -31,16 +31,17 @@ if TYPE_CHECKING:
 _LOOKED_AT = 50
 
 
-def show(request: Request, *, as_json: bool) -> None:
+def show(request: Request, *, in_json: bool) -> None:
     """Prints the plan. Raises PlanError, ScriptError, TrustError for a request that cannot run."""
     estimate = sweep.preview_of(request)
     warn_of_names([request])
     alone = Experiment(request.workload.name, request.workload.name, Design())
     document = _document(request) | _generators(request)
-    if as_json:
+    if in_json:
         takes = preview.as_json(alone, estimate)
         names = ("seconds", "store_bytes", "data_bytes", "copy_bytes", "cost")
-        put(escape.json_text(document | {name: takes[name] for name in names}))
+        asked = {"spec": as_json(request)}
+        put(escape.json_text(document | asked | {name: takes[name] for name in names}))
         return
     _, *takes_lines = preview.lines(alone, estimate)
     for line in (*_lines(document), *_unknown(request, document), *takes_lines):

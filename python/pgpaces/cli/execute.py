@@ -67,7 +67,7 @@ def _report(swept: SweepResult, params: Mapping[str, Any]) -> Page:
 
 def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
-    from pgpaces.experiment import strategies
+    from pgpaces.experiment import request, strategies
     from pgpaces.questions.sweep.preview import as_json, lines
     from pgpaces.report import escape
     from pgpaces.servers import packages
@@ -77,7 +77,9 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     if note := packages.mixed(factors.get("server", ())):
         click.echo(f"note: {escape.line(note)}", err=True)
     if params["dry_run"] and params["as_json"]:
-        put(escape.json_text(as_json(planned.order.experiment, planned.preview)))
+        specs = [request.as_json(planned.requests[at]) for at in sorted(planned.requests)]
+        plan = as_json(planned.order.experiment, planned.preview)
+        put(escape.json_text(plan | {"specs": specs}))
         return
     order = planned.order
     question = () if order.goal is None else strategies.question(order.goal)

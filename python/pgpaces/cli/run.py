@@ -87,7 +87,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     if params["dry_run"]:
         from pgpaces.cli import dry_run
 
-        dry_run.show(request, as_json=params["as_json"])
+        dry_run.show(request, in_json=params["as_json"])
         return 0
     progress = TrialProgress(params["progress"])
     # The imports for the answer take a while: a signal during them does not lose the answer.

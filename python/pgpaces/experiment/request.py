@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from msgspec import field
+from msgspec import field, to_builtins
 from msgspec.structs import replace
 
 from pgpaces import levels, options, trust, workload
@@ -16,21 +16,26 @@ from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.design import Levels
 from pgpaces.errors import PlanError, nearest
-from pgpaces.experiment import bulk, dealt, functions
+from pgpaces.experiment import bulk, dealt, functions, targets
 from pgpaces.facts import ServerFacts
 from pgpaces.generators import engine as generator
 from pgpaces.generators.engine import for_driver
 from pgpaces.levels import CellOptions
 from pgpaces.locality import is_local
-from pgpaces.plan import TrialPlan, pairs
+from pgpaces.plan import ON_ERROR, TrialPlan, pairs
 from pgpaces.redaction import Redacted
 from pgpaces.result import Place
 from pgpaces.servers import pooler, profiles
 from pgpaces.target_plan import PoolPlan, TargetPlan
-from pgpaces.units import SEED_MAX, whole
+from pgpaces.units import SEED_MAX, duration_text, exact, whole
 from pgpaces.workload import Workload, WorkloadScript
 
 _SCALE_MAX = 1_000_000
+# What a background workload has from its trial.
+_OF_A_TRIAL = (
+    *("target", "server", "data_dir", "tls", "standbys", "on_store_error", "seed", "duration"),
+    *("pool", "pool_mode", "pool_size", "warmup"),
+)
 # The duration of a background workload of a trial that ends by count: it ends with the trial.
 _UNTIL_ENDED_NS = 30 * 86_400 * 1_000_000_000
 PRIMARY, STANDBYS, ANY, POOL = "primary", "standbys", "any", "pool"
@@ -88,6 +93,70 @@ class Request(Redacted, frozen=True):
     def node_names(self) -> tuple[str, ...]:
         """The servers and poolers that a load may go to."""
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
+
+
+def as_json(request: Request) -> dict[str, Any]:
+    """The request by names of options, as they are typed; without options that are not used.
+
+    The load, the target, and the seed of a background workload are those of the whole trial.
+    """
+    trial, target, load = request.trial, request.target, request.trial.load
+    paced, generators = load.model == "paced", trial.generators
+    how = (trial.continue_on_error, trial.exit_on_abort, trial.recover)
+    rate = None if load.rate is None else f"{exact(load.rate)}/s"
+
+    def time(ns: int | None) -> str | None:
+        return None if ns is None else duration_text(ns)
+
+    values = {
+        "workload": request.workload.name,
+        **{f"scripts.{each.name}": each.weight
+           for each in choose(request.workload, request.scripts)},
+        "clients": None if paced else trial.clients,
+        "users": trial.clients if paced else None,
+        "rate": None if paced else rate,
+        "pace": rate if paced else None,
+        "arrivals": load.arrivals if rate else None,
+        "think_time": time(load.think_ns) if load.model == "closed" else None,
+        "think": None if load.think == "none" else load.think,
+        "shape": load.shape.text,
+        "start_every": time(trial.start_every_ns or None),
+        "latency_limit": time(trial.limit_ns),
+        **{f"latency_limit.{name}": time(ns) for name, ns in trial.limits},
+        "missed": request.missed_max,
+        "duration": time(trial.duration_ns),
+        **{name: getattr(trial, name) for name in (
+            "policy", "transactions", "protocol", "describe", "threads", "poll", "seed",
+            "connect_each", "max_tries", "kill_switch")},
+        "warmup": time(trial.warmup_ns),
+        "grace": time(trial.grace_ns),
+        "generators": None if generators is None else str(generators),
+        "insecure_cluster": generators is not None and generators.insecure,
+        **{f"define.{name}": value for name, value in trial.variables},
+        **{f"set.{name}": value for name, value in trial.settings},
+        **{f"on_connect.{at}": sql for at, sql in enumerate(trial.on_connect)},
+        "on_error": next((name for name, each in ON_ERROR.items() if each == how), None),
+        "verbose_errors": trial.verbose,
+        "scale": request.scale,
+        "data_seed": request.data_seed,
+        "from_database": targets.source(request.from_database),
+        "target": None if target.dsn is None else targets.target(target.dsn),
+        **{name: getattr(target, name) for name in (
+            "server", "data_dir", "tls", "own", "fresh", "observe_command", "standbys")},
+        **{f"server_set.{name}": value for name, value in target.server_settings},
+        **{f"target_node.{name}": targets.target(dsn) for name, dsn in target.nodes},
+        "node": request.node,
+        **{f"node.{name}": node for name, node in request.nodes},
+        "pool": request.pool and request.pool.pooler,
+        "pool_mode": request.pool and request.pool.mode,
+        "pool_size": request.pool and request.pool.size,
+        "on_store_error": request.on_store_error,
+        "costs": None if request.costs is None else to_builtins(request.costs),
+    }  # fmt: skip
+    for name, other in request.background:
+        own = as_json(other)
+        values |= {f"background.{name}.{key}": own[key] for key in own if key not in _OF_A_TRIAL}
+    return {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def request_of(
