@@ -1,4 +1,4 @@
-"""The costs of a machine, as its owner enters them: a price, power, a card's endurance.
+"""The price of a machine, as its owner enters it.
 
 Facts of a machine, stored with each trial. Knows no files. A year has 8760 hours and a month a
 twelfth of them, 730, as providers of machines count.
@@ -7,7 +7,7 @@ twelfth of them, 730, as providers of machines count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -26,17 +26,13 @@ KEYS = {
     "price": "Or what it was bought for, with `lifetime_years`.",
     "lifetime_years": "The `price` is spread over this many years.",
     "currency": "Of the prices. Default: USD.",
-    "watts": "What the machine draws while it works, measured at the plug.",
-    "energy_price_per_kwh": "What a kilowatt-hour costs.",
-    "endurance_tb": "The terabytes (10^12 bytes) that may be written to the card in its life.",
 }
 
 
 class Costs(Struct, frozen=True):
     """The costs of a machine; None: not known. At most one of the three prices is set.
 
-    price, lifetime_years: of one that was bought. endurance_tb: terabytes that may be written to
-    the card or disk of its data. Raises PlanError for invalid values.
+    price, lifetime_years: of one that was bought. Raises PlanError for invalid values.
     """
 
     price_per_month: float | None = None
@@ -44,9 +40,6 @@ class Costs(Struct, frozen=True):
     price: float | None = None
     lifetime_years: float | None = None
     currency: str = "USD"
-    watts: float | None = None
-    energy_price_per_kwh: float | None = None
-    endurance_tb: float | None = None
 
     def __post_init__(self) -> None:
         """Raises PlanError."""
@@ -58,8 +51,6 @@ class Costs(Struct, frozen=True):
                 "price and lifetime_years belong together",
                 "price = 85, lifetime_years = 4; or price_per_month",
             )
-        if self.energy_price_per_kwh is not None and self.watts is None:
-            raise PlanError("energy_price_per_kwh says nothing without watts", "add watts")
         for field in fields(self):
             self._check(field.name, getattr(self, field.name))
         if not self.currency.strip():
@@ -69,13 +60,13 @@ class Costs(Struct, frozen=True):
     def _check(name: str, value: Any) -> None:
         if value is None or name == "currency":
             return
-        free = name in (*PRICES, "energy_price_per_kwh")
+        free = name in PRICES
         if not math.isfinite(value) or value < 0 or (value == 0 and not free):
             least = "0 or more" if free else "more than 0"
             raise PlanError(f"{name} is {value:g}", f"a number, {least}")
 
     @property
-    def price_a_month(self) -> float | None:
+    def a_month(self) -> float | None:
         """price_per_month, or price_per_h x 730 h, or price / (12 x lifetime_years)."""
         if self.price_per_month is not None:
             return self.price_per_month
@@ -86,17 +77,9 @@ class Costs(Struct, frozen=True):
         return None
 
     @property
-    def energy_a_month(self) -> float | None:
-        """watts / 1000 x 730 h x energy_price_per_kwh."""
-        if self.watts is None or self.energy_price_per_kwh is None:
-            return None
-        return self.watts / 1000 * HOURS_A_MONTH * self.energy_price_per_kwh
-
-    @property
     def an_hour(self) -> float | None:
-        """The cost of an hour with energy: (price + energy a month) / 730 h. None: unknown."""
-        month = MonthlyCost.of([self]).month
-        return None if month is None else month / HOURS_A_MONTH
+        """The price of a month / 730 h."""
+        return None if self.a_month is None else self.a_month / HOURS_A_MONTH
 
     def plain(self) -> dict[str, Any]:
         """As plain values, without unknown ones."""
@@ -105,42 +88,23 @@ class Costs(Struct, frozen=True):
 
 
 class MonthlyCost(Struct, frozen=True):
-    """The price and the energy of machines, a month in `currency`; None: unknown.
-
-    month, year: their sum, of those that are known.
-    """
+    """The price of machines for a month, in `currency`; None: unknown."""
 
     currency: str
-    price: float | None = None
-    energy: float | None = None
+    month: float | None = None
 
     @classmethod
     def of(cls, machines: Sequence[Costs]) -> MonthlyCost:
-        """Of machines together: amounts add up where all have the same currency."""
+        """Of machines together: prices add up if all are known and have the same currency."""
         currencies = {one.currency for one in machines}
-        priced = machines if len(currencies) == 1 else ()
-        return MonthlyCost(
-            " and ".join(sorted(currencies)),
-            total(priced, lambda one: one.price_a_month),
-            total(priced, lambda one: one.energy_a_month),
-        )
-
-    @property
-    def month(self) -> float | None:
-        """A month's cost."""
-        parts = [part for part in (self.price, self.energy) if part is not None]
-        return sum(parts) if parts else None
+        prices = [price for one in machines if (price := one.a_month) is not None]
+        complete = len(currencies) == 1 and len(prices) == len(machines)
+        return MonthlyCost(" and ".join(sorted(currencies)), sum(prices) if complete else None)
 
     @property
     def year(self) -> float | None:
         """A year's cost."""
         return None if self.month is None else MONTHS * self.month
-
-
-def total(machines: Sequence[Costs], value: Callable[[Costs], float | None]) -> float | None:
-    """The sum over all machines; None where it is unknown for one, or there are none."""
-    values = [each for one in machines if (each := value(one)) is not None]
-    return sum(values) if values and len(values) == len(machines) else None
 
 
 def machines_of(documents: Iterable[Any]) -> tuple[Costs, ...]:

@@ -387,8 +387,8 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("version", TEXT, SERVER, "As --server of run: 15, package:15.", metavar="VERSION",
            keyword="wanted"),
     Option("host_file", TEXT, SERVER,
-           "Costs of the server's machine: price, watts, a card's endurance. [default, on this"
-           " machine: $PGPACES_HOST_FILE, else host.toml in the data folder]", metavar="FILE"),
+           "File with the price of the server's machine. [default, on this machine:"
+           " $PGPACES_HOST_FILE, else host.toml in the data folder]", metavar="FILE"),
     Option("allow_alter_system", SWITCH, SERVER, "On --target; settings are put back.", flag=True),
     Option("restart_command", TEXT, SERVER, "Restarts the server of --target.", metavar="COMMAND"),
     Option("price_per_hour", NUMBER, SERVER, "Price of the machine of --target.", metavar="PRICE"),

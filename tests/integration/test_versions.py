@@ -207,7 +207,7 @@ def test_python_takes_a_profile_tls_and_files(
 
     script = tmp_path / "asks.sql"
     script.write_text(TLS_OR_NOT.format("true"))
-    (tmp_path / "host.toml").write_text("price_per_month = 5\nwatts = 4")
+    (tmp_path / "host.toml").write_text("price_per_month = 5")
     run = pgpaces.run(
         files=[script], server="15", profile="pi-4gb", tls=True, duration=1, warmup=0, users=2,
         pace=5, server_settings={"shared_buffers": "32MB"}, store=tmp_path / "results.db",
@@ -218,7 +218,7 @@ def test_python_takes_a_profile_tls_and_files(
     assert (settings["work_mem"], settings["shared_buffers"]) == ("50MB", "32MB")
     assert (run.trial.server.name, run.trial.server.requested) == ("pg15", "15")
     assert run.costs is not None
-    assert (run.costs.month, run.costs.users_per_watt) == (5.0, 0.5)
+    assert (run.costs.month, run.costs.users_per_unit) == (5.0, 0.4)
     again = pgpaces.load(run.id, store=tmp_path / "results.db")
     assert again.costs == run.costs
 

@@ -1,4 +1,4 @@
-"""The cost of machines a month, and what it buys: users, transactions, years of a card. Pure."""
+"""The cost of machines a month, what it buys, and the bytes written a day. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from pgpaces.answers import across
 from pgpaces.answers.cells import Row, board
 from pgpaces.answers.digest import Digest
 from pgpaces.answers.write_volume import NAME, SOURCE, by_server
-from pgpaces.costs import HOURS_A_MONTH, Costs, MonthlyCost, machines_of, total
+from pgpaces.costs import HOURS_A_MONTH, Costs, MonthlyCost, machines_of
 from pgpaces.design import HERE
 from pgpaces.result import Counts, Estimate, Trial
 from pgpaces.series import Series
 
 _DAY_S = 86_400
-_DAYS_A_YEAR = 365
 _KB = 1024
-_TB = 1e12
 SERVER = "by the server's counters, without what its file system adds"
 # Devices that are no disks, or parts of others.
 _VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
@@ -42,20 +40,16 @@ class Written(Struct, frozen=True):
 class Economy(MonthlyCost, frozen=True):
     """The cost of machines and what it buys; None: unknown.
 
-    price, energy: a month's, in `currency`; month, year: their sum, of those that are known. watts:
-    of all machines. users: that the machines served. on_time: transactions a second. per_unit:
-    transactions on time for one unit of the currency. users_per_unit: users for one unit of it a
-    month. card_years: until the card's endurance is used up.
+    month, year: what they cost in that time, in `currency`. users: the number served. on_time:
+    transactions a second. per_unit: transactions on time for one unit of the currency.
+    users_per_unit: users for one unit of the currency a month.
     """
 
-    watts: float | None = None
     users: int | None = None
     on_time: Estimate | None = None
     per_unit: Estimate | None = None
     users_per_unit: float | None = None
-    users_per_watt: float | None = None
     written: Written | None = None
-    card_years: float | None = None
 
 
 def on_time(rate: Estimate | None, late: Estimate | None, counts: Counts) -> Estimate | None:
@@ -89,40 +83,23 @@ def economy(
 ) -> Economy | None:
     """The cost of these machines, and what it buys at a load. None without machines.
 
-    machines: all that the load needs; the data is on the card of the first. served: transactions on
-    time a second. users: the number served.
+    machines: all that the load needs. served: transactions on time a second. users: the number
+    served.
 
-    per unit = served x 3600 x 730 / month; users per unit = users / month; users per watt =
-    users / watts; years of the card = endurance_tb x 10^12 / (bytes a day x 365).
+    per unit = served x 3600 x 730 / month; users per unit = users / month.
     """
     if not machines:
         return None
     cost = MonthlyCost.of(machines)
-    watts = total(machines, lambda one: one.watts)
     return Economy(
         cost.currency,
-        cost.price,
-        cost.energy,
-        watts=watts,
+        cost.month,
         users=users,
         on_time=served,
         per_unit=served.times(HOURS_A_MONTH * 3600 / cost.month) if served and cost.month else None,
-        users_per_unit=_per(users, cost.month),
-        users_per_watt=_per(users, watts),
+        users_per_unit=users / cost.month if users is not None and cost.month else None,
         written=written,
-        card_years=card_years(machines[0], written),
     )
-
-
-def _per(value: float | None, of: float | None) -> float | None:
-    return None if value is None or not of else value / of
-
-
-def card_years(one: Costs, written: Written | None) -> float | None:
-    """endurance_tb x 10^12 / (bytes a day x 365)."""
-    if one.endurance_tb is None or written is None:
-        return None
-    return _per(one.endurance_tb * _TB, written.bytes_a_day.value * _DAYS_A_YEAR)
 
 
 def users_of(trial: Trial, *, clients: bool = False) -> int | None:

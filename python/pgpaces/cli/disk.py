@@ -130,7 +130,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
 
 
 def _consent(request: DiskRequest, path: Path, *, yes: bool) -> None:
-    """Asks before many bytes are written, as cards and flash wear out."""
+    """Asks before many bytes are written."""
     from pgpaces.disk import jobs
 
     most = jobs.written_max(request)
@@ -148,12 +148,8 @@ def _consent(request: DiskRequest, path: Path, *, yes: bool) -> None:
 def _writes(request: DiskRequest, path: Path) -> str:
     from pgpaces.disk import jobs
 
-    most, likely = jobs.written_max(request), jobs.written_by_card(request)
-    return (
-        f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them;"
-        f" about {likely / 1e9:.2g} GB on a card that takes"
-        f" {jobs.CARD_BYTES_PER_S // 1_000_000} MB/s"
-    )
+    most = jobs.written_max(request)
+    return f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them"
 
 
 def _with_progress(path: Path, request: DiskRequest) -> Disk:

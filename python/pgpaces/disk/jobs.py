@@ -1,7 +1,7 @@
 """The jobs of fio on a disk, their lengths, and the most that they write. Pure.
 
-A job that writes ends after its time, or when it has written its share. So the bytes written have a
-limit, and a fast disk does not wear out for a number that would be the same.
+A job that writes ends after its time, or when it has written its share, so the maximum is known
+before a measurement begins.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ FLUSHES_FILE_BYTES = 16 * MIB
 # Writing more than this requires consent.
 CONSENT_BYTES = 1_000_000_000
 FILL = "fill"
-# The speed of an average memory card, for the bytes that are likely written where less than most.
-CARD_BYTES_PER_S = 20_000_000
 
 
 class Lengths(Struct, frozen=True):
@@ -77,17 +75,6 @@ def jobs(request: DiskRequest) -> tuple[Job, ...]:
 def written_max(request: DiskRequest) -> int:
     """The most bytes that a measurement writes, about."""
     return sum(job.written_max for job in jobs(request)) + FLUSHES_BYTES
-
-
-def written_by_card(request: DiskRequest) -> int:
-    """The bytes that a measurement writes on a disk of CARD_BYTES_PER_S, about."""
-    parts = (
-        job.written_max
-        if job.seconds is None
-        else min(job.written_max, job.seconds * CARD_BYTES_PER_S)
-        for job in jobs(request)
-    )
-    return sum(parts) + min(FLUSHES_BYTES, 5 * CARD_BYTES_PER_S)
 
 
 def room(request: DiskRequest) -> int:

@@ -50,27 +50,20 @@ def facts(economy: Economy, summary: Summary) -> Iterator[tuple[str, str]]:
         of += f", missed {percent(missed.value)}%)" if of and missed else ")" if of else ""
         yield "for that", f"{', '.join(gains)}{of}"
     if economy.written is not None:
-        yield "written", f"{_written(economy.written)}{_life(economy)}"
+        yield "written", _written(economy.written)
 
 
 def _month(economy: Economy) -> str:
-    """`about 5.40 USD a month, 64.8 a year, energy included`."""
-    what = {
-        (True, True): ", energy included",
-        (True, False): "",
-        (False, True): " for energy alone",
-    }[economy.price is not None, economy.energy is not None]
+    """`about 5.40 USD a month, 64.8 a year`."""
     month, year = economy.month or 0.0, economy.year or 0.0
-    return f"about {rate(month)} {economy.currency} a month, {rate(year)} a year{what}"
+    return f"about {rate(month)} {economy.currency} a month, {rate(year)} a year"
 
 
 def _gains(economy: Economy) -> Iterator[str]:
-    """The yield of a unit of the currency, and of a watt."""
+    """The yield of a unit of the currency."""
     currency = economy.currency
     if economy.users_per_unit is not None:
         yield f"{rate(economy.users_per_unit)} users per {currency} a month"
-    if economy.users_per_watt is not None:
-        yield f"{rate(economy.users_per_watt)} users per watt"
     if economy.per_unit is not None:
         ends = interval(economy.per_unit, _millions, " to ")
         value = _millions(economy.per_unit.value)
@@ -96,20 +89,6 @@ def _written(written: Written) -> str:
     ends = f", {interval(estimate, size_text, ' to ')}" if estimate.estimable else ""
     of = "; ".join(filter(None, (written.source, why)))
     return f"{'at least' if why else 'about'} {size_text(estimate.value)} a day{ends} ({of})"
-
-
-def _end(written: Written) -> str:
-    """The side on which a card's life is bounded: a server counts too little, a disk too much."""
-    of_server = written.source == rules.SERVER
-    return "at most " if of_server else "" if _least(written) else "at least "
-
-
-def _life(economy: Economy) -> str:
-    """How long the card lasts, to follow the text of what is written."""
-    if economy.card_years is None or economy.written is None:
-        return ""
-    years = f"{_end(economy.written)}{rate(economy.card_years)} years"
-    return f"; at that rate its endurance lasts {years}"
 
 
 def addition(
@@ -194,7 +173,7 @@ def _of_machine(one: Priced, *, limited: bool) -> Iterator[str]:
             none = "cell certainly meets the limit" if limited else "trial is valid"
             yield f"No {none} there, so the cost of a user is unknown."
     if economy.written is not None:
-        yield f"{at} {name} writes {_written(economy.written)}{_life(economy)}."
+        yield f"{at} {name} writes {_written(economy.written)}."
 
 
 def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
@@ -206,10 +185,8 @@ def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
         ("a year", lambda one: _amount(one, one.economy.year)),
         ("users", lambda one: _number(one, one.economy.users)),
         (f"users per {unit} a month", lambda one: _number(one, one.economy.users_per_unit)),
-        ("users per watt", lambda one: _number(one, one.economy.users_per_watt)),
         (f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
         ("written a day", _written_cell),
-        ("card lasts", _years),
     ]
     labels: list[Column[Priced]] = [
         ("machine", lambda one: one.name or "this machine"),
@@ -243,16 +220,9 @@ def _written_cell(one: Priced) -> TableCell | str:
     return TableCell(f"{least}{size_text(written.bytes_a_day.value)}", written.source)
 
 
-def _years(one: Priced) -> str:
-    years = one.economy.card_years
-    if years is None or one.economy.written is None:
-        return NOT_KNOWN
-    return f"{_end(one.economy.written)}{rate(years)} years"
-
-
 def as_json(economy: Economy) -> dict[str, Any]:
     """The economy as plain values: amounts in the currency, seconds, bytes."""
-    return {**plain(economy), "month": economy.month, "year": economy.year}
+    return {**plain(economy), "year": economy.year}
 
 
 def _row_values(economy: Economy | None) -> dict[str, Any]:
@@ -268,7 +238,5 @@ def _row_values(economy: Economy | None) -> dict[str, Any]:
         "on_time_per_unit_low": ends.low if ends else None,
         "on_time_per_unit_high": ends.high if ends else None,
         "users_per_unit_month": one.users_per_unit,
-        "users_per_watt": one.users_per_watt,
         "written_bytes_a_day": one.written.bytes_a_day.value if one.written else None,
-        "card_years": one.card_years,
     }
