@@ -60,7 +60,7 @@ def _cost(session: Session, clients: int) -> tuple[float, float]:
     """Percent of a core, here and of the server, while a load without sensors of its own runs."""
     order = _order(session, str(programs.TPCB), clients, observe=False)
     keywords = dict(engine.resolve(session.place.server.dsn()).keywords)
-    machine = remote.watched(keywords, "postgres", None)
+    machine = remote.NearbySource({**keywords, "dbname": "postgres"})
     with host.sensing(machine) as beside, server.sensing(keywords, "postgres") as sensor:
         load = programs.Running(programs.ours(order), session.place.environment())
         began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The machine beside real runs: through SQL, by a command, with a quota on the server's CPUs."""
+"""The machine beside real runs: this one, by a command, with a quota on the server's CPUs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 
 import pgpaces
-from pgpaces.errors import ServerError
 from pgpaces.experiment.listener import Listener
 from pgpaces.observe import host, procfs, remote
-from pgpaces.observe.host import HostSample, Polled
+from pgpaces.observe.host import HostSample
 from pgpaces.record import Interval
 from pgpaces.result import Trial
 
 pytestmark = pytest.mark.postgres
 
 SEEN = {"cpu_busy", "cpu_steal", "run_queue", "memory_available", "cgroup_throttled_share"}
-GRANTS = (
-    "EXECUTE ON FUNCTION pg_catalog.pg_read_file(text, bigint, bigint, boolean)",
-    "pg_read_server_files",
-)
 
 
 def looks(source: host.HostSource, count: int) -> list[HostSample]:
@@ -45,86 +40,37 @@ def looks(source: host.HostSource, count: int) -> list[HostSample]:
     return found
 
 
-# --- through SQL ----------------------------------------------------------------------------
-
-
-def test_through_sql_the_server_tells_what_its_machine_does(pg15: Postgres) -> None:
-    files = remote.Files(access_to(pg15).keywords)
-    assert files.missing() == []
-    first, second = looks(remote.ThroughSql(files), 2)
-    found = {item.name for item in second.items}
-    assert found >= SEEN
-    assert {item.name for item in first.items} == found
-    assert second.at_s - first.at_s > 0.5
-    assert files.ahead_s == pytest.approx(0, abs=1)
-
-
-def test_the_same_is_seen_through_sql_as_here(pg15: Postgres) -> None:
-    files = remote.Files(access_to(pg15).keywords)
-    local = host.Local()
-    there = remote.Probe(files.read, ["/proc/self/cgroup"]).items()
-    here = host.Probe(local.read, ["/proc/self/cgroup"]).items()
-    local.close()
-    files.close()
-    # The kernel's log is not a file that a server could read.
-    ours = {(i.name, i.kind, i.unit) for i in here if i.part != host.KERNEL_LOG}
-    assert {(i.name, i.kind, i.unit) for i in there} == ours
-
-
-def test_a_role_that_may_not_is_told_the_grants_and_sees_with_them(pg15: Postgres) -> None:
-    keywords = access_to(pg15, "u_trust").keywords
-    with contextlib.closing(remote.Files(keywords)) as files:
-        first, second = files.missing()
-        assert "pg_read_file" in first
-        assert second == "pg_read_server_files"
-        try:
-            for right in GRANTS:
-                pg15.execute(f"GRANT {right} TO u_trust")
-                assert len(files.missing()) == (1 if right == GRANTS[0] else 0)
-            assert looks(remote.ThroughSql(files), 1)[0].items
-        finally:
-            for right in GRANTS:
-                pg15.execute(f"REVOKE {right} FROM u_trust")
+# --- where the server is ---------------------------------------------------------------------
 
 
 def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(
     pg15: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_local_postmaster", lambda _: [])
+    monkeypatch.setattr(remote, "postgres_process", lambda _: [])
     words = {**access_to(pg15, "u_trust").keywords, "host": "127.0.0.1"}
-    [note] = remote._best(words, "postgres").notes
-    assert "grant this role EXECUTE" in note
+    source = remote.NearbySource(words)
+    assert looks(source, 1) == []
+    [note] = source.notes
     assert "pgpaces observe" in note
-    words["user"] = "postgres"
     words["host"] = str(pg15.folder)
-    assert isinstance(remote._best(words, "postgres"), Polled)
+    assert looks(remote.NearbySource(words), 1)
 
 
 def test_a_server_of_this_machine_is_looked_at_directly(pg15: Postgres) -> None:
     for way in ({}, {"host": "127.0.0.1"}):
         words = {**access_to(pg15, "u_trust").keywords, **way}
-        source = remote._best(words, "postgres")
-        assert isinstance(source, Polled)
-        assert not isinstance(source, remote.ThroughSql)
-        assert {i.name for i in looks(source, 1)[0].items} >= SEEN
+        assert {i.name for i in looks(remote.NearbySource(words), 1)[0].items} >= SEEN
     pg15.wait_until(
-        "SELECT NOT EXISTS (SELECT FROM pg_stat_activity"
-        " WHERE application_name = 'pgpaces host sensor')"
+        "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pgpaces sensor')"
     )
 
 
-def test_a_server_that_went_away_is_a_note_and_what_was_seen_stays(pg15: Postgres) -> None:
-    files = remote.Files(access_to(pg15).keywords)
-    probe = remote._Refreshed(files)
-    assert probe.items()
-    pg15.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE application_name = 'pgpaces host sensor'"
-    )
-    with pytest.raises(ServerError, match="silent"):
-        probe.items()
-    assert probe.items(), "the session is made anew"
-    files.close()
+def test_a_server_that_refuses_the_session_is_a_note(pg15: Postgres) -> None:
+    source = remote.NearbySource({**access_to(pg15).keywords, "dbname": "nowhere"})
+    assert looks(source, 1) == []
+    [note] = source.notes
+    assert note.startswith("host: the server was silent: ")
+    assert "nowhere" in note
 
 
 # --- runs -----------------------------------------------------------------------------------

@@ -9,10 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,9 +19,8 @@ from hypothesis import strategies as st
 from pgpaces.answers.accumulator import Accumulator
 from pgpaces.answers.digest import digest
 from pgpaces.answers.summary import summarize
-from pgpaces.errors import ServerError
 from pgpaces.observe import host, procfs, remote
-from pgpaces.observe.host import HostSample, HostSensor, Local, Polled, Probe
+from pgpaces.observe.host import HostSample, HostSensor, Local, Probe
 from pgpaces.observe.procfs import CgroupMount, Item, changes
 from pgpaces.series import Sample
 from tests.unit.sensors import collect
@@ -294,33 +290,6 @@ def test_full_seconds_of_another_machine_make_no_gap_and_nothing_double(
     assert seconds == list(range(seconds[0], seconds[0] + len(looks)))
 
 
-@dataclass
-class Faked:
-    """A probe that gives what it is told to, and fails where that is None."""
-
-    given: list[float | None]
-    asked: threading.Event = field(default_factory=threading.Event)
-
-    def items(self) -> list[Item]:
-        value = self.given.pop(0) if self.given else None
-        if not self.given:
-            self.asked.set()
-        if value is None:
-            raise ServerError("the server was silent: gone")
-        return [Item("io_errors", value, "", "event")]
-
-
-def test_a_look_that_fails_is_a_gap_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "PERIOD_S", 0.01)
-    faked = Faked([1.0, 2.0, None, 5.0])
-    sensor = HostSensor(Polled(lambda: faked))  # type: ignore[arg-type,return-value]
-    sensor.begin(time.monotonic())
-    assert faked.asked.wait(60)
-    assert sensor.close()
-    assert [s.value for s in sensor.drain()][:2] == [1.0, 3.0]
-    assert "host: the server was silent: gone" in sensor.notes()
-
-
 def test_a_sensor_that_never_began_is_closed_at_once() -> None:
     sensor = HostSensor(host.here([]))
     assert sensor.close()
@@ -386,9 +355,7 @@ def test_observe_prints_a_line_of_json_for_each_second() -> None:
 def test_observe_says_that_nothing_can_be_read_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     from pgpaces.cli.observe import observe
 
-    empty = SimpleNamespace(items=list)
-    source = Polled(lambda: empty)  # type: ignore[arg-type,return-value]
-    monkeypatch.setattr(host, "here", lambda _pids: source)
+    monkeypatch.setattr(host.Local, "read", lambda _reader, _path: None)
     done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
     _, _, items, notes = host.parsed(done.output.encode())
     assert items == ()
@@ -494,68 +461,6 @@ def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:
 def test_a_clock_that_is_nearly_ours_is_not_spoken_of() -> None:
     assert remote._clock(0.05) == {}
     assert not any(math.isinf(value) for value in (remote.RemoteCommand("unused").clock_lag_s(),))
-
-
-# --- another machine, through SQL -----------------------------------------------------------
-
-
-class Rows:
-    """A session that answers by a table of files; none at all where one cannot be read."""
-
-    closed = False
-
-    def __init__(self, files: Mapping[str, str | None], broken: set[str]) -> None:
-        self.files, self.broken = files, broken
-        self.asked: list[list[str]] = []
-
-    def execute(self, query: bytes, words: Any) -> Rows:
-        import psycopg
-
-        paths = [word for word in words if isinstance(word, str)]
-        self.asked.append(paths)
-        if self.broken & set(paths):
-            raise psycopg.errors.IoError("could not read file")
-        clock = (time.time() + 100,) if b"clock_timestamp" in query else ()
-        self.row = (*clock, *(self.files.get(path) for path in paths))
-        return self
-
-    def fetchone(self) -> tuple[Any, ...]:
-        return self.row
-
-
-@pytest.fixture
-def rows() -> tuple[Rows, remote.Files]:
-    session = Rows({**PI, "/proc/self/cgroup": PI["/proc/42/cgroup"]}, set())
-    files = remote.Files({})
-    files._session._session = session  # type: ignore[assignment]
-    return session, files
-
-
-def test_through_sql_the_same_is_seen_in_one_go(rows: tuple[Rows, remote.Files]) -> None:
-    session, files = rows
-    probe = remote._Refreshed(files)
-    first = values(probe.items())
-    probe.items()
-    session.asked.clear()
-    assert values(probe.items()) == first == values(Probe(PI.get, ["/proc/42/cgroup"]).items())
-    [asked] = session.asked
-    assert len(asked) < 30
-    assert not [path for path in asked if "trip_point" in path]
-    assert files.ahead_s == pytest.approx(100, abs=1)
-
-
-def test_through_sql_a_file_that_cannot_be_read_this_time_hides_no_other(
-    rows: tuple[Rows, remote.Files],
-) -> None:
-    session, files = rows
-    probe = remote._Refreshed(files)
-    full = values(probe.items())
-    probe.items()
-    session.broken = {"/sys/class/thermal/thermal_zone0/temp"}
-    seen = set(values(probe.items()))
-    assert set(full) - seen == {"temperature_cpu_thermal_0", "headroom_cpu_thermal_0"}
-    session.broken = set()
-    assert values(probe.items()) == full
 
 
 # --- what charts show -----------------------------------------------------------------------

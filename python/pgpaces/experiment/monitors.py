@@ -71,7 +71,11 @@ def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
         if place not in places:
             places.add(place)
             command = None if name else ready.request.target.observe_command
-            source = remote.watched(keywords, dbname, command)
+            source = (
+                remote.NearbySource({**keywords, "dbname": dbname})
+                if command is None
+                else remote.RemoteCommand(command)
+            )
             machines[name] = stack.enter_context(host.sensing(source))
         application = connection.keywords["application_name"]
         primary = servers.get("")

@@ -2,7 +2,7 @@
 
 Has its own thread. Counters become rates by their difference between two readings. An unreadable
 value is a gap, never a zero; one note says what more privileges would show. Knows nothing of the
-load. Reads by a function from a path to a text: `Local` for this machine; remote.py has others.
+load. remote.py has the sources for other machines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from pgpaces.errors import PgpacesError
 from pgpaces.observe import procfs
 from pgpaces.observe.procfs import Item
 from pgpaces.series import Sample
@@ -203,36 +202,6 @@ class Probe:
         with contextlib.suppress(ValueError):
             return list(procfs.frequency(texts))
         return []
-
-
-class Polled(HostSource):
-    """Samples of a probe. make: makes it; an error (PgpacesError) in it is a gap."""
-
-    def __init__(self, make: Callable[[], Probe], notes: dict[str, None] | None = None) -> None:
-        super().__init__(notes)
-        self._make = make
-
-    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
-        """See HostSource."""
-        probe: Probe | None = None
-        before: tuple[float, list[Item]] | None = None
-        while True:
-            try:
-                probe = probe or self._make()
-                items = probe.items()
-            except PgpacesError as error:
-                self.notes[f"host: {error.message}"] = None
-            else:
-                at_s = time.monotonic()
-                if not items:
-                    self.notes.setdefault("host: nothing can be read of the machine's /proc")
-                    yield HostSample(at_s, ())  # so that its listener learns the reason
-                if before is not None and (sample := _between(before, at_s, items)):
-                    yield sample
-                before = at_s, items
-            ahead_s = PERIOD_S - (time.monotonic() - start_s) % PERIOD_S
-            if ended.wait(ahead_s):
-                return
 
 
 def _trip(kind: str, text: str) -> list[float | None]:
@@ -444,19 +413,29 @@ def postmasters() -> list[int]:
     return sorted(pid for pid, parent in parents.items() if parent not in parents)
 
 
-def here(pids: Iterable[int]) -> Polled:
+def here(pids: Iterable[int]) -> HostSource:
     """Samples of this machine. pids: of the server, whose CPUs may be limited."""
-    reader = Local()
-    cgroups = [f"/proc/{pid}/cgroup" for pid in pids]
-    return _Here(reader, cgroups)
+    return _Here([f"/proc/{pid}/cgroup" for pid in pids])
 
 
-class _Here(Polled):
-    def __init__(self, reader: Local, cgroups: Sequence[str]) -> None:
-        super().__init__(lambda: Probe(reader.read, cgroups), reader.notes)
-        self._reader = reader
+class _Here(HostSource):
+    def __init__(self, cgroups: Sequence[str]) -> None:
+        self._reader = Local()
+        super().__init__(self._reader.notes)
+        self._cgroups = cgroups
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         """See HostSource. The thread that reads also closes the reader."""
         with contextlib.closing(self._reader):
-            yield from super().observe(ended, start_s)
+            probe = Probe(self._reader.read, self._cgroups)
+            before: tuple[float, list[Item]] | None = None
+            while True:
+                items, at_s = probe.items(), time.monotonic()
+                if not items:
+                    self.notes.setdefault("host: nothing can be read of the machine's /proc")
+                    yield HostSample(at_s, ())  # so that its listener learns the reason
+                if before is not None and (sample := _between(before, at_s, items)):
+                    yield sample
+                before = at_s, items
+                if ended.wait(PERIOD_S - (time.monotonic() - start_s) % PERIOD_S):
+                    return

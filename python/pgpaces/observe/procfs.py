@@ -1,7 +1,6 @@
 """Parsers of Linux's files below /proc and /sys: text in, items out.
 
-Reads no files: the text may come from this machine, through SQL or over ssh. An unexpected text
-raises ValueError, IndexError or KeyError.
+Reads no files. An unexpected text raises ValueError, IndexError or KeyError.
 """
 
 from __future__ import annotations

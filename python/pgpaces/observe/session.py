@@ -21,7 +21,7 @@ from pgpaces.texts import encoded
 
 APPLICATION = "pgpaces sensor"
 # Sessions of pgpaces itself, which sensors ignore.
-APPLICATIONS = (APPLICATION, "pgpaces host sensor", "pgpaces watch")
+APPLICATIONS = (APPLICATION, "pgpaces watch")
 _CONNECT_TIMEOUT_S = 3
 _TIMEOUTS_MS = {"statement_timeout": 5000, "lock_timeout": 1000}
 # A comment in the sensors' statements, which tells them from the load's.
