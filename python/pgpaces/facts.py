@@ -59,7 +59,6 @@ class ImportedFacts(Facts, frozen=True, kw_only=True):
     """Which program made the files that a trial was read from."""
 
     program: str
-    version: str | None = None
     command: str | None = None
     files: tuple[str, ...] = ()
 
@@ -85,14 +84,11 @@ class PlanFacts(Facts, frozen=True, kw_only=True, rename={"components": "lanes"}
     model: open, closed or paced. rate: transactions per second; of each user if paced.
     limits: of scripts with their own limit, by name. shape, load_text: as typed. poll: how the
     generator waited. generators: as typed, if they are several; generated: each of
-    them. missed_max: a share, the goal; None: the default. by_second: False for an imported report,
-    whose seconds are not known. imported: None for a trial that pgpaces ran.
-    Times in nanoseconds; None if an imported file lacks them.
+    them. missed_max: a share, the goal; None: the default. imported: None for a trial that pgpaces
+    ran. Times in nanoseconds; None if an imported file lacks them.
     """
 
-    SPARSE: ClassVar[frozenset[str]] = frozenset(
-        ("by_second", "imported", "generators", "generated")
-    )
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("imported", "generators", "generated"))
 
     clients: Count
     threads: Count | None = None
@@ -133,7 +129,6 @@ class PlanFacts(Facts, frozen=True, kw_only=True, rename={"components": "lanes"}
     kill_switch: float | None = None
     missed_max: float | None = None
     components: tuple[ComponentFacts, ...] = ()
-    by_second: bool = True
     imported: ImportedFacts | None = None
     generators: str | None = None
     generated: tuple[GeneratorFacts, ...] = ()

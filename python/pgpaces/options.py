@@ -317,7 +317,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            metavar="NAME"),
     Option("experiments", SWITCH, WORKLOAD, "List experiments, not runs.", short="-E", flag=True),
     Option("seventh", _one_of("lag", "retries"), WORKLOAD,
-           "Meaning of the 7th of 7 columns of a log, if no report shows it."),
+           "Meaning of the 7th column, if a log has 7 columns."),
     Option("log", TEXT, WORKLOAD,
            "A log of the server, whose parameters are used: stderr's, .csv or .json.",
            metavar="FILE", several=True, keyword="logs"),

@@ -11,11 +11,7 @@ from pgpaces._engine import Histogram, histogram_count, histogram_counts
 
 
 class Times(Struct, frozen=True):
-    """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2).
-
-    With a count and without a histogram (imported sums) its shape is not known. A maximum of 0 is
-    then not known either.
-    """
+    """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2)."""
 
     count: int = 0
     sum_ns: int = 0
@@ -24,38 +20,32 @@ class Times(Struct, frozen=True):
     histogram: bytes = b""
 
     @property
-    def shaped(self) -> bool:
-        """Whether its quantiles are known."""
-        return bool(self.histogram) or self.count == 0
-
-    @property
     def mean_ns(self) -> float | None:
         """The mean; None without times."""
         return self.sum_ns / self.count if self.count else None
 
     @property
     def stddev_ns(self) -> float | None:
-        """The standard deviation of all times; None if it is not known."""
+        """The standard deviation of all times; None without times."""
         mean = self.mean_ns
-        if mean is None or not (self.shaped or self.square_sum):
+        if mean is None:
             return None
         return math.sqrt(max(0.0, self.square_sum / self.count - mean * mean))
 
 
 def merge(parts: Iterable[Times]) -> Times:
-    """The sum of several distributions of one trial; its shape is known if all shapes are."""
-    histogram, shaped = Histogram(), True
+    """The sum of several distributions of one trial."""
+    histogram = Histogram()
     count = sum_ns = max_ns = 0
     square_sum = 0.0
     for part in parts:
         if part.count:
             histogram.add(part.histogram)
-            shaped = shaped and part.shaped
             count += part.count
             sum_ns += part.sum_ns
             square_sum += part.square_sum
             max_ns = max(max_ns, part.max_ns)
-    return Times(count, sum_ns, square_sum, max_ns, histogram.encode() if count and shaped else b"")
+    return Times(count, sum_ns, square_sum, max_ns, histogram.encode() if count else b"")
 
 
 def times_of(values_ns: Iterable[int]) -> Times:
@@ -97,12 +87,10 @@ _LONGEST_NS = 3_600_000_000_000
 
 
 def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
-    """The times at several ranks, as value_at_rank. None if the shape is not known.
+    """The times at several ranks, as value_at_rank.
 
-    Also None for a time over one hour that is not the longest: its length is not known.
+    None for a time over one hour that is not the longest: its length is not known.
     """
-    if not times.shaped:
-        return [None] * len(ranks)
     histogram = Histogram()
     histogram.add(times.histogram)
 

@@ -33,9 +33,8 @@ def check(trial: Trial) -> None:
     if trial.place is not None:
         _place(trial.place)
     commands = [len(script.commands) for script in trial.workload.scripts]
-    shaped = trial.plan.imported is None
     for interval in trial.intervals:
-        _interval(interval, commands, shaped)
+        _interval(interval, commands)
     _seconds(trial.intervals)
 
 
@@ -110,12 +109,12 @@ def _texts(values: Iterable[object], what: str) -> None:
         _expect(value, (str,), what)
 
 
-def _interval(interval: Interval, commands: list[int], shaped: bool) -> None:
+def _interval(interval: Interval, commands: list[int]) -> None:
     second = f"second {_expect(interval.second, (int,), 'a second')}"
     _record(interval, second)
     scripts = len(commands) if commands else None
     for tally in interval.tallies:
-        _record(tally, second, shaped)
+        _record(tally, second)
         _within(tally.script, scripts, f"{second}: script")
     for statement in interval.statements:
         _record(statement, second)
@@ -124,12 +123,12 @@ def _interval(interval: Interval, commands: list[int], shaped: bool) -> None:
         _within(statement.command, count, f"{second}: command")
 
 
-def _record(part: Interval | Tally | StatementTally, second: str, shaped: bool = True) -> None:
+def _record(part: Interval | Tally | StatementTally, second: str) -> None:
     """Checks the types of all numbers, and the signs of unsigned ones."""
     for one in record.declared(type(part)):
         value, what = getattr(part, one.name), f"{second}: {one.name}"
         if one.is_times:
-            _times(value, what, shaped)
+            _times(value, what)
         elif one.type is int:
             if _expect(value, (int,), what) < 0 and not one.rule.signed:
                 raise ValueError(f"{what} is {value}, and cannot be negative")
@@ -162,15 +161,13 @@ def _within(number: object, count: int | None, what: str) -> None:
         raise ValueError(f"{what} {number} does not exist, the trial has {count}")
 
 
-def _times(times: Times, what: str, shaped: bool = True) -> None:
+def _times(times: Times, what: str) -> None:
     for name in ("count", "sum_ns", "max_ns"):
         _count(getattr(times, name), f"{what} {name}")
     squares = _expect(times.square_sum, (int, float), f"{what} squares")
     if not (math.isfinite(squares) and squares >= 0):
         raise ValueError(f"{what} squares are {squares}")
     _expect(times.histogram, (bytes,), f"{what} histogram")
-    if not (shaped or times.histogram):
-        return
     try:
         count = counted(times)
     except ValueError as error:

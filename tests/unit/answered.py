@@ -61,7 +61,7 @@ MADE = {
     "capacity": "capacity -f {F}/slow.sql --name capacity -c 4 --rate 20,400 -L 80ms --quick -P 0",
     "pairs": "compare set.work_mem=4MB set.work_mem=64MB --run select-only --name pairs --pairs 8"
     " --same 0 -c 2 -T 2s --warmup 0 -P 0",
-    "imported": "import {F}/report.txt {F}/pgbench_log.1",
+    "imported": "import {F}/pgbench_log.1",
     **{f"good{n}": f"run select-only --rate 50 -L 20ms -T 3s {SHORT}" for n in range(9)},
 }  # fmt: skip
 FILES = {
@@ -71,16 +71,6 @@ FILES = {
     "users/workload.toml": 'description = "Looks."\nkind = "users"\nusers = "users.py"\n'
     "init = []\n",
     "users/users.py": USERS,
-    "report.txt": """transaction type: <builtin: select only>
-scaling factor: 1
-query mode: simple
-number of clients: 1
-number of threads: 1
-number of transactions per client: 3
-number of transactions actually processed: 3/3
-latency average = 1.000 ms
-tps = 1000.000000 (without initial connection time)
-""",
     "pgbench_log.1": "0 0 900 0 1700000000 100000\n0 1 1000 0 1700000000 101100\n"
     "0 2 1100 0 1700000000 102300\n",
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,59 +20,12 @@ from pgpaces.result import Trial, counts
 from pgpaces.store.store import Store
 from pgpaces.validation import check
 
-AT = datetime(2026, 1, 1, tzinfo=UTC)
 EPOCH = 1_700_000_000
-
-REPORT = """\
-pgbench (18.6, server 15.18 (Debian 15.18-0+deb12u1))
-transaction type: multiple scripts
-scaling factor: 7
-query mode: prepared
-number of clients: 8
-number of threads: 2
-maximum number of tries: 3
-duration: 4 s
-number of transactions actually processed: 1196
-number of failed transactions: 5 (0.417%)
-number of serialization failures: 3 (0.250%)
-number of deadlock failures: 2 (0.167%)
-number of transactions retried: 48 (4.010%)
-total number of retries: 55
-number of transactions skipped: 4 (0.332%)
-number of transactions above the 20.0 ms latency limit: 77/1196 (6.438%)
-latency average = 8.034 ms
-latency stddev = 13.750 ms
-rate limit schedule lag: avg 0.107 (max 12.428) ms
-initial connection time = 6.146 ms
-tps = 297.967988 (without initial connection time)
-SQL script 1: ../slow.sql
- - weight: 3 (targets 75.0% of total)
- - 877 transactions (73.3% of total)
- - number of transactions actually processed: 876 (tps = 218.244112)
- - number of transactions skipped: 1 (0.114%)
- - latency average = 10.024 ms
-SQL script 2: ../conflict.sql
- - weight: 1 (targets 25.0% of total)
- - 320 transactions (26.7% of total)
-"""
-OLD_REPORT = """\
-starting vacuum...end.
-transaction type: <builtin: TPC-B (sort of)>
-scaling factor: 1
-query mode: simple
-number of clients: 10
-number of threads: 1
-number of transactions per client: 1000
-number of transactions actually processed: 10000/10000
-latency average: 15.844 ms
-tps = 618.764555 (including connections establishing)
-tps = 622.977698 (excluding connections establishing)
-"""
 
 
 def made(*texts: str, told: ImportOptions | None = None) -> tuple[Trial, Summary]:
     """The trial of texts and its answer; it is sound."""
-    files = [PgbenchFile(f"log.{n}", AT, text) for n, text in enumerate(texts)]
+    files = [PgbenchFile(f"log.{n}", text) for n, text in enumerate(texts)]
     trial = imported.trial(files, told or ImportOptions(), "ID", "0.1.0")
     check(trial)
     return trial, summarize(trial)
@@ -161,7 +112,6 @@ def test_the_seventh_column_is_asked_for_where_nothing_says_what_it_is() -> None
     assert "--seventh" in (found.value.hint or "")
     assert made(log, told=ImportOptions(seventh="lag"))[1].lag.max == pytest.approx(0.03)
     assert made(log, told=ImportOptions(seventh="retries"))[1].retries == 30
-    assert made(log, REPORT)[1].lag.max == pytest.approx(0.03)
 
 
 def test_a_log_that_was_sampled_says_so() -> None:
@@ -173,7 +123,9 @@ def test_a_log_that_was_sampled_says_so() -> None:
 @pytest.mark.parametrize(
     "text",
     ["hello\n", "1 2\n", line(0, 1, "won", 1), line(-1, 1, 5, 1), "\x1b[31m\n", "", "0 1 2 3 4 x\n",
-     line(0, 1, 10**30, 1000), line(0, 1, 1000, 5000) + "0 2 100"],
+     line(0, 1, 10**30, 1000), line(0, 1, 1000, 5000) + "0 2 100",
+     "transaction type: <builtin: select only>\nscaling factor: 1\n",
+     f"{EPOCH} 100 100000 130000000 500 2000\n", f"{EPOCH} 9 9 9 9 9 0 0 0 0 0 0 0 0 0\n"],
 )  # fmt: skip
 def test_what_is_none_of_it_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(PlanError) as found:
@@ -181,129 +133,9 @@ def test_what_is_none_of_it_is_refused_in_a_sentence(text: str) -> None:
     assert found.value.hint
 
 
-# --- aggregated logs --------------------------------------------------------------------------
-
-
-def aggregated(start: int, count: int, *more: object) -> str:
-    return " ".join(map(str, (EPOCH + start, count, 1000 * count, 1_300_000 * count, 500, 2000,
-                              *more))) + "\n"  # fmt: skip
-
-
-LAG = (100, 40, 0, 9)
-
-
-@pytest.mark.parametrize(
-    "more", [(), LAG, (*LAG, 2), (*LAG, 2, 3, 4, 1, 1), (*LAG, 2, 3, 4, 1, 1, 1)], ids=len
-)
-def test_sums_have_a_mean_and_no_quantiles(more: tuple[int, ...]) -> None:
-    log = "".join(aggregated(second, 100, *more) for second in range(40))
-    trial, summary = made(log)
-    skipped = 2 if len(more) > 4 else 0
-    failed = max(0, len(more) - 7)
-    # Until version 14, which has no columns after it, skipped ones are counted among all.
-    done = 98 if len(more) == 5 else 100
-    assert summary.counts.due == 40 * (done + skipped + failed)
-    assert (summary.counts.skipped, summary.counts.failed) == (40 * skipped, 40 * failed)
-    assert summary.rate.value == pytest.approx(done)
-    assert summary.latency.mean
-    assert summary.latency.mean.value == pytest.approx(100 / done)
-    if done == 100:
-        assert summary.latency.stddev == pytest.approx(math.sqrt(0.3))
-    assert (summary.latency.p50, summary.latency.p99) == (None, None)
-    assert trial.plan.limit_ns is None
-
-
-def test_an_interval_is_as_long_as_those_of_each_thread_say() -> None:
-    """Two threads began in different seconds: their intervals of 10 s are no seconds."""
-    threads = ["".join(aggregated(10 * n + late, 10) for n in range(4)) for late in (0, 1)]
-    trial, _ = made(*threads)
-    assert (trial.measured_ns, trial.plan.by_second) == (41 * 10**9, False)
-
-
-def test_an_interval_for_each_thread_is_as_long_as_the_report_says() -> None:
-    """Whether a thread's only interval has one second or sixty its log does not say."""
-    threads = [aggregated(late, 598) for late in (0, 1)]
-    with pytest.raises(PlanError, match="how long its interval is") as caught:
-        made(*threads)
-    assert "report" in (caught.value.hint or "")
-    trial, summary = made(*threads, REPORT)
-    assert trial.measured_ns == pytest.approx(1196 / 297.967988 * 1e9)
-    assert summary.rate.value == pytest.approx(297.967988)
-    assert not trial.plan.by_second
-
-
-@pytest.mark.parametrize(("failures", "lacks"), [((0, 0), True), ((1, 2), True), ((3, 2), False)])
-def test_failures_that_only_the_report_counts_make_it_invalid(
-    failures: tuple[int, int], lacks: bool
-) -> None:
-    """The log has them with --failures-detailed alone."""
-    log = aggregated(0, 1196, *LAG, 4, 48, 55, *failures, 0)
-    trial, _ = made(log, REPORT)
-    texts = [finding.text for finding in trial.findings if finding.severity == "invalid"]
-    expected = f"the log holds {sum(failures)} of the 5 failed transactions"
-    assert any(text.startswith(expected) for text in texts) is lacks
-
-
-def test_connecting_for_each_transaction_is_a_part_of_the_run() -> None:
-    """Until version 13 the second rate leaves out what connecting took, also with -C."""
-    log = "".join(line(0, n, 20_000, 20_000 * n) for n in range(1, 3001))
-    report = OLD_REPORT.replace("10000/10000", "3000/3000")
-    report = report.replace("of clients: 10", "of clients: 1")
-    report = report.replace("618.764555", "50.0").replace("622.977698", "125.0")
-    trial, summary = made(log, report, told=ImportOptions(seventh="lag"))
-    assert (trial.measured_ns, summary.counts.due) == (60 * 10**9, 3000)
-    alone, _ = made(report)
-    assert alone.measured_ns == 60 * 10**9
-
-
-def test_threads_are_added_up() -> None:
-    trial, summary = made(aggregated(0, 10) + aggregated(1, 20), aggregated(1, 5))
-    assert [t.on_time for i in trial.intervals for t in i.tallies] == [10, 25]
-    assert summary.counts.due == 35
-
-
-def test_that_the_log_lost_its_end_or_knows_nothing_late_makes_it_invalid() -> None:
-    trial, summary = made(aggregated(0, 900, *LAG, 0, 0, 0, 0, 0), REPORT)
-    texts = [finding.text for finding in trial.findings if finding.severity == "invalid"]
-    assert any("900 of 1196" in text for text in texts)
-    assert any("77 by the report" in text for text in texts)
-    assert summary.validity.state == "invalid"
-
-
-# --- reports ----------------------------------------------------------------------------------
-
-
-def test_a_report_alone_gives_its_numbers_and_nothing_else() -> None:
-    trial, summary = made(REPORT, told=ImportOptions(command="pgbench -c 8"))
-    assert summary.counts.due == 1196 + 5 + 4
-    assert (summary.counts.late, summary.counts.skipped, summary.counts.failed) == (77, 4, 5)
-    assert summary.rate.value == pytest.approx(297.967988)
-    assert not summary.rate.estimable
-    assert summary.latency.mean
-    assert summary.latency.mean.value == pytest.approx(8.034)
-    assert summary.latency.stddev == pytest.approx(13.750)
-    assert (summary.latency.p50, summary.latency.max, summary.service.p99) == (None, None, None)
-    assert summary.service.mean
-    assert summary.service.mean.value == pytest.approx(8.034 - 0.107)
-    assert (summary.service.stddev, summary.lag.stddev) == (None, None)
-    assert (summary.retried, summary.retries) == (48, 55)
-    assert trial.plan.limit_ns == 20_000_000
-    assert trial.plan.imported.command == "pgbench -c 8"
-    assert (trial.server.version, trial.plan.protocol) == ("15.18", "prepared")
-    assert trial.workload.scale == 7
-
-
-def test_a_report_of_an_old_version_is_read() -> None:
-    trial, summary = made(OLD_REPORT)
-    assert (summary.counts.due, trial.plan.transactions) == (10_000, 1000)
-    assert summary.rate.value == pytest.approx(622.977698)
-    assert trial.server.version == "?"
-
-
-@given(st.text(max_size=200), st.integers(0, len(REPORT)))
-def test_a_broken_report_is_a_trial_or_a_sentence(garbage: str, at: int) -> None:
-    with contextlib.suppress(PlanError):
-        made(REPORT[:at] + garbage + REPORT[at:])
+def test_logs_of_several_runs_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"not the logs of one run: .* 6 and 8 columns"):
+        made(line(0, 1, 1000, 1000), line(0, 1, 1000, 1000, 30, 0))
 
 
 # --- the command ------------------------------------------------------------------------------
@@ -311,25 +143,19 @@ def test_a_broken_report_is_a_trial_or_a_sentence(garbage: str, at: int) -> None
 
 def test_an_imported_run_is_shown_listed_and_tagged_beside_ours(tmp_path: Path) -> None:
     store = tmp_path / "results.db"
-    for name, text in {
-        "report.txt": REPORT,
-        "pgbench_log.1": line(0, 1, 1000, 1000, 30, 0) + line(1, 1, 900, 5_000_000, 3, 0),
-    }.items():
-        (tmp_path / name).write_text(text)
+    log = line(0, 1, 1000, 1000, 30, 0) + line(1, 1, 900, 5_000_000, 3, 0)
+    (tmp_path / "pgbench_log.1").write_text(log)
 
     def pgpaces(*words: object) -> str:
         done = CliRunner().invoke(cli, [*map(str, words), "--store", str(store)])
         assert done.exception is None, done.output
         return done.output
 
-    pgpaces("import", tmp_path / "report.txt", "--tag", "theirs")
-    shown = pgpaces("show", "theirs")
-    assert "mean 8.03 ms" in shown
-    assert "standard deviation 13.8 ms" in shown
-    assert "generator" not in shown
     more = ("-L", "20ms", "--command", "pgbench -R 1", "--tag", "log")
     pgpaces("import", tmp_path / "pgbench_log.1", *more)
-    assert "pgbench -R 1" in pgpaces("show", "log")
-    assert len(Store.open(store).digests([row.id for row in Store.open(store).trials()])) == 2
+    shown = pgpaces("show", "log")
+    assert "pgbench -R 1" in shown
+    assert "generator" not in shown
+    assert len(Store.open(store).digests([row.id for row in Store.open(store).trials()])) == 1
     missing = CliRunner().invoke(cli, ["import", str(tmp_path / "x"), "--store", str(store)])
     assert isinstance(missing.exception, PlanError)

@@ -19,7 +19,6 @@ from pgpaces.answers.attribution.lift import DueSeconds
 from pgpaces.answers.attribution.material import material
 from pgpaces.answers.attribution.sessions import gaps
 from pgpaces.answers.summary import plain, summarize
-from pgpaces.questions import run as question
 from pgpaces.questions.why import section as reported
 from pgpaces.record import Interval, StatementTally, Tally
 from tests.unit.sensors import collect, samples_of
@@ -710,18 +709,6 @@ def test_what_an_interrupted_trial_left_pending_is_missed_as_in_its_summary() ->
     found = attribute([(killed, summary)])
     assert summary.counts.unfinished == 30
     assert (found.missed, found.due) == (summary.counts.missed, summary.counts.due)
-
-
-def test_an_imported_report_has_no_seconds_and_so_no_cause() -> None:
-    """Its whole run is one tally: a minute of arrivals is no second in which clients were few."""
-    made, summary = replace(STORIES["connections"], plan={"by_second": False}).told()
-    found = attribute([(made, summary)])
-    assert (found.outcome, found.cause, found.missed) == ("no seconds", None, summary.counts.missed)
-    shown = reported.section(found, "run T")
-    assert shown.headline is not None
-    assert "does not say when" in shown.headline.text
-    assert shown.next == (f"pgpaces show {made.id}",)
-    assert not any("why" in step for step in question.next_steps(made, summary))
 
 
 @pytest.mark.parametrize(

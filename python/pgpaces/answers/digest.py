@@ -131,8 +131,6 @@ def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
 
 
 def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
-    if not trial.plan.by_second:
-        return
     scripts, ledgers = own_scripts(trial), accumulator.ledgers(trial)
     every = together(ledgers[script] for script in scripts if script in ledgers)
     length = accumulator.block_s
@@ -156,7 +154,7 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
 
 def _of_due(times: Times, shares: Sequence[float], due: int) -> list[float | None]:
     """Quantiles of a bucket."""
-    if not (due and times.shaped):
+    if not due:
         return [None] * len(shares)
     return [math.inf if ms is None else ms for ms in _quantiles(times, shares, due)]
 
@@ -168,7 +166,7 @@ def _quantiles(times: Times, shares: Iterable[float], due: int) -> list[float | 
 
 
 def _curve(times: Times, due: int) -> tuple[tuple[float, float | None], ...]:
-    if due == 0 or not times.shaped:
+    if due == 0:
         return ()
     return tuple(zip(SHARES, _quantiles(times, SHARES, due), strict=True))
 

@@ -192,7 +192,7 @@ def _excused(
     scripts = own_scripts(trial)
     kinds = ("latency", "service")
     times = {(n, kind): accumulator.times(kind, n, 0) for n in scripts for kind in kinds}
-    if not most or not all(each.shaped for each in (lags, *times.values())):
+    if not most:
         return most
     service = merge(times[n, "service"] for n in scripts)
     limits = {n: ns for n, ns in zip(scripts, goal.limits_ns(trial), strict=False) if ns}

@@ -105,14 +105,13 @@ def spread_and_tails(
     mean = stats.mean(sums_ms, counts, body.effect, planned)
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
-    above = tuple(_above(times, due, body, blocks)) if due and times.shaped and blocks else ()
+    above = tuple(_above(times, due, body, blocks)) if due and blocks else ()
     tails = Tails(body, above)
-    has_max = times.shaped or times.max_ns > 0
     spread = Spread(
         count=times.count,
         mean=mean,
         stddev=stddev_ms,
-        max=times.max_ns / 1e6 if times.count and times.count >= due and has_max else None,
+        max=times.max_ns / 1e6 if times.count and times.count >= due else None,
         **_quantiles(times, due, tails),
     )
     return spread, tails
@@ -120,7 +119,7 @@ def spread_and_tails(
 
 def _quantiles(times: Times, due: int, tails: Tails) -> dict[str, Estimate | None]:
     names = [name.replace(".", "") for name in QUANTILES]
-    if due == 0 or not times.shaped:
+    if due == 0:
         return dict.fromkeys(names)
     values = _values(times, due)
     clusters = tails.above or [tails.body] * len(values)

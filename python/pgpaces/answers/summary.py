@@ -340,10 +340,9 @@ def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     until the last of them ended.
     """
     succeeded, seconds = total.on_time + total.late, part.end - part.start
-    by_second = part.trial.plan.by_second  # false for an imported report
     ended = part.accumulator.succeeded(part.start, int(part.end), scripts)
     planned = part.planned(len(ended), scripts)
-    rate = stats.rate(ended, planned) if by_second else None
+    rate = stats.rate(ended, planned)
     if rate is not None and part.trial.plan.transactions is None:
         return rate
     if rate is None and part.trial.plan.duration_ns and part.trial.plan.model == "closed":

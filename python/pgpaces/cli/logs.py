@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 @options.command(
     "import",
-    epilog="\b\nExample:\n  pgbench -c 8 -j 2 -T 60 -R 300 -L 20 -l bench > report.txt\n"
-    "  pgpaces import pgbench_log.* report.txt",
+    epilog="\b\nExample:\n  pgbench -c 8 -j 2 -T 60 -R 300 -L 20 -l bench\n"
+    "  pgpaces import pgbench_log.* -L 20ms",
 )
 @options.argument("files", metavar="FILE...", nargs=-1, required=True)
 @options.option(
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     "--latency-limit",
     group="Goal",
     metavar="TIME",
-    help="pgbench's -L, if no report has it.",
+    help="pgbench's -L.",
 )
 @options.option(
     "--command",
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 )
 @options.options(options.of("seventh", "tag", "store"))
 def import_(files: Sequence[str], store_path: str | None, **params: str | None) -> None:
-    """Import a run of pgbench: logs of all its threads, aggregated ones, its printed report."""
+    """Import a run of pgbench from the logs of all its threads (pgbench -l)."""
     from importlib.metadata import version
 
     from pgpaces import imported
@@ -67,9 +66,8 @@ def _read(path: Path) -> imported.PgbenchFile:
 
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        ended_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError as error:
         raise PlanError(
             f"{path} cannot be read: {error.strerror}", "name the files that pgbench wrote"
         ) from None
-    return imported.PgbenchFile(path.name, ended_at, text)
+    return imported.PgbenchFile(path.name, text)

@@ -1,7 +1,4 @@
-"""Runs of real pgbench as trials: its logs and its printed report in, a Trial out. Pure.
-
-A trial has no numbers that a format lacks: quantiles of sums, outcomes that were not logged.
-"""
+"""Runs of real pgbench as trials: its logs of all transactions in, a Trial out. Pure."""
 
 from pgpaces.imported.pgbench import ImportOptions, PgbenchFile, trial
 

@@ -34,8 +34,7 @@ class Columns(Struct, frozen=True):
         if width == 7 and seventh is None:
             raise PlanError(
                 "the 7th column of the log is the schedule lag, or the number of retries",
-                "use --seventh lag (pgbench ran with -R) or --seventh retries (with --max-tries),"
-                " or name the printed report as well",
+                "use --seventh lag (pgbench ran with -R) or --seventh retries (with --max-tries)",
             )
         if width == 8:
             return cls(6, 7)

@@ -240,8 +240,6 @@ def _outcomes(trial: Trial, summary: Summary) -> str:
 
 def _latency(trial: Trial, summary: Summary) -> str:
     spread, beyond = summary.latency, above(trial.plan)
-    if spread.p50 is None and spread.mean is not None:
-        return f"mean {ms(spread.mean.value)} ms, standard deviation {ms(spread.stddev or 0)} ms"
     numbers: list[str] = []
     dashes: list[str] = []
     for name in _SHOWN:
@@ -398,7 +396,7 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
             {} if summary.generator.still_s else {"threads": f"{2 * next_step.threads(trial.plan)}"}
         )
         yield again(f"pgpaces run {next_step.options(trial)}", **more)
-    elif _explicable(trial, summary) and top.mark != "meets" and not alone:
+    elif summary.counts.missed >= next_step.MISSED_MIN and top.mark != "meets" and not alone:
         yield f"pgpaces why {run}"
     elif trial.state == "failed":
         yield f"pgpaces show {run}"
@@ -410,11 +408,6 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
         yield again(command, transactions="", duration=_length(needed))
     elif repeatable and next_step.in_sweep(trial):
         yield _onward(trial)
-
-
-def _explicable(trial: Trial, summary: Summary) -> bool:
-    """Whether enough missed, at known seconds, to ask why."""
-    return trial.plan.by_second and summary.counts.missed >= next_step.MISSED_MIN
 
 
 def _onward(trial: Trial) -> str:

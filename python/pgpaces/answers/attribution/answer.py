@@ -48,7 +48,7 @@ _SENSORS = (
     ("tuples", "rows read a transaction"),
     ("checkpoints", "checkpoints"),
 )
-Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing missed", "no seconds"]
+Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing missed"]
 
 
 class Card(Struct, frozen=True):
@@ -112,16 +112,10 @@ class Attribution(Struct, frozen=True):
 def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     """Why transactions of these trials were late: whole trials of one cell, with their summaries.
 
-    An imported report does not say when what was late was due: no sign coincides with it. Raises
-    ValueError for samples of sensors that cannot be read.
+    Raises ValueError for samples of sensors that cannot be read.
     """
     ids = tuple(trial.id for trial, _ in trials)
-    timed = [(trial, summary) for trial, summary in trials if trial.plan.by_second]
-    if trials and not timed:
-        counts = [summary.counts for _, summary in trials]
-        missed, due = sum(each.missed for each in counts), sum(each.due for each in counts)
-        return Attribution(ids, "no seconds", missed, due, (), float(bool(missed)), ())
-    parts = [material(trial, summary) for trial, summary in timed]
+    parts = [material(trial, summary) for trial, summary in trials]
     parts = [part for part in parts if part.seconds > part.since]
     missed = sum(int(part.missed[part.since :].sum()) for part in parts)
     on_time = sum(int(part.on_time[part.since :].sum()) for part in parts)

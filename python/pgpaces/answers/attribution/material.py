@@ -334,8 +334,8 @@ def _flight(trial: Trial, clock: int, half_ns: float) -> tuple[Numbers, Numbers,
 
 
 def _above(times: Times, ns: float) -> int:
-    """How many of the times are longer; 0 where that is unknown, or without a limit."""
-    if not ns or times.max_ns <= ns or not times.histogram:
+    """How many of the times are longer; 0 without a limit."""
+    if not ns or times.max_ns <= ns:
         return 0
     low, high = 0, times.count
     while low < high:

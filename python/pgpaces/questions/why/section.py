@@ -81,10 +81,6 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
         yield Sentence("Nothing missed, so there is nothing to explain.", "main")
         yield Sentence("Without a latency limit, no transaction is late.")
         return
-    if answer.outcome == "no seconds":
-        yield Sentence(f"Not known: {missed}, and an imported report does not say when.", "main")
-        yield Sentence("Import the log of transactions (pgbench -l) for an attribution.")
-        return
     if answer.outcome == "too few missed":
         text = f"Too few to attribute: {missed}; an attribution requires {MISSED_MIN}."
         yield Sentence(text, "main")
