@@ -61,7 +61,7 @@ MADE = {
     "capacity": "capacity -f {F}/slow.sql --name capacity -c 4 --rate 20,400 -L 80ms --quick -P 0",
     "pairs": "compare set.work_mem=4MB set.work_mem=64MB --run select-only --name pairs --pairs 8"
     " --same 0 -c 2 -T 2s --warmup 0 -P 0",
-    "imported": "import {F}/pgbench_log.1",
+    "imported": "import {F}/pgbench_log.1 --tag imported",
     **{f"good{n}": f"run select-only --rate 50 -L 20ms -T 3s {SHORT}" for n in range(9)},
 }  # fmt: skip
 FILES = {
@@ -154,7 +154,7 @@ def make(folder: Path) -> None:
         trust = ["--trust"] if name == "users" else []
         done = subprocess.run([*words, *trust, "--store", str(store)], check=False)
         sys.stdout.write(f"{name} {done.returncode}\n")
-        if words[3] in ("run", "import"):
+        if words[3] == "run":
             tag = "good" if name.startswith("good") else name
             more = [*words[:3], "runs", "tag", tag, "last", "--store", str(store)]
             subprocess.run(more, check=True)
