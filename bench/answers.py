@@ -12,13 +12,13 @@ from figures import Figure, Finding, Goal
 from msgspec.structs import replace
 from session import Session
 
-from pgpaces.answers import cells, differences, trend, unpaired
-from pgpaces.answers import compare as pairs
-from pgpaces.answers.capacity import answer
-from pgpaces.answers.capacity import goal as capacity
-from pgpaces.answers.digest import Digest
-from pgpaces.design import Design, Factor
-from pgpaces.result import Estimate
+from pgpaces.analysis import cells, differences, trend, unpaired
+from pgpaces.analysis import compare as pairs
+from pgpaces.analysis.capacity import answer
+from pgpaces.analysis.capacity import goal as capacity
+from pgpaces.analysis.digest import Digest
+from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.result import Estimate
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 

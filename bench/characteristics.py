@@ -24,11 +24,11 @@ sys.path.append(str(ROOT))
 
 from tests.unit.loads import Load, stored, truth  # noqa: E402
 
-from pgpaces.answers import cells, compare, crossing, trend  # noqa: E402
-from pgpaces.answers.digest import Digest  # noqa: E402
-from pgpaces.answers.summary import summarize  # noqa: E402
-from pgpaces.design import Cell  # noqa: E402
-from pgpaces.result import Place  # noqa: E402
+from pgpaces.analysis import cells, compare, crossing, trend  # noqa: E402
+from pgpaces.analysis.digest import Digest  # noqa: E402
+from pgpaces.analysis.summary import summarize  # noqa: E402
+from pgpaces.spec.design import Cell  # noqa: E402
+from pgpaces.spec.result import Place  # noqa: E402
 
 SECTION = "Operating characteristics"
 PAGE = ROOT / "docs" / "internals" / "coverage.md"

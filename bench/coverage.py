@@ -25,8 +25,8 @@ sys.path.append(str(ROOT))
 
 from tests.unit.loads import QUANTILES, Load, stored, truth  # noqa: E402
 
-from pgpaces.answers.summary import summarize  # noqa: E402
-from pgpaces.result import Estimate  # noqa: E402
+from pgpaces.analysis.summary import summarize  # noqa: E402
+from pgpaces.spec.result import Estimate  # noqa: E402
 
 SECTION = "Coverage"
 PAGE = ROOT / "docs" / "internals" / "coverage.md"

@@ -18,13 +18,13 @@ from figures import Figure, Finding, Goal, Note
 from msgspec.structs import replace
 from session import Session
 
-from pgpaces.generators import engine
-from pgpaces.generators.cluster.load import DealtLoad
-from pgpaces.generators.cluster.order import LoadOrder
-from pgpaces.generators.cluster.workers import Clusters, Workers
-from pgpaces.generators.composite import RunningLoad
-from pgpaces.generators.engine import EnginePlan
-from pgpaces.plan import GeneratorsPlan, Load, TrialPlan
+from pgpaces.load import engine
+from pgpaces.load.cluster.load import DealtLoad
+from pgpaces.load.cluster.order import LoadOrder
+from pgpaces.load.cluster.workers import Clusters, Workers
+from pgpaces.load.composite import RunningLoad
+from pgpaces.load.engine import EnginePlan
+from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan
 
 SECTION = "Several generators"
 SCRIPTS: tuple[engine.ScriptText, ...] = (("select", 1, b"SELECT 1;"),)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pgpaces.generators import engine
-from pgpaces.plan import Load, Protocol, TrialPlan
-from pgpaces.record import Interval
-from pgpaces.target_plan import TargetPlan
-from pgpaces.times import Times, merge, value_at_rank
-from pgpaces.units import SECOND_NS
+from pgpaces.core.record import Interval
+from pgpaces.core.times import Times, merge, value_at_rank
+from pgpaces.core.units import SECOND_NS
+from pgpaces.load import engine
+from pgpaces.spec.plan import Load, Protocol, TrialPlan
+from pgpaces.spec.target_plan import TargetPlan
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,10 @@ def _engine(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
 
 def _pipeline(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     """All of `pgpaces run`; the same two."""
-    from pgpaces import workload
-    from pgpaces.experiment import trial as pipeline
-    from pgpaces.experiment.listener import Listener
-    from pgpaces.experiment.request import Request
+    from pgpaces.spec import workload
+    from pgpaces.trial import trial as pipeline
+    from pgpaces.trial.listener import Listener
+    from pgpaces.trial.request import Request
 
     connects: list[int] = []
 

@@ -21,8 +21,8 @@ from figures import Figure, Finding, Goal, Note
 from msgspec.structs import replace
 from session import Session
 
-from pgpaces.record import Interval
-from pgpaces.series import Sample, Series
+from pgpaces.core.record import Interval
+from pgpaces.core.series import Sample, Series
 from pgpaces.store.store import Store, new_id
 
 SECTION = "Pages"

@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
-from pgpaces import host
-from pgpaces.errors import PgpacesError
-from pgpaces.plan import TrialPlan
-from pgpaces.servers import binaries, embedded
-from pgpaces.servers.record import Transport
+from pgpaces.core.errors import PgpacesError
+from pgpaces.monitor import generator_host as host
+from pgpaces.server import binaries, embedded
+from pgpaces.server.record import Transport
+from pgpaces.spec.plan import TrialPlan
 
 SCALE = 10
 CPUS = 2

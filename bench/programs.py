@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from load import Order
 from place import SCALE
 
-from pgpaces.workload import SHIPPED
+from pgpaces.spec.workload import SHIPPED
 
 LOAD = Path(__file__).with_name("load.py")
 SETS = Path(__file__).with_name("sets.sql")

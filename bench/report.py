@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from programs import ProgramError
 from session import Session
 
-from pgpaces.answers.digest import Digest
-from pgpaces.design import Design, Experiment, Factor, Slot
-from pgpaces.experiment import document
+from pgpaces.analysis.digest import Digest
+from pgpaces.spec.design import Design, Experiment, Factor, Slot
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
+from pgpaces.trial import document
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 

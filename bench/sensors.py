@@ -10,8 +10,8 @@ from figures import Figure, Finding, Goal
 from load import Order
 from session import Session
 
-from pgpaces.generators import engine
-from pgpaces.observe import host, remote, server
+from pgpaces.load import engine
+from pgpaces.monitor import host, remote, server
 
 SECTION = "Sensors"
 CLIENTS = (8, 64)

@@ -10,7 +10,7 @@ import programs
 from figures import Figure, Finding, Goal
 from session import Session
 
-from pgpaces.generators import engine
+from pgpaces.load import engine
 
 SECTION = "Start"
 LINES = (100_000, 400_000)

@@ -12,10 +12,10 @@ import programs
 from figures import Figure, Finding, Goal
 from session import Session
 
-from pgpaces import users
-from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.load import UserConnection, UsersLoad
-from pgpaces.plan import Load, TrialPlan
+from pgpaces.load.engine import EnginePlan
+from pgpaces.load.python_users.load import UserConnection, UsersLoad
+from pgpaces.spec import users
+from pgpaces.spec.plan import Load, TrialPlan
 
 SECTION = "Users in Python"
 USERS = """

@@ -19,21 +19,15 @@ import click
 import msgspec
 
 import pgpaces
-from pgpaces import (
-    api,
-    errors,
-    experiment_file,
-    options,
-    plan,
-    result,
-    workload_toml,
-)
-from pgpaces import costs as prices
-from pgpaces.answers import costs, generator, spread, summary, validity
+from pgpaces import api
+from pgpaces.analysis import costs, generator, spread, summary, validity
+from pgpaces.answers.sweep import api as sweep_api
 from pgpaces.cli import gate
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
-from pgpaces.questions.sweep import api as sweep_api
+from pgpaces.core import errors
+from pgpaces.spec import costs as prices
+from pgpaces.spec import experiment_file, options, plan, result, workload_toml
 
 # How many cases crates/engine/tests/figures.rs has.
 FIGURES = 7
@@ -133,13 +127,13 @@ RUN_ARGUMENTS = {
     "run.tasks": "[Python functions](../how-to/users-in-python.md) that users perform instead.",
     "run.scripts": "Names of the scripts to run. Default: all.",
     "run.listener": "An object that hears what happens: a subclass of"
-    " `pgpaces.experiment.listener.Listener`.",
+    " `pgpaces.trial.listener.Listener`.",
     "sweep.what": "An experiment file (`.toml`), a shipped workload, or a folder.",
     "sweep.exclude": 'Cells to leave out: `[{"clients": 8, "protocol": "simple"}]`.',
-    "sweep.targets": "External servers: a DSN or a `pgpaces.design.Target`, by the names that"
+    "sweep.targets": "External servers: a DSN or a `pgpaces.spec.design.Target`, by the names that"
     " levels of `target` use.",
     "sweep.listener": "An object that hears what happens: a subclass of"
-    " `pgpaces.experiment.listener.SweepListener`.",
+    " `pgpaces.trial.listener.SweepListener`.",
     "sweep.levels": "Any [levels](experiment-toml.md#levels), one or a list:"
     ' `set={"work_mem": ["4MB", "64MB"]}`, `define={"hot": 10}`,'
     ' `latency_limit={"by_fk1": "200ms"}`.',

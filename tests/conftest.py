@@ -28,9 +28,10 @@ from hypothesis import settings
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces import _engine, host
-from pgpaces.generators.engine import EnginePlan
-from pgpaces.texts import encoded
+from pgpaces import _engine
+from pgpaces.core.texts import encoded
+from pgpaces.load.engine import EnginePlan
+from pgpaces.monitor import generator_host as host
 
 # How long one example takes depends on what else the machine does.
 settings.register_profile("pgpaces", deadline=None)

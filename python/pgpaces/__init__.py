@@ -16,30 +16,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pgpaces.answer import Answer
-    from pgpaces.api import Result, load, run
-    from pgpaces.questions.capacity.api import capacity
-    from pgpaces.questions.compare.api import check, compare
-    from pgpaces.questions.sweep.api import Sweep, load_sweep, sweep
-    from pgpaces.questions.trend import trend
-    from pgpaces.questions.why.page import why
-    from pgpaces.users import task, user
+    from pgpaces.answers.answer import Answer
+    from pgpaces.answers.capacity.api import capacity
+    from pgpaces.answers.compare.api import check, compare
+    from pgpaces.answers.sweep.api import Sweep, open_sweep, sweep
+    from pgpaces.answers.trend import trend
+    from pgpaces.answers.why.page import why
+    from pgpaces.api import Result, open_run, run
+    from pgpaces.spec.users import task, user
 
 _PLACES = {
     "Result": "api",
-    "load": "api",
+    "open_run": "api",
     "run": "api",
-    "Sweep": "questions.sweep.api",
-    "load_sweep": "questions.sweep.api",
-    "sweep": "questions.sweep.api",
-    "task": "users",
-    "user": "users",
-    "Answer": "answer",
-    "capacity": "questions.capacity.api",
-    "check": "questions.compare.api",
-    "compare": "questions.compare.api",
-    "trend": "questions.trend",
-    "why": "questions.why.page",
+    "Sweep": "answers.sweep.api",
+    "open_sweep": "answers.sweep.api",
+    "sweep": "answers.sweep.api",
+    "task": "spec.users",
+    "user": "spec.users",
+    "Answer": "answers.answer",
+    "capacity": "answers.capacity.api",
+    "check": "answers.compare.api",
+    "compare": "answers.compare.api",
+    "trend": "answers.trend",
+    "why": "answers.why.page",
 }
 __all__ = [
     "Answer",
@@ -48,8 +48,8 @@ __all__ = [
     "capacity",
     "check",
     "compare",
-    "load",
-    "load_sweep",
+    "open_run",
+    "open_sweep",
     "run",
     "sweep",
     "task",

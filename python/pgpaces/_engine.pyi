@@ -74,7 +74,7 @@ class Times:
 
 @final
 class Tally:
-    """Counts of one due second and script; see pgpaces.result.Tally."""
+    """Counts of one due second and script; see pgpaces.spec.result.Tally."""
 
     @property
     def due_second(self) -> int: ...
@@ -120,7 +120,7 @@ class StatementTally:
 
 @final
 class Interval:
-    """What became known in one second; see pgpaces.result.Interval."""
+    """What became known in one second; see pgpaces.spec.result.Interval."""
 
     @property
     def second(self) -> int: ...

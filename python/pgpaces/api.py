@@ -21,39 +21,39 @@ from typing import (
 
 from msgspec.structs import replace
 
-from pgpaces import draft, levels, workload
-from pgpaces import trust as consents
-from pgpaces.answer import Answer
-from pgpaces.answers.generator import Generator
-from pgpaces.answers.spread import Spread
-from pgpaces.answers.summary import (
+from pgpaces.analysis.generator import Generator
+from pgpaces.analysis.spread import Spread
+from pgpaces.analysis.summary import (
     BackgroundSummary,
     ScriptSummary,
     StatementSummary,
     Summary,
     summarize,
 )
-from pgpaces.answers.validity import Validity
-from pgpaces.answers.volume import Volume
-from pgpaces.answers.volume import of as volume_of
-from pgpaces.errors import PlanError, nearest
-from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import OnStoreError, background_levels, run_of
-from pgpaces.keywords import RunOptions
-from pgpaces.options import DURATION, FOLDER, OPTIONS, RATE, Option, defaults
-from pgpaces.plan import TrialPlan
-from pgpaces.questions.costs import of_run as economy_of
-from pgpaces.questions.parts import work_of
-from pgpaces.questions.run import section
-from pgpaces.questions.sweep.lookup import page_of
-from pgpaces.questions.sweep.page import Page
-from pgpaces.result import Counts, Estimate, Trial
+from pgpaces.analysis.validity import Validity
+from pgpaces.analysis.volume import Volume
+from pgpaces.analysis.volume import of as volume_of
+from pgpaces.answers.answer import Answer
+from pgpaces.answers.costs import of_run as economy_of
+from pgpaces.answers.parts import work_of
+from pgpaces.answers.run import section
+from pgpaces.answers.sweep.lookup import page_of
+from pgpaces.answers.sweep.page import Page
+from pgpaces.core.errors import PlanError, nearest
+from pgpaces.spec import draft, levels, workload
+from pgpaces.spec import trust as consents
+from pgpaces.spec.keywords import RunOptions
+from pgpaces.spec.options import DURATION, FOLDER, OPTIONS, RATE, Option, defaults
+from pgpaces.spec.plan import TrialPlan
+from pgpaces.spec.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
+from pgpaces.trial import trial as pipeline
+from pgpaces.trial.listener import Listener
+from pgpaces.trial.request import OnStoreError, background_levels, run_of
 
 if TYPE_CHECKING:
-    from pgpaces.answers.bulk import Bulk
-    from pgpaces.answers.costs import Economy
+    from pgpaces.analysis.bulk import Bulk
+    from pgpaces.analysis.costs import Economy
 
 
 class Result(Answer, frozen=True):
@@ -277,9 +277,9 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
         return _result(opened, opened.load(outcome.trial.id), outcome.summary)
 
 
-def load(name: str = "last", *, store: str | Path | None = None) -> Result:
+def open_run(name: str = "last", *, store: str | Path | None = None) -> Result:
     """A stored run: `last`, an id, or the end or start of one. Raises PlanError, StoreError."""
-    _check({"name": name, "store": store}, load)
+    _check({"name": name, "store": store}, open_run)
     with closing(Store.existing(store)) as opened:
         trial = opened.load(opened.find(name))
         return _result(opened, trial, summarize(trial))

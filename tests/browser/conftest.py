@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from pgpaces.answers.validity import Validity
-from pgpaces.design import Design, Factor
-from pgpaces.questions.sweep.page import About, gather
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.report.html import html
+from pgpaces.analysis.validity import Validity
+from pgpaces.answers.sweep.page import About, gather
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.show.html import html
+from pgpaces.spec.design import Design, Factor
 from tests.unit.experiments import WORKERS, experiment, made
 
 # A board whose CPUs are busy draws slowly.

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from pgpaces.questions.sweep.lookup import page_of
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.report.html import html
-from pgpaces.report.style import DARK, LIGHT
-from pgpaces.section import Report, Section, Table, TableCell
+from pgpaces.answers.sweep.lookup import page_of
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.show.html import html
+from pgpaces.show.section import Report, Section, Table, TableCell
+from pgpaces.show.style import DARK, LIGHT
 from pgpaces.store.store import Store
 from tests.unit import answered
 from tests.unit.test_report_forms import HOSTILE

@@ -16,13 +16,13 @@ from axe_core_python.sync_playwright import Axe
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
-from pgpaces.design import Design, Factor
-from pgpaces.experiment import recorder
-from pgpaces.record import Interval
-from pgpaces.report.numbers import milliseconds
-from pgpaces.result import Blocked, Observed, Place, Trial
-from pgpaces.series import Sample
+from pgpaces.core.record import Interval
+from pgpaces.core.series import Sample
+from pgpaces.show.numbers import milliseconds
+from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.result import Blocked, Observed, Place, Trial
 from pgpaces.store.store import Store
+from pgpaces.trial import recorder
 from pgpaces.web import listening, live
 from pgpaces.web import serve as serving
 from tests.faults.conftest import until

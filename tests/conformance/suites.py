@@ -24,7 +24,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pgpaces.servers import binaries, registries
+from pgpaces.server import binaries, registries
 
 FOLDER = Path("target/conformance")
 MIRROR, SECURITY = "http://deb.debian.org/debian", "http://deb.debian.org/debian-security"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.conformance.side_by_side import Bench, Statement, one, table
 
-from pgpaces.errors import ScriptError
+from pgpaces.core.errors import ScriptError
 
 EXPRESSIONS = [line.strip() for line in table("expressions.txt")]
 GIVEN = (("i", "42"), ("d", "2.5"), ("e", "1e3"), ("t", "yes"), ("f", "off"), ("z", "NULL"),

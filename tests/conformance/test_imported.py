@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.conformance.side_by_side import PGBENCH
 
-from pgpaces import imported
-from pgpaces.answers.summary import summarize
-from pgpaces.imported import ImportOptions, PgbenchFile
+from pgpaces import imports as imported
+from pgpaces.analysis.summary import summarize
+from pgpaces.imports import ImportOptions, PgbenchFile
 
 pytestmark = pytest.mark.postgres
 SLOW = """\

@@ -22,11 +22,11 @@ import psycopg
 import pytest
 from tests.conftest import PG15_BIN, Postgres
 
-from pgpaces import pgbench_tables
 from pgpaces.cli.pgbench.options import parse
 from pgpaces.cli.pgbench.values import OptionError
-from pgpaces.errors import PgpacesError
-from pgpaces.pgbench_tables import Tables, initialize
+from pgpaces.core.errors import PgpacesError
+from pgpaces.database import pgbench_tables
+from pgpaces.database.pgbench_tables import Tables, initialize
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 

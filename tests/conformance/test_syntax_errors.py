@@ -7,8 +7,8 @@ import pytest
 from tests.conformance.side_by_side import PGBENCH, table
 
 from pgpaces import _engine
-from pgpaces.errors import ScriptError
-from pgpaces.texts import encoded
+from pgpaces.core.errors import ScriptError
+from pgpaces.core.texts import encoded
 
 SIGNS = {"¶": "\n", "␍": "\r", "␉": "\t"}
 # pgbench 15 counts the lines in front of \gset wrongly.

@@ -36,7 +36,7 @@ def open_load(start_load: Any, dsn: str, **changes: Any) -> Any:
 
 
 def test_a_refused_connection_at_the_start_is_an_error(proxy: Proxies, run_load: Any) -> None:
-    from pgpaces.errors import ServerError
+    from pgpaces.core.errors import ServerError
 
     between = proxy("127.0.0.1", 1)
     between.refuse()
@@ -150,8 +150,8 @@ def test_a_network_that_swallows_everything_is_an_outage(
 ) -> None:
     """The sensor's sessions wait as well, so it is not the transactions that take long."""
     import pgpaces
-    from pgpaces.experiment.listener import Listener
-    from pgpaces.record import Interval
+    from pgpaces.core.record import Interval
+    from pgpaces.trial.listener import Listener
 
     between, dsn = way
 
@@ -178,7 +178,7 @@ def test_a_network_that_swallows_everything_is_an_outage(
 
 @pytest.mark.slow
 def test_a_silent_network_at_the_start_is_given_up(way: tuple[Proxy, str], run_load: Any) -> None:
-    from pgpaces.errors import ServerError
+    from pgpaces.core.errors import ServerError
 
     between, dsn = way
     between.silence()

@@ -331,7 +331,7 @@ def test_too_many_connections_are_tried_again_until_there_is_room(
 
 
 def test_too_many_connections_at_the_start_is_an_error(fragile: Postgres, run_load: Any) -> None:
-    from pgpaces.errors import ConnectionsError
+    from pgpaces.core.errors import ConnectionsError
 
     with pytest.raises(ConnectionsError, match="too many"):
         run_load(fragile.dsn("u_limited"), "SELECT 1", clients=2)

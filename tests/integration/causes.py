@@ -24,9 +24,9 @@ from tests.faults.network import Proxy
 
 import pgpaces
 from pgpaces.api import Result
-from pgpaces.experiment.listener import Listener
-from pgpaces.record import Interval
-from pgpaces.result import Trial
+from pgpaces.core.record import Interval
+from pgpaces.spec.result import Trial
+from pgpaces.trial.listener import Listener
 
 SECONDS = 12
 
@@ -402,9 +402,9 @@ def connections(place: Place) -> Result:
 
 def network(place: Place) -> Result:
     """Every packet takes some milliseconds more, each way: all the time, or for a while."""
-    from pgpaces.generators import engine
-    from pgpaces.servers import binaries, embedded
-    from pgpaces.servers.record import Transport
+    from pgpaces.load import engine
+    from pgpaces.server import binaries, embedded
+    from pgpaces.server.record import Transport
 
     draw = place.draw("network")
     delay_s = draw.choice((0.005, 0.012, 0.03))

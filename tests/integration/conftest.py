@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import PG15_BIN, _open_folder
 
 from pgpaces.database.access import Access
-from pgpaces.servers import embedded
-from pgpaces.servers.folder import ServerFolder
+from pgpaces.server import embedded
+from pgpaces.server.folder import ServerFolder
 
 GONE_S = 60.0
 
@@ -60,8 +60,8 @@ def make(server: Any) -> Any:
 @pytest.fixture(scope="session")
 def pg18(pgpaces_home: Path) -> Iterator[Access]:
     """The embedded PostgreSQL, as its superuser."""
-    from pgpaces.generators import engine
-    from pgpaces.servers import binaries, embedded
+    from pgpaces.load import engine
+    from pgpaces.server import binaries, embedded
 
     spec = embedded.ServerSpec(binaries.find(), name="for-tests", settings={"fsync": "off"})
     with embedded.start(spec) as server:

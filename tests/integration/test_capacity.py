@@ -11,7 +11,7 @@ from tests.faults.conftest import until
 from tests.integration.test_run import Command
 from tests.integration.test_sweep import rows_of
 
-from pgpaces.questions.capacity.api import load_capacity
+from pgpaces.answers.capacity.api import load_capacity
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres

@@ -11,10 +11,10 @@ from tests.faults.conftest import until
 from tests.integration.test_run import Command, Ended
 from tests.integration.test_sweep import Ear
 
-from pgpaces.answers.sequential import role
-from pgpaces.design import Cell
-from pgpaces.experiment import sweep as pipeline
+from pgpaces.analysis.sequential import role
+from pgpaces.spec.design import Cell
 from pgpaces.store.store import Store
+from pgpaces.trial import sweep as pipeline
 
 pytestmark = pytest.mark.postgres
 
@@ -61,7 +61,7 @@ def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
 def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(
     pgpaces: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
+    monkeypatch.setenv("PGPACES_HOME", str(pgpaces.core.home))
     shown = pgpaces(*PAIRS, "--dry-run", "--json")
     assert shown.code == 0, shown.err
     assert json.loads(shown.out)["trials_to_run"] == 16

@@ -25,7 +25,7 @@ from psycopg import conninfo
 from tests.conftest import each_poll
 
 from pgpaces import _engine
-from pgpaces.errors import (
+from pgpaces.core.errors import (
     AuthError,
     ConnectionsError,
     DatabaseAbsentError,
@@ -34,7 +34,7 @@ from pgpaces.errors import (
     ServerError,
     TlsError,
 )
-from pgpaces.generators import engine
+from pgpaces.load import engine
 
 poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]

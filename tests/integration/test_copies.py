@@ -16,22 +16,22 @@ from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.faults.conftest import until
 from tests.integration.conftest import access_to
 
-from pgpaces import psql, workload
-from pgpaces.database import changes, copies, creation, data, identity, specification
-from pgpaces.database.access import Access, connect
-from pgpaces.database.ownership import Ownership, set_ownership
-from pgpaces.database.specification import DatasetSpec
-from pgpaces.design import Design, Experiment
-from pgpaces.errors import (
+from pgpaces.core.errors import (
     ConsentError,
     DatabaseAbsentError,
     PlanError,
     PrepareError,
     ServerError,
 )
-from pgpaces.experiment import document
-from pgpaces.experiment.site import source_database
-from pgpaces.facts import Prepared
+from pgpaces.database import changes, copies, creation, data, identity, psql, specification
+from pgpaces.database.access import Access, connect
+from pgpaces.database.ownership import Ownership, set_ownership
+from pgpaces.database.specification import DatasetSpec
+from pgpaces.spec import workload
+from pgpaces.spec.design import Design, Experiment
+from pgpaces.spec.facts import Prepared
+from pgpaces.trial import document
+from pgpaces.trial.site import source_database
 
 pytestmark = pytest.mark.postgres
 SOURCE = 'sensors "a"'

@@ -21,13 +21,13 @@ from tests import volumes
 from tests.conftest import DEADLINE_S
 
 import pgpaces
-from pgpaces.answers import disks
-from pgpaces.answers.disks import Device, Disk
+from pgpaces.analysis import disks
+from pgpaces.analysis.disks import Device, Disk
 from pgpaces.cli.main import cli
+from pgpaces.core.errors import PlanError, RunError
 from pgpaces.disk import folder, jobs, measure, programs
-from pgpaces.disk.device import device_of, moved_bytes
-from pgpaces.errors import PlanError, RunError
-from pgpaces.facts import HostFacts
+from pgpaces.monitor.device import device_of, moved_bytes
+from pgpaces.spec.facts import HostFacts
 from pgpaces.store.disks import DiskRow
 from pgpaces.store.store import Store, new_id
 

@@ -16,9 +16,9 @@ from tests.conftest import Certificates, _postgres, quoted
 
 from pgpaces.cli import pgbench
 from pgpaces.cli.main import cli
-from pgpaces.errors import ServerError, StoreError, WorkloadError
+from pgpaces.core.errors import ServerError, StoreError, WorkloadError
+from pgpaces.core.texts import decoded
 from pgpaces.store.store import Store
-from pgpaces.texts import decoded
 
 pytestmark = pytest.mark.postgres
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from tests.conftest import SECOND_NS, FakeServer, Load, StartLoad
 
-from pgpaces.times import Times, merge, value_at_rank
+from pgpaces.core.times import Times, merge, value_at_rank
 
 MS = 1_000_000
 

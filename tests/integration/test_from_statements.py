@@ -15,8 +15,8 @@ from tests.conftest import Certificates, _postgres, quoted
 
 import pgpaces
 from pgpaces.cli.main import cli
-from pgpaces.errors import ServerError, WorkloadError
-from pgpaces.generators import engine
+from pgpaces.core.errors import ServerError, WorkloadError
+from pgpaces.load import engine
 
 pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
 
@@ -65,7 +65,7 @@ class Counting(Struct, frozen=True):
 
 @pytest.fixture(scope="module")
 def counting18(pgpaces_home: Path) -> Iterator[Counting]:
-    from pgpaces.servers import binaries, embedded
+    from pgpaces.server import binaries, embedded
 
     settings = {**SETTINGS, "fsync": "off"}
     spec = embedded.ServerSpec(binaries.find(), name="for-statements", settings=settings)
@@ -185,7 +185,7 @@ def test_every_statement_of_an_application_becomes_a_script_that_runs(
     assert len(found.scripts) >= len(STATEMENTS) - missing, "two differ in a literal alone"
     assert any("guessed, each by itself" in note for note in found.notes)
     assert run_scripts(executed, tmp_path / "made") == []
-    pgpaces.workload.read(tmp_path / "made")
+    pgpaces.spec.workload.read(tmp_path / "made")
 
 
 def test_what_a_log_has_runs_too(counting: Counting, executed: str, tmp_path: Path) -> None:

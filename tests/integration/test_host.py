@@ -19,11 +19,11 @@ from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 
 import pgpaces
-from pgpaces.experiment.listener import Listener
-from pgpaces.observe import host, procfs, remote
-from pgpaces.observe.host import HostSample
-from pgpaces.record import Interval
-from pgpaces.result import Trial
+from pgpaces.core.record import Interval
+from pgpaces.monitor import host, procfs, remote
+from pgpaces.monitor.host import HostSample
+from pgpaces.spec.result import Trial
+from pgpaces.trial.listener import Listener
 
 pytestmark = pytest.mark.postgres
 

@@ -21,7 +21,7 @@ import pytest
 from tests.conftest import DEADLINE_S, Certificates, quoted
 
 from pgpaces import _engine
-from pgpaces.errors import AuthError, PgpacesError, ServerError, TlsError
+from pgpaces.core.errors import AuthError, PgpacesError, ServerError, TlsError
 
 # What a server says, in turn: bytes that it writes once it has read something.
 Said = bytes | Callable[[socket.socket], bytes]

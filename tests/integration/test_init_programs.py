@@ -13,11 +13,11 @@ from tests.faults.conftest import until
 from tests.integration.conftest import access_to
 from tests.integration.test_run import Command
 
-from pgpaces import workload as workloads
+from pgpaces.core.errors import PgpacesError
 from pgpaces.database import data
 from pgpaces.database.access import connect
 from pgpaces.database.specification import DatasetSpec
-from pgpaces.errors import PgpacesError
+from pgpaces.spec import workload as workloads
 
 pytestmark = pytest.mark.postgres
 

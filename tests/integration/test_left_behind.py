@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 
-from pgpaces import workload
+from pgpaces.core.errors import PrepareError
 from pgpaces.database import creation, data
 from pgpaces.database.access import Access, connect, server_id
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.specification import DatasetSpec
-from pgpaces.errors import PrepareError
+from pgpaces.spec import workload
 
 pytestmark = pytest.mark.postgres
 NEW = "pgpaces_new_0123456789abcdef"

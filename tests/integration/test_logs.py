@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pgpaces.errors import LogError, PgpacesError, RunError
-from pgpaces.plan import LogPlan
+from pgpaces.core.errors import LogError, PgpacesError, RunError
+from pgpaces.spec.plan import LogPlan
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 SECOND_NS = 1_000_000_000

@@ -26,9 +26,9 @@ from tests.integration.conftest import access_to
 from tests.unit.sensors import collect, so_far
 
 from pgpaces.database.access import Access, connect
-from pgpaces.observe.postgres import watch
-from pgpaces.observe.server import Sensor, sensing
-from pgpaces.result import Finding
+from pgpaces.monitor.postgres import watch
+from pgpaces.monitor.server import Sensor, sensing
+from pgpaces.spec.result import Finding
 
 pytestmark = pytest.mark.postgres
 

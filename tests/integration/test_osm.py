@@ -14,12 +14,12 @@ from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 
 import pgpaces
-from pgpaces import programs, workload
-from pgpaces.database import data
+from pgpaces.core.errors import PgpacesError, PrepareError
+from pgpaces.database import data, programs
 from pgpaces.database.access import Access, connect
+from pgpaces.database.programs import files
 from pgpaces.database.specification import DatasetSpec
-from pgpaces.errors import PgpacesError, PrepareError
-from pgpaces.programs import files
+from pgpaces.spec import workload
 
 pytestmark = pytest.mark.postgres
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pgpaces.core.errors import ServerError
 from pgpaces.database.access import Access, connect
-from pgpaces.errors import ServerError
-from pgpaces.observe.plans import explain
+from pgpaces.monitor.plans import explain
 
 pytestmark = pytest.mark.postgres
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.conftest import Postgres
 
-from pgpaces import host
-from pgpaces.generators.engine import Engine, EnginePlan, resolve
-from pgpaces.generators.time_slice import attributes
-from pgpaces.plan import Load, TrialPlan
+from pgpaces.load.engine import Engine, EnginePlan, resolve
+from pgpaces.load.time_slice import attributes
+from pgpaces.monitor import generator_host as host
+from pgpaces.spec.plan import Load, TrialPlan
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 

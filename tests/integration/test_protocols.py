@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.conftest import DEADLINE_S
 
-from pgpaces.errors import PgpacesError, PlanError, ScriptError, ServerError
+from pgpaces.core.errors import PgpacesError, PlanError, ScriptError, ServerError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 SECOND_NS = 1_000_000_000

@@ -456,7 +456,7 @@ def test_kill_9_loses_no_stored_second_and_leaves_no_server(pgpaces: Command) ->
     process = pgpaces.start("run", "select-only", *QUICK[:4], "-c", "2", "-T", "10min")
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 2)
-    pids = json.loads((pgpaces.home / "servers" / "pg18" / "server.json").read_text())
+    pids = json.loads((pgpaces.core.home / "servers" / "pg18" / "server.json").read_text())
     process.kill()
     process.communicate()
     until(lambda: not Path(f"/proc/{pids['pid']}").exists())
@@ -554,8 +554,8 @@ def test_a_run_whose_plans_take_long_still_runs(
     pgpaces_home: Path, tmp_path: Path, pg15: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pgpaces
-    from pgpaces.experiment import recorder
-    from pgpaces.experiment.monitors import Monitors
+    from pgpaces.trial import recorder
+    from pgpaces.trial.monitors import Monitors
 
     path, explained = tmp_path / "results.db", Monitors.explain
     monkeypatch.setattr(recorder, "_BEAT_S", 0.01)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pgpaces.errors import PgpacesError
+from pgpaces.core.errors import PgpacesError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 SECOND_NS = 1_000_000_000

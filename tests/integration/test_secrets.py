@@ -20,14 +20,14 @@ from urllib.parse import quote
 import pytest
 from tests.conftest import PASSWORD, Postgres, quoted
 
-from pgpaces import plan, workload
 from pgpaces.cli.pgbench.options import Options
 from pgpaces.cli.pgbench.setup import Setup
 from pgpaces.database.access import Access
-from pgpaces.experiment.request import Request
-from pgpaces.experiment.site import Site
-from pgpaces.generators import engine
-from pgpaces.target_plan import TargetPlan
+from pgpaces.load import engine
+from pgpaces.spec import plan, workload
+from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.trial.request import Request
+from pgpaces.trial.site import Site
 
 pytestmark = pytest.mark.postgres
 
@@ -51,10 +51,10 @@ def hook(event, given):
             file.write(text + "\\n")
 sys.addaudithook(hook)
 if os.environ.get("CANARY_BREAK"):
-    import pgpaces.experiment.trial, pgpaces.database.copies
+    import pgpaces.trial.trial, pgpaces.database.copies
     def broken(*words, **more):
         raise RuntimeError("broken on purpose")
-    places = {"trial": pgpaces.experiment.trial,
+    places = {"trial": pgpaces.trial.trial,
               "copies": pgpaces.database.copies}
     where, name = os.environ["CANARY_BREAK"].split(".")
     setattr(places[where], name, broken)
@@ -235,7 +235,7 @@ def test_users_that_tell_what_they_were_given_tell_no_password(
     assert ended.code == 0, ended.err
     assert ended.err.count(b"***") >= 3
     assert b"1 with ValueError: " in ended.out
-    assert any("pgpaces.generators.users.process" in argv for argv, _ in ended.children)
+    assert any("pgpaces.load.python_users.process" in argv for argv, _ in ended.children)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from tests.integration.conftest import access_to
 from tests.unit.sensors import collect, so_far
 
 from pgpaces.database.access import Access, connect
-from pgpaces.observe.counters import PARTS
-from pgpaces.observe.server import CounterReader, Sensor, sensing
+from pgpaces.monitor.counters import PARTS
+from pgpaces.monitor.server import CounterReader, Sensor, sensing
 
 pytestmark = pytest.mark.postgres
 

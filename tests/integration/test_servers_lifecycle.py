@@ -17,11 +17,11 @@ import psycopg
 import pytest
 from msgspec import Struct
 
-from pgpaces.errors import ServerError
-from pgpaces.servers import binaries, embedded
-from pgpaces.servers.embedded import Server, ServerSpec
-from pgpaces.servers.folder import server_folder
-from pgpaces.servers.record import Transport
+from pgpaces.core.errors import ServerError
+from pgpaces.server import binaries, embedded
+from pgpaces.server.embedded import Server, ServerSpec
+from pgpaces.server.folder import server_folder
+from pgpaces.server.record import Transport
 
 pytestmark = pytest.mark.postgres
 GONE_S = 60.0
@@ -50,8 +50,8 @@ def another_pgpaces(start: str, then: str = HOLD) -> Iterator[Child]:
     """Run `start`, an expression that gives a server, in a Python of its own; print its pid."""
     script = f"""
 import os, signal, sys
-from pgpaces.servers.binaries import find
-from pgpaces.servers.embedded import ServerSpec, start
+from pgpaces.server.binaries import find
+from pgpaces.server.embedded import ServerSpec, start
 server = {start}
 print(server.pid, flush=True)
 {then}

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgpaces.errors import ServerError
-from pgpaces.servers import binaries, embedded, os_user
-from pgpaces.servers.binaries import Installation, Source
-from pgpaces.servers.embedded import ServerSpec
-from pgpaces.servers.folder import server_folder
-from pgpaces.servers.os_user import OsUser
+from pgpaces.core.errors import ServerError
+from pgpaces.server import binaries, embedded, os_user
+from pgpaces.server.binaries import Installation, Source
+from pgpaces.server.embedded import ServerSpec
+from pgpaces.server.folder import server_folder
+from pgpaces.server.os_user import OsUser
 
 pytestmark = pytest.mark.postgres
 GONE_S = 60.0
@@ -207,7 +207,7 @@ def test_an_ordinary_user_starts_servers_as_itself(home: Path, spec: ServerSpec)
     os_user.make_private_folder(own, nobody)
     script = f"""
 import os
-from pgpaces.servers import binaries, embedded
+from pgpaces.server import binaries, embedded
 installation = binaries.find({str(os_user.reachable(spec.installation, nobody, home / "c").bin)!r})
 with embedded.start(embedded.ServerSpec(installation)) as server:
     print(os.stat(server.data_dir).st_uid, os.stat(server.folder.path).st_mode & 0o777)

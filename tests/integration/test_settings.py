@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from tests.conftest import ROOT, Postgres, _postgres
 from tests.integration.conftest import access_to
 
+from pgpaces.core.errors import ConsentError, PlanError, ServerError
 from pgpaces.database import identity, settings
 from pgpaces.database.access import Access, connect
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.settings import Terms, applied
-from pgpaces.errors import ConsentError, PlanError, ServerError
 
 pytestmark = pytest.mark.postgres
 ALLOWED = Terms(alter_system=True)

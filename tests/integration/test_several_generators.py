@@ -22,12 +22,12 @@ from tests.integration.front import front
 from tests.integration.test_run import Command
 
 import pgpaces
-from pgpaces.errors import RunError
-from pgpaces.generators.cluster import agent
-from pgpaces.generators.cluster.order import LoadOrder
-from pgpaces.generators.cluster.processes import tls_variables
-from pgpaces.generators.cluster.workers import Clusters, Workers
-from pgpaces.plan import GeneratorsPlan
+from pgpaces.core.errors import RunError
+from pgpaces.load.cluster import agent
+from pgpaces.load.cluster.order import LoadOrder
+from pgpaces.load.cluster.processes import tls_variables
+from pgpaces.load.cluster.workers import Clusters, Workers
+from pgpaces.spec.plan import GeneratorsPlan
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -208,8 +208,8 @@ def test_generators_end_with_the_program_that_started_them(pg15: Postgres, tmp_p
 
 
 def test_a_generator_that_hears_nothing_ends_its_load(two: Workers, pg15: Postgres) -> None:
-    from pgpaces.generators.engine import EnginePlan
-    from pgpaces.plan import Load, TrialPlan
+    from pgpaces.load.engine import EnginePlan
+    from pgpaces.spec.plan import Load, TrialPlan
 
     plan = EnginePlan.of(TrialPlan(Load("closed"), duration_ns=3600 * 10**9), 2, 1, ["s"])
     keywords = {"host": str(pg15.folder), "port": str(pg15.port), "user": "u_trust",

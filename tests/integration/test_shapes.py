@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from tests.conftest import SECOND_NS, FakeServer, Load, StartLoad
 
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
 
 RAMP = [(0, 0.0, 2.0)]
 

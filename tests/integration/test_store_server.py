@@ -20,10 +20,10 @@ from tests.conftest import PASSWORD, Postgres
 from tests.integration.test_stores import whole
 from tests.unit.sensors import collect, samples_of
 
-from pgpaces.errors import StoreError, StoreVersionError
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Place
-from pgpaces.series import Sample
+from pgpaces.core.errors import StoreError, StoreVersionError
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.series import Sample
+from pgpaces.spec.result import Place
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 

@@ -16,12 +16,12 @@ from tests.unit import trials, values
 from tests.unit.sensors import samples_of
 from tests.unit.trials import known
 
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.digest import Digest, digest
-from pgpaces.answers.summary import summarize
-from pgpaces.errors import PlanError, StoreError
-from pgpaces.result import Place, Trial
-from pgpaces.series import Sample
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.digest import Digest, digest
+from pgpaces.analysis.summary import summarize
+from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.series import Sample
+from pgpaces.spec.result import Place, Trial
 from pgpaces.store import listing
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id

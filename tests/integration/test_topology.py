@@ -23,25 +23,26 @@ from tests.integration.conftest import access_to
 from tests.integration.test_run import Command, adds_up, interval_count, started
 from tests.integration.test_secrets import Cage, cage
 
-from pgpaces import _engine, workload
+from pgpaces import _engine
+from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.core.record import Interval
 from pgpaces.database import streaming
 from pgpaces.database.access import Access, connect
 from pgpaces.database.changes import Note
-from pgpaces.errors import PlanError, ServerError
-from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import Request
-from pgpaces.experiment.request import backgrounds as background_requests
-from pgpaces.experiment.trial import Outcome
-from pgpaces.generators import engine
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.record import Interval
-from pgpaces.result import Trial
-from pgpaces.servers import embedded, packages, pooler, topology
-from pgpaces.servers.folder import ServerFolder
-from pgpaces.servers.record import ServerRecord, Transport
+from pgpaces.load import engine
+from pgpaces.server import embedded, packages, pooler, topology
+from pgpaces.server.folder import ServerFolder
+from pgpaces.server.record import ServerRecord, Transport
+from pgpaces.spec import workload
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.result import Trial
+from pgpaces.spec.target_plan import PoolPlan, TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.target_plan import PoolPlan, TargetPlan
+from pgpaces.trial import trial as pipeline
+from pgpaces.trial.listener import Listener
+from pgpaces.trial.request import Request
+from pgpaces.trial.request import backgrounds as background_requests
+from pgpaces.trial.trial import Outcome
 
 pytestmark = pytest.mark.postgres
 __all__ = ["cage"]  # a fixture of this module as well
@@ -393,15 +394,15 @@ def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(
 ) -> None:
     process = pgpaces.start("run", *with_pool)
     started(process)
-    names = {path.parent.name for path in pgpaces.home.glob("servers/*/lock")}
+    names = {path.parent.name for path in pgpaces.core.home.glob("servers/*/lock")}
     assert {"pg18", "pg18-standby1", f"pg18-{with_pool[4]}"} <= names
     process.kill()
     process.communicate()
-    nothing_is_left(pgpaces.home)
+    nothing_is_left(pgpaces.core.home)
     ended = pgpaces("run", *with_pool, "-T", "1s", "--json")
     assert ended.code == 0, ended.err
     assert ended.json()["counts"]["failed"] == 0
-    no_standby_data_is_left(pgpaces.home)
+    no_standby_data_is_left(pgpaces.core.home)
 
 
 def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
@@ -415,7 +416,7 @@ def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
     assert "background reader on standby1: " in " ".join(out.split())
     shown = pgpaces("show", "last", "--json").json()
     assert (shown["state"], adds_up(shown)) == ("interrupted", True)
-    nothing_is_left(pgpaces.home)
+    nothing_is_left(pgpaces.core.home)
 
 
 def test_ctrl_c_while_a_standby_is_made_leaves_nothing(pgpaces: Command) -> None:
@@ -427,8 +428,8 @@ def test_ctrl_c_while_a_standby_is_made_leaves_nothing(pgpaces: Command) -> None
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of its programs hear it
     process.communicate(timeout=60)
     assert process.returncode == 130
-    nothing_is_left(pgpaces.home)
-    no_standby_data_is_left(pgpaces.home)
+    nothing_is_left(pgpaces.core.home)
+    no_standby_data_is_left(pgpaces.core.home)
 
 
 # --- a cluster that stays, ours and as somebody's -------------------------------------------------
@@ -602,7 +603,7 @@ def sweep(pgpaces: Command, *words: object) -> dict[str, Trial]:
     grid = ("--node", "any", "-c", 6, "-T", "1s", *FAST, "--yes", *words)
     ended = pgpaces("sweep", "select-only", *grid, "-o", pgpaces.store.parent / "page.md")
     assert ended.code == 0, ended.err
-    nothing_is_left(pgpaces.home)
+    nothing_is_left(pgpaces.core.home)
     return cells(pgpaces.store)
 
 

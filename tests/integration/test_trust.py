@@ -9,9 +9,9 @@ from tests.conftest import Postgres
 from tests.integration.conftest import access_to
 from tests.integration.test_run import Command
 
-from pgpaces import actions, psql, trust
-from pgpaces.database import identity
-from pgpaces.errors import TrustError
+from pgpaces.core.errors import TrustError
+from pgpaces.database import identity, psql
+from pgpaces.spec import actions, trust
 
 pytestmark = pytest.mark.postgres
 

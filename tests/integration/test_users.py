@@ -13,14 +13,14 @@ from tests.integration.test_run import Command, adds_up, interval_count, started
 from tests.unit.test_users_load import failures, said, total
 
 import pgpaces as api
+from pgpaces.core.record import Interval
 from pgpaces.database.access import Access
-from pgpaces.generators import engine
-from pgpaces.generators.engine import EnginePlan, for_driver
-from pgpaces.generators.users.load import UserConnection, UsersLoad, uri
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.record import Interval
-from pgpaces.result import Counts
-from pgpaces.users import of_file
+from pgpaces.load import engine
+from pgpaces.load.engine import EnginePlan, for_driver
+from pgpaces.load.python_users.load import UserConnection, UsersLoad, uri
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.result import Counts
+from pgpaces.spec.users import of_file
 
 pytestmark = pytest.mark.postgres
 

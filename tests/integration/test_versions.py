@@ -13,12 +13,12 @@ import pytest
 from tests.integration.test_run import Command
 
 from pgpaces.database import identity
-from pgpaces.experiment.site import server_settings
-from pgpaces.observe.server import CounterReader
-from pgpaces.servers import binaries, embedded, packages
-from pgpaces.servers.binaries import Installation, Source
-from pgpaces.servers.record import Transport
+from pgpaces.monitor.server import CounterReader
+from pgpaces.server import binaries, embedded, packages
+from pgpaces.server.binaries import Installation, Source
+from pgpaces.server.record import Transport
 from pgpaces.store.store import Store
+from pgpaces.trial.site import server_settings
 
 pytestmark = pytest.mark.postgres
 
@@ -219,7 +219,7 @@ def test_python_takes_a_profile_tls_and_files(
     assert (run.trial.server.name, run.trial.server.requested) == ("pg15", "15")
     assert run.costs is not None
     assert (run.costs.month, run.costs.users_per_unit) == (5.0, 0.4)
-    again = pgpaces.load(run.id, store=tmp_path / "results.db")
+    again = pgpaces.open_run(run.id, store=tmp_path / "results.db")
     assert again.costs == run.costs
 
 

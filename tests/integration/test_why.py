@@ -11,16 +11,16 @@ from click.testing import CliRunner
 from tests.integration import causes
 
 import pgpaces
-from pgpaces.answers.attribution.answer import Attribution, Card
-from pgpaces.answers.next_step import next_step_for
+from pgpaces.analysis.attribution.answer import Attribution, Card
+from pgpaces.analysis.next_step import next_step_for
 from pgpaces.cli.main import cli
+from pgpaces.core.errors import PlanError
 from pgpaces.database.access import Access
-from pgpaces.errors import PlanError
-from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.request import Request
-from pgpaces.experiment.trial import Outcome
-from pgpaces.generators.engine import resolve
+from pgpaces.load.engine import resolve
 from pgpaces.store.store import Store
+from pgpaces.trial import trial as pipeline
+from pgpaces.trial.request import Request
+from pgpaces.trial.trial import Outcome
 
 pytestmark = pytest.mark.postgres
 

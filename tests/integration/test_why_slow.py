@@ -15,8 +15,8 @@ from tests.conftest import _open_folder
 from tests.integration import causes
 
 import pgpaces
-from pgpaces.answers.attribution import attribute
-from pgpaces.answers.next_step import MISSED_MIN
+from pgpaces.analysis.attribution import attribute
+from pgpaces.analysis.next_step import MISSED_MIN
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

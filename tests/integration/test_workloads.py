@@ -15,9 +15,10 @@ from tests.integration.conftest import access_to
 from tests.integration.test_run import Command
 
 import pgpaces
-from pgpaces import psql, workload
+from pgpaces.core.units import SEED_MAX
+from pgpaces.database import psql
 from pgpaces.database.access import Access, connect
-from pgpaces.units import SEED_MAX
+from pgpaces.spec import workload
 
 pytestmark = pytest.mark.postgres
 

@@ -27,7 +27,7 @@ from unittest import mock
 from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
-from pgpaces.errors import PgpacesError
+from pgpaces.core.errors import PgpacesError
 from pgpaces.store.store import Store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -35,7 +35,7 @@ STORED, FROZEN = GOLDEN / "stored.db.xz", GOLDEN / "answers"
 # The keys of an answer whose values are sentences.
 PROSE = {"advice", "against", "evidence", "invalid", "label", "notes", "said", "text", "title"}
 USERS = """
-from pgpaces.users import task
+from pgpaces import task
 
 @task
 def look(db):

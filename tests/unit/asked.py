@@ -19,8 +19,8 @@ from unittest import mock
 from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
-from pgpaces.errors import PgpacesError
-from pgpaces.servers import pooler
+from pgpaces.core.errors import PgpacesError
+from pgpaces.server import pooler
 
 FROZEN = Path(__file__).parents[1] / "golden" / "requests.json"
 HOME = "{HOME}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click.testing import Result
 
-from pgpaces.errors import PgpacesError
+from pgpaces.core.errors import PgpacesError
 
 
 def said(result: Result) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from pgpaces.answers import disks
-from pgpaces.answers.disks import Device, Disk, JobRun
-from pgpaces.facts import HostFacts
+from pgpaces.analysis import disks
+from pgpaces.analysis.disks import Device, Disk, JobRun
+from pgpaces.spec.facts import HostFacts
 from pgpaces.store.disks import DiskRow
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgpaces.answers.compare import ComparisonGoal, Pair, Side, planned
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Side, planned
 
 Numbers = NDArray[Any]
 SD, TAU_MIN = 0.08, (5.0, 120.0)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.digest import Digest, digest
-from pgpaces.answers.summary import summarize
-from pgpaces.design import Cell, Design, Experiment, Factor, Slot
-from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import Explained, Finding, Place, Trial
-from pgpaces.series import Sample
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.digest import Digest, digest
+from pgpaces.analysis.summary import summarize
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.core.series import Sample
+from pgpaces.spec.design import Cell, Design, Experiment, Factor, Slot
+from pgpaces.spec.result import Explained, Finding, Place, Trial
 from tests.unit.sensors import collect
 from tests.unit.trials import SECOND_NS, known, times
 

@@ -18,12 +18,12 @@ from unittest import mock
 from rich.console import Console
 
 import pgpaces
-from pgpaces.answers.summary import summarize
-from pgpaces.questions import disk, run
-from pgpaces.questions.sweep.lookup import page_of
-from pgpaces.questions.sweep.report import report
-from pgpaces.report import terminal
-from pgpaces.section import Section
+from pgpaces.analysis.summary import summarize
+from pgpaces.answers import disk, run
+from pgpaces.answers.sweep.lookup import page_of
+from pgpaces.answers.sweep.report import report
+from pgpaces.show import terminal
+from pgpaces.show.section import Section
 from pgpaces.store.store import Store
 from tests.unit import answered, cards
 

@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.answers.summary import Summary, summarize
-from pgpaces.answers.waits import PER_SECOND, Event, WaitTally
-from pgpaces.record import Interval, StatementTally
-from pgpaces.record import Tally as Outcomes
-from pgpaces.result import Blocked, Explained, Moved, Observed, Trial
-from pgpaces.series import Sample
+from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.analysis.waits import PER_SECOND, Event, WaitTally
+from pgpaces.core.record import Interval, StatementTally
+from pgpaces.core.record import Tally as Outcomes
+from pgpaces.core.series import Sample
+from pgpaces.spec.result import Blocked, Explained, Moved, Observed, Trial
 from tests.unit.sensors import collect
 
 from .trials import SECOND_NS, times, trial

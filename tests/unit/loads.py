@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from pgpaces._engine import Histogram
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Trial
-from pgpaces.times import Times
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.times import Times
+from pgpaces.spec.result import Trial
 
 from .queues import sorted_servers
 from .trials import SECOND_NS, trial

@@ -8,9 +8,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
-from pgpaces.answers.capacity.search import step
+from pgpaces.analysis.capacity.answer import Capacity
+from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
+from pgpaces.analysis.capacity.search import step
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]

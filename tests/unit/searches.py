@@ -7,14 +7,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.capacity.goal import CapacityGoal
-from pgpaces.answers.capacity.trials import CellSearch, SearchSpec, ask, cell_search
-from pgpaces.answers.digest import Digest, digest
-from pgpaces.answers.sequential import Ask, Tell, role
-from pgpaces.answers.summary import summarize
-from pgpaces.design import Cell
-from pgpaces.result import Finding, Place, Trial
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.trials import CellSearch, SearchSpec, ask, cell_search
+from pgpaces.analysis.digest import Digest, digest
+from pgpaces.analysis.sequential import Ask, Tell, role
+from pgpaces.analysis.summary import summarize
+from pgpaces.spec.design import Cell
+from pgpaces.spec.result import Finding, Place, Trial
 from tests.unit.trials import SECOND_NS, second
 from tests.unit.trials import trial as build
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from pgpaces.series import Collection, Sample, Series
+from pgpaces.core.series import Collection, Sample, Series
 
 
 def collect(samples: Iterable[Sample]) -> tuple[Series, ...]:

@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.design import Design, Experiment
-from pgpaces.experiment import document
-from pgpaces.result import Place
-from pgpaces.series import Sample
+from pgpaces.core.series import Sample
+from pgpaces.spec.design import Design, Experiment
+from pgpaces.spec.result import Place
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
+from pgpaces.trial import document
 from tests.unit.sensors import collect
 from tests.unit.trials import series
 

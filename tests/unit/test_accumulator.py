@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple, replace
 
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.summary import summarize
-from pgpaces.errors import StoreError
-from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import counts
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.summary import summarize
+from pgpaces.core.errors import StoreError
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.spec.result import counts
 
 from .trials import SECOND_NS, second, series, times, trial
 

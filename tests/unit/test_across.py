@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from pgpaces.answers import across
-from pgpaces.result import Estimate
+from pgpaces.analysis import across
+from pgpaces.spec.result import Estimate
 
 
 def estimates(*values: float) -> list[Estimate]:

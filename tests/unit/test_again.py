@@ -7,13 +7,13 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import compare
-from pgpaces.answers.compare import ComparisonGoal, Pair, Side, Verdict
-from pgpaces.answers.digest import Digest
-from pgpaces.design import Design, Factor
-from pgpaces.questions.again import again, decisive, longer
-from pgpaces.questions.sweep.page import About, Page, gather
-from pgpaces.questions.sweep.report import top
+from pgpaces.analysis import compare
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Side, Verdict
+from pgpaces.analysis.digest import Digest
+from pgpaces.answers.again import again, decisive, longer
+from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.answers.sweep.report import top
+from pgpaces.spec.design import Design, Factor
 from tests.unit import test_docs
 from tests.unit.experiments import experiment, made
 from tests.unit.test_report_forms import ABOUT

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from pgpaces.answers import condition
-from pgpaces.answers.stats import dispersion, proportion, quantile_rank
-from pgpaces.answers.summary import summarize
-from pgpaces.errors import PlanError, StoreError
-from pgpaces.record import Interval, Tally
-from pgpaces.report.numbers import percent
-from pgpaces.result import Estimate
-from pgpaces.times import merge, value_at_rank
+from pgpaces.analysis import condition
+from pgpaces.analysis.stats import dispersion, proportion, quantile_rank
+from pgpaces.analysis.summary import summarize
+from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.times import merge, value_at_rank
+from pgpaces.show.numbers import percent
+from pgpaces.spec.result import Estimate
 
 from .trials import series, spread, times, trial
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import pgpaces
-from pgpaces.answers.compare import Verdict
-from pgpaces.answers.trend import Trend
-from pgpaces.errors import PlanError
-from pgpaces.report import draw
+from pgpaces.analysis.compare import Verdict
+from pgpaces.analysis.trend import Trend
+from pgpaces.core.errors import PlanError
+from pgpaces.show import draw
 from tests.unit.answered import STORED
 from tests.unit.stored import Kept, keep, opened
 
@@ -66,7 +66,7 @@ def test_an_answer_keeps_no_connection_to_the_store(place: Path) -> None:
     before = descriptors()
     small = ("small", "large")
     answers = [
-        pgpaces.load("R00", store=place),
+        pgpaces.open_run("R00", store=place),
         compared(place),
         pgpaces.check("R01", baseline="small", anyway=True, store=place),
         pgpaces.trend(*small, anyway=True, store=place),
@@ -123,7 +123,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(
     frozen: Path, tmp_path: Path
 ) -> None:
-    run, sweep = pgpaces.load("single", store=frozen), pgpaces.load_sweep("swept", store=frozen)
+    run, sweep = pgpaces.open_run("single", store=frozen), pgpaces.open_sweep("swept", store=frozen)
     for found in (run, sweep):
         assert isinstance(found, pgpaces.Answer)
         assert found.verdict == "FAIL"

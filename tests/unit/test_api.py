@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import pgpaces
-from pgpaces import levels
-from pgpaces.errors import PlanError
-from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.request import Request
-from pgpaces.target_plan import PoolPlan
+from pgpaces.core.errors import PlanError
+from pgpaces.spec import levels
+from pgpaces.spec.target_plan import PoolPlan
+from pgpaces.trial import trial as pipeline
+from pgpaces.trial.request import Request
 
 
 class AskedError(Exception):
@@ -89,7 +89,7 @@ def test_workloads_at_the_same_time(asked: Any) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(pgpaces.errors.PgpacesError, match=said):
+    with pytest.raises(pgpaces.core.errors.PgpacesError, match=said):
         pgpaces.run("reporting", **given)
 
 
@@ -181,7 +181,7 @@ def test_a_value_of_another_type_is_refused_by_its_keyword(given: dict[str, Any]
 
 def test_a_name_of_a_stored_run_is_a_text() -> None:
     with pytest.raises(PlanError, match="name is 5, expected str"):
-        pgpaces.load(5)  # type: ignore[arg-type]
+        pgpaces.open_run(5)  # type: ignore[arg-type]
 
 
 def test_one_file_and_one_script_are_named_alone_or_as_a_path(asked: Any, tmp_path: Path) -> None:

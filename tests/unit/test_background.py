@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces import experiment_file, levels, options
-from pgpaces.answers.accumulator import Accumulator, own_scripts
-from pgpaces.answers.digest import digest
-from pgpaces.answers.summary import summarize
-from pgpaces.errors import PlanError
-from pgpaces.experiment import document, sweep
-from pgpaces.experiment.request import background_levels
-from pgpaces.questions.run import section
-from pgpaces.questions.sweep.page import About, gather
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Trial
+from pgpaces.analysis.accumulator import Accumulator, own_scripts
+from pgpaces.analysis.digest import digest
+from pgpaces.analysis.summary import summarize
+from pgpaces.answers.run import section
+from pgpaces.answers.sweep.page import About, gather
+from pgpaces.core.errors import PlanError
+from pgpaces.core.record import Interval, Tally
+from pgpaces.spec import experiment_file, levels, options
+from pgpaces.spec.result import Trial
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
+from pgpaces.trial import document, sweep
+from pgpaces.trial.request import background_levels
 from tests.unit.trials import SECOND_NS, like, times, trial
 
 FILE = """

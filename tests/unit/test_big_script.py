@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pgpaces import workload
-from pgpaces.generators import engine
-from pgpaces.observe import plans
+from pgpaces.load import engine
+from pgpaces.monitor import plans
+from pgpaces.spec import workload
 from tests.conftest import ROOT
 
 SIZE = 40_000_000
 READ = """
 import sys, time
 from pgpaces import workload
-from pgpaces.generators import engine
+from pgpaces.load import engine
 from tests.memory import peak_bytes
 start = time.process_time()
 script = workload.read_script(sys.argv[1])

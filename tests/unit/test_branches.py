@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers.branches import alike
-from pgpaces.answers.summary import summarize
-from pgpaces.facts import CommandFacts
-from pgpaces.generators.engine import commands
-from pgpaces.record import StatementTally
-from pgpaces.times import times_of
+from pgpaces.analysis.branches import alike
+from pgpaces.analysis.summary import summarize
+from pgpaces.core.record import StatementTally
+from pgpaces.core.times import times_of
+from pgpaces.load.engine import commands
+from pgpaces.spec.facts import CommandFacts
 from tests.unit.trials import series
 
 SQL = "SELECT count(*) FROM article WHERE kind = {} LIMIT 10;"

@@ -12,23 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import bulk
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.digest import Digest, digest
-from pgpaces.answers.summary import summarize
-from pgpaces.design import Cell, Design, Experiment, Factor
-from pgpaces.errors import PlanError
-from pgpaces.experiment.bulk import check, loaded
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.questions.bulk import words as said
-from pgpaces.questions.run import section
-from pgpaces.questions.sweep import charts, page
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.record import Interval, Tally
-from pgpaces.report import data, html, markdown, terminal
-from pgpaces.result import Counts, Place, Trial
-from pgpaces.times import times_of, values_at_ranks
-from pgpaces.workload import Command, of_command
+from pgpaces.analysis import bulk
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.digest import Digest, digest
+from pgpaces.analysis.summary import summarize
+from pgpaces.answers.bulk import words as said
+from pgpaces.answers.run import section
+from pgpaces.answers.sweep import charts, page
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.core.errors import PlanError
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.times import times_of, values_at_ranks
+from pgpaces.show import data, html, markdown, terminal
+from pgpaces.spec.design import Cell, Design, Experiment, Factor
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.result import Counts, Place, Trial
+from pgpaces.spec.workload import Command, of_command
+from pgpaces.trial.bulk import check, loaded
 from tests.unit.trials import SECOND_NS, trial
 
 HOUR_NS = 3600 * SECOND_NS

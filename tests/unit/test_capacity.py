@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers.capacity import answer, words
-from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
-from pgpaces.answers.capacity.rule import bounds, verdict
-from pgpaces.answers.capacity.search import INVALID_MOST, plan, step
-from pgpaces.errors import PlanError
+from pgpaces.analysis.capacity import answer, words
+from pgpaces.analysis.capacity.answer import Capacity
+from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
+from pgpaces.analysis.capacity.rule import bounds, verdict
+from pgpaces.analysis.capacity.search import INVALID_MOST, plan, step
+from pgpaces.core.errors import PlanError
 from tests.unit.queues import Queue, Searches, constant, exponential, search
 
 # Searches of each kind of server. A rule by which 15% of them claim too much fails nine times in

@@ -16,29 +16,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import grouping
-from pgpaces.answers.capacity import value
-from pgpaces.answers.capacity.center import curve
-from pgpaces.answers.capacity.goal import CapacityGoal, Mode
-from pgpaces.answers.capacity.trials import CellSearch, label
-from pgpaces.answers.goal import Limit, verdict
-from pgpaces.chart import Point
-from pgpaces.costs import Costs
-from pgpaces.design import Cell, Design, Experiment
-from pgpaces.questions.capacity import section as capacity
-from pgpaces.questions.sweep import adaptive
-from pgpaces.questions.sweep.page import About, Page, gather
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.questions.why import lookup as attribution
-from pgpaces.report import data, draw
-from pgpaces.report.charts import specification
-from pgpaces.report.html import html
-from pgpaces.report.markdown import markdown
-from pgpaces.report.numbers import rate
-from pgpaces.report.style import DARK, LIGHT
-from pgpaces.report.terminal import command, terminal
-from pgpaces.result import Estimate, Trial
-from pgpaces.section import Section
+from pgpaces.analysis import grouping
+from pgpaces.analysis.capacity import value
+from pgpaces.analysis.capacity.center import curve
+from pgpaces.analysis.capacity.goal import CapacityGoal, Mode
+from pgpaces.analysis.capacity.trials import CellSearch, label
+from pgpaces.analysis.goal import Limit, verdict
+from pgpaces.answers.capacity import section as capacity
+from pgpaces.answers.sweep import adaptive
+from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.answers.why import lookup as attribution
+from pgpaces.show import data, draw
+from pgpaces.show.chart import Point
+from pgpaces.show.charts import specification
+from pgpaces.show.html import html
+from pgpaces.show.markdown import markdown
+from pgpaces.show.numbers import rate
+from pgpaces.show.section import Section
+from pgpaces.show.style import DARK, LIGHT
+from pgpaces.show.terminal import command, terminal
+from pgpaces.spec.costs import Costs
+from pgpaces.spec.design import Cell, Design, Experiment
+from pgpaces.spec.result import Estimate, Trial
 from tests.unit.searches import GOAL, ONE, START, searched, slope
 
 PRICED = {

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 pgparse = pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
 
-from pgpaces import workload  # noqa: E402
 from pgpaces.capture import folder as folder_of  # noqa: E402
 from pgpaces.capture import guess, logs, parser, script, selection, uses, words  # noqa: E402
 from pgpaces.capture.catalog import (  # noqa: E402
@@ -30,8 +29,9 @@ from pgpaces.capture.catalog import (  # noqa: E402
 )  # fmt: skip
 from pgpaces.capture.guess import Parameter, SourceKind, ValueSource  # noqa: E402
 from pgpaces.capture.uses import Catalog, Role, Use  # noqa: E402
-from pgpaces.errors import WorkloadError  # noqa: E402
-from pgpaces.generators import engine  # noqa: E402
+from pgpaces.core.errors import WorkloadError  # noqa: E402
+from pgpaces.load import engine  # noqa: E402
+from pgpaces.spec import workload  # noqa: E402
 
 INT, TEXT, BOOL = Type("integer", "N"), Type("text", "S"), Type("boolean", "B")
 DATE, NUMERIC = Type("date", "D"), Type("numeric(10,2)", "N")

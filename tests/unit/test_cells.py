@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import cells
-from pgpaces.answers.digest import Digest
-from pgpaces.answers.validity import Validity
-from pgpaces.design import Cell, Slot
+from pgpaces.analysis import cells
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.validity import Validity
+from pgpaces.spec.design import Cell, Slot
 from tests.unit.experiments import WORKERS, made, moved
 
 CELL = Cell((("clients", "4"), (WORKERS, "2")))

@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import compare
-from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.goal import CapacityGoal
-from pgpaces.answers.capacity.searches import Searches
-from pgpaces.answers.capacity.trials import PREFLIGHT, SearchSpec
-from pgpaces.answers.digest import Bucket, Digest
-from pgpaces.answers.pairing import AGAIN, Pairing
-from pgpaces.answers.sequential import Ask, Tell, role
-from pgpaces.answers.validity import Validity
-from pgpaces.design import ROLE, Cell, Slot
-from pgpaces.errors import StoreError
-from pgpaces.experiment import strategies
-from pgpaces.experiment.strategies import Strategy
-from pgpaces.result import Counts, Estimate, Finding, Place
+from pgpaces.analysis import compare
+from pgpaces.analysis.capacity import trials
+from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.searches import Searches
+from pgpaces.analysis.capacity.trials import PREFLIGHT, SearchSpec
+from pgpaces.analysis.digest import Bucket, Digest
+from pgpaces.analysis.pairing import AGAIN, Pairing
+from pgpaces.analysis.sequential import Ask, Tell, role
+from pgpaces.analysis.validity import Validity
+from pgpaces.core.errors import StoreError
+from pgpaces.spec.design import ROLE, Cell, Slot
+from pgpaces.spec.result import Counts, Estimate, Finding, Place
+from pgpaces.trial import strategies
+from pgpaces.trial.strategies import Strategy
 from tests.unit.experiments import made
 
 BASE = made(Slot(1, Cell(())), 12)

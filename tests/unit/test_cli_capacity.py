@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pgpaces
-from pgpaces.answer import Answer
-from pgpaces.answers.capacity import trials
-from pgpaces.answers.capacity.trials import SearchSpec, ask
+from pgpaces.analysis.capacity import trials
+from pgpaces.analysis.capacity.trials import SearchSpec, ask
+from pgpaces.answers.answer import Answer
+from pgpaces.answers.capacity.api import load_capacity
 from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
-from pgpaces.design import Cell, Design, Experiment, Factor, Slot
-from pgpaces.draft import Draft
-from pgpaces.errors import PlanError
-from pgpaces.experiment import capacity, document, sweep
-from pgpaces.experiment.order import Builder, Order
-from pgpaces.questions.capacity.api import load_capacity
-from pgpaces.result import Trial
+from pgpaces.core.errors import PlanError
+from pgpaces.spec.design import Cell, Design, Experiment, Factor, Slot
+from pgpaces.spec.draft import Draft
+from pgpaces.spec.result import Trial
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
+from pgpaces.trial import capacity, document, sweep
+from pgpaces.trial.order import Builder, Order
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 

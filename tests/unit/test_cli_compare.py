@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from pgpaces.cli.compare import check, compare
-from pgpaces.result import Place
+from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.test_cli_runs import experiment

@@ -8,9 +8,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pgpaces import options
 from pgpaces.cli.main import COMMANDS, cli
 from pgpaces.cli.options import Option
+from pgpaces.spec import options
 
 # pgbench's own help is as pgbench has it.
 OURS = sorted(COMMANDS.keys() - {"pgbench"})

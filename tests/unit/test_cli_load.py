@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
 from tests.unit.asked import asked
 
 RESTORE = "pg_restore -d shop shop.dump"

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
-from pgpaces.experiment import trial as pipeline
-from pgpaces.result import Place
+from pgpaces.spec.result import Place
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
+from pgpaces.trial import trial as pipeline
 from tests.unit.asked import asked
 from tests.unit.calling import refused, said
 from tests.unit.stored import Kept, keep, opened

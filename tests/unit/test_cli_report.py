@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pgpaces.cli import report as face
-from pgpaces.errors import PlanError, RunError
+from pgpaces.core.errors import PlanError, RunError
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.trials import series

@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from pgpaces.cli.main import cli
-from pgpaces.errors import PlanError, StoreError
-from pgpaces.result import Place, Trial
-from pgpaces.series import Sample
+from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.series import Sample
+from pgpaces.spec.result import Place, Trial
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from tests.unit import trials

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from pgpaces.cli import execute
 from pgpaces.cli import sweep as face
-from pgpaces.costs import Costs
-from pgpaces.design import Experiment
-from pgpaces.errors import ConnectionsError, PlanError, ServerError
-from pgpaces.experiment.sweep import Order, SweepResult
+from pgpaces.core.errors import ConnectionsError, PlanError, ServerError
+from pgpaces.spec.costs import Costs
+from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
+from pgpaces.trial.sweep import Order, SweepResult
 from tests.unit.calling import refused
 
 FILE = """
@@ -134,7 +134,7 @@ def test_a_target_of_the_command_line_is_observed_by_a_command(
         asked.append(order.experiment)
         raise PlanError("enough")
 
-    monkeypatch.setattr("pgpaces.experiment.sweep.plan", planned)
+    monkeypatch.setattr("pgpaces.trial.sweep.plan", planned)
     words = ("--target", "pi4=host=pi4", "--observe-command", "ssh pi4 pgpaces observe")
     refused(called(tmp_path, "reporting", *words, "--price-per-hour", "0.01"))
     (target,) = asked[0].targets

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pgpaces.answers.trend import called as called_
 from pgpaces.cli.main import cli
 from pgpaces.cli.trend import trend
-from pgpaces.questions.trend import called as called_
 from tests.unit.calling import refused, said
 from tests.unit.stored import START, Kept, keep, opened
 

@@ -11,17 +11,17 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 import pgpaces
-from pgpaces.answers.capacity.goal import CapacityGoal
-from pgpaces.answers.capacity.trials import SearchSpec
+from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.trials import SearchSpec
 from pgpaces.cli.report import report
 from pgpaces.cli.why import why
-from pgpaces.design import ROLE, Cell, Design, Experiment, Factor
-from pgpaces.errors import PlanError
-from pgpaces.experiment import document
-from pgpaces.experiment.strategies import Goal
-from pgpaces.result import Place
+from pgpaces.core.errors import PlanError
+from pgpaces.spec.design import ROLE, Cell, Design, Experiment, Factor
+from pgpaces.spec.result import Place
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
+from pgpaces.trial import document
+from pgpaces.trial.strategies import Goal
 from tests.unit.late_stories import STORIES, Story
 from tests.unit.sensors import samples_of
 

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.errors import RunError
-from pgpaces.generators import command
-from pgpaces.generators.command import SECOND_NS, Books, CommandLoad, Executions
-from pgpaces.generators.composite import Together
-from pgpaces.programs import CommandOrder, Execution, Runner
-from pgpaces.record import Interval
-from pgpaces.result import Counts, counts
+from pgpaces.core.errors import RunError
+from pgpaces.core.record import Interval
+from pgpaces.database.programs import CommandOrder, Execution, Runner
+from pgpaces.load import command
+from pgpaces.load.command import SECOND_NS, Books, CommandLoad, Executions
+from pgpaces.load.composite import Together
+from pgpaces.spec.result import Counts, counts
 from tests.faults.conftest import until
 
 FAST_NS = 200_000_000
@@ -298,8 +298,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from pgpaces.generators.command import CommandLoad, Executions
-from pgpaces.programs import CommandOrder, Runner
+from pgpaces.load.command import CommandLoad, Executions
+from pgpaces.database.programs import CommandOrder, Runner
 text = "trap '' TERM; (setsid sleep 60 & echo $! > child); echo $$ > pid; while :; do sleep 1; done"
 order = CommandOrder("it", ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[1]))
 scratch = Path(sys.argv[1]) / "scratch"

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats as oracle
 from scipy.special import stdtr, stdtrit
 
-from pgpaces.answers import compare, unpaired
-from pgpaces.answers.compare import (
+from pgpaces.analysis import compare, unpaired
+from pgpaces.analysis.compare import (
     BOUNDS,
     ComparisonGoal,
     NextPairs,
@@ -24,12 +24,12 @@ from pgpaces.answers.compare import (
     judge,
     next_pairs,
 )
-from pgpaces.answers.differences import between
-from pgpaces.answers.effect import ALPHA, Effect, bca, holm, over_pairs, over_trials
-from pgpaces.design import Cell, Slot
-from pgpaces.errors import PlanError
-from pgpaces.facts import Prepared
-from pgpaces.result import Estimate
+from pgpaces.analysis.differences import between
+from pgpaces.analysis.effect import ALPHA, Effect, bca, holm, over_pairs, over_trials
+from pgpaces.core.errors import PlanError
+from pgpaces.spec.design import Cell, Slot
+from pgpaces.spec.facts import Prepared
+from pgpaces.spec.result import Estimate
 from tests.unit.drifting import differences, drift, pair, pairs_of, side
 from tests.unit.experiments import made
 

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import compare, unpaired
-from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, judge
-from pgpaces.chart import Point
-from pgpaces.questions.compare.section import VerdictBasis, planned, section, short
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.report import draw, render
-from pgpaces.report.style import DARK, LIGHT, PAGE
-from pgpaces.report.terminal import terminal
-from pgpaces.result import Estimate
-from pgpaces.section import Figure, Section
+from pgpaces.analysis import compare, unpaired
+from pgpaces.analysis.compare import METRICS, ComparisonGoal, Pair, judge
+from pgpaces.answers.compare.section import VerdictBasis, planned, section, short
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.show import draw, render
+from pgpaces.show.chart import Point
+from pgpaces.show.section import Figure, Section
+from pgpaces.show.style import DARK, LIGHT, PAGE
+from pgpaces.show.terminal import terminal
+from pgpaces.spec.result import Estimate
 from tests.unit.drifting import side
 from tests.unit.test_report_forms import NASTY, PAGE_OF
 

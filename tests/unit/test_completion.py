@@ -10,8 +10,8 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from pgpaces import options, workload
 from pgpaces.cli.main import COMMANDS, cli
+from pgpaces.spec import options, workload
 from tests.unit.stored import Kept, keep, opened
 
 ROOT = Path(__file__).parents[2]

@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces import workload
+from pgpaces.core.errors import ConnectionsError, PlanError, ServerError
 from pgpaces.database.access import Access
-from pgpaces.errors import ConnectionsError, PlanError, ServerError
-from pgpaces.experiment import preparation, site
-from pgpaces.experiment.components import Work, clients_at, component_loads, limits
-from pgpaces.experiment.request import Request, backgrounds, check, commands_of
-from pgpaces.experiment.site import Site, restarting
-from pgpaces.facts import Prepared
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.target_plan import PoolPlan, TargetPlan
-from pgpaces.workload import WorkloadScript
+from pgpaces.spec import workload
+from pgpaces.spec.facts import Prepared
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.target_plan import PoolPlan, TargetPlan
+from pgpaces.spec.workload import WorkloadScript
+from pgpaces.trial import preparation, site
+from pgpaces.trial.components import Work, clients_at, component_loads, limits
+from pgpaces.trial.request import Request, backgrounds, check, commands_of
+from pgpaces.trial.site import Site, restarting
 
 NODES = ("primary", "standby1", "standby2", "standby3", "pool")
 NAMES = ("read", "write", "report")

@@ -15,7 +15,7 @@ PATH = re.compile(
     r"(?<![\w./-])(?:python/pgpaces|crates|tests|docs|\.ci)/[\w./-]*\w/?|\b[A-Z]+\.md"
 )
 MAKE = re.compile(r"(?:`|^)make ([a-z-]+)", re.MULTILINE)
-# `PARTS` of `python/pgpaces/observe/counters.py`: a name, and the module that has it.
+# `PARTS` of `python/pgpaces/monitor/counters.py`: a name, and the module that has it.
 NAME_OF = re.compile(r"`(\w+)`\s(?:of|in)\s`([\w/]+\.py)`")
 NAMES_IN = re.compile(r"`([\w/]+\.py)`\s\(((?:`\w+`(?:, | or )?)+)\)")
 
@@ -41,7 +41,7 @@ def test_paths_are_found() -> None:
 
 def test_the_migration_that_contributing_names_exists() -> None:
     [name] = re.findall(r"`(\d{4}_\w+\.py)`", CONTRIBUTING)
-    assert (ROOT / "python/pgpaces/migrations/versions" / name).exists()
+    assert (ROOT / "python/pgpaces/store/migrations/versions" / name).exists()
 
 
 @pytest.mark.parametrize("target", sorted(set(MAKE.findall(CONTRIBUTING + ARCHITECTURE))))
@@ -89,7 +89,7 @@ def rooms() -> dict[str, set[str]]:
 
 def test_the_map_names_every_module_where_it_is() -> None:
     named, engine = rooms(), set(re.findall(r"\w+", ARCHITECTURE))
-    folders = {ROOT / "python/pgpaces/migrations", ROOT / "python/pgpaces/workloads"}
+    folders = {ROOT / "python/pgpaces/store/migrations", ROOT / "python/pgpaces/workloads"}
     modules = [
         path
         for path in (ROOT / "python/pgpaces").rglob("*.py")

@@ -14,28 +14,29 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces import costs, host, host_file
-from pgpaces.answers import costs as rules
-from pgpaces.answers.costs import Priced, economy
-from pgpaces.answers.digest import Digest, Track
-from pgpaces.answers.summary import summarize
-from pgpaces.answers.write_volume import by_server
-from pgpaces.costs import Costs
-from pgpaces.design import Design, Experiment, Factor, Target
-from pgpaces.errors import PlanError, StoreError
-from pgpaces.experiment import document
-from pgpaces.experiment.ready_trial import host_facts
-from pgpaces.experiment.request import costs_of_target
-from pgpaces.facts import ServerFacts
-from pgpaces.locality import is_local
-from pgpaces.questions.costs import facts as facts_of
-from pgpaces.questions.costs import of_run
-from pgpaces.questions.sweep.page import Page, gather
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.report import render
-from pgpaces.result import Counts, Estimate, Trial
-from pgpaces.series import Sample
-from pgpaces.target_plan import TargetPlan
+from pgpaces.analysis import costs as rules
+from pgpaces.analysis.costs import Priced, economy
+from pgpaces.analysis.digest import Digest, Track
+from pgpaces.analysis.summary import summarize
+from pgpaces.analysis.write_volume import by_server
+from pgpaces.answers.costs import facts as facts_of
+from pgpaces.answers.costs import of_run
+from pgpaces.answers.sweep.page import Page, gather
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.locality import is_local
+from pgpaces.core.series import Sample
+from pgpaces.monitor import generator_host as host
+from pgpaces.show import render
+from pgpaces.spec import costs, host_file
+from pgpaces.spec.costs import Costs
+from pgpaces.spec.design import Design, Experiment, Factor, Target
+from pgpaces.spec.facts import ServerFacts
+from pgpaces.spec.result import Counts, Estimate, Trial
+from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.trial import document
+from pgpaces.trial.ready_trial import host_facts
+from pgpaces.trial.request import costs_of_target
 from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.sensors import collect
 from tests.unit.test_report_forms import ABOUT

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pgpaces.answers import across, crossing, replicates
-from pgpaces.answers.cells import Row
-from pgpaces.answers.stats import quantile_rank, quantile_ranks
-from pgpaces.design import Cell
-from pgpaces.result import Estimate
+from pgpaces.analysis import across, crossing, replicates
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.stats import quantile_rank, quantile_ranks
+from pgpaces.spec.design import Cell
+from pgpaces.spec.result import Estimate
 
 Draw = np.random.Generator
 RUNS = 800

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers import crossing
-from pgpaces.answers.cells import Row
-from pgpaces.answers.validity import Validity
-from pgpaces.design import Cell, Design, Factor
-from pgpaces.questions.sweep import words
-from pgpaces.questions.sweep.page import About, Page, gather
-from pgpaces.result import Estimate, Finding
+from pgpaces.analysis import crossing
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.validity import Validity
+from pgpaces.answers.sweep import words
+from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.spec.design import Cell, Design, Factor
+from pgpaces.spec.result import Estimate, Finding
 from tests.unit.experiments import WORKERS, experiment, made
 
 ENDS = {"h": (0.0, 0.02), "b": (0.10, 0.30), "?": (0.02, 0.10)}

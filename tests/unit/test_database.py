@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import workload
+from pgpaces.core.errors import ConsentError, PrepareError, ServerError
 from pgpaces.database import (
     access,
     changes,
@@ -29,8 +29,8 @@ from pgpaces.database.access import Access
 from pgpaces.database.changes import Note, SettingChange, names_in, put_back
 from pgpaces.database.ownership import Ownership
 from pgpaces.database.specification import DatasetSpec
-from pgpaces.errors import ConsentError, PrepareError, ServerError
-from pgpaces.facts import ServerFacts
+from pgpaces.spec import workload
+from pgpaces.spec.facts import ServerFacts
 
 FACTS = ServerFacts(
     version="18.6",

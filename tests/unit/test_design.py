@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.design import Cell, Design, Factor, Slot, by_machine, missing
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
+from pgpaces.spec.design import Cell, Design, Factor, Slot, by_machine, missing
 
 NAMES = ("clients", "scale", "set.work_mem", "target")
 LEVELS = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=4, unique=True).map(tuple)

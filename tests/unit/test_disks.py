@@ -18,22 +18,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import disks
-from pgpaces.answers.disks import Cipher, Device, Disk, Flushes, JobRun
+from pgpaces.analysis import disks
+from pgpaces.analysis.disks import Cipher, Device, Disk, Flushes, JobRun
+from pgpaces.answers import disk as words
+from pgpaces.answers.sweep import facts
 from pgpaces.cli.disk import disk
 from pgpaces.cli.output import text
+from pgpaces.core.errors import PlanError, RunError, StoreError
+from pgpaces.core.units import size_bytes
 from pgpaces.disk import jobs, programs
-from pgpaces.disk.device import mount_of
 from pgpaces.disk.folder import check
-from pgpaces.errors import PlanError, RunError, StoreError
-from pgpaces.observe.procfs import mounts
-from pgpaces.questions import disk as words
-from pgpaces.questions.sweep import facts
-from pgpaces.report import render, terminal
-from pgpaces.result import Estimate
-from pgpaces.section import Section
+from pgpaces.monitor.device import mount_of
+from pgpaces.monitor.procfs import mounts
+from pgpaces.show import render, terminal
+from pgpaces.show.section import Section
+from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store, new_id
-from pgpaces.units import size_bytes
 from tests.unit import experiments
 from tests.unit.cards import card, row, run
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from pgpaces.answers import distributions
+from pgpaces.analysis import distributions
 
 FREEDOM = st.floats(1.0, 1e6)
 P = st.floats(1e-4, 1 - 1e-4)

@@ -16,14 +16,15 @@ import msgspec
 import pytest
 
 import pgpaces
-from pgpaces import costs, errors, experiment_file, host_file, plan, tables, workload, workload_toml
 from pgpaces.cli import options
 from pgpaces.cli.main import cli
 from pgpaces.cli.pgbench import options as pgbench_options
-from pgpaces.experiment.request import target_of
-from pgpaces.generators.engine import commands as script_commands
-from pgpaces.servers import profiles
+from pgpaces.core import errors, tables
+from pgpaces.load.engine import commands as script_commands
+from pgpaces.server import profiles
+from pgpaces.spec import costs, experiment_file, host_file, plan, workload, workload_toml
 from pgpaces.store.store import Store
+from pgpaces.trial.request import target_of
 from tests.docs_tools import tool
 
 BLOCKS = tool("blocks")

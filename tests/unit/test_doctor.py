@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from pgpaces import host
+from pgpaces.answers import doctor
+from pgpaces.answers.doctor import Diagnosis, Part
 from pgpaces.cli.main import cli
 from pgpaces.cli.output import text
-from pgpaces.questions import doctor
-from pgpaces.questions.doctor import Diagnosis, Part
+from pgpaces.monitor import generator_host as host
 
 HERE = Part("programs", "fio", "3.33", "the class of a disk")
 ABSENT = Part("programs", "pgpool", "", "--pool pgpool", "Debian: apt install pgpool2")

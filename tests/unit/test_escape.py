@@ -16,8 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pgpaces.report import escape
-from pgpaces.report import grid as text
+from pgpaces.show import escape
+from pgpaces.show import grid as text
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL as well
 CASES = [

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import experiment_file, levels, options
-from pgpaces.draft import Draft, goal_share, share
-from pgpaces.errors import PlanError
-from pgpaces.experiment import document
-from pgpaces.plan import TrialPlan
+from pgpaces.core.errors import PlanError
+from pgpaces.spec import experiment_file, levels, options
+from pgpaces.spec.draft import Draft, goal_share, share
+from pgpaces.spec.plan import TrialPlan
+from pgpaces.trial import document
 from tests.unit import experiments
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pgpaces.capture import parser
-from pgpaces.errors import RunError, extra
-from pgpaces.report import data
-from pgpaces.section import Records
+from pgpaces.core.errors import RunError, extra
+from pgpaces.show import data
+from pgpaces.show.section import Records
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from pgpaces.cli import output
 from pgpaces.cli.report import text as render_text
-from pgpaces.report import terminal
-from pgpaces.section import Headline, Report, Section, Sentence
+from pgpaces.show import terminal
+from pgpaces.show.section import Headline, Report, Section, Sentence
 from tests.unit import answered, faces, test_docs
 
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from pgpaces.cli.compare import check, compare
-from pgpaces.errors import PgpacesError
-from pgpaces.report import ci, markdown
-from pgpaces.section import Headline, Mark, Section, Sentence, Table, TableCell
+from pgpaces.core.errors import PgpacesError
+from pgpaces.show import ci, markdown
+from pgpaces.show.section import Headline, Mark, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.test_docs import parsed

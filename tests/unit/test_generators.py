@@ -19,30 +19,30 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pgpaces.core.errors import PlanError, RunError
+from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
 from pgpaces.database.specification import typed
-from pgpaces.design import Cell, Slot, Target
-from pgpaces.draft import Draft
-from pgpaces.errors import PlanError, RunError
-from pgpaces.experiment import dealt
-from pgpaces.experiment.order import Builder, Order
-from pgpaces.generators import engine
-from pgpaces.generators.cluster import machine, remote
-from pgpaces.generators.cluster.agent import AgentHost
-from pgpaces.generators.cluster.clocks import (
+from pgpaces.load import engine
+from pgpaces.load.cluster import machine, remote
+from pgpaces.load.cluster.agent import AgentHost
+from pgpaces.load.cluster.clocks import (
     ClockOffset,
     ClockReading,
     drift_ns,
     offset_of,
     step_ns,
 )
-from pgpaces.generators.cluster.load import DealtLoad
-from pgpaces.generators.cluster.order import LoadOrder, Ready, Report, Word, pack, unpack
-from pgpaces.generators.cluster.workers import Worker, Workers
-from pgpaces.generators.engine import EnginePlan
-from pgpaces.observe.procfs import Item
-from pgpaces.plan import GeneratorsPlan, Load, TrialPlan, generators_plan
-from pgpaces.record import Interval, Offset, StatementTally, Tally, merged
-from pgpaces.target_plan import TargetPlan
+from pgpaces.load.cluster.load import DealtLoad
+from pgpaces.load.cluster.order import LoadOrder, Ready, Report, Word, pack, unpack
+from pgpaces.load.cluster.workers import Worker, Workers
+from pgpaces.load.engine import EnginePlan
+from pgpaces.monitor.procfs import Item
+from pgpaces.spec.design import Cell, Slot, Target
+from pgpaces.spec.draft import Draft
+from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_plan
+from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.trial import dealt
+from pgpaces.trial.order import Builder, Order
 from tests.conftest import PLAN
 from tests.unit.trials import times
 

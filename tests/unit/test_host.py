@@ -16,13 +16,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.digest import digest
-from pgpaces.answers.summary import summarize
-from pgpaces.observe import host, procfs, remote
-from pgpaces.observe.host import HostSample, HostSensor, Local, Probe
-from pgpaces.observe.procfs import CgroupMount, Item, changes
-from pgpaces.series import Sample
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.digest import digest
+from pgpaces.analysis.summary import summarize
+from pgpaces.core.series import Sample
+from pgpaces.monitor import host, procfs, remote
+from pgpaces.monitor.host import HostSample, HostSensor, Local, Probe
+from pgpaces.monitor.procfs import CgroupMount, Item, changes
 from tests.unit.sensors import collect
 from tests.unit.trials import series
 

@@ -89,11 +89,11 @@ def test_only_results_distributions_and_generators_import_the_binding() -> None:
         if "_engine" in path.read_text()
         and any(name.startswith("pgpaces._engine") for name in imports(path))
     }
-    functions = {f"generators/users/{name}.py" for name in ("load", "process", "virtual_users")}
+    functions = {f"load/users/{name}.py" for name in ("load", "process", "virtual_users")}
     assert users == {
         "times.py",
-        "answers/distributions.py",
-        "generators/engine.py",
+        "analysis/distributions.py",
+        "load/engine.py",
         *functions,
     }
 

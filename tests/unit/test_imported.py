@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import imported
-from pgpaces.answers.summary import Summary, summarize
+from pgpaces import imports as imported
+from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.cli.main import cli
-from pgpaces.errors import PlanError
-from pgpaces.imported import ImportOptions, PgbenchFile
-from pgpaces.result import Trial, counts
+from pgpaces.core.errors import PlanError
+from pgpaces.imports import ImportOptions, PgbenchFile
+from pgpaces.spec.result import Trial, counts
+from pgpaces.spec.validation import check
 from pgpaces.store.store import Store
-from pgpaces.validation import check
 
 EPOCH = 1_700_000_000
 

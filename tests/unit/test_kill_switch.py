@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import sessions
-from pgpaces.answers.kill_switch import (
+from pgpaces.analysis.kill_switch import (
     FLOOR_MS,
     SILENCE_S,
     WINDOW,
@@ -20,9 +19,10 @@ from pgpaces.answers.kill_switch import (
     KillSwitchSample,
     verdict,
 )
-from pgpaces.errors import PgpacesError, PlanError, ServerError
-from pgpaces.observe.postgres import Watch, watch
-from pgpaces.plan import Load, TrialPlan
+from pgpaces.core import sessions
+from pgpaces.core.errors import PgpacesError, PlanError, ServerError
+from pgpaces.monitor.postgres import Watch, watch
+from pgpaces.spec.plan import Load, TrialPlan
 
 BEFORE = Before(probe_ms=10.0, age_ms=100.0)
 USUAL = KillSwitchSample(10.0, 100.0)

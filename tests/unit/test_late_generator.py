@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import generator, goal, stats
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.capacity import answer, words
-from pgpaces.answers.capacity.answer import Capacity
-from pgpaces.answers.capacity.goal import CapacityGoal, NextLoad, TrialPoint
-from pgpaces.answers.capacity.search import step
-from pgpaces.answers.capacity.trials import objections, point
-from pgpaces.answers.digest import digest
-from pgpaces.answers.generator import Generator
-from pgpaces.answers.sequential import Tell
-from pgpaces.answers.summary import summarize
-from pgpaces.questions.run import next_steps
-from pgpaces.record import Interval
-from pgpaces.result import Place, Trial
+from pgpaces.analysis import generator, goal, stats
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.capacity import answer, words
+from pgpaces.analysis.capacity.answer import Capacity
+from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint
+from pgpaces.analysis.capacity.search import step
+from pgpaces.analysis.capacity.trials import objections, point
+from pgpaces.analysis.digest import digest
+from pgpaces.analysis.generator import Generator
+from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.summary import summarize
+from pgpaces.answers.run import next_steps
+from pgpaces.core.record import Interval
+from pgpaces.spec.result import Place, Trial
 from tests.unit.queues import Queue, exponential, search
 from tests.unit.trials import SECOND_NS, second, times, trial
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pgpaces.chart import SHAPES
-from pgpaces.questions.sweep.charts import DASHES
-from pgpaces.report.style import DARK, LIGHT, Look
+from pgpaces.answers.sweep.charts import DASHES
+from pgpaces.show.chart import SHAPES
+from pgpaces.show.style import DARK, LIGHT, Look
 
 # Backgrounds that the page's style sheet puts behind charts, beside that of the page.
 BEHIND = {"light": (LIGHT, ("#ffffff", "#f4f6f9")), "dark": (DARK, ("#191f28", "#1b212b"))}

@@ -14,9 +14,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from pgpaces import workload
-from pgpaces.design import Cell, Design, Experiment, Factor, Slot
-from pgpaces.errors import (
+from pgpaces.core.errors import (
     ConnectionsError,
     ConsentError,
     PgpacesError,
@@ -27,16 +25,18 @@ from pgpaces.errors import (
     ServerError,
     StoreError,
 )
-from pgpaces.experiment import machine, stops, sweep
-from pgpaces.experiment.listener import Progress, SweepListener
-from pgpaces.experiment.machine import Machine
-from pgpaces.experiment.queue import ListedTrials
-from pgpaces.experiment.request import Request
-from pgpaces.experiment.trial import Outcome, TrialContext
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.result import Place
+from pgpaces.spec import workload
+from pgpaces.spec.design import Cell, Design, Experiment, Factor, Slot
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.result import Place
+from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.target_plan import TargetPlan
+from pgpaces.trial import machine, stops, sweep
+from pgpaces.trial.listener import Progress, SweepListener
+from pgpaces.trial.machine import Machine
+from pgpaces.trial.queue import ListedTrials
+from pgpaces.trial.request import Request
+from pgpaces.trial.trial import Outcome, TrialContext
 from tests.unit.trials import trial
 
 SOMEBODYS = TargetPlan(dsn="host=board")
@@ -354,7 +354,7 @@ def test_variables_of_pgpaces_are_there_while_those_of_libpq_are_hidden(
 ) -> None:
     import os
 
-    from pgpaces.experiment.site import without_pg_variables
+    from pgpaces.trial.site import without_pg_variables
 
     given = {"PGHOST": "board", "PGPACES_HOME": "/home", "PGDATA": "/data"}
     for name, value in given.items():

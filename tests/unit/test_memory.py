@@ -7,17 +7,17 @@ import tracemalloc
 from collections.abc import Iterable
 from itertools import islice
 
-from pgpaces.answers.waits import CPU, Event
-from pgpaces.experiment.recorder import Recorder
-from pgpaces.observe.counters import PARTS, Counter, CounterReading, Differences
-from pgpaces.observe.host import HostSample, HostSensor
-from pgpaces.observe.procfs import Item
-from pgpaces.observe.server import Others, Sensor
-from pgpaces.observe.waits import Sampler
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Observed
-from pgpaces.series import Sample
-from pgpaces.times import Times
+from pgpaces.analysis.waits import CPU, Event
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.series import Sample
+from pgpaces.core.times import Times
+from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
+from pgpaces.monitor.host import HostSample, HostSensor
+from pgpaces.monitor.procfs import Item
+from pgpaces.monitor.server import Others, Sensor
+from pgpaces.monitor.waits import Sampler
+from pgpaces.spec.result import Observed
+from pgpaces.trial.recorder import Recorder
 
 from .trials import SECOND_NS, times, trial
 

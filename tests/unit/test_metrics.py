@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from pgpaces.cli import followed
 from pgpaces.cli.main import cli
-from pgpaces.errors import PlanError, RunError
-from pgpaces.result import Place, Trial
+from pgpaces.core.errors import PlanError, RunError
+from pgpaces.spec.result import Place, Trial
 from pgpaces.store.store import Store
 from pgpaces.web.companion import Companion, Outputs
 from pgpaces.web.feed import Feed

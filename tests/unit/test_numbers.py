@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 import pgpaces
-from pgpaces import experiment_file, workload
 from pgpaces.cli.main import cli
-from pgpaces.errors import PgpacesError, PlanError
-from pgpaces.experiment import request
-from pgpaces.experiment.request import Request
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.report.numbers import percent
-from pgpaces.target_plan import PoolPlan
-from pgpaces.units import ms_text, rate_text
+from pgpaces.core.errors import PgpacesError, PlanError
+from pgpaces.core.units import ms_text, rate_text
+from pgpaces.show.numbers import percent
+from pgpaces.spec import experiment_file, workload
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.target_plan import PoolPlan
+from pgpaces.trial import request
+from pgpaces.trial.request import Request
 
 HUGE = str(2**70)
 ENDLESS = "9" * 5000

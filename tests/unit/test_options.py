@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import pgpaces
-from pgpaces import levels, options
 from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
 from pgpaces.cli.sweep import sweep
-from pgpaces.errors import PlanError
-from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.request import Request, as_json
+from pgpaces.core.errors import PlanError
+from pgpaces.spec import levels, options
+from pgpaces.trial import trial as pipeline
+from pgpaces.trial.request import Request, as_json
 from tests.unit.asked import asked
 
 # An option as it is typed, and as Python has it; each with what it needs beside it.

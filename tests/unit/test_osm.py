@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces import fetch, programs, psql, workload
-from pgpaces.errors import PrepareError, RunError, ServerError
-from pgpaces.programs import files
+from pgpaces.core import fetch
+from pgpaces.core.errors import PrepareError, RunError, ServerError
+from pgpaces.database import programs, psql
+from pgpaces.database.programs import files
+from pgpaces.spec import workload
 
 TILE = workload.SHIPPED / "osm" / "tile.py"
 CONTENT = b"a map"

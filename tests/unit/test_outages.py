@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers.summary import summarize
-from pgpaces.design import Design, Experiment, Factor
-from pgpaces.experiment import sweep
-from pgpaces.experiment.recorder import brief
-from pgpaces.questions.run import section
-from pgpaces.questions.trials import outages
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Place
+from pgpaces.analysis.summary import summarize
+from pgpaces.answers.run import section
+from pgpaces.answers.trials import outages
+from pgpaces.core.record import Interval, Tally
+from pgpaces.spec.design import Design, Experiment, Factor
+from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
+from pgpaces.trial import sweep
+from pgpaces.trial.recorder import brief
 from tests.unit.trials import trial
 
 MS = 1_000_000

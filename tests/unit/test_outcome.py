@@ -12,22 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import outcome, volume
-from pgpaces.answers.capacity.goal import CapacityGoal
-from pgpaces.answers.capacity.searches import Searches
-from pgpaces.answers.capacity.trials import SearchSpec
-from pgpaces.answers.digest import Digest
-from pgpaces.answers.sequential import Tell
-from pgpaces.answers.summary import Summary, summarize
-from pgpaces.design import Cell, Factor
-from pgpaces.questions.run import headline, section
-from pgpaces.questions.sweep import words
-from pgpaces.questions.sweep.page import gather
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.record import Interval, Tally
-from pgpaces.report import render
-from pgpaces.result import Counts, Finding, Trial
-from pgpaces.series import Sample
+from pgpaces.analysis import outcome, volume
+from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.searches import Searches
+from pgpaces.analysis.capacity.trials import SearchSpec
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.answers.run import headline, section
+from pgpaces.answers.sweep import words
+from pgpaces.answers.sweep.page import gather
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.series import Sample
+from pgpaces.show import render
+from pgpaces.spec.design import Cell, Factor
+from pgpaces.spec.result import Counts, Finding, Trial
 from tests.unit.experiments import WORKERS, design, experiment, made
 from tests.unit.sensors import collect
 from tests.unit.test_report_forms import ABOUT

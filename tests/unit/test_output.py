@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pgpaces.answers.summary import summarize
+from pgpaces.analysis.summary import summarize
 from pgpaces.cli.files import save
 from pgpaces.cli.output import with_store
 from pgpaces.cli.run import run
 from pgpaces.cli.runs import show
 from pgpaces.cli.streams import output
 from pgpaces.cli.trend import trend
-from pgpaces.errors import RunError, StoreError
-from pgpaces.experiment.trial import Outcome
-from pgpaces.record import Tally
+from pgpaces.core.errors import RunError, StoreError
+from pgpaces.core.record import Tally
+from pgpaces.trial.trial import Outcome
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.trials import trial
 
@@ -136,7 +136,7 @@ def test_a_result_that_is_not_stored_is_printed_whole_with_the_reason(
     full = StoreError("the store /x.db cannot be used: database or disk is full", "free some space")
     done = trial([Tally(0, 0, due=3, on_time=3)])
     outcome = Outcome(done, summarize(done), store_error=full, stored=False)
-    monkeypatch.setattr("pgpaces.experiment.trial.run", lambda *_: outcome)
+    monkeypatch.setattr("pgpaces.trial.trial.run", lambda *_: outcome)
     (tmp_path / "x.sql").write_text("SELECT 1;")
     words = ["-f", f"{tmp_path}/x.sql", "-T", "9s", "-o", f"{tmp_path}/report.html"]
     result = CliRunner().invoke(run, words, standalone_mode=False)

@@ -54,7 +54,7 @@ def test_a_wheel_with_everything_is_without_fault(check: ModuleType, tmp_path: P
 
 def test_each_thing_that_a_wheel_lacks_is_told(check: ModuleType, tmp_path: Path) -> None:
     sql = "pgpaces/workloads/reporting/workload.toml"
-    page = "pgpaces/report/templates/page.html"
+    page = "pgpaces/show/templates/page.html"
     made = wheel(tmp_path, check.shipped() - {sql, page}, "pgpaces-0.1.0-cp311-linux.whl")
     assert list(check.wheel_faults(made)) == [
         "is not for every Python from 3.11 on and every Linux with the GNU C library",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pgpaces.design import Design, Factor
-from pgpaces.questions.sweep.lookup import page_of
-from pgpaces.questions.sweep.report import report
-from pgpaces.report import html
-from pgpaces.result import Place
-from pgpaces.series import Sample
+from pgpaces.answers.sweep.lookup import page_of
+from pgpaces.answers.sweep.report import report
+from pgpaces.core.series import Sample
+from pgpaces.show import html
+from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.result import Place
 from tests.unit.stored import Kept, begun, keep, opened
 
 FACTORS = (Factor("clients", ("1", "2", "4")), Factor("set.work_mem", ("4MB", "64MB")))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import contrasts
-from pgpaces.answers.cells import rows
-from pgpaces.answers.digest import Digest
-from pgpaces.design import Cell, Factor, Slot
-from pgpaces.result import Estimate
+from pgpaces.analysis import contrasts
+from pgpaces.analysis.cells import rows
+from pgpaces.analysis.digest import Digest
+from pgpaces.spec.design import Cell, Factor, Slot
+from pgpaces.spec.result import Estimate
 from tests.unit.experiments import made
 
 BASE = made(Slot(1, Cell(())), 5)

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from pgpaces.cli.pgbench.options import Options, ScriptOption
 from pgpaces.cli.pgbench.report import Facts, Totals, banner, report, unfinished
-from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.times import Times
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.core.times import Times
 
 SECOND_NS = 1_000_000_000
 ASKED = Options(

@@ -14,12 +14,12 @@ from pgpaces.cli.pgbench.options import Options, ScriptOption
 from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import Setup
 from pgpaces.cli.pgbench.values import PgbenchError
-from pgpaces.errors import LogError, PlanError, RunError, StoreError
-from pgpaces.experiment.trial import Outcome
-from pgpaces.generators import engine
-from pgpaces.plan import THREADS_MAX
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Trial
+from pgpaces.core.errors import LogError, PlanError, RunError, StoreError
+from pgpaces.core.record import Interval, Tally
+from pgpaces.load import engine
+from pgpaces.spec.plan import THREADS_MAX
+from pgpaces.spec.result import Trial
+from pgpaces.trial.trial import Outcome
 from tests.unit.trials import LEAST, known
 
 TRIAL = Trial(

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from psycopg import pq
 
-from pgpaces.pgbench_tables import (
+from pgpaces.database.pgbench_tables import (
     FOREIGN_KEYS,
     FillProgress,
     Tables,

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from pgpaces.answers import crossing, grouping
-from pgpaces.answers.digest import Digest
-from pgpaces.design import Cell, Slot
-from pgpaces.questions.sweep.page import About, gather
+from pgpaces.analysis import crossing, grouping
+from pgpaces.analysis.digest import Digest
+from pgpaces.answers.sweep.page import About, gather
+from pgpaces.spec.design import Cell, Slot
 from tests.unit.experiments import WORKERS, made
 
 

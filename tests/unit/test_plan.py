@@ -12,11 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.cli import run as cli_run
-from pgpaces.errors import PlanError
-from pgpaces.levels import options_of
-from pgpaces.plan import Load, TrialPlan, choose_load, start_every_ns, trial_plan
-from pgpaces.shape import parse
-from pgpaces.units import (
+from pgpaces.core.errors import PlanError
+from pgpaces.core.units import (
     SECOND_NS,
     duration_ns,
     duration_text,
@@ -25,6 +22,9 @@ from pgpaces.units import (
     rate_per_s,
     size_text,
 )
+from pgpaces.spec.levels import options_of
+from pgpaces.spec.plan import Load, TrialPlan, choose_load, start_every_ns, trial_plan
+from pgpaces.spec.shape import parse
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pgpaces.answers.stats import long_run, rate
-from pgpaces.answers.summary import planned_rates
+from pgpaces.analysis.stats import long_run, rate
+from pgpaces.analysis.summary import planned_rates
 
 from .trials import SECOND_NS, trial
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.plan_text import as_text
-from pgpaces.experiment import monitors
-from pgpaces.observe import plans
+from pgpaces.analysis.plan_text import as_text
+from pgpaces.monitor import plans
+from pgpaces.trial import monitors
 
 SCAN = {"Node Type": "Seq Scan", "Relation Name": "a", "Total Cost": 1.5, "Filter": "(x = 1)"}
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces import levels
 from pgpaces.cli.main import cli
-from pgpaces.errors import PlanError, ServerError
-from pgpaces.servers import pooler
-from pgpaces.servers.pooler import SPARE, PoolerProgram, PoolSpec
-from pgpaces.servers.record import ServerRecord
-from pgpaces.target_plan import Pooler, PoolMode, PoolPlan
+from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.server import pooler
+from pgpaces.server.pooler import SPARE, PoolerProgram, PoolSpec
+from pgpaces.server.record import ServerRecord
+from pgpaces.spec import levels
+from pgpaces.spec.target_plan import Pooler, PoolMode, PoolPlan
 
 
 def server(name: str, folder: str = "/srv") -> ServerRecord:

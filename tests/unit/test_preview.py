@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers.preview import Step, between, machine_span, preview
-from pgpaces.design import Design, Experiment, Factor
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.questions.sweep.preview import as_json, lines
-from pgpaces.report.numbers import clock
+from pgpaces.analysis.preview import Step, between, machine_span, preview
+from pgpaces.answers.sweep.preview import as_json, lines
+from pgpaces.show.numbers import clock
+from pgpaces.spec.design import Design, Experiment, Factor
+from pgpaces.spec.plan import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import programs, psql, workload
-from pgpaces.errors import PlanError, RunError
-from pgpaces.programs.environment import filled, named
-from pgpaces.programs.files import user_path
+from pgpaces.core.errors import PlanError, RunError
+from pgpaces.database import programs, psql
+from pgpaces.database.programs.environment import filled, named
+from pgpaces.database.programs.files import user_path
+from pgpaces.spec import workload
 
 WAY = psql.ClientProgram(
     Path("/opt/pg/bin/psql"), {"host": "/tmp/a b", "user": "u", "password": "geheim"}, "d"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.summary import summarize
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.summary import summarize
 from pgpaces.cli.progress import LiveLine, SweepProgress, TrialProgress
-from pgpaces.design import Cell, Slot
-from pgpaces.errors import PgpacesError, PlanError, StoreError
-from pgpaces.experiment.listener import Progress
-from pgpaces.experiment.trial import Outcome
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Estimate
+from pgpaces.core.errors import PgpacesError, PlanError, StoreError
+from pgpaces.core.record import Interval, Tally
+from pgpaces.spec.design import Cell, Slot
+from pgpaces.spec.result import Estimate
+from pgpaces.trial.listener import Progress
+from pgpaces.trial.trial import Outcome
 from tests.unit.trials import series, times
 
 SLOT = Slot(1, Cell((("clients", "2"),)))

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from pgpaces import workload
-from pgpaces.errors import PlanError, ScriptError
-from pgpaces.generators import engine
-from pgpaces.texts import encoded
+from pgpaces.core.errors import PlanError, ScriptError
+from pgpaces.core.texts import encoded
+from pgpaces.load import engine
+from pgpaces.spec import workload
 
 SHIPPED = [
     pytest.param(name, script, id=f"{name}:{script.name}")

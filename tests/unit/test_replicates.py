@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from pgpaces.answers import replicates
-from pgpaces.answers.digest import Digest
-from pgpaces.design import Cell, Slot
-from pgpaces.result import Estimate
+from pgpaces.analysis import replicates
+from pgpaces.analysis.digest import Digest
+from pgpaces.spec.design import Cell, Slot
+from pgpaces.spec.result import Estimate
 from tests.unit.experiments import made, moved
 
 KINDS = {"a": "pi4", "b": "pi4", "c": "pi4"}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.replication import findings as of_series
-from pgpaces.observe.replication import named, replay_lags, rows, samples
-from pgpaces.result import Finding
-from pgpaces.series import Sample
+from pgpaces.analysis.replication import findings as of_series
+from pgpaces.core.series import Sample
+from pgpaces.monitor.replication import named, replay_lags, rows, samples
+from pgpaces.spec.result import Finding
 from tests.unit.sensors import collect
 
 MB = 1_000_000

@@ -17,23 +17,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers.digest import Digest
-from pgpaces.answers.validity import Validity
-from pgpaces.chart import Axis, Chart, Layer, Point, series
-from pgpaces.design import Cell, Design, Factor, Slot, Target
-from pgpaces.errors import PlanError
-from pgpaces.questions.sweep.axes import PANELS_MAX, axis_of, line_label, log_ticks, panels
-from pgpaces.questions.sweep.closeups import CELLS_MAX, chosen, closeups
-from pgpaces.questions.sweep.page import About, Page, gather
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.report import draw, render
-from pgpaces.report.charts import specification
-from pgpaces.report.html import html
-from pgpaces.report.markdown import markdown, text
-from pgpaces.report.style import DARK, LIGHT, PAGE
-from pgpaces.report.terminal import terminal
-from pgpaces.result import Estimate, Finding, Place
-from pgpaces.section import Figure
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.validity import Validity
+from pgpaces.answers.sweep.axes import PANELS_MAX, axis_of, line_label, log_ticks, panels
+from pgpaces.answers.sweep.closeups import CELLS_MAX, chosen, closeups
+from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.core.errors import PlanError
+from pgpaces.show import draw, render
+from pgpaces.show.chart import Axis, Chart, Layer, Point, series
+from pgpaces.show.charts import specification
+from pgpaces.show.html import html
+from pgpaces.show.markdown import markdown, text
+from pgpaces.show.section import Figure
+from pgpaces.show.style import DARK, LIGHT, PAGE
+from pgpaces.show.terminal import terminal
+from pgpaces.spec.design import Cell, Design, Factor, Slot, Target
+from pgpaces.spec.result import Estimate, Finding, Place
 from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.trials import known, like
 

@@ -13,16 +13,16 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.digest import digest
-from pgpaces.answers.summary import as_json, summarize
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.digest import digest
+from pgpaces.analysis.summary import as_json, summarize
+from pgpaces.answers.run import section
 from pgpaces.cli.runs import _cells
-from pgpaces.observe.server import Cost, _cost_note, _more
-from pgpaces.questions.run import section
-from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.report.numbers import interval, milliseconds
-from pgpaces.report.terminal import brief, whole
-from pgpaces.result import Estimate, Finding, Trial
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.monitor.server import Cost, _cost_note, _more
+from pgpaces.show.numbers import interval, milliseconds
+from pgpaces.show.terminal import brief, whole
+from pgpaces.spec.result import Estimate, Finding, Trial
 from pgpaces.store.listing import TrialRow
 
 from .trials import SECOND_NS, second, times, trial

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.answers.cache import Blocks, finding, warmed
-from pgpaces.observe.counters import PARTS, Counter, CounterReading, Differences
-from pgpaces.observe.server import CounterReader, Sensor
-from pgpaces.observe.session import reported
-from pgpaces.series import Sample
+from pgpaces.analysis.cache import Blocks, finding, warmed
+from pgpaces.core.series import Sample
+from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
+from pgpaces.monitor.server import CounterReader, Sensor
+from pgpaces.monitor.session import reported
 
 HIT, READ = PARTS[0].counters[:2]
 DEADLOCKS = Counter("database", "deadlocks", "deadlocks")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.errors import ServerError
-from pgpaces.servers import binaries
-from pgpaces.servers.binaries import Installation, Source
+from pgpaces.core.errors import ServerError
+from pgpaces.server import binaries
+from pgpaces.server.binaries import Installation, Source
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pgpaces import fetch, home, trust, workload
 from pgpaces.cli.main import cli
+from pgpaces.core import fetch, home
+from pgpaces.core.errors import PlanError, PrepareError, ServerError
 from pgpaces.database import creation
 from pgpaces.database.changes import Note, SettingChange
-from pgpaces.errors import PlanError, PrepareError, ServerError
-from pgpaces.programs import environment, files
-from pgpaces.servers import access, embedded, os_user, packages, postmaster
-from pgpaces.servers.binaries import Installation, Source
-from pgpaces.servers.embedded import ServerSpec, running, stop
-from pgpaces.servers.folder import server_folder
-from pgpaces.servers.os_user import OsUser
-from pgpaces.servers.record import ServerRecord
+from pgpaces.database.programs import environment, files
+from pgpaces.server import access, embedded, os_user, packages, postmaster
+from pgpaces.server.binaries import Installation, Source
+from pgpaces.server.embedded import ServerSpec, running, stop
+from pgpaces.server.folder import server_folder
+from pgpaces.server.os_user import OsUser
+from pgpaces.server.record import ServerRecord
+from pgpaces.spec import trust, workload
+from pgpaces.spec.workload import DataFile
 from pgpaces.store import backend
-from pgpaces.workload import DataFile
 
 PG18 = Installation(Path("/pg/bin"), "18.6", 18, Source.EMBEDDED)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pgpaces.servers import failure
+from pgpaces.server import failure
 
 AT = "2026-11-21 21:12:13.330 GMT [5755] "
 PORT_IN_USE = f"""\

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pgpaces import trust
-from pgpaces.errors import PlanError, ServerError
-from pgpaces.servers import binaries, embedded, folder, profiles, topology
-from pgpaces.servers.folder import SOCKET_PATH_BYTES_MAX, ServerFolder
+from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.server import binaries, embedded, folder, profiles, topology
+from pgpaces.server.folder import SOCKET_PATH_BYTES_MAX, ServerFolder
+from pgpaces.spec import trust
 
 SOCKET_NAME = "/.s.PGSQL.5432"
 

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pgpaces import fetch
-from pgpaces.errors import PlanError, ServerError
-from pgpaces.servers import binaries, describe, libraries, packages, registries
-from pgpaces.servers.binaries import Installation, Source
+from pgpaces.core import fetch
+from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.server import binaries, describe, libraries, packages, registries
+from pgpaces.server.binaries import Installation, Source
 
 POSTGRES = '#!/bin/sh\necho "postgres (PostgreSQL) {}"\n'
 

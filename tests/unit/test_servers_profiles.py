@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.draft import Draft
-from pgpaces.errors import PlanError
-from pgpaces.servers import profiles
-from pgpaces.servers.profiles import canonical, differing, fitting
+from pgpaces.core.errors import PlanError
+from pgpaces.server import profiles
+from pgpaces.server.profiles import canonical, differing, fitting
+from pgpaces.spec.draft import Draft
 
 
 @pytest.fixture(autouse=True)

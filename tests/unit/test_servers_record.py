@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.servers import record
-from pgpaces.servers.record import ServerRecord, Transport
+from pgpaces.server import record
+from pgpaces.server.record import ServerRecord, Transport
 
 ON_SOCKET = ServerRecord(
     name="pg18",

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.digest import WAITS_MAX, Digest, Track, digest
-from pgpaces.answers.summary import summarize
-from pgpaces.questions import servers
-from pgpaces.questions.sweep import closeups
-from pgpaces.questions.sweep.page import About, Page, gather
-from pgpaces.questions.sweep.report import report as report_of
-from pgpaces.report.html import html
-from pgpaces.result import Blocked, Executed, Grown, Moved, Observed, WaitEvent, Waits
-from pgpaces.series import Sample
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.digest import WAITS_MAX, Digest, Track, digest
+from pgpaces.analysis.summary import summarize
+from pgpaces.answers import servers
+from pgpaces.answers.sweep import closeups
+from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.core.series import Sample
+from pgpaces.show.html import html
+from pgpaces.spec.result import Blocked, Executed, Grown, Moved, Observed, WaitEvent, Waits
 from tests.unit import experiments, trials
 from tests.unit.sensors import collect
 

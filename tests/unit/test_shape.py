@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import shape
-from pgpaces.errors import PlanError
-from pgpaces.shape import Segment, parse
-from pgpaces.units import SECOND_NS
+from pgpaces.core.errors import PlanError
+from pgpaces.core.units import SECOND_NS
+from pgpaces.spec import shape
+from pgpaces.spec.shape import Segment, parse
 
 MINUTE_NS = 60 * SECOND_NS
 TEXTS = st.one_of(

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.observe import sizes
-from pgpaces.observe.counters import PARTS, Counter, CounterGroup, CounterReading, Differences
-from pgpaces.observe.session import Backends, cpu_s
-from pgpaces.observe.sizes import SHOWN_MAX, Counted, Size, View, grown, statement_changes
-from pgpaces.observe.snapshots import changed
-from pgpaces.result import Moved
-from pgpaces.series import Sample
+from pgpaces.core.series import Sample
+from pgpaces.monitor import sizes
+from pgpaces.monitor.counters import PARTS, Counter, CounterGroup, CounterReading, Differences
+from pgpaces.monitor.session import Backends, cpu_s
+from pgpaces.monitor.sizes import SHOWN_MAX, Counted, Size, View, grown, statement_changes
+from pgpaces.monitor.snapshots import changed
+from pgpaces.spec.result import Moved
 
 SIZES = st.dictionaries(
     st.text("abc", min_size=1, max_size=3),

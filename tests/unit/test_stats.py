@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from pgpaces.answers.spread import Spread, spread_of
-from pgpaces.answers.stats import (
+from pgpaces.analysis.spread import Spread, spread_of
+from pgpaces.analysis.stats import (
     INDEPENDENT,
     Clusters,
     clusters,
@@ -26,8 +26,8 @@ from pgpaces.answers.stats import (
     rate,
     share,
 )
-from pgpaces.result import Estimate
-from pgpaces.times import Times
+from pgpaces.core.times import Times
+from pgpaces.spec.result import Estimate
 
 from .trials import spread, times
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pgpaces.answers.steady import WarmUp, drifts, flatness, mser5, warm_up
+from pgpaces.analysis.steady import WarmUp, drifts, flatness, mser5, warm_up
 
 from .test_stats import queue
 

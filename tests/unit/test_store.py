@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 import pgpaces
 from pgpaces import _engine
-from pgpaces.errors import PlanError, StoreError, StoreVersionError
-from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import Blocked, Finding, Observed, Trial, WaitEvent, Waits
+from pgpaces.core.errors import PlanError, StoreError, StoreVersionError
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.core.times import Times
+from pgpaces.spec.result import Blocked, Finding, Observed, Trial, WaitEvent, Waits
 from pgpaces.store import digests
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
-from pgpaces.times import Times
 from tests.unit.trials import known
 
 MIGRATIONS = Path(pgpaces.__file__).parent / "migrations"

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers.summary import as_json, summarize
+from pgpaces.analysis.summary import as_json, summarize
 from pgpaces.cli.main import cli
-from pgpaces.errors import StoreError
-from pgpaces.record import Tally
+from pgpaces.core.errors import StoreError
+from pgpaces.core.record import Tally
 from pgpaces.store.store import Store
 from tests.unit.test_store import INTERVAL, TIMES, histogram, trial
 from tests.unit.trials import like

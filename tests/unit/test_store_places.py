@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from pgpaces import home
 from pgpaces.cli.main import cli
-from pgpaces.errors import PgpacesError, StoreError
+from pgpaces.core import home
+from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.store import address, backend
 from pgpaces.store.store import Store
 from tests.unit.calling import refused

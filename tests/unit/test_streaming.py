@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from pgpaces.core.errors import PlanError, RunError, ServerError
 from pgpaces.database import streaming
 from pgpaces.database.access import Access
-from pgpaces.errors import PlanError, RunError, ServerError
-from pgpaces.servers import embedded, folder, topology
-from pgpaces.servers.binaries import Installation, Source
+from pgpaces.server import embedded, folder, topology
+from pgpaces.server.binaries import Installation, Source
 
 MIB = 2**20
 PRIMARY = Access({"host": "primary"}, Path("psql"))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers.throttle import Pace, change, duration, pace
-from pgpaces.answers.throttle import findings as of_series
-from pgpaces.result import Finding
-from pgpaces.series import Sample
+from pgpaces.analysis.throttle import Pace, change, duration, pace
+from pgpaces.analysis.throttle import findings as of_series
+from pgpaces.core.series import Sample
+from pgpaces.spec.result import Finding
 from tests.unit.sensors import collect
 from tests.unit.trials import series
 
@@ -365,7 +365,7 @@ def test_seconds_outside_of_the_measured_part_and_other_sources_are_not_looked_a
 
 
 def test_what_a_load_did_is_read_from_its_trial() -> None:
-    from pgpaces.answers.accumulator import Accumulator
+    from pgpaces.analysis.accumulator import Accumulator
 
     trial = series([[2, 4], [], [5]])
     found = pace(Accumulator.of(trial.intervals), trial, 3)

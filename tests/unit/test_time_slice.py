@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from pgpaces.generators.time_slice import attributes, short_slice
+from pgpaces.load.time_slice import attributes, short_slice
 
-CHILD = "from pgpaces.generators.time_slice import attributes; print(attributes().runtime)"
+CHILD = "from pgpaces.load.time_slice import attributes; print(attributes().runtime)"
 
 
 def slice_ns() -> int | None:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.errors import RunError
-from pgpaces.generators.composite import Together
-from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import counts
+from pgpaces.core.errors import RunError
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.load.composite import Together
+from pgpaces.spec.result import counts
 from tests.unit.trials import times
 
 SUMS = (

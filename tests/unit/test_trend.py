@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pgpaces.answers.compare import ComparisonGoal
-from pgpaces.answers.trend import BASELINE_MIN, RUNS_MIN, Run, check, trend
-from pgpaces.result import Estimate
+from pgpaces.analysis.compare import ComparisonGoal
+from pgpaces.analysis.trend import BASELINE_MIN, RUNS_MIN, Run, check, trend
+from pgpaces.spec.result import Estimate
 from tests.unit.drifting import side
 
 

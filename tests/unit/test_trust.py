@@ -14,13 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 import pgpaces
-from pgpaces import actions, psql, trust, workload
 from pgpaces.cli import consent
 from pgpaces.cli.main import cli
-from pgpaces.errors import PlanError, TrustError, WorkloadError
-from pgpaces.experiment.request import Request, backgrounds
-from pgpaces.experiment.request import check as check_request
-from pgpaces.plan import Load, TrialPlan
+from pgpaces.core.errors import PlanError, TrustError, WorkloadError
+from pgpaces.database import psql
+from pgpaces.spec import actions, trust, workload
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.trial.request import Request, backgrounds
+from pgpaces.trial.request import check as check_request
 
 TOML = 'description = "d"\ninit = ["init.sql"]\n[[scripts]]\nfile = "s.sql"\n'
 USERS = 'description = "d"\ninit = []\nkind = "users"\nusers = "users.py"\n'
@@ -492,8 +493,8 @@ def test_from_python_nobody_is_asked_and_trust_says_it(
     def run(*_: object) -> None:
         raise RunError
 
-    monkeypatch.setattr("pgpaces.experiment.trial.run", run)
-    monkeypatch.setattr("pgpaces.experiment.sweep.run", run)
+    monkeypatch.setattr("pgpaces.trial.trial.run", run)
+    monkeypatch.setattr("pgpaces.trial.sweep.run", run)
     made = str(folder(tmp_path, program('"x"')))
     more = {"store": tmp_path / "results.db"}
     with pytest.raises(TrustError):

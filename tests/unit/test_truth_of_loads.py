@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pgpaces.answers.summary import summarize
+from pgpaces.analysis.summary import summarize
 
 from . import loads
 from .loads import Load, stored, truth

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces import task, user, workload
-from pgpaces.answers import volume
-from pgpaces.answers.summary import summarize
-from pgpaces.errors import PgpacesError, PlanError, WorkloadError
-from pgpaces.experiment.functions import check
-from pgpaces.generators.users.load import uri
-from pgpaces.generators.users.order import hidden
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.users import Users, call, of_file, of_functions
+from pgpaces import task, user
+from pgpaces.analysis import volume
+from pgpaces.analysis.summary import summarize
+from pgpaces.core.errors import PgpacesError, PlanError, WorkloadError
+from pgpaces.load.python_users.load import uri
+from pgpaces.load.python_users.order import hidden
+from pgpaces.spec import workload
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.users import Users, call, of_file, of_functions
+from pgpaces.trial.functions import check
 from tests.unit.trials import series, times
 
 HEAD = "from pgpaces import task, user\n"

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from pgpaces.errors import RunError, WorkloadError
-from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.counter import SharedCounter as Shared
-from pgpaces.generators.users.load import UserConnection, UsersLoad, by_value, from_value
-from pgpaces.generators.users.order import CODES
-from pgpaces.generators.users.process import PipeWriter
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.record import Interval
-from pgpaces.result import Counts, counts
-from pgpaces.users import of_file, of_functions, of_text
+from pgpaces.core.errors import RunError, WorkloadError
+from pgpaces.core.record import Interval
+from pgpaces.load.engine import EnginePlan
+from pgpaces.load.python_users.counter import SharedCounter as Shared
+from pgpaces.load.python_users.load import UserConnection, UsersLoad, by_value, from_value
+from pgpaces.load.python_users.order import CODES
+from pgpaces.load.python_users.process import PipeWriter
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.result import Counts, counts
+from pgpaces.spec.users import of_file, of_functions, of_text
 from tests.faults.conftest import until
 from tests.unit.test_command import alive, started
 
@@ -553,11 +553,11 @@ KILLED = """
 import sys
 from multiprocessing import Pipe
 from pathlib import Path
-from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.load import UserConnection, UsersLoad
-from pgpaces.generators.users.process import PipeWriter
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.users import of_file
+from pgpaces.load.engine import EnginePlan
+from pgpaces.load.python_users.load import UserConnection, UsersLoad
+from pgpaces.load.python_users.process import PipeWriter
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.users import of_file
 users = of_file(Path(sys.argv[1]), Path(sys.argv[1]))
 plan = EnginePlan.of(TrialPlan(Load("closed"), grace_ns=1), 2, 2, ["act"])
 load = UsersLoad(plan, users, [("act", 1)], UserConnection("postgresql:///d"))
@@ -600,12 +600,12 @@ def test_when_we_are_killed_no_program_of_users_is_left(tmp_path: Path) -> None:
 
 NOTEBOOK = """
 from pgpaces import task, user
-from pgpaces.generators.engine import EnginePlan
-from pgpaces.generators.users.load import UserConnection, UsersLoad
-from pgpaces.generators.users.process import PipeWriter
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.result import counts
-from pgpaces.users import of_functions
+from pgpaces.load.engine import EnginePlan
+from pgpaces.load.python_users.load import UserConnection, UsersLoad
+from pgpaces.load.python_users.process import PipeWriter
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.result import counts
+from pgpaces.spec.users import of_functions
 
 GREETING = "hello"
 
@@ -650,7 +650,7 @@ def test_a_file_of_users_travels_with_the_modules_that_it_imports(tmp_path: Path
     (here / "shop_things/words.py").write_text("GREETING = 'hello'\n")
     (here / "unrelated.py").write_text("raise SystemExit\n")
     (here / "users.py").write_text(
-        "from pgpaces.users import task\nfrom shop_things.words import GREETING\n"
+        "from pgpaces import task\nfrom shop_things.words import GREETING\n"
         "@task\ndef greet(connection): return GREETING\n"
     )
     data = by_value(of_file(here / "users.py", here / "users.py"))

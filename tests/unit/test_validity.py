@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import condition
-from pgpaces.answers.generator import LOST, SHARE, Generator
-from pgpaces.answers.steady import Flatness
-from pgpaces.answers.summary import summarize
-from pgpaces.answers.validity import Cut, Evidence, judge
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Counts, Estimate, Finding, Severity, Trial
+from pgpaces.analysis import condition
+from pgpaces.analysis.generator import LOST, SHARE, Generator
+from pgpaces.analysis.steady import Flatness
+from pgpaces.analysis.summary import summarize
+from pgpaces.analysis.validity import Cut, Evidence, judge
+from pgpaces.core.record import Interval, Tally
+from pgpaces.spec.result import Counts, Estimate, Finding, Severity, Trial
 
 from .trials import SECOND_NS, second, series, times, trial
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import unpaired
-from pgpaces.answers.compare import METRICS, ComparisonGoal, Pair, Verdict, judge, next_pairs
-from pgpaces.answers.differences import Between
-from pgpaces.answers.trend import check, trend
-from pgpaces.questions import trend as trend_words
-from pgpaces.questions.compare import words as verdicts
-from pgpaces.result import Estimate
-from pgpaces.section import Sentence
+from pgpaces.analysis import unpaired
+from pgpaces.analysis.compare import METRICS, ComparisonGoal, Pair, Verdict, judge, next_pairs
+from pgpaces.analysis.differences import Between
+from pgpaces.analysis.trend import check, trend
+from pgpaces.answers import trend as trend_words
+from pgpaces.answers.compare import words as verdicts
+from pgpaces.show.section import Sentence
+from pgpaces.spec.result import Estimate
 from tests.unit.drifting import pair, side
 from tests.unit.test_compare import MISSED, STEADY, shares, verdict, with_noise
 from tests.unit.test_trend import runs

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.answers import volume
-from pgpaces.answers.summary import summarize
-from pgpaces.experiment.ready_trial import queries_of
-from pgpaces.generators import engine
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Trial
-from pgpaces.workload import WorkloadScript
+from pgpaces.analysis import volume
+from pgpaces.analysis.summary import summarize
+from pgpaces.core.record import Interval, Tally
+from pgpaces.load import engine
+from pgpaces.spec.result import Trial
+from pgpaces.spec.workload import WorkloadScript
+from pgpaces.trial.ready_trial import queries_of
 from tests.unit.trials import SECOND_NS, series
 
 

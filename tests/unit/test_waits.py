@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgpaces.answers import waits
-from pgpaces.answers.waits import Event, Tenth, WaitTally, name, read, top
-from pgpaces.observe import waits as sampling
-from pgpaces.observe.waits import SLOW_S, Pair, Sampler
-from pgpaces.result import WaitEvent, Waits
+from pgpaces.analysis import waits
+from pgpaces.analysis.waits import Event, Tenth, WaitTally, name, read, top
+from pgpaces.monitor import waits as sampling
+from pgpaces.monitor.waits import SLOW_S, Pair, Sampler
+from pgpaces.spec.result import WaitEvent, Waits
 
 LOCK: Event = ("load", "Lock", "tuple")
 CPU: Event = ("load", "CPU", "")

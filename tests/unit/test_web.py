@@ -22,13 +22,13 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.cli.followed import address as read_address
-from pgpaces.design import Design, Factor
-from pgpaces.errors import PlanError, RunError
-from pgpaces.locality import is_loopback
-from pgpaces.result import Blocked, Counts, Observed, Place
-from pgpaces.series import Collection, Sample
+from pgpaces.core.errors import PlanError, RunError
+from pgpaces.core.locality import is_loopback
+from pgpaces.core.series import Collection, Sample
+from pgpaces.core.times import Times, times_of
+from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.result import Blocked, Counts, Observed, Place
 from pgpaces.store.store import Store
-from pgpaces.times import Times, times_of
 from pgpaces.web import app as application
 from pgpaces.web import listening, live, serve
 from pgpaces.web.app import Site, app
@@ -382,8 +382,8 @@ def test_readers_of_an_experiment_share_one_answer_until_a_trial_ends(
 
 
 def test_one_report_at_a_time_is_computed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pgpaces.questions import trend
-    from pgpaces.questions.compare import api
+    from pgpaces.answers import trend
+    from pgpaces.answers.compare import api
 
     alone = []
     id_, _ = grid(store)

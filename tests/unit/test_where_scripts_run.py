@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pgpaces import workload
 from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
-from pgpaces.design import Design, Experiment, Slot, Target
-from pgpaces.experiment.order import Builder, Order
-from pgpaces.experiment.request import Request, backgrounds
-from pgpaces.plan import Load, TrialPlan
-from pgpaces.target_plan import TargetPlan
+from pgpaces.spec import workload
+from pgpaces.spec.design import Design, Experiment, Slot, Target
+from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.trial.order import Builder, Order
+from pgpaces.trial.request import Request, backgrounds
 
 TRIAL = TrialPlan(load=Load("closed"), limit_ns=1)
 THERE = TargetPlan(dsn="host=pi4 dbname=shop")
@@ -84,7 +84,7 @@ def test_so_do_the_trials_of_experiments_and_searches(
 def test_a_script_beside_a_workload_works_on_its_data(tmp_path: Path) -> None:
     main = Request(workload.find("reporting"), TRIAL, THERE)
     [(_, other)] = backgrounds(main, {"x": {"workload": script(tmp_path), "rate": "1/s"}})
-    from pgpaces.experiment.request import shares_data
+    from pgpaces.trial.request import shares_data
 
     assert shares_data(main, other)
 

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import attribution as answers
-from pgpaces.answers import goal, next_step
-from pgpaces.answers.attribution import attribute, lift, limiting
-from pgpaces.answers.attribution.answer import SHARE_MIN
-from pgpaces.answers.attribution.lift import DueSeconds
-from pgpaces.answers.attribution.material import material
-from pgpaces.answers.attribution.sessions import gaps
-from pgpaces.answers.summary import plain, summarize
-from pgpaces.questions.why import section as reported
-from pgpaces.record import Interval, StatementTally, Tally
+from pgpaces.analysis import attribution as answers
+from pgpaces.analysis import goal, next_step
+from pgpaces.analysis.attribution import attribute, lift, limiting
+from pgpaces.analysis.attribution.answer import SHARE_MIN
+from pgpaces.analysis.attribution.lift import DueSeconds
+from pgpaces.analysis.attribution.material import material
+from pgpaces.analysis.attribution.sessions import gaps
+from pgpaces.analysis.summary import plain, summarize
+from pgpaces.answers.why import section as reported
+from pgpaces.core.record import Interval, StatementTally, Tally
 from tests.unit.sensors import collect, samples_of
 from tests.unit.trials import known, like
 

@@ -12,22 +12,22 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import asdict, replace
 
-from pgpaces.answers import next_step
-from pgpaces.answers.attribution import attribute
-from pgpaces.answers.summary import summarize
+from pgpaces.analysis import next_step
+from pgpaces.analysis.attribution import attribute
+from pgpaces.analysis.summary import summarize
+from pgpaces.answers import run as run_question
 from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
-from pgpaces.design import Slot
-from pgpaces.errors import PlanError
-from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.order import Builder, Order
-from pgpaces.experiment.ready_trial import requested
-from pgpaces.experiment.request import Request
-from pgpaces.facts import BackgroundFacts, ComponentFacts, Prepared, stored
-from pgpaces.generators import engine
-from pgpaces.plan import Load
-from pgpaces.questions import run as run_question
-from pgpaces.result import Trial
+from pgpaces.core.errors import PlanError
+from pgpaces.load import engine
+from pgpaces.spec.design import Slot
+from pgpaces.spec.facts import BackgroundFacts, ComponentFacts, Prepared, stored
+from pgpaces.spec.plan import Load
+from pgpaces.spec.result import Trial
+from pgpaces.trial import trial as pipeline
+from pgpaces.trial.order import Builder, Order
+from pgpaces.trial.ready_trial import requested
+from pgpaces.trial.request import Request
 from tests.unit.trials import SECOND_NS, known, second
 
 from .late_stories import STORIES, Story

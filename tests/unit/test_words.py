@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.answers import crossing, goal
-from pgpaces.answers.cells import Row
-from pgpaces.answers.crossing import Line
-from pgpaces.answers.digest import Digest
-from pgpaces.answers.replicates import Apart
-from pgpaces.answers.stats import proportion
-from pgpaces.design import Cell, Factor, Slot
-from pgpaces.questions.again import length
-from pgpaces.questions.sweep import words
-from pgpaces.questions.sweep.page import About, Page, gather
-from pgpaces.result import Counts, Estimate
+from pgpaces.analysis import crossing, goal
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.crossing import Line
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.replicates import Apart
+from pgpaces.analysis.stats import proportion
+from pgpaces.answers.again import length
+from pgpaces.answers.sweep import words
+from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.spec.design import Cell, Factor, Slot
+from pgpaces.spec.result import Counts, Estimate
 from tests.unit.experiments import made
 
 TRIAL = made(Slot(1, Cell(())), 10)

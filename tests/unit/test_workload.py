@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pgpaces import workload
 from pgpaces.cli import pgbench
 from pgpaces.cli.main import cli
-from pgpaces.errors import PlanError, WorkloadError
-from pgpaces.experiment.request import choose
-from pgpaces.generators.engine import commands
+from pgpaces.core.errors import PlanError, WorkloadError
+from pgpaces.load.engine import commands
+from pgpaces.spec import workload
+from pgpaces.trial.request import choose
 
 GOOD = 'description = "d"\ninit = ["i.sql"]\n[[scripts]]\nfile = "s.sql"\n'
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pgpaces import facts
 from pgpaces._engine import Histogram
-from pgpaces.answers.spread import Spread, spread_of
-from pgpaces.record import Interval, Tally
-from pgpaces.result import Trial
-from pgpaces.times import Times
+from pgpaces.analysis.spread import Spread, spread_of
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.times import Times
+from pgpaces.spec import facts
+from pgpaces.spec.result import Trial
 
 SECOND_NS = 1_000_000_000
 

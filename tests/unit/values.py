@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from pgpaces.facts import (
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.core.series import Sample
+from pgpaces.core.times import Times
+from pgpaces.spec.facts import (
     CommandFacts,
     HostFacts,
     PlanFacts,
@@ -14,8 +17,7 @@ from pgpaces.facts import (
     ServerFacts,
     WorkloadFacts,
 )
-from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import (
+from pgpaces.spec.result import (
     Blocked,
     Executed,
     Explained,
@@ -28,8 +30,6 @@ from pgpaces.result import (
     WaitEvent,
     Waits,
 )
-from pgpaces.series import Sample
-from pgpaces.times import Times
 from tests.unit.sensors import collect
 from tests.unit.trials import times
 

@@ -5,7 +5,7 @@ use pyo3::PyErr;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// The class of `pgpaces.errors` that stands for a kind.
+/// The class of `pgpaces.core.errors` that stands for a kind.
 fn class_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Plan => "PlanError",
@@ -24,7 +24,7 @@ fn class_name(kind: Kind) -> &'static str {
 pub fn exception(error: &Error) -> PyErr {
     Python::attach(|py| {
         let made = py
-            .import("pgpaces.errors")
+            .import("pgpaces.core.errors")
             .and_then(|module| module.getattr(class_name(error.kind)))
             .and_then(|class| class.call1((error.message.as_str(), error.hint.as_deref())));
         match made {

@@ -1,1 +1,1 @@
-"""Answers: pure functions of stored trials. No files, no clock, no global randomness."""
+"""Questions: which trials each needs, which answers it calls, and the sections it ends in."""

@@ -1,248 +1,242 @@
-"""The cost of machines a month, what it buys, and the bytes written a day. Pure."""
+"""The costs of machines and their yield, in words, as a table and as plain values.
+
+Names and currencies are unescaped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import compress
-from statistics import fmean
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from msgspec import Struct
+from pgpaces.analysis import costs as rules
+from pgpaces.analysis import crossing
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.costs import Economy, Priced, Written
+from pgpaces.analysis.stats import proportion
+from pgpaces.analysis.summary import Summary
+from pgpaces.answers.trials import cell_name
+from pgpaces.core.units import size_text
+from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, percent, rate
+from pgpaces.show.section import Addition, Column, Section, Sentence, TableCell, table
+from pgpaces.spec.costs import machines_of
+from pgpaces.spec.design import Design, Experiment, Factor
+from pgpaces.spec.result import Estimate, Trial, plain
 
-from pgpaces.answers import across
-from pgpaces.answers.cells import Row, board
-from pgpaces.answers.digest import Digest
-from pgpaces.answers.write_volume import NAME, SOURCE, by_server
-from pgpaces.costs import HOURS_A_MONTH, Costs, MonthlyCost, machines_of
-from pgpaces.design import HERE
-from pgpaces.result import Counts, Estimate, Trial
-from pgpaces.series import Series
-
-_DAY_S = 86_400
-_KB = 1024
-SERVER = "by the server's counters, without what its file system adds"
-# Devices that are no disks, or parts of others.
-_VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
-
-
-class Written(Struct, frozen=True):
-    """The bytes written a day for the server's data, at the rate of its trials.
-
-    source: the server's counters, or those of a whole disk, with writes of other programs.
-    checkpoints: how many ended meanwhile; without one, most writes to data files are missing. None:
-    unknown.
-    """
-
-    bytes_a_day: Estimate
-    source: str
-    checkpoints: float | None = None
+_MILLION = 1e6
+_SHOWN = 3
 
 
-class Economy(MonthlyCost, frozen=True):
-    """The cost of machines and what it buys; None: unknown.
-
-    month, year: what they cost in that time, in `currency`. users: the number served. on_time:
-    transactions a second. per_unit: transactions on time for one unit of the currency.
-    users_per_unit: users for one unit of the currency a month.
-    """
-
-    users: int | None = None
-    on_time: Estimate | None = None
-    per_unit: Estimate | None = None
-    users_per_unit: float | None = None
-    written: Written | None = None
-
-
-def on_time(rate: Estimate | None, late: Estimate | None, counts: Counts) -> Estimate | None:
-    """Transactions on time a second: rate x (1 - late / succeeded).
-
-    rate: of transactions that succeeded, a second. late: share of those due. The interval goes from
-    the lowest rate with the largest share to the highest rate with the smallest one.
-    """
-    succeeded = counts.on_time + counts.late
-    if rate is None or late is None or not succeeded:
-        return None
-    if not counts.late:
-        return rate
-    scale = counts.due / succeeded
-
-    def times_on_time(rate: float, late: float) -> float:
-        return rate * max(0.0, 1 - late * scale)
-
-    value = times_on_time(rate.value, late.value)
-    if not (rate.estimable and late.estimable):
-        return Estimate.alone(value, rate.n)
-    low, high = times_on_time(rate.low, late.high), times_on_time(rate.high, late.low)
-    return Estimate(value, low, high, rate.n)
-
-
-def economy(
-    machines: Sequence[Costs],
-    served: Estimate | None = None,
-    users: int | None = None,
-    written: Written | None = None,
-) -> Economy | None:
-    """The cost of these machines, and what it buys at a load. None without machines.
-
-    machines: all that the load needs. served: transactions on time a second. users: the number
-    served.
-
-    per unit = served x 3600 x 730 / month; users per unit = users / month.
-    """
-    if not machines:
-        return None
-    cost = MonthlyCost.of(machines)
-    return Economy(
-        cost.currency,
-        cost.month,
-        users=users,
-        on_time=served,
-        per_unit=served.times(HOURS_A_MONTH * 3600 / cost.month) if served and cost.month else None,
-        users_per_unit=users / cost.month if users is not None and cost.month else None,
-        written=written,
+def of_run(trial: Trial, summary: Summary) -> Economy | None:
+    """The costs and yield of the machine of one run; users are those of a paced load."""
+    counts = summary.counts
+    start, end = summary.cut_s, summary.cut_s + summary.seconds
+    means = rules.means_of_samples(trial.samples, start, end)
+    late = proportion(counts.late, counts.due, summary.phi)
+    return rules.economy(
+        machines_of(trial.host.costs),
+        rules.on_time(summary.rate, late, counts),
+        rules.users_of(trial),
+        rules.written([(trial, means, summary.seconds)]),
     )
 
 
-def users_of(trial: Trial, *, clients: bool = False) -> int | None:
-    """The number of users of a trial: those of a paced load; clients: each client is one as well.
+def facts(economy: Economy, summary: Summary) -> Iterator[tuple[str, str]]:
+    """The facts for the answer of a run."""
+    if economy.month is not None:
+        yield "costs", _month(economy)
+    if summary.counts.on_time and (gains := list(_gains(economy))):
+        missed = summary.missed
+        of = f" ({economy.users} users" if economy.users is not None else ""
+        of += f", missed {percent(missed.value)}%)" if of and missed else ")" if of else ""
+        yield "for that", f"{', '.join(gains)}{of}"
+    if economy.written is not None:
+        yield "written", _written(economy.written)
 
-    Without clients of background workloads.
+
+def _month(economy: Economy) -> str:
+    """`about 5.40 USD a month, 64.8 a year`."""
+    month, year = economy.month or 0.0, economy.year or 0.0
+    return f"about {rate(month)} {economy.currency} a month, {rate(year)} a year"
+
+
+def _gains(economy: Economy) -> Iterator[str]:
+    """The yield of a unit of the currency."""
+    currency = economy.currency
+    if economy.users_per_unit is not None:
+        yield f"{rate(economy.users_per_unit)} users per {currency} a month"
+    if economy.per_unit is not None:
+        ends = interval(economy.per_unit, _millions, " to ")
+        value = _millions(economy.per_unit.value)
+        yield f"{value} ({ends}) million transactions on time per {currency}"
+
+
+def _millions(count: float) -> str:
+    return rate(count / _MILLION)
+
+
+def _least(written: Written) -> str:
+    """Why the written bytes are a lower bound; empty where they are not."""
+    if written.checkpoints is not None and written.checkpoints < 1:
+        return "no checkpoint ended meanwhile, so it hardly includes data files"
+    return ""
+
+
+def _written(written: Written) -> str:
+    """`about 12 GB a day (disk mmcblk0)`."""
+    estimate, why = written.bytes_a_day, _least(written)
+    if not estimate.value:
+        return f"nothing ({written.source})"
+    ends = f", {interval(estimate, size_text, ' to ')}" if estimate.estimable else ""
+    of = "; ".join(filter(None, (written.source, why)))
+    return f"{'at least' if why else 'about'} {size_text(estimate.value)} a day{ends} ({of})"
+
+
+def addition(
+    rows: Sequence[Row],
+    experiment: Experiment | None,
+    factors: Sequence[Factor],
+    missed_max: float,
+    *,
+    limited: bool,
+) -> Addition:
+    """The costs of the machines of an experiment. factors: those shown; limited: with a limit."""
+    clients = _clients_are_users(experiment, factors, rows)
+    every = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
+    economies = tuple((row, economy) for row, economy in every if economy is not None)
+
+    def meets(row: Row) -> bool:
+        return crossing.verdict(row, missed_max) == "meets" if limited else row.sound
+
+    machines = rules.priced(economies, meets)
+    by_cell = {row.cell.key: economy for row, economy in economies}
+    return Addition(
+        "costs",
+        tuple(_sentences(machines, limited=limited)),
+        _section(machines, limited=limited) if machines else None,
+        [
+            {
+                "machine": one.name, "cell": one.row.cell.key, "held": one.meets,
+                **as_json(one.economy),
+            }
+            for one in machines
+        ],
+        (lambda cell: _row_values(by_cell.get(cell))) if economies else None,
+        machines,
+    )  # fmt: skip
+
+
+def _clients_are_users(
+    experiment: Experiment | None, shown: Sequence[Factor], rows: Sequence[Row]
+) -> bool:
+    """Whether each client is a user: clients have a rate or pauses each, and their number is set.
+
+    Under a common rate, clients are connections.
     """
-    if not clients and trial.plan.model != "paced":
-        return None
-    return trial.plan.own_clients
+    design = experiment.design if experiment else Design()
+    named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
+    closed = all(digest.trial.plan.model == "closed" for row in rows for digest in row.every)
+    return "clients" in named and (closed or "rate_per_client" in named)
 
 
-Means = dict[tuple[str, str], float]
-
-
-def means_of_samples(series: Sequence[Series], start: int, end: float) -> Means:
-    """The mean of each sensor over the seconds from start to end, by source and name.
-
-    For events, which have no unit, it is their number a second.
-    """
-    means: Means = {}
-    for each in (*series, *by_server(series)):
-        if values := each.between(start, end):
-            means[each.source, each.name] = fmean(values)
-    return means
-
-
-def means_of_digest(digest: Digest) -> Means:
-    """The same of a digest, which has means over some seconds each."""
-    counts = [bucket.start_s >= digest.summary.cut_s for bucket in digest.series]
-    sensors = {}
-    for track in digest.tracks:
-        values = [v for v in compress(track.values, counts) if v is not None]
-        if values:
-            sensors[track.source, track.name] = fmean(values)
-    return sensors
-
-
-def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
-    """The bytes written in trials of a cell, each with the means of its sensors and its seconds.
-
-    By the server's counters; where these were not read, by those of the disk of the data, or of the
-    only disk. None unless all trials have the same source.
-    """
-    rates = [rate for trial, means, _ in trials if (rate := _written(trial, means)) is not None]
-    sources = {source for _, source in rates}
-    if len(rates) < len(trials) or len(sources) != 1:
-        return None
-    values = [Estimate.alone(rate * _DAY_S, 1) for rate, _ in rates]
-    mean = across.together([values], bounded=False)
-    if mean is None:
-        return None
-    ended = [
-        checkpoints * length
-        for _, means, length in trials
-        if (checkpoints := _checkpoints(means)) is not None
-    ]
-    return Written(mean, sources.pop(), sum(ended) if len(ended) == len(trials) else None)
-
-
-def _checkpoints(means: Means) -> float | None:
-    """Checkpoints that ended a second: 0 without samples if counters were read, else unknown."""
-    read = any(source in ("database", "wal") for source, _ in means)
-    return means.get(("checkpoints", "checkpoints"), 0.0 if read else None)
-
-
-def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
-    """Bytes a second, and their source."""
-    server = means.get((SOURCE, NAME))
-    if server is not None:
-        return server, SERVER
-    names = [
-        name.removeprefix("disk_").removesuffix("_written")
-        for source, name in means
-        if source == "host" and name.startswith("disk_") and name.endswith("_written")
-    ]
-    data = trial.host.data_disk
-    real = [name for name in names if not name.startswith(_VIRTUAL)]
-    disk = data if data in names else real[0] if data is None and len(real) == 1 else None
-    if disk is None:
-        return None
-    source = f"whole disk {disk}, including writes of other programs"
-    return means["host", f"disk_{disk}_written"] * _KB, source
-
-
-def of_row(row: Row, *, clients: bool) -> Economy | None:
-    """The economy of a cell; None where its trials' machines differ in cost.
-
-    clients: each of its clients is a user.
-    """
-    machines = {machines_of(digest.trial.host.costs) for digest in row.trials}
-    if len(machines) != 1:
-        return None
-    users = {users_of(digest.trial, clients=clients) for digest in row.trials}
-    trials = [(d.trial, means_of_digest(d), d.summary.seconds) for d in row.trials]
-    return economy(
-        machines.pop(),
-        on_time(row.rate, row.late, row.counts),
-        users.pop() if len(users) == 1 else None,
-        written(trials),
+def _section(machines: Sequence[Priced], *, limited: bool) -> Section:
+    """The cost of each machine, and what it buys at the largest cell of the machine."""
+    met = ", that met the limit" if limited else ""
+    note = (
+        f"At the cell with most users, else most transactions on time{met}. A month"
+        " has 730 hours, all of them at that load. What is written a day is what was written"
+        " during the trials, extrapolated."
     )
+    spare = ("a year", "users", "written a day")
+    title = "What it costs"
+    shown = table("costs", title, _columns(machines), machines, 2, note=note, spare=spare)
+    return Section("costs", title, tables=(shown,), rank=("details", "numbers")[len(machines) > 1])
 
 
-class Priced(Struct, frozen=True):
-    """A machine, and its economy at one of its cells: the largest that met the goal, if one did.
-
-    Else the busiest. name: of the targets or of the machine. meets: the cell meets its limit, or
-    has none.
-    """
-
-    name: str
-    row: Row
-    economy: Economy
-    meets: bool
+def _sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
+    """The sentences for a report, machine by machine. limited: there is a latency limit."""
+    for one in machines[:_SHOWN]:
+        yield Sentence(" ".join(_of_machine(one, limited=limited)))
+    if len(machines) > _SHOWN:
+        yield Sentence(f"The table has the costs of {len(machines) - _SHOWN} more machines.")
 
 
-def priced(
-    economies: Sequence[tuple[Row, Economy]], meets: Callable[[Row], bool]
-) -> tuple[Priced, ...]:
-    """Each machine with its largest cell: most users, else most transactions on time."""
-    machines: dict[tuple[str, tuple[Costs, ...]], list[Priced]] = {}
-    for row, economy_ in economies:
-        key = (_name(row), machines_of(row.trials[0].trial.host.costs))
-        machines.setdefault(key, []).append(Priced(key[0], row, economy_, meets(row)))
-
-    def size(one: Priced) -> tuple[int, float]:
-        served = one.economy.on_time
-        return one.economy.users or 0, served.value if served else 0.0
-
-    best = []
-    for cells in machines.values():
-        able = [one for one in cells if one.meets]
-        best.append(max(able, key=size) if able else max(cells, key=lambda one: size(one)[1]))
-    return tuple(best)
+def _of_machine(one: Priced, *, limited: bool) -> Iterator[str]:
+    did = "met the limit" if limited else "was measured"
+    economy, at, name = one.economy, f"With {cell_name(one.row.cell)}", one.name or "the machine"
+    if economy.month is not None:
+        yield f"{name} costs {_month(economy)}."
+    if gains := list(_gains(economy)):
+        if one.meets:
+            yield f"{at}, the most that {did}, that is {', '.join(gains)}."
+            at = "There"
+        else:
+            none = "cell certainly meets the limit" if limited else "trial is valid"
+            yield f"No {none} there, so the cost of a user is unknown."
+    if economy.written is not None:
+        yield f"{at} {name} writes {_written(economy.written)}."
 
 
-def _name(row: Row) -> str:
-    """Of its machines: their targets, else the address of the server, else the host name."""
-    targets = sorted({target for digest in row.trials if (target := board(digest)) != HERE})
-    if targets:
-        *others, last = targets
-        return f"each of {', '.join(others)} and {last}" if others else last
-    trial = row.trials[0].trial
-    there = trial.server.target.get("host", "")
-    elsewhere = there and not there.startswith(("/", "@"))
-    return there if elsewhere else trial.host.hostname or ""
+def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
+    """The labels, and the columns in which any machine has a value."""
+    currencies = {one.economy.currency for one in machines}
+    unit = currencies.pop() if len(currencies) == 1 else "unit"
+    every: list[Column[Priced]] = [
+        ("a month", lambda one: _amount(one, one.economy.month)),
+        ("a year", lambda one: _amount(one, one.economy.year)),
+        ("users", lambda one: _number(one, one.economy.users)),
+        (f"users per {unit} a month", lambda one: _number(one, one.economy.users_per_unit)),
+        (f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
+        ("written a day", _written_cell),
+    ]
+    labels: list[Column[Priced]] = [
+        ("machine", lambda one: one.name or "this machine"),
+        ("at", _at),
+    ]
+    shown = [each for each in every if any(each[1](one) != NOT_KNOWN for one in machines)]
+    return [*labels, *shown]
+
+
+def _at(one: Priced) -> TableCell:
+    return TableCell(cell_name(one.row.cell), "" if one.meets else "not known to meet it")
+
+
+def _amount(one: Priced, value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{rate(value)} {one.economy.currency}"
+
+
+def _number(one: Priced, value: float | None) -> str:
+    return rate(value) if one.meets and value is not None else NOT_KNOWN
+
+
+def _estimate(one: Priced, value: Estimate | None) -> TableCell | str:
+    return estimate_cell(value, _millions) if one.meets and value is not None else NOT_KNOWN
+
+
+def _written_cell(one: Priced) -> TableCell | str:
+    written = one.economy.written
+    if written is None:
+        return NOT_KNOWN
+    least = "over " if _least(written) else ""
+    return TableCell(f"{least}{size_text(written.bytes_a_day.value)}", written.source)
+
+
+def as_json(economy: Economy) -> dict[str, Any]:
+    """The economy as plain values: amounts in the currency, seconds, bytes."""
+    return {**plain(economy), "year": economy.year}
+
+
+def _row_values(economy: Economy | None) -> dict[str, Any]:
+    """The columns of a cell's row in CSV and Parquet; None: unknown."""
+    one = economy or rules.Economy("")
+    ends = one.per_unit if one.per_unit and one.per_unit.estimable else None
+    return {
+        "currency": one.currency or None,
+        "cost_month": one.month,
+        "cost_year": one.year,
+        "users": one.users,
+        "on_time_per_unit": one.per_unit.value if one.per_unit else None,
+        "on_time_per_unit_low": ends.low if ends else None,
+        "on_time_per_unit_high": ends.high if ends else None,
+        "users_per_unit_month": one.users_per_unit,
+        "written_bytes_a_day": one.written.bytes_a_day.value if one.written else None,
+    }

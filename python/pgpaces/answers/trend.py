@@ -1,201 +1,381 @@
-"""Runs of one kind over time: where their level changed, and whether new ones fit a baseline.
-
-Pure: each run is an estimate, in the order in which they ran. Knows no store and no words.
-ruptures is imported where it is used.
-"""
+"""Changes of level in a series of stored runs: which runs, the sentences, the section."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.answers import compare
-from pgpaces.answers.arrays import np
-from pgpaces.answers.compare import METRICS, ComparisonGoal, Metric, Side, Verdict
-from pgpaces.answers.effect import ALPHA, Effect, moments, ratio_of, share_error
-from pgpaces.answers.stats import Z95
-from pgpaces.result import Estimate
+from pgpaces.analysis import differences
+from pgpaces.analysis import trend as rules
+from pgpaces.analysis.cells import sound
+from pgpaces.analysis.compare import METRICS, Metric, metric_of
+from pgpaces.analysis.differences import Between, Varied
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.trend import Change, Level, Run, Trend
+from pgpaces.answers.answer import Answer
+from pgpaces.answers.compare import words as verdicts
+from pgpaces.answers.compare.section import differing, is_planned, named, number, short
+from pgpaces.answers.compare.words import changed_by, size, title
+from pgpaces.answers.sweep.lookup import answer_for
+from pgpaces.core.errors import PlanError
+from pgpaces.show.chart import Axis, Chart, Layer, Point
+from pgpaces.show.escape import line
+from pgpaces.show.numbers import NOT_KNOWN, STARTED, estimate_cell, moment, plural, sparkline
+from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell
+from pgpaces.spec.result import Estimate
+from pgpaces.store.store import Store
 
-# With fewer runs the spread within a level is unknown.
-RUNS_MIN = 8
-BASELINE_MIN = 4
-_SEGMENT_MIN = 2
-_PENALTY = 3.0
-# The least standard error: identical runs do not prove that the next one is identical.
-_ERROR_MIN = 1e-4
+_WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ratio")
 
 
-class Run(Struct, frozen=True):
-    """One run: its name, and its value, above 0."""
+class Timed(Struct, frozen=True):
+    """A run of the series: its id, when it began, and its number under its name."""
+
+    id: str
+    at: datetime
+    run: Run
+
+
+class RunSeries(Struct, frozen=True):
+    """Runs in the order of time, and their trend. unlike: what differs in it other than time.
+
+    confounders: what else differs between the levels around a change, by the change's first run.
+    left_out: the number of runs that did not complete or are not valid.
+    """
 
     name: str
-    estimate: Estimate
+    metric: Metric
+    runs: tuple[Timed, ...]
+    trend: Trend
+    unlike: tuple[Varied, ...] = ()
+    confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
+    left_out: int = 0
 
 
-class Change(Struct, frozen=True):
-    """A new level. before, first: the runs around it. ratio: the new level over the one before."""
+def trend(
+    *names: str,
+    metric: str = "",
+    factors: Sequence[str] = (),
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether stored runs changed their level, and since when; the same as `pgpaces trend`.
 
-    before: str
-    first: str
-    ratio: Estimate
-    p: float
-
-
-class Level(Struct, frozen=True):
-    """Runs between two changes: first and last, how many, and their geometric mean."""
-
-    first: str
-    last: str
-    runs: int
-    value: Estimate
-
-
-class Trend(Struct, frozen=True):
-    """The levels of a series of runs. needed: the fewest runs, where there are too few.
-
-    spread: the standard deviation of runs of one level, as a ratio less 1. left_out: runs whose
-    value has no logarithm.
+    names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
+    differ from it in nothing but time. metric: empty for the p95 of loads with a planned rate, else
+    the rate. Its value is a `pgpaces.analysis.trend.Trend`. Raises PlanError where they differ in
+    more than time and `factors`.
     """
-
-    runs: int
-    changes: tuple[Change, ...] = ()
-    levels: tuple[Level, ...] = ()
-    spread: float | None = None
-    needed: int = 0
-    left_out: tuple[str, ...] = ()
+    with closing(Store.existing(store)) as opened:
+        series = series_of(opened, names, metric, factors)
+    if series.unlike and not anyway:
+        raise refusal(series.unlike)
+    return answer_for(opened, section(series))
 
 
-def trend(runs: Sequence[Run]) -> Trend:
-    """Levels and changes; of series without a change at most 5 in 100 show one.
+def series_of(store: Store, names: Sequence[str], metric: str, factors: Sequence[str]) -> RunSeries:
+    """The series of stored runs, and its trend. Raises PlanError.
 
-    Candidates by PELT (Killick, Fearnhead and Eckley 2012; ruptures) on logarithms. A candidate
-    stays if Student's test of the two levels around it, with the spread within all levels, has a p
-    below 5% over the number of places (Bonferroni); the least certain one is removed first, and
-    the rest is tested again. The runs' own intervals are the least spread of a series.
+    names: tags, workloads, experiments and runs; of one run, by default the newest, all those that
+    differ from it in nothing but time. factors: what may differ as well.
     """
-    usable = [run for run in runs if 0 < run.estimate.value < math.inf]
-    left_out = tuple(run.name for run in runs if run not in usable)
-    if len(usable) < RUNS_MIN:
-        return Trend(len(usable), needed=RUNS_MIN, left_out=left_out)
-    logs = [math.log(run.estimate.value) for run in usable]
-    own = _own_error(usable)
-    starts = _candidates(logs, own)
-    while starts:
-        tests = _tests(logs, starts, own)
-        worst = max(range(len(starts)), key=lambda place: tests[place].p())
-        if tests[worst].p() * (len(logs) - 1) < ALPHA:
-            break
-        del starts[worst]
-    parts = _parts(logs, starts)
-    error, freedom = _spread(parts, own)
-    changes = tuple(
-        Change(
-            usable[at - 1].name, usable[at].name, _ratio(test), min(1.0, test.p() * (len(logs) - 1))
+    for name in factors:
+        differences.check_factor(name)
+    if metric and metric not in _WATCHED:
+        raise PlanError(
+            f"{metric} has no trend: changes are ratios", f"one of {', '.join(_WATCHED)}"
         )
-        for at, test in zip(starts, _tests(logs, starts, own), strict=True)
+    ids = list(dict.fromkeys(id_ for name in names or ("last",) for id_ in _ids(store, name)))
+    digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
+    digests.sort(key=lambda digest: digest.trial.started_at)
+    valid = tuple(digest for digest in digests if sound(digest))
+    metric = metric or metric_of(planned=is_planned(digests))
+    runs = tuple(Timed(d.trial.id, d.trial.started_at, _run(d, metric)) for d in valid)
+    trend = rules.trend([each.run for each in runs])
+    return RunSeries(
+        ", ".join(names) or (valid or digests)[-1].trial.workload.name,
+        METRICS[metric],
+        runs,
+        trend,
+        differences.among(valid, factors),
+        tuple(_confounders(trend, valid, [each.run.name for each in runs])),
+        len(digests) - len(valid),
     )
-    levels, low = [], 0
-    for part in parts:
-        n = len(part)
-        mean = _ratio(Effect(moments(part)[0], error / math.sqrt(n), freedom, n))
-        levels.append(Level(usable[low].name, usable[low + n - 1].name, n, mean))
-        low += n
-    return Trend(len(usable), changes, tuple(levels), math.expm1(error), left_out=left_out)
 
 
-def _own_error(runs: Sequence[Run]) -> float:
-    """The standard error by the runs' own intervals, on logarithms; 0 without intervals."""
-    squares = [
-        (math.log(e.high / e.low) / (2 * Z95)) ** 2
-        for e in (run.estimate for run in runs)
-        if 0 < e.low <= e.high < math.inf
-    ]
-    return math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
+def _ids(store: Store, name: str) -> list[str]:
+    """The ids of the runs that a name stands for."""
+    rows = store.trials(tag=name) or [row for row in store.trials() if row.workload == name]
+    if rows:
+        return [row.id for row in rows if row.damage is None]
+    id_ = store.find_any(name)
+    return [row.id for row in store.trials(experiment=id_)] or [id_]
 
 
-def _candidates(logs: Sequence[float], own: float) -> list[int]:
-    """Where levels may begin, more places than remain after the tests."""
-    from ruptures import KernelCPD
-
-    x = np.asarray(logs)
-    # From neighbors, so that changes of level hardly count.
-    steps = np.abs(np.diff(x))
-    noise = max(float(np.median(steps)) / (0.6745 * math.sqrt(2)), own, _ERROR_MIN)
-    search = KernelCPD(kernel="linear", min_size=_SEGMENT_MIN).fit(x.reshape(-1, 1))
-    penalty = _PENALTY * noise * noise * math.log(len(x))
-    return [int(end) for end in search.predict(pen=penalty)[:-1]]
+def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
+    """The run and those that differ from it in nothing but time."""
+    (model,) = store.digests([id_])
+    workload = model.trial.workload.name
+    able = [row.id for row in store.trials() if row.damage is None and row.workload == workload]
+    alike = (each for each in store.digests(able) if each.trial.id != id_)
+    return [model, *(each for each in alike if not differences.between([model], [each], factors))]
 
 
-def _parts(logs: Sequence[float], starts: Sequence[int]) -> list[Sequence[float]]:
-    edges = [0, *starts, len(logs)]
-    return [logs[low:high] for low, high in pairwise(edges)]
+def _run(digest: Digest, metric: str) -> Run:
+    summary = digest.summary
+    estimate = summary.rate if metric == "rate" else summary.latency.estimate(metric)
+    name = called(digest.trial.id, digest.trial.started_at)
+    return Run(name, Estimate.alone(float("inf"), 0) if estimate is None else estimate)
 
 
-def _spread(parts: Sequence[Sequence[float]], own: float) -> tuple[float, int]:
-    """The standard deviation within levels, and its degrees of freedom."""
-    freedom = sum(len(part) - 1 for part in parts)
-    squares = math.fsum(moments(part)[1] * (len(part) - 1) for part in parts if len(part) > 1)
-    return max(math.sqrt(squares / freedom), own, _ERROR_MIN), freedom
+def _confounders(
+    trend: Trend, digests: Sequence[Digest], names: Sequence[str]
+) -> Iterator[tuple[str, tuple[Between, ...]]]:
+    """The first run of each change, with what else differs between the levels around it."""
+    starts = [0, *(names.index(change.first) for change in trend.changes), len(names)]
+    parts = [digests[low:high] for low, high in pairwise(starts)]
+    for change, (old, new) in zip(trend.changes, pairwise(parts), strict=True):
+        if confounders := differences.between(old, new):
+            yield change.first, confounders
 
 
-def _tests(logs: Sequence[float], starts: Sequence[int], own: float) -> list[Effect]:
-    """The step at each start."""
-    parts = _parts(logs, starts)
-    error, freedom = _spread(parts, own)
-    return [
-        Effect(
-            math.fsum(new) / len(new) - math.fsum(old) / len(old),
-            error * math.sqrt(1 / len(new) + 1 / len(old)),
-            freedom,
-            len(old) + len(new),
+def refusal(factors: Sequence[Varied]) -> PlanError:
+    """The error for runs that differ in more than time."""
+    main, *listed = unlike(factors)
+    lines = "".join(f"\n  {line(each.text)}" for each in listed)
+    return PlanError(
+        f"{main.text}{lines}",
+        "name fewer runs, allow differences with --factor, or compute it with --anyway",
+    )
+
+
+# --- the section ----------------------------------------------------------------------------------
+
+
+KEY = "trend"
+_HEIGHT = 230
+_MINUTES = "%Y-%m-%d %H:%M"
+_CHANGED_SHOWN = 4
+
+
+def called(id_: str, at: datetime) -> str:
+    """A run in a sentence: the end of its id, and its start."""
+    return f"{id_[-8:]} of {moment(at, _MINUTES)} UTC"
+
+
+def section(series: RunSeries) -> Section:
+    """The section of a series of runs."""
+    trend, metric = series.trend, series.metric
+    notes = differing(unlike(series.unlike))
+    if series.left_out:
+        text = f"Left out: {series.left_out} unfinished or not valid."
+        notes = (Sentence(text, "warning"), *notes)
+    return Section(
+        key=KEY,
+        title=f"{verdicts.title(metric).capitalize()} over time: {series.name}",
+        sentences=(*sentences(trend, metric), *_changed(series), *notes),
+        headline=_headline(trend, metric),
+        facts=tuple(_facts(series)),
+        tables=(_table(series),) if trend.levels else (),
+        figures=(_figure(series),) if _measured(series) else (),
+        value=trend,
+        trials=tuple(each.id for each in series.runs),
+        next=tuple(_next_steps(series)),
+    )
+
+
+def _next_steps(series: RunSeries) -> Iterator[str]:
+    """The page of the runs at the last change, else the newest run."""
+    if series.trend.changes:
+        ids = {each.run.name: each.id[-8:] for each in series.runs}
+        change = series.trend.changes[-1]
+        yield f"pgpaces report {ids[change.before]} {ids[change.first]} -o change.html"
+    elif series.runs:
+        yield f"pgpaces show {series.runs[-1].id[-8:]}"
+
+
+def _headline(trend: Trend, metric: Metric) -> Headline:
+    """Whether the newest level differs from the one before, and since when."""
+    first = sentences(trend, metric)[0].text
+    if trend.needed:
+        return Headline("UNKNOWN", "unknown", first)
+    if not trend.changes:
+        return Headline("NO CHANGE", "meets", first)
+    worse = first.endswith(": worse.")
+    return Headline("WORSE" if worse else "BETTER", "misses" if worse else "meets", first)
+
+
+def _facts(series: RunSeries) -> Iterator[tuple[str, str]]:
+    metric = series.metric
+    values = [each.run.estimate.value for each in _measured(series)]
+    if len(values) > 1:
+        ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
+        yield "runs", f"{sparkline(values)}  {named(metric)}, {ends}"
+    for level in series.trend.levels[-_CHANGED_SHOWN:]:
+        value, ends = _texts(metric, level.value)
+        yield "levels", f"{value} ({ends}) in {level.runs} runs from {level.first}"
+
+
+def _changed(series: RunSeries) -> Iterator[Sentence]:
+    """What else changed at a change of level."""
+    for first, confounders in series.confounders:
+        parts = [
+            f"{each.name} ({', '.join(each.a) or NOT_KNOWN}, then {', '.join(each.b) or NOT_KNOWN})"
+            for each in confounders[:_CHANGED_SHOWN]
+        ]
+        if more := len(confounders) - len(parts):
+            parts.append(f"and {more} more")
+        yield Sentence(f"Since {first} this differs as well: {', '.join(parts)}.")
+
+
+def _table(series: RunSeries) -> Table:
+    trend, metric = series.trend, series.metric
+    changes: dict[str, Change] = {change.first: change for change in trend.changes}
+    runs = {each.run.name: each for each in series.runs}
+
+    def when(name: str) -> TableCell:
+        return TableCell(moment(runs[name].at, _MINUTES), runs[name].id[-8:])
+
+    def row(level: Level) -> tuple[TableCell, ...]:
+        change = changes.get(level.first)
+        return (
+            when(level.first),
+            when(level.last),
+            TableCell(str(level.runs)),
+            TableCell(*_texts(metric, level.value)),
+            TableCell(NOT_KNOWN) if change is None else TableCell(*short(metric, change.ratio)),
+            TableCell(NOT_KNOWN if change is None else f"{change.p:.2g}"),
         )
-        for old, new in pairwise(parts)
-    ]
+
+    columns = ("from (UTC)", "to (UTC)", "runs", named(metric), "change", "p")
+    rows = tuple(row(level) for level in trend.levels)
+    note = "Geometric means of the runs of a level, with 95% intervals."
+    return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note, spare=("p",))
 
 
-def _ratio(effect: Effect) -> Estimate:
-    half = effect.half()
-    return ratio_of(effect.value, effect.value - half, effect.value + half, effect.n)
+def _texts(metric: Metric, estimate: Estimate) -> tuple[str, str]:
+    cell = estimate_cell(estimate, partial(number, metric))
+    return cell.text, cell.ends
 
 
-def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -> Verdict:
-    """Some runs against earlier ones of the same kind, each run one value.
-
-    The runs of a baseline are of different days, so their spread includes the drift of the machine.
-    The new ones are compared with a prediction: Student's t with spread s sqrt(1/m + 1/k) and
-    k - 1 degrees of freedom. A baseline of fewer than 4 runs shows no drift: then unpaired.py
-    compares trials.
-    """
-    metric = goal.primary
-    base = Verdict("inconclusive", "few", metric, goal.margin, len(baseline), "runs")
-    old, new = compare.numbers(baseline, metric), compare.numbers(now, metric)
-    if not now:
-        return replace(base, why="nothing new")
-    missing = len(baseline) + len(now) - len(old) - len(new)
-    if missing:
-        return replace(base, why="unbounded", undefined=missing)
-    if len(old) < BASELINE_MIN:
-        return replace(base, needed=BASELINE_MIN)
-    others = [(METRICS[name], _prediction(now, baseline, METRICS[name])) for name in goal.secondary]
-    effects = [(other, effect) for other, effect in others if effect is not None]
-    base = replace(base, secondary=compare.secondaries(effects))
-    effect = _prediction(now, baseline, metric)
-    assert effect is not None, "all have the metric"
-    # More earlier runs do not decrease the spread of the new one.
-    return replace(compare.conclude(base, effect), needed=None)
+def _measured(series: RunSeries) -> list[Timed]:
+    """The runs that have a value of the metric."""
+    return [each for each in series.runs if 0 < each.run.estimate.value < math.inf]
 
 
-def _prediction(now: Sequence[Side], baseline: Sequence[Side], metric: Metric) -> Effect | None:
-    """The new runs less the earlier ones; None where a run does not have the metric."""
-    old, new = compare.numbers(baseline, metric), compare.numbers(now, metric)
-    if len(old) < len(baseline) or len(new) < len(now):
-        return None
-    middle, variance = moments(old)
-    error = max(math.sqrt(variance), _ERROR_MIN) * math.sqrt(1 / len(new) + 1 / len(old))
-    if metric.scale == "share":
-        error = max(error, share_error(compare.hits(baseline), compare.hits(now)))
-    return Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))
+def _figure(series: RunSeries) -> Figure:
+    metric = series.metric
+    rows = tuple(
+        (moment(each.at), each.id[-8:], *_texts(metric, each.run.estimate)) for each in series.runs
+    )
+    lines = "; broken lines are changes, bands are levels with their intervals"
+    more = lines if series.trend.levels else ""
+    return Figure(
+        f"{KEY}-runs",
+        f"{verdicts.title(metric).capitalize()} of each run",
+        f"runs with their own 95% intervals where they have one{more}",
+        (STARTED, "run", named(metric), "95% interval"),
+        rows,
+        (_chart(series),),
+    )
+
+
+def _chart(series: RunSeries) -> Chart:
+    trend, metric = series.trend, series.metric
+    places = {each.run.name: _moment(each.at) for each in series.runs}
+    points = tuple(_point(each) for each in _measured(series))
+    levels = tuple(
+        Point(places[level.first], level.value.value, end=places[level.last],
+              low=level.value.low, high=level.value.high)
+        for level in trend.levels
+    )  # fmt: skip
+    means = tuple(replace(level, low=None, high=None) for level in levels)
+    changes = tuple(
+        Point(places[each.first], text=short(metric, each.ratio)[0]) for each in trend.changes
+    )
+    span = series.runs[-1].at - series.runs[0].at
+    form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
+    return Chart(
+        Axis(STARTED, scale="time", format=form),
+        Axis(named(metric), room=8, nice=True),
+        (
+            Layer("point", points, "line0", size=36, opacity=0.9),
+            Layer("rule", tuple(p for p in points if p.low is not None), "line0", opacity=0.55),
+            Layer("rect", levels, "line1", opacity=0.18),
+            Layer("rule", means, "line1", size=2),
+            Layer("rule", changes, "alarm", size=1, dash=(5, 4)),
+            Layer("text", changes, "alarm", edge="top", align="right", dx=-4),
+        ),
+        height=_HEIGHT,
+    )
+
+
+def _point(each: Timed) -> Point:
+    value, at = each.run.estimate, _moment(each.at)
+    bounded = value.estimable and math.isfinite(value.high) and value.low > 0
+    low, high = (value.low, value.high) if bounded else (None, None)
+    return Point(at, value.value, low=low, high=high)
+
+
+def _moment(at: datetime) -> str:
+    """A moment without its zone, so that it is drawn as it is, wherever that is."""
+    return moment(at, "%Y-%m-%dT%H:%M:%S")
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+_SHOWN, _VALUES_SHOWN = 8, 4
+
+
+def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
+    """The changes of level, newest first, and the spread of runs within a level."""
+    if trend.needed:
+        text = f"{plural(trend.runs, 'run')}: a trend requires {trend.needed}."
+        return (Sentence(text, "main"), *_left_out(trend))
+    texts = [_change(each, metric) for each in reversed(trend.changes)]
+    if not texts:
+        text = f"No change of level was found in the {title(metric)} of {trend.runs} runs."
+        texts = [Sentence(text, "main")]
+    if trend.spread is not None:
+        text = f"Runs of one level differ by {size(metric, trend.spread)} (standard deviation)."
+        texts.append(Sentence(text))
+    return (*texts, *_left_out(trend))
+
+
+def _change(change: Change, metric: Metric) -> Sentence:
+    way = "better" if (change.ratio.value > 1) == (metric.better == "higher") else "worse"
+    than = changed_by(metric, change.ratio, f"up to {change.before}")
+    text = f"Since {change.first} the {title(metric)} is {than}: {way}."
+    return Sentence(text, "main")
+
+
+def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:
+    """Sentences about what differs in a series of runs other than time."""
+    if not factors:
+        return ()
+    listed = [Sentence(f"{each.name}: {_values(each.values)}.") for each in factors[:_SHOWN]]
+    if len(factors) > _SHOWN:
+        listed.append(Sentence(f"And {len(factors) - _SHOWN} more."))
+    main = "The runs differ in more than time, so the cause of a change would be ambiguous."
+    return (Sentence(main, "main"), *listed)
+
+
+def _values(values: Sequence[tuple[str, int]]) -> str:
+    shown = [f"{value or NOT_KNOWN} in {count}" for value, count in values[:_VALUES_SHOWN]]
+    more = len(values) - len(shown)
+    return ", ".join([*shown, *([f"{more} more"] if more else [])])
+
+
+def _left_out(trend: Trend) -> Iterable[Sentence]:
+    if trend.left_out:
+        names = ", ".join(trend.left_out[:_SHOWN])
+        yield Sentence(f"Left out, as they have no number: {names}.", "warning")

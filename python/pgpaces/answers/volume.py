@@ -1,72 +1,34 @@
-"""Queries of a load per minute and per day, for capacity planning.
-
-For one trial, from its counts and from the number of queries that each script sends. Pure.
-"""
+"""The number of queries in a load, in words."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
+from pgpaces.analysis import volume
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.volume import Volume
+from pgpaces.core.units import measured_text
+from pgpaces.show.numbers import in_words, rate
+from pgpaces.spec.result import Estimate
 
-from pgpaces.answers.accumulator import own_scripts
-from pgpaces.result import Estimate, Trial, plain
-
-if TYPE_CHECKING:
-    from pgpaces.answers.summary import Summary
-
-_MINUTE_S, _DAY_S = 60.0, 86_400.0
-
-
-class Volume(Struct, frozen=True):
-    """Queries of the successful transactions that the trial's rate counts.
-
-    seconds: the time in which they are counted. queries: their number. per_s: per second, with the
-    interval of that rate.
-    """
-
-    seconds: float
-    transactions: int
-    queries: int
-    per_s: Estimate
-
-    @property
-    def per_minute(self) -> Estimate:
-        """Queries per minute."""
-        return self.per_s.times(_MINUTE_S)
-
-    @property
-    def per_day(self) -> Estimate:
-        """Queries per day at this rate."""
-        return self.per_s.times(_DAY_S)
+_MILLION = 1_000_000
 
 
-def of(trial: Trial, summary: Summary) -> Volume | None:
-    """The queries of a trial; None where a script does not state its number of queries.
-
-    None, too, where nothing was on time: such a number is useless for planning.
-
-    per_s = rate x queries / transactions due in the measured part; the mean number of queries has
-    no interval. So `queries` are those of transactions that succeeded in that time, whenever they
-    were due, as in the rate.
-    """
-    every = trial.workload.scripts
-    sends = {every[number].name: every[number].queries for number in own_scripts(trial)}
-    queries = done = 0
-    for script in (one for one in summary.scripts if one.name in sends):
-        count = script.counts.on_time + script.counts.late
-        if (own := sends[script.name]) is None:
-            return None
-        queries, done = queries + count * own, done + count
-    if not queries or not summary.counts.on_time:
-        return None
-    # Transactions that end after the last whole second are in the counts, but not in the rate.
-    each, counted, per_s = queries / done, summary.rate.n, summary.rate.value
-    seconds = round(counted / per_s, 9) if per_s else summary.seconds
-    return Volume(seconds, counted, round(counted * each), summary.rate.times(each))
+def text(queries: Volume) -> str:
+    """`90,000 in 1086s: 4,972 a minute (4,950 to 4,990), 7.16 million a day (7.13 to 7.19)`."""
+    return (
+        f"{queries.queries:,} in {measured_text(queries.seconds * 1e9)}:"
+        f" {_estimate(queries.per_minute)} a minute, {_estimate(queries.per_day)} a day"
+    )
 
 
-def as_json(volume: Volume) -> dict[str, object]:
-    """As plain values."""
-    rates = {name: plain(getattr(volume, name)) for name in ("per_s", "per_minute", "per_day")}
-    return {"seconds": volume.seconds, "queries": volume.queries, **rates}
+def sentences(rows: Sequence[Row]) -> Iterator[str]:
+    """The sentence for the page of a single trial."""
+    trials = [digest for row in rows for digest in row.trials]
+    if len(trials) == 1 and (queries := volume.of(trials[0].trial, trials[0].summary)) is not None:
+        yield f"In queries that is {text(queries)}."
+
+
+def _estimate(number: Estimate) -> str:
+    unit, size = (" million", _MILLION) if number.value >= _MILLION else ("", 1)
+    return in_words(number, lambda value: rate(value / size), unit)

@@ -12,9 +12,9 @@ from pgpaces.capture import selection
 from pgpaces.capture.catalog import Captured, Entry, ExcludedStatement
 from pgpaces.capture.guess import ValueSource
 from pgpaces.capture.parser import TABLE
-from pgpaces.errors import WorkloadError
-from pgpaces.report import escape
-from pgpaces.units import RATE_MAX, RATE_MIN
+from pgpaces.core.errors import WorkloadError
+from pgpaces.core.units import RATE_MAX, RATE_MIN
+from pgpaces.show import escape
 
 TOML = "workload.toml"
 _SHOWN = 120

@@ -15,7 +15,7 @@ from typing import Any
 
 from pgpaces.capture import parser as parsing
 from pgpaces.capture.guess import quoted
-from pgpaces.errors import WorkloadError
+from pgpaces.core.errors import WorkloadError
 
 # Distinct tuples of parameters that are counted for each statement.
 TUPLES_MAX = 5000

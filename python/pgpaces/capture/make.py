@@ -10,17 +10,17 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces import trust
 from pgpaces.capture import folder, guess, logs, parser, script, selection, uses
 from pgpaces.capture.catalog import Captured, CapturedScript, Entry, ExcludedStatement, Type
 from pgpaces.capture.guess import SourceKind, ValueSource
 from pgpaces.capture.parser import Parsed, UnusableError, has_texts
 from pgpaces.capture.reader import Reader, reading
 from pgpaces.capture.uses import Catalog
-from pgpaces.errors import ScriptError, WorkloadError
-from pgpaces.generators import engine
-from pgpaces.generators.engine import for_driver
-from pgpaces.texts import Say, decoded
+from pgpaces.core.errors import ScriptError, WorkloadError
+from pgpaces.core.texts import Say, decoded
+from pgpaces.load import engine
+from pgpaces.load.engine import for_driver
+from pgpaces.spec import trust
 
 TOP = 100
 # Statements of a log between messages of progress.

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from pgpaces.capture.catalog import Function, Name
-from pgpaces.errors import extra
+from pgpaces.core.errors import extra
 
 # A variable for a script: a colon before a name; `::` is none.
 _VARIABLE = re.compile(rb"(?<!:):(?=[\w{\x80-\xff])")

@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-from pgpaces import sessions
 from pgpaces.capture.catalog import (
     CatalogColumn,
     CatalogTable,
@@ -22,10 +21,11 @@ from pgpaces.capture.catalog import (
     ServerStatements,
     Type,
 )
-from pgpaces.errors import ServerError
-from pgpaces.observe.sizes import View
-from pgpaces.sessions import Session, scalar
-from pgpaces.texts import decoded, encoded
+from pgpaces.core import sessions
+from pgpaces.core.errors import ServerError
+from pgpaces.core.sessions import Session, scalar
+from pgpaces.core.texts import decoded, encoded
+from pgpaces.monitor.sizes import View
 
 _HIDDEN = "<insufficient privilege>"
 _INSTALL = (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pgpaces.capture import selection
 from pgpaces.capture.catalog import Captured
-from pgpaces.report.grid import cell, table
-from pgpaces.target_plan import without_secrets
+from pgpaces.show.grid import cell, table
+from pgpaces.spec.target_plan import without_secrets
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgpaces.cli import consent, execute, experiment_options, options, output
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
-    from pgpaces.answers.capacity.goal import Mode
-    from pgpaces.experiment.sweep import SweepPlan
+    from pgpaces.analysis.capacity.goal import Mode
+    from pgpaces.trial.sweep import SweepPlan
 
 QUICK = "A quick estimate in three minutes, without a soak."
 EXAMPLES = """\b
@@ -45,8 +45,8 @@ def capacity(**params: Any) -> int:
 
 
 def _planned(params: Mapping[str, Any]) -> SweepPlan:
-    from pgpaces.experiment import capacity as asking
-    from pgpaces.experiment import sweep as pipeline
+    from pgpaces.trial import capacity as asking
+    from pgpaces.trial import sweep as pipeline
 
     output.check(params)
     if params["quick"] and params["strict"]:

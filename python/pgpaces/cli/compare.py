@@ -11,16 +11,16 @@ from msgspec.structs import asdict, replace
 from pgpaces.cli import experiment_options, gate, manage, options
 from pgpaces.cli.output import tell
 from pgpaces.cli.streams import fail
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.questions.compare.lookup import Compared
-    from pgpaces.questions.sweep.page import Page
-    from pgpaces.section import Section
+    from pgpaces.analysis.compare import ComparisonGoal
+    from pgpaces.answers.compare.lookup import Compared
+    from pgpaces.answers.sweep.page import Page
+    from pgpaces.show.section import Section
     from pgpaces.store.store import Store
 
 EXAMPLES = """\b
@@ -67,7 +67,7 @@ def compare(a: str, b: str, **params: Any) -> int:
     With --run, pairs of new trials are run, in random order and with the same arrivals within a
     pair, until the answer is decided. `pgpaces sweep --resume` resumes an interrupted comparison.
     """
-    from pgpaces.questions.compare.lookup import compared
+    from pgpaces.answers.compare.lookup import compared
 
     if params["what"] is not None or params["files"]:
         return _new((a, b), params)
@@ -86,8 +86,8 @@ def compare(a: str, b: str, **params: Any) -> int:
 def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     """Runs pairs of A and B."""
     from pgpaces.cli import execute, output
-    from pgpaces.experiment import pairs
-    from pgpaces.experiment import sweep as pipeline
+    from pgpaces.trial import pairs
+    from pgpaces.trial import sweep as pipeline
 
     output.check(params)
     gate.check(params)
@@ -138,7 +138,7 @@ def check(run: str, **params: Any) -> int:
     The spread of the runs of the baseline is the yardstick. There should be at least four of them,
     from different days: a tag has several.
     """
-    from pgpaces.questions.compare.lookup import checked
+    from pgpaces.answers.compare.lookup import checked
 
     store, names = manage.open_store(params["store_path"]), (params["baseline"], run)
     try:
@@ -156,7 +156,7 @@ def check(run: str, **params: Any) -> int:
 
 def _exit_code(comparison: Compared, section: Section) -> int:
     """The exit code as a gate: where no transaction of a side succeeded, that of such a run."""
-    from pgpaces.questions.compare.lookup import unmeasured
+    from pgpaces.answers.compare.lookup import unmeasured
 
     if (error := unmeasured(comparison)) is not None:
         fail(error)
@@ -165,8 +165,8 @@ def _exit_code(comparison: Compared, section: Section) -> int:
 
 
 def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
-    from pgpaces.answers.compare import ComparisonGoal
-    from pgpaces.draft import share
+    from pgpaces.analysis.compare import ComparisonGoal
+    from pgpaces.spec.draft import share
 
     delta = None if params["delta"] is None else share(params["delta"], "--delta")
     return ComparisonGoal(
@@ -176,7 +176,7 @@ def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
 
 def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Section:
     """Prints the comparison. Raises PlanError where more differs than the compared factors."""
-    from pgpaces.questions.compare.api import answer_of_comparison
+    from pgpaces.answers.compare.api import answer_of_comparison
 
     answer = answer_of_comparison(store, comparison, anyway=params["anyway"])
     tell(answer, params, _document(comparison))
@@ -185,7 +185,7 @@ def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Sect
 
 
 def _document(comparison: Compared) -> dict[str, object]:
-    from pgpaces.result import plain
+    from pgpaces.spec.result import plain
 
     def group(name: str, ids: list[str]) -> dict[str, object]:
         return {"name": name, "runs": ids}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from pgpaces.errors import PgpacesError
-from pgpaces.home import is_there
+from pgpaces.core.errors import PgpacesError
+from pgpaces.core.home import is_there
 
 if TYPE_CHECKING:
     from pgpaces.store.listing import TrialRow
@@ -50,19 +50,19 @@ def _kinds(param: click.Parameter, context: click.Context) -> dict[str, None]:
 
 
 def _workloads(_: click.Context) -> Iterator[CompletionItem]:
-    from pgpaces import workload
+    from pgpaces.spec import workload
 
     yield from (CompletionItem(name) for name in workload.shipped())
 
 
 def _profiles(_: click.Context) -> Iterator[CompletionItem]:
-    from pgpaces.servers import profiles
+    from pgpaces.server import profiles
 
     yield from (CompletionItem(name) for name in profiles.names())
 
 
 def _factors(_: click.Context) -> Iterator[CompletionItem]:
-    from pgpaces import options
+    from pgpaces.spec import options
 
     yield from (
         CompletionItem(each.name, help=each.help) for each in options.OPTIONS if each.factor
@@ -70,7 +70,7 @@ def _factors(_: click.Context) -> Iterator[CompletionItem]:
 
 
 def _metrics(_: click.Context) -> Iterator[CompletionItem]:
-    from pgpaces import options
+    from pgpaces.spec import options
 
     yield from (CompletionItem(name) for name in options.OF_COMMANDS["metric"].kind.choices)
 

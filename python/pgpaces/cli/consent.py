@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.report import escape
+from pgpaces.show import escape
 
 if TYPE_CHECKING:
-    from pgpaces.actions import Action
-    from pgpaces.trust import Consent, Question
+    from pgpaces.spec.actions import Action
+    from pgpaces.spec.trust import Consent, Question
 
 
 def of(params: Mapping[str, Any]) -> Consent:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from pgpaces.cli import options
 from pgpaces.cli.files import write_report
 from pgpaces.cli.streams import put
-from pgpaces.errors import PlanError, RunError
+from pgpaces.core.errors import PlanError, RunError
 
 if TYPE_CHECKING:
-    from pgpaces.answers.disks import Disk
+    from pgpaces.analysis.disks import Disk
     from pgpaces.disk.jobs import DiskRequest
     from pgpaces.store.disks import DiskRow
     from pgpaces.store.store import Store
@@ -86,7 +86,7 @@ def _check_names(names: Sequence[str], action: str) -> None:
 
 
 def _request(params: Mapping[str, Any]) -> DiskRequest:
-    from pgpaces import units
+    from pgpaces.core import units
     from pgpaces.disk import jobs
 
     quick, size = params["quick"], params["size"]
@@ -106,7 +106,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
             "name a folder on the disk: pgpaces disk /mnt/ssd",
         )
     from pgpaces.disk import measure
-    from pgpaces.report import escape
+    from pgpaces.show import escape
     from pgpaces.store.store import Store
 
     request, path = _request(params), Path(names[0])
@@ -139,7 +139,7 @@ def _consent(request: DiskRequest, path: Path, *, yes: bool) -> None:
     text = _writes(request, path)
     if not sys.stdin.isatty():
         raise PlanError(f"{text}; there is no terminal to ask on", "add --yes, or --quick for less")
-    from pgpaces.report import escape
+    from pgpaces.show import escape
 
     click.echo(escape.lines(text), err=True)
     click.confirm("go on?", abort=True, err=True)
@@ -175,7 +175,7 @@ def _with_progress(path: Path, request: DiskRequest) -> Disk:
 def _row(name: str, started: datetime, measurements: Disk) -> DiskRow:
     from importlib.metadata import version
 
-    from pgpaces import host
+    from pgpaces.monitor import generator_host as host
     from pgpaces.store.disks import DiskRow
     from pgpaces.store.store import new_id
 
@@ -183,9 +183,9 @@ def _row(name: str, started: datetime, measurements: Disk) -> DiskRow:
 
 
 def _print(rows: Sequence[DiskRow], params: Mapping[str, Any], *, action: str = "") -> None:
+    from pgpaces.answers import disk as words
     from pgpaces.cli.output import text
-    from pgpaces.questions import disk as words
-    from pgpaces.report import escape
+    from pgpaces.show import escape
 
     side_by_side = action == "compare"
     section = words.comparison(rows) if side_by_side else words.section(rows[0])
@@ -201,11 +201,11 @@ def _print(rows: Sequence[DiskRow], params: Mapping[str, Any], *, action: str = 
 
 
 def _list(store: Store, *, as_json: bool) -> None:
+    from pgpaces.answers import disk as words
     from pgpaces.cli.output import rendered
-    from pgpaces.questions import disk as words
-    from pgpaces.report import escape
-    from pgpaces.report.grid import cell, table
-    from pgpaces.report.numbers import STARTED, moment
+    from pgpaces.show import escape
+    from pgpaces.show.grid import cell, table
+    from pgpaces.show.numbers import STARTED, moment
 
     rows = store.disks()
     if as_json:

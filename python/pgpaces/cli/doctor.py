@@ -16,8 +16,8 @@ def doctor(as_json: bool) -> int:
     It starts no server, downloads nothing and creates no store. The exit code is 0 unless pgpaces
     itself cannot work.
     """
-    from pgpaces.questions import doctor as question
-    from pgpaces.report import escape
+    from pgpaces.answers import doctor as question
+    from pgpaces.show import escape
 
     diagnosis = question.diagnose()
     if as_json:

@@ -6,26 +6,26 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.answers import generator
-from pgpaces.answers.goal import ALLOWED
+from pgpaces.analysis import generator
+from pgpaces.analysis.goal import ALLOWED
+from pgpaces.answers.sweep import preview
 from pgpaces.cli.execute import warn_of_names
 from pgpaces.cli.streams import put
+from pgpaces.core.errors import ServerError
 from pgpaces.database import data
-from pgpaces.design import Design, Experiment
-from pgpaces.errors import ServerError
-from pgpaces.experiment import sweep, targets
-from pgpaces.experiment.request import as_json, choose, spec_of
-from pgpaces.questions.sweep import preview
-from pgpaces.report import escape
-from pgpaces.report.numbers import plural
-from pgpaces.servers import binaries
+from pgpaces.server import binaries
+from pgpaces.show import escape
+from pgpaces.show.numbers import plural
+from pgpaces.spec.design import Design, Experiment
 from pgpaces.store import listing
 from pgpaces.store.listing import RunFilter
 from pgpaces.store.store import Store
+from pgpaces.trial import sweep, targets
+from pgpaces.trial.request import as_json, choose, spec_of
 
 if TYPE_CHECKING:
-    from pgpaces.experiment.request import Request
-    from pgpaces.servers.binaries import Installation
+    from pgpaces.server.binaries import Installation
+    from pgpaces.trial.request import Request
 
 # Runs that are searched for one of the same workload.
 _LOOKED_AT = 50

@@ -11,14 +11,14 @@ import click
 from pgpaces.cli import consent, experiment_options
 from pgpaces.cli.files import write_report
 from pgpaces.cli.streams import fail, put
-from pgpaces.errors import RunError, ServerError
+from pgpaces.core.errors import RunError, ServerError
 
 if TYPE_CHECKING:
-    from pgpaces.design import Experiment
-    from pgpaces.experiment.request import Request
-    from pgpaces.experiment.strategies import Goal
-    from pgpaces.experiment.sweep import Order, SweepPlan, SweepResult
-    from pgpaces.questions.sweep.page import Page
+    from pgpaces.answers.sweep.page import Page
+    from pgpaces.spec.design import Experiment
+    from pgpaces.trial.request import Request
+    from pgpaces.trial.strategies import Goal
+    from pgpaces.trial.sweep import Order, SweepPlan, SweepResult
 
 INTERRUPTED_EXIT = 130
 
@@ -27,8 +27,8 @@ def order(
     experiment: Experiment, params: Mapping[str, Any], resume: str | None, goal: Goal | None = None
 ) -> Order:
     """The order to run the experiment. goal: of a sequential design, whose trials are chosen."""
-    from pgpaces import host_file
-    from pgpaces.experiment import sweep as pipeline
+    from pgpaces.spec import host_file
+    from pgpaces.trial import sweep as pipeline
 
     return pipeline.Order(
         experiment=experiment,
@@ -44,10 +44,10 @@ def order(
 
 def _report(swept: SweepResult, params: Mapping[str, Any]) -> Page:
     """Prints the answer so far, and writes the report to --output."""
+    from pgpaces.answers.sweep.lookup import page_of
+    from pgpaces.answers.sweep.report import report as report_of
     from pgpaces.cli import output, report
-    from pgpaces.questions.sweep.lookup import page_of
-    from pgpaces.questions.sweep.report import report as report_of
-    from pgpaces.report import render
+    from pgpaces.show import render
     from pgpaces.store.store import Store
 
     page = page_of(Store.open(params["store_path"]), (swept.id,))
@@ -67,10 +67,10 @@ def _report(swept: SweepResult, params: Mapping[str, Any]) -> Page:
 
 def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
-    from pgpaces.experiment import request, strategies
-    from pgpaces.questions.sweep.preview import as_json, lines
-    from pgpaces.report import escape
-    from pgpaces.servers import packages
+    from pgpaces.answers.sweep.preview import as_json, lines
+    from pgpaces.server import packages
+    from pgpaces.show import escape
+    from pgpaces.trial import request, strategies
 
     warn_of_names(planned.requests.values())
     factors = {each.name: each.levels for each in planned.order.experiment.design.factors}
@@ -84,8 +84,8 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     order = planned.order
     question = () if order.goal is None else strategies.question(order.goal)
     chosen = order.goal is not None
-    plan = lines(order.experiment, planned.preview, chosen=chosen, goals=question)
-    text = "".join(f"{escape.line(line)}\n" for line in plan)
+    shown = lines(order.experiment, planned.preview, chosen=chosen, goals=question)
+    text = "".join(f"{escape.line(line)}\n" for line in shown)
     if params["dry_run"]:
         put(text)
     elif params["progress"] != 0:
@@ -94,8 +94,8 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
 
 def warn_of_names(requests: Iterable[Request]) -> None:
     """Prints a note for each setting that an installed version does not list by this name."""
-    from pgpaces.report import escape
-    from pgpaces.servers import binaries, describe
+    from pgpaces.server import binaries, describe
+    from pgpaces.show import escape
 
     by_server: dict[str | None, set[str]] = {}
     for request in requests:
@@ -120,12 +120,12 @@ def carry_out(
 
     judge: gives the exit code if all trials were run.
     """
+    from pgpaces.answers.sweep.words import unmeasured
     from pgpaces.cli.followed import followed
     from pgpaces.cli.output import with_store
     from pgpaces.cli.progress import WARNING, SweepProgress
-    from pgpaces.experiment import sweep as pipeline
-    from pgpaces.questions.sweep.words import unmeasured
-    from pgpaces.report.numbers import plural
+    from pgpaces.show.numbers import plural
+    from pgpaces.trial import sweep as pipeline
 
     progress = SweepProgress(params["progress"])
 
@@ -157,7 +157,7 @@ def carry_out(
 
 def _not_run(swept: SweepResult) -> RunError:
     """The error of trials that could not be run. Resuming is no remedy for a cell that cannot."""
-    from pgpaces.report.numbers import plural
+    from pgpaces.show.numbers import plural
 
     reasons = dict.fromkeys(error.message for error in swept.errors)
     more = f"; {plural(len(reasons) - 1, 'more reason')}" if len(reasons) > 1 else ""

@@ -11,16 +11,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pgpaces import draft as drafts
-from pgpaces import experiment_file, levels
-from pgpaces import options as table
 from pgpaces.cli import options
 from pgpaces.cli.output import SECRET
-from pgpaces.costs import Costs
-from pgpaces.design import Target
-from pgpaces.errors import PlanError
-from pgpaces.home import is_there
-from pgpaces.units import SEED_MAX
+from pgpaces.core.errors import PlanError
+from pgpaces.core.home import is_there
+from pgpaces.core.units import SEED_MAX
+from pgpaces.spec import draft as drafts
+from pgpaces.spec import experiment_file, levels
+from pgpaces.spec import options as table
+from pgpaces.spec.costs import Costs
+from pgpaces.spec.design import Target
 
 # The keywords that a conninfo string can begin with, so none can be the name of a target.
 _KEYWORDS = re.compile(
@@ -205,8 +205,8 @@ def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
-    from pgpaces.experiment import sweep as pipeline
-    from pgpaces.experiment.request import node_addresses
+    from pgpaces.trial import sweep as pipeline
+    from pgpaces.trial.request import node_addresses
 
     name, equals, dsn = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or _KEYWORDS.match(text):
@@ -224,7 +224,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
 
 def _costs(params: Mapping[str, Any]) -> Costs | None:
     """The costs of the machine of --target; None without options for them. Raises PlanError."""
-    from pgpaces import host_file
+    from pgpaces.spec import host_file
 
     if params["price_per_hour"] is not None:
         if params["host_file"] is not None:

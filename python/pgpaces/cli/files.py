@@ -10,37 +10,37 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pgpaces.errors import RunError
-from pgpaces.home import is_there
+from pgpaces.core.errors import RunError
+from pgpaces.core.home import is_there
 
 if TYPE_CHECKING:
-    from pgpaces.questions.sweep.page import Page
-    from pgpaces.report.render import Form
-    from pgpaces.section import Report
+    from pgpaces.answers.sweep.page import Page
+    from pgpaces.show.render import Form
+    from pgpaces.show.section import Report
 
 
 def write_page(page: Page, output: str) -> None:
     """Writes the report of a page, and prints its path. Raises as `write`."""
-    from pgpaces.questions.sweep.report import report as report_of
+    from pgpaces.answers.sweep.report import report as report_of
 
     write_report(report_of(page), output)
 
 
 def write_report(report: Report, output: str) -> None:
     """Writes a report, and prints its path. Raises as `write`."""
-    from pgpaces.report.render import form_of
+    from pgpaces.show.render import form_of
 
     click.echo(f"written: {write(report, form_of(output), Path(output))}", err=True)
 
 
 def write(document: Report, form: Form, path: Path) -> Path:
     """Writes the report. Raises RunError where the file cannot be written."""
-    from pgpaces.report import render
+    from pgpaces.show import render
 
     picture = next((each for each in render.FOLDERS if each == form), None)
     if picture is None:
         return save(render.render(document, form), path)
-    from pgpaces.report.draw import pictures
+    from pgpaces.show.draw import pictures
 
     with writing(path):
         files = pictures(document, picture)

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from pgpaces.errors import PlanError, extra, nearest
-from pgpaces.locality import is_loopback
-from pgpaces.units import digits
+from pgpaces.core.errors import PlanError, extra, nearest
+from pgpaces.core.locality import is_loopback
+from pgpaces.core.units import digits
 
 if TYPE_CHECKING:
     from pgpaces.web.companion import Outputs

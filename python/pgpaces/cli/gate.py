@@ -13,7 +13,7 @@ from pgpaces.cli.files import save, writing
 from pgpaces.cli.output import check_folder, text
 
 if TYPE_CHECKING:
-    from pgpaces.section import Section
+    from pgpaces.show.section import Section
 
 WORSE_EXIT, UNDECIDED_EXIT = 30, 32
 EXITS = {"better": 0, "equivalent": 0, "worse": WORSE_EXIT, "inconclusive": UNDECIDED_EXIT}
@@ -31,7 +31,7 @@ def tell(section: Section, params: Mapping[str, Any]) -> None:
 
     The annotation goes to stderr, which GitHub reads too, so that stdout stays the answer.
     """
-    from pgpaces.report import ci, markdown
+    from pgpaces.show import ci, markdown
 
     if params["junit"]:
         shown = text([section], verbose=False, plain=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from pgpaces.cli import options
 from pgpaces.cli.run import measure
-from pgpaces.errors import PlanError
-from pgpaces.home import is_there
+from pgpaces.core.errors import PlanError
+from pgpaces.core.home import is_there
 
 EXAMPLES = """\b
 Examples:
@@ -38,7 +38,7 @@ def load(**params: Any) -> int:
     It runs in the current folder. PG* variables lead it to an empty database on a managed server,
     or with --target to the database that this names, as it is.
     """
-    from pgpaces import workload
+    from pgpaces.spec import workload
 
     text = params["command"]
     if not text.strip():

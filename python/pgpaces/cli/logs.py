@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
-    from pgpaces import imported
+    from pgpaces import imports as imported
 
 
 @options.command(
@@ -39,10 +39,10 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
     """Import a run of pgbench from the logs of all its threads (pgbench -l)."""
     from importlib.metadata import version
 
-    from pgpaces import imported
-    from pgpaces.experiment import recorder
+    from pgpaces import imports as imported
+    from pgpaces.core.units import duration_ns
     from pgpaces.store.store import Store, new_id
-    from pgpaces.units import duration_ns
+    from pgpaces.trial import recorder
 
     limit = params["latency_limit"]
     run_options = imported.ImportOptions(
@@ -62,7 +62,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
 
 
 def _read(path: Path) -> imported.PgbenchFile:
-    from pgpaces import imported
+    from pgpaces import imports as imported
 
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

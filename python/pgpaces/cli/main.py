@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import streams
-from pgpaces.errors import PgpacesError
+from pgpaces.core.errors import PgpacesError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

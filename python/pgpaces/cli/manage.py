@@ -11,8 +11,8 @@ import click
 
 from pgpaces.cli import options
 from pgpaces.cli.streams import put
-from pgpaces.errors import PlanError, StoreError
-from pgpaces.home import is_there
+from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.home import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

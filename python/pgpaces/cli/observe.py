@@ -27,7 +27,7 @@ def observe(count: int | None) -> int:
     Every line has the time by two clocks, and the mean of each value over the second that ends
     there, with its unit. Values that cannot be read are missing. It needs no additional rights.
     """
-    from pgpaces.observe import host
+    from pgpaces.monitor import host
 
     source = host.here(host.postmasters())
     looks = source.observe(threading.Event(), time.monotonic())

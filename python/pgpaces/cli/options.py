@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from pgpaces import options as table
 from pgpaces.cli.main import Suggesting
-from pgpaces.errors import PlanError
-from pgpaces.units import COUNT_MAX, digits
+from pgpaces.core.errors import PlanError
+from pgpaces.core.units import COUNT_MAX, digits
+from pgpaces.spec import options as table
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from pgpaces.workload import WorkloadScript
+    from pgpaces.spec.workload import WorkloadScript
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -218,7 +218,7 @@ def values(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def files(values: Sequence[str]) -> tuple[WorkloadScript, ...]:
     """FILE or FILE@WEIGHT texts as scripts. Raises PlanError, WorkloadError."""
-    from pgpaces.workload import read_script
+    from pgpaces.spec.workload import read_script
 
     named = (_weighted(value, "--file") for value in values)
     return tuple(read_script(path, 1 if weight is None else weight) for path, weight in named)

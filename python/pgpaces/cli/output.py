@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from pgpaces.cli.files import write_page
 from pgpaces.cli.streams import put
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pgpaces.answer import Answer
-    from pgpaces.section import Section
+    from pgpaces.answers.answer import Answer
+    from pgpaces.show.section import Section
 
 # A smaller width, such as COLUMNS=0, has no room for a word.
 _WIDTH_MIN = 40
@@ -33,7 +33,7 @@ _COMMAND = re.compile(r"pgpaces [a-z].*?(?= && pgpaces |; pgpaces |\Z)", re.DOTA
 def check(params: Mapping[str, Any]) -> None:
     """Raises PlanError for a report that cannot be written, before hours are spent."""
     if params["output"]:
-        from pgpaces.report import render
+        from pgpaces.show import render
 
         render.form_of(params["output"])
         check_folder(Path(params["output"]).resolve().parent)
@@ -52,7 +52,7 @@ def tell(
 
     params: of the command. document: shown by `--json` in place of the value.
     """
-    from pgpaces.report import escape
+    from pgpaces.show import escape
 
     if params["as_json"]:
         put(escape.json_text(_keys(answer, document)))
@@ -67,7 +67,7 @@ def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> 
 
     plain: without colors, for a file.
     """
-    from pgpaces.report import terminal
+    from pgpaces.show import terminal
 
     show = terminal.whole if verbose else terminal.brief
 
@@ -102,7 +102,7 @@ def with_store(text: str) -> str:
     store = None if context is None else context.params.get("store_path")
     if store is None:
         return text
-    from pgpaces.report import escape
+    from pgpaces.show import escape
 
     word = escape.command(shlex.quote("DSN" if SECRET.search(store) else store))
     return _COMMAND.sub(
@@ -125,7 +125,7 @@ def rendered(parts: Callable[[int], Iterable[RenderableType]], *, plain: bool = 
 
 def _keys(answer: Answer, document: Mapping[str, Any] | None) -> dict[str, Any]:
     """The answer as JSON: `title`, `verdict`, `answer`, `trials`, and its value."""
-    from pgpaces.report.data import section
+    from pgpaces.show.data import section
 
     keys = section(answer.section)
     if document is not None:

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pgpaces.experiment.listener import Listener, SweepListener
-from pgpaces.report import escape
+from pgpaces.show import escape
+from pgpaces.trial.listener import Listener, SweepListener
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pgpaces.design import Slot
-    from pgpaces.errors import PgpacesError
-    from pgpaces.experiment.listener import Progress
-    from pgpaces.experiment.trial import Outcome
-    from pgpaces.record import Interval
-    from pgpaces.result import Trial
-    from pgpaces.times import Times
+    from pgpaces.core.errors import PgpacesError
+    from pgpaces.core.record import Interval
+    from pgpaces.core.times import Times
+    from pgpaces.spec.design import Slot
+    from pgpaces.spec.result import Trial
+    from pgpaces.trial.listener import Progress
+    from pgpaces.trial.trial import Outcome
 
 # The width of the bar of a trial, and the number of values in its sparkline.
 _BAR, _SPARKLINE = 12, 16
@@ -117,8 +117,8 @@ class LiveLine:
 
     def text(self, *, terminal: bool) -> str:
         """The line; on a terminal with a bar, the remaining time and a sparkline."""
-        from pgpaces.report.numbers import clock, milliseconds, percent, rate, sparkline
-        from pgpaces.times import merge, values_at_ranks
+        from pgpaces.core.times import merge, values_at_ranks
+        from pgpaces.show.numbers import clock, milliseconds, percent, rate, sparkline
 
         # Of what ended: on an overloaded server what falls due waits for many lines.
         ended = self._on_time + self._missed
@@ -176,8 +176,8 @@ class TrialProgress(Listener):
 
     def started(self, trial: Trial, connect_ns: int) -> None:
         """Prints the load."""
-        from pgpaces.answers.accumulator import own_scripts
-        from pgpaces.report.numbers import plural
+        from pgpaces.analysis.accumulator import own_scripts
+        from pgpaces.show.numbers import plural
 
         self._by_command = trial.workload.command_alone
         plan = trial.plan
@@ -248,8 +248,8 @@ class SweepProgress(SweepListener):
         """Prints the result of a trial, in a line that stays."""
         if self._quiet or self._progress is None:
             return
-        from pgpaces.errors import PgpacesError
-        from pgpaces.report.numbers import clock
+        from pgpaces.core.errors import PgpacesError
+        from pgpaces.show.numbers import clock
 
         progress = self._progress
         at = f"{machine}: " if machine else ""
@@ -305,7 +305,7 @@ def _searched(slot: Slot) -> str | None:
 
 def _of_search(outcome: Outcome | PgpacesError) -> str:
     """How long a trial of a search took and its missed share, to follow its load."""
-    from pgpaces.errors import PgpacesError
+    from pgpaces.core.errors import PgpacesError
 
     if isinstance(outcome, PgpacesError) or outcome.error or outcome.store_error:
         return f": {_result(outcome)}"
@@ -314,21 +314,21 @@ def _of_search(outcome: Outcome | PgpacesError) -> str:
 
 
 def _search() -> ModuleType:
-    from pgpaces.questions.capacity import progress
+    from pgpaces.answers.capacity import progress
 
     return progress
 
 
 def _result(outcome: Outcome | PgpacesError) -> str:
     """The result of a trial in a few words."""
-    from pgpaces.errors import PgpacesError
-    from pgpaces.report.numbers import quantile, share_in_words
+    from pgpaces.core.errors import PgpacesError
+    from pgpaces.show.numbers import quantile, share_in_words
 
     error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
     if error is not None:
         return f"failed: {error.message}" + (f" ({error.hint})" if error.hint else "")
     assert not isinstance(outcome, PgpacesError)
-    from pgpaces.questions.parts import work_of
+    from pgpaces.answers.parts import work_of
 
     summary, missed = outcome.summary, outcome.summary.missed
     workload = outcome.trial.workload

@@ -10,11 +10,11 @@ import click
 from pgpaces.cli import manage, options
 from pgpaces.cli.files import write, write_page
 from pgpaces.cli.streams import put
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
-    from pgpaces.report.render import Form
-    from pgpaces.section import Report
+    from pgpaces.show.render import Form
+    from pgpaces.show.section import Report
     from pgpaces.store.store import Store
 
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
@@ -47,9 +47,9 @@ def report(
 
     For runs that belong to no experiment, the differences between them become the factors.
     """
-    from pgpaces.questions.sweep.lookup import page_of
-    from pgpaces.questions.sweep.report import report as report_of
-    from pgpaces.report import render
+    from pgpaces.answers.sweep.lookup import page_of
+    from pgpaces.answers.sweep.report import report as report_of
+    from pgpaces.show import render
 
     output = None if output == "-" else output
     chosen = form or (render.form_of(output) if output else "text")
@@ -67,16 +67,16 @@ def report(
 def text(document: Report) -> str:
     """The report for the width of the terminal."""
     from pgpaces.cli.output import rendered
-    from pgpaces.report.terminal import parts
+    from pgpaces.show.terminal import parts
 
     return rendered(lambda width: parts(document, width))
 
 
 def show(store: Store, name: str, *, as_json: bool) -> None:
     """Prints the report of a run or an experiment."""
-    from pgpaces.questions.sweep.lookup import page_of
-    from pgpaces.questions.sweep.report import report as report_of
-    from pgpaces.report import render
+    from pgpaces.answers.sweep.lookup import page_of
+    from pgpaces.answers.sweep.report import report as report_of
+    from pgpaces.show import render
 
     document = report_of(page_of(store, (name,)))
     put(render.render(document, "json").decode() if as_json else text(document))
@@ -84,7 +84,7 @@ def show(store: Store, name: str, *, as_json: bool) -> None:
 
 def write_of(store_path: str | None, name: str, output: str) -> None:
     """Writes the report of a run or an experiment, and prints its path. Raises as `write`."""
-    from pgpaces.questions.sweep.lookup import page_of
+    from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.store.store import Store
 
     write_page(page_of(Store.existing(store_path), (name,)), output)

@@ -11,17 +11,17 @@ from msgspec.structs import replace
 
 from pgpaces.cli import consent, options
 from pgpaces.cli.streams import fail, put
-from pgpaces.errors import PlanError, RunError, StoreError
-from pgpaces.report import escape
+from pgpaces.core.errors import PlanError, RunError, StoreError
+from pgpaces.show import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgpaces.answers.digest import Bucket
-    from pgpaces.answers.summary import Summary
-    from pgpaces.experiment.trial import Outcome
-    from pgpaces.result import Trial
-    from pgpaces.workload import Workload
+    from pgpaces.analysis.digest import Bucket
+    from pgpaces.analysis.summary import Summary
+    from pgpaces.spec.result import Trial
+    from pgpaces.spec.workload import Workload
+    from pgpaces.trial.trial import Outcome
 
 FAIL_IF_EXIT = 30
 KILLED_EXIT = 31
@@ -59,14 +59,14 @@ def run(**params: Any) -> int:
 
 def measure(workload: Workload, params: dict[str, Any]) -> int:
     """Runs a workload once and prints the answer; the exit code."""
-    from pgpaces import levels
-    from pgpaces.answers import condition
+    from pgpaces.analysis import condition
     from pgpaces.cli import output
     from pgpaces.cli.followed import followed, outputs_of
     from pgpaces.cli.progress import WARNING, TrialProgress
-    from pgpaces.draft import goal_share
-    from pgpaces.experiment import trial as pipeline
-    from pgpaces.experiment.request import background_levels, run_of
+    from pgpaces.spec import levels
+    from pgpaces.spec.draft import goal_share
+    from pgpaces.trial import trial as pipeline
+    from pgpaces.trial.request import background_levels, run_of
 
     output.check(params)
     outputs_of(params["live"], params["metrics"])
@@ -119,7 +119,7 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
 
 def _workload(params: Mapping[str, Any]) -> Workload:
     """The named workload, with the scripts of --file if there are any; or a command."""
-    from pgpaces import trust, workload
+    from pgpaces.spec import trust, workload
 
     name, scripts = params["workload"], options.files(params["files"])
     if name is not None:
@@ -147,8 +147,8 @@ def answer_text(
     in_store: bool = True,
 ) -> str:
     """The answer of a run: in one screen, or with every table if no store has it; or as JSON."""
+    from pgpaces.answers import run as question
     from pgpaces.cli import output
-    from pgpaces.questions import run as question
 
     if as_json:
         return escape.json_text(question.document(trial, summary))
@@ -159,7 +159,7 @@ def answer_text(
 
 def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
     """Prints the errors of a run; the exit code is that of the first."""
-    from pgpaces.answers.outcome import no_measurement
+    from pgpaces.analysis.outcome import no_measurement
     from pgpaces.cli.output import with_store
 
     errors = [each for each in (outcome.error, _lost(outcome, output)) if each is not None]

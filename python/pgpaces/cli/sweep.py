@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces import experiment_file
 from pgpaces.cli import execute, experiment_options, options, output
 from pgpaces.cli.streams import put
-from pgpaces.errors import PlanError
-from pgpaces.home import is_there
+from pgpaces.core.errors import PlanError
+from pgpaces.core.home import is_there
+from pgpaces.spec import experiment_file
 
 if TYPE_CHECKING:
-    from pgpaces.design import Experiment
-    from pgpaces.experiment.sweep import SweepPlan
+    from pgpaces.spec.design import Experiment
+    from pgpaces.trial.sweep import SweepPlan
 
 TRIALS_MAX = 10_000
 QUICK = "Seconds instead of minutes: does all of it work?"
@@ -54,7 +54,7 @@ def sweep(**params: Any) -> int:
         )
         return 0
     if params["schema"]:
-        from pgpaces.report import escape
+        from pgpaces.show import escape
 
         put(escape.json_text(experiment_file.schema()))
         return 0
@@ -71,8 +71,8 @@ def sweep(**params: Any) -> int:
 def _planned(params: Mapping[str, Any]) -> SweepPlan:
     """The checked experiment. Checks the form of its report too, before hours are spent."""
     output.check(params)
-    from pgpaces.experiment import sweep as pipeline
-    from pgpaces.servers import profiles
+    from pgpaces.server import profiles
+    from pgpaces.trial import sweep as pipeline
 
     params = _of_file(params)
     draft, resume, experiment, goal = experiment_options.draft(params), None, None, None

@@ -31,7 +31,7 @@ def trend(names: tuple[str, ...], **params: Any) -> None:
     It requires 8 runs. One RUN, by default the newest, stands for all that differ from it in
     nothing but time. Runs that differ in more than time are refused.
     """
-    from pgpaces.questions import trend as question
+    from pgpaces.answers import trend as question
 
     answer = question.trend(
         *names,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from pgpaces.errors import PlanError, nearest
-from pgpaces.units import SEVERAL
+from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.units import SEVERAL
 
 _UNITS = frozenset(("us", "ms", "s", "sec", "min", "h", "d", "%"))
 # What pgbench, psql and other load generators call an option.
@@ -23,7 +23,7 @@ _CHOICE = re.compile(r"'(.*)' is not one of .*", re.DOTALL)
 
 def no_command(name: str, commands: Iterable[str], path: str) -> PlanError:
     """The error for a command that does not exist; path: of the command before it."""
-    from pgpaces.workload import shipped
+    from pgpaces.spec.workload import shipped
 
     if path == "pgpaces" and name in shipped():
         return PlanError(f"no such command '{name}'", f"write: pgpaces run {name}")

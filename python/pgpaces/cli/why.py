@@ -21,9 +21,9 @@ def why(
 
     For an experiment, up to three cells that missed the limit. No dominant cause is an answer.
     """
-    from pgpaces.questions.why import page as attribution
-    from pgpaces.report import escape, render
-    from pgpaces.report.data import section
+    from pgpaces.answers.why import page as attribution
+    from pgpaces.show import escape, render
+    from pgpaces.show.data import section
     from pgpaces.store.store import Store
 
     # An unknown form is an error before anything is read.

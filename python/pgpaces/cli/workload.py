@@ -13,7 +13,7 @@ from pgpaces.cli.streams import put
 
 if TYPE_CHECKING:
     from pgpaces.capture import Captured
-    from pgpaces.workload import Workload
+    from pgpaces.spec.workload import Workload
 
 
 @click.group(cls=options.Group, epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
@@ -24,8 +24,8 @@ def workload() -> None:
 @workload.command("list")
 def list_() -> None:
     """List the workloads that come with pgpaces."""
-    from pgpaces import workload as workloads
-    from pgpaces.report.escape import lines
+    from pgpaces.show.escape import lines
+    from pgpaces.spec import workload as workloads
 
     for name in workloads.shipped():
         put(lines(f"{name:15} {workloads.find(name).description}\n"))
@@ -38,8 +38,8 @@ def show(name: str) -> None:
 
     Executes none of it.
     """
-    from pgpaces import workload as workloads
-    from pgpaces.report.escape import line, lines
+    from pgpaces.show.escape import line, lines
+    from pgpaces.spec import workload as workloads
 
     workload = workloads.find(name)
     if workload.trusted:
@@ -74,8 +74,8 @@ def show(name: str) -> None:
 
 def _executed(workload: Workload) -> Iterator[str]:
     """All that a workload and its variants would execute."""
-    from pgpaces import actions
     from pgpaces.cli import consent
+    from pgpaces.spec import actions
 
     executed = actions.of_folder(workload)
     if executed:
@@ -106,8 +106,8 @@ def _work(workload: Workload) -> Iterator[str]:
 @options.argument("folder", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
     """Write a small workload to start from into FOLDER."""
-    from pgpaces import trust
-    from pgpaces import workload as workloads
+    from pgpaces.spec import trust
+    from pgpaces.spec import workload as workloads
 
     path = workloads.create(folder)
     trust.confirm_made(path)
@@ -133,7 +133,7 @@ def from_statements(
     """
     from pgpaces.capture import CaptureOptions, capture
     from pgpaces.cli.progress import Teller
-    from pgpaces.errors import PlanError
+    from pgpaces.core.errors import PlanError
 
     if no_values and logs:
         raise PlanError("--no-values leaves out what --log would bring", "choose one")
@@ -150,7 +150,7 @@ def _tell(workload: Captured, target: str) -> None:
     """Prints which statements were captured, which were not, and the next command."""
     from pgpaces.capture import words
     from pgpaces.cli.output import rendered
-    from pgpaces.report import escape
+    from pgpaces.show import escape
 
     put(rendered(lambda _: words.captured(workload)))
     for note in workload.notes:

@@ -17,10 +17,10 @@ import psycopg
 from msgspec import Struct
 from psycopg import sql
 
-from pgpaces import sessions
-from pgpaces.errors import ConsentError, PrepareError, ServerError
-from pgpaces.sessions import Identifier, Session, scalar
-from pgpaces.target_plan import without_secrets
+from pgpaces.core import sessions
+from pgpaces.core.errors import ConsentError, PrepareError, ServerError
+from pgpaces.core.sessions import Identifier, Session, scalar
+from pgpaces.spec.target_plan import without_secrets
 
 LOCK_CLASS = 0x70677061  # "pgpa"
 # The database that every pgpaces can open.

@@ -20,6 +20,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from psycopg import sql
 
+from pgpaces.core.errors import ServerError
+from pgpaces.core.home import home, make_folder, matching
+from pgpaces.core.sessions import Identifier, Session, errors, scalar
+from pgpaces.core.texts import Say
 from pgpaces.database.access import (
     Access,
     common,
@@ -28,10 +32,6 @@ from pgpaces.database.access import (
     server_id,
     with_names,
 )
-from pgpaces.errors import ServerError
-from pgpaces.home import home, make_folder, matching
-from pgpaces.sessions import Identifier, Session, errors, scalar
-from pgpaces.texts import Say
 
 # Settings that are lists of names: the server quotes each, so each must be a separate literal.
 _LISTS = frozenset(

@@ -13,6 +13,9 @@ import psycopg
 from msgspec.structs import replace
 from psycopg import sql
 
+from pgpaces.core.errors import PrepareError
+from pgpaces.core.sessions import Session, scalar
+from pgpaces.core.texts import Say
 from pgpaces.database import changes, creation, ownership
 from pgpaces.database.access import (
     Access,
@@ -23,10 +26,7 @@ from pgpaces.database.access import (
     with_names,
 )
 from pgpaces.database.ownership import COPY, Ownership
-from pgpaces.errors import PrepareError
-from pgpaces.facts import Prepared
-from pgpaces.sessions import Session, scalar
-from pgpaces.texts import Say
+from pgpaces.spec.facts import Prepared
 
 # At the end of a run: for an answer, and for the drop of a copy, which may need a checkpoint.
 _ALIVE_S, _DROP_S = 2.0, 300.0

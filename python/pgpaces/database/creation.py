@@ -17,6 +17,10 @@ from pathlib import Path
 
 import psycopg
 
+from pgpaces.core.errors import PrepareError
+from pgpaces.core.home import home, make_folder, matching
+from pgpaces.core.sessions import Session, scalar
+from pgpaces.core.texts import Say
 from pgpaces.database import ownership
 from pgpaces.database.access import (
     LOCK_CLASS,
@@ -30,10 +34,6 @@ from pgpaces.database.access import (
     with_names,
 )
 from pgpaces.database.ownership import COPY, PREPARING, Ownership
-from pgpaces.errors import PrepareError
-from pgpaces.home import home, make_folder, matching
-from pgpaces.sessions import Session, scalar
-from pgpaces.texts import Say
 
 _PREFIX = "pgpaces_new_"
 _RUN = "_run"

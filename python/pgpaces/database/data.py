@@ -14,8 +14,19 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from pgpaces import programs, psql
-from pgpaces.database import copies, creation, ownership, source, specification, steps
+from pgpaces.core.errors import ConsentError
+from pgpaces.core.sessions import Session
+from pgpaces.core.texts import Say, encoded
+from pgpaces.database import (
+    copies,
+    creation,
+    ownership,
+    programs,
+    psql,
+    source,
+    specification,
+    steps,
+)
 from pgpaces.database.access import (
     Access,
     common,
@@ -27,10 +38,7 @@ from pgpaces.database.access import (
 )
 from pgpaces.database.ownership import PREPARING, READY, Ownership
 from pgpaces.database.specification import DatasetSpec
-from pgpaces.errors import ConsentError
-from pgpaces.facts import Prepared
-from pgpaces.sessions import Session
-from pgpaces.texts import Say, encoded
+from pgpaces.spec.facts import Prepared
 
 _MAJORS = range(9, 100)
 

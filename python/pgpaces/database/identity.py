@@ -10,9 +10,9 @@ from collections.abc import Collection
 
 import psycopg
 
+from pgpaces.core.sessions import Session, scalar
 from pgpaces.database.access import Access, connect
-from pgpaces.facts import ServerFacts
-from pgpaces.sessions import Session, scalar
+from pgpaces.spec.facts import ServerFacts
 
 
 def facts(access: Access, dbname: str) -> ServerFacts:

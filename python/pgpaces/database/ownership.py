@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from psycopg import sql
 
+from pgpaces.core.errors import ConsentError
+from pgpaces.core.sessions import Session, scalar
 from pgpaces.database.access import Access, connect, with_names
-from pgpaces.errors import ConsentError
-from pgpaces.sessions import Session, scalar
 
 _PREFIX = "pgpaces "
 # States: a copy for one trial, data that is being made, data that is complete.

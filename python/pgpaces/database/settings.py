@@ -15,13 +15,13 @@ import psycopg
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgpaces.core.errors import ConsentError, PgpacesError, PlanError, ServerError, nearest
+from pgpaces.core.sessions import Session, scalar
+from pgpaces.core.texts import Say
 from pgpaces.database import changes
 from pgpaces.database.access import Access, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, SettingChanges
 from pgpaces.database.ownership import Ownership, comment_on
-from pgpaces.errors import ConsentError, PgpacesError, PlanError, ServerError, nearest
-from pgpaces.sessions import Session, scalar
-from pgpaces.texts import Say
 
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")

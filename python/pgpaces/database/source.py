@@ -16,14 +16,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgpaces import psql
-from pgpaces.database import changes, copies
+from pgpaces.core.errors import ConsentError, DatabaseAbsentError, PrepareError
+from pgpaces.core.locality import is_local
+from pgpaces.core.sessions import Identifier, Session, scalar
+from pgpaces.core.texts import Say
+from pgpaces.database import changes, copies, psql
 from pgpaces.database.access import MAINTENANCE, NOTICED_S, Access, connect, size
 from pgpaces.database.specification import is_dsn, keywords_of, name_of
-from pgpaces.errors import ConsentError, DatabaseAbsentError, PrepareError
-from pgpaces.locality import is_local
-from pgpaces.sessions import Identifier, Session, scalar
-from pgpaces.texts import Say
 
 _MIB = 2**20
 # By their code in pg_database: the end of CREATE DATABASE, and the first version that has it.

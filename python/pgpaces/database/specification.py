@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from msgspec import field
 
-from pgpaces.errors import PlanError, ServerError
-from pgpaces.redaction import Redacted
-from pgpaces.target_plan import without_secrets
-from pgpaces.workload import Workload
+from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.core.redaction import Redacted
+from pgpaces.spec.target_plan import without_secrets
+from pgpaces.spec.workload import Workload
 
 
 class DatasetSpec(Redacted, frozen=True):

@@ -14,19 +14,19 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pgpaces import psql
-from pgpaces.errors import PgpacesError, PrepareError
-from pgpaces.programs import (
+from pgpaces.core.errors import PgpacesError, PrepareError
+from pgpaces.core.sessions import Session
+from pgpaces.core.texts import Say
+from pgpaces.database import psql
+from pgpaces.database.programs import (
     CommandOrder,
     Execution,
     ProgramEnvironment,
     Runner,
     program_environment,
 )
-from pgpaces.programs.inputs import used_names
-from pgpaces.sessions import Session
-from pgpaces.texts import Say
-from pgpaces.workload import InitStep, Workload
+from pgpaces.database.programs.inputs import used_names
+from pgpaces.spec.workload import InitStep, Workload
 
 _FOREVER_NS = 2**62
 _REPORT_S = 5.0

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import psycopg
 
+from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.core.sessions import scalar
+from pgpaces.core.texts import Say
 from pgpaces.database.access import Access, common, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, set_to
-from pgpaces.errors import PlanError, ServerError
-from pgpaces.sessions import scalar
-from pgpaces.texts import Say
 
 _TURN_S = 0.02
 _REPORT_S = 3.0

@@ -18,9 +18,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pgpaces.answers.disks import Device
-from pgpaces.disk.device import MEMORY
-from pgpaces.errors import PlanError
+from pgpaces.analysis.disks import Device
+from pgpaces.core.errors import PlanError
+from pgpaces.monitor.device import MEMORY
 
 NAME = "pgpaces-disk"
 MARKER = "pgpaces.json"

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from pgpaces.answers import disks
-from pgpaces.errors import PlanError
+from pgpaces.analysis import disks
+from pgpaces.core.errors import PlanError
 
 MIB = 2**20
 SIZE_MIN = 8 * MIB

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pgpaces.answers.disks import Disk
+from pgpaces.analysis.disks import Disk
+from pgpaces.core.errors import RunError
 from pgpaces.disk import programs
-from pgpaces.disk.device import device_of, moved_bytes
 from pgpaces.disk.folder import check, workspace
 from pgpaces.disk.jobs import FILL, QUICK, DiskRequest, Job, jobs, room
-from pgpaces.errors import RunError
+from pgpaces.monitor.device import device_of, moved_bytes
 
 # The name of the current step, and its seconds so far.
 Say = Callable[[str, float], None]

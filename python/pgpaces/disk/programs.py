@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from pgpaces.answers import disks
-from pgpaces.answers.disks import Cipher, Flushes, JobRun
+from pgpaces.analysis import disks
+from pgpaces.analysis.disks import Cipher, Flushes, JobRun
+from pgpaces.core.errors import RunError
 from pgpaces.disk.jobs import Job, arguments
-from pgpaces.errors import RunError
-from pgpaces.servers.binaries import installations, run, server_environment
+from pgpaces.server.binaries import installations, run, server_environment
 
 # Reports progress: seconds since a job began.
 Tell = Callable[[float], None]

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-from pgpaces.errors import StoreError
-from pgpaces.home import home, is_there
+from pgpaces.core.errors import StoreError
+from pgpaces.core.home import home, is_there
 
 _URL = re.compile(r"\s*postgres(ql)?://", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")

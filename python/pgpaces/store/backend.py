@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgpaces.errors import StoreError, StoreVersionError
-from pgpaces.home import home, is_there, make_folder
+from pgpaces.core.errors import StoreError, StoreVersionError
+from pgpaces.core.home import home, is_there, make_folder
 from pgpaces.store import address, schema, sqlite
 from pgpaces.store.encoding import HEAD, json_text
 from pgpaces.store.listing import Cursor, decode_lossless

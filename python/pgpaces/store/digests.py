@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from pgpaces import facts
-from pgpaces.answers import digest as rules
-from pgpaces.answers.accumulator import Accumulator
-from pgpaces.answers.digest import Bucket, Digest, Track
-from pgpaces.answers.summary import Summary, summarize
-from pgpaces.result import Trial
+from pgpaces.analysis import digest as rules
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.digest import Bucket, Digest, Track
+from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.spec import facts
+from pgpaces.spec.result import Trial
 
 VERSION = rules.VERSION
 

@@ -7,10 +7,10 @@ from datetime import datetime
 import sqlalchemy as sa
 from msgspec import Struct
 
-from pgpaces import facts
-from pgpaces.answers.disks import Device, Disk, read
-from pgpaces.errors import StoreError
-from pgpaces.facts import HostFacts
+from pgpaces.analysis.disks import Device, Disk, read
+from pgpaces.core.errors import StoreError
+from pgpaces.spec import facts
+from pgpaces.spec.facts import HostFacts
 from pgpaces.store.rows import Row
 from pgpaces.store.schema import disk
 

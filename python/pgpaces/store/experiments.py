@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from pgpaces.result import State
+from pgpaces.spec.result import State
+from pgpaces.spec.validation import check_place, check_summary
 from pgpaces.store import encoding, rows
 from pgpaces.store.rows import ExperimentState, Row
 from pgpaces.store.schema import experiment, failure, trial
-from pgpaces.validation import check_place, check_summary
 
 
 class ExperimentRow(Struct, frozen=True):

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, cast, get_args
 
 from msgspec import Struct, field
 
-from pgpaces.result import State
+from pgpaces.spec.result import State
+from pgpaces.spec.validation import check_summary
 from pgpaces.store import address, encoding, sqlite
-from pgpaces.validation import check_summary
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 
-from pgpaces.errors import PlanError
+from pgpaces.core.errors import PlanError
 from pgpaces.store.schema import baseline, disk, experiment, tag, trial
 
 NEWEST = {"last", "latest"}

@@ -14,10 +14,11 @@ import sqlalchemy as sa
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from pgpaces import facts, record
-from pgpaces.record import Interval, StatementTally, Tally
-from pgpaces.result import Explained, Finding, Observed, Place, State, Trial
-from pgpaces.series import Collection, Sample, Series
+from pgpaces.core import record
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.core.series import Collection, Sample, Series
+from pgpaces.spec import facts
+from pgpaces.spec.result import Explained, Finding, Observed, Place, State, Trial
 from pgpaces.store import encoding
 
 Row = sa.RowMapping

@@ -1,7 +1,7 @@
 """The tables of the result database in its newest version, and the types of their columns.
 
-Knows no connection. New stores have these tables; `migrations/` upgrades older ones. `record.py`
-declares the numbers of a second.
+Knows no connection. New stores have these tables; `store/migrations/` upgrades older ones.
+`record.py` declares the numbers of a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from pgpaces import record
+from pgpaces.core import record
 from pgpaces.store import encoding
 
 

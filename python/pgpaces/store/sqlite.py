@@ -10,7 +10,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from pgpaces.errors import StoreError
+from pgpaces.core.errors import StoreError
 
 _BUSY_S = 5.0
 

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from pgpaces.errors import PlanError, StoreError, nearest
-from pgpaces.record import Interval
-from pgpaces.result import Observed, State, Trial
-from pgpaces.series import Collection, Sample
+from pgpaces.core.errors import PlanError, StoreError, nearest
+from pgpaces.core.record import Interval
+from pgpaces.core.series import Collection, Sample
+from pgpaces.spec.result import Observed, State, Trial
+from pgpaces.spec.validation import check
 from pgpaces.store import backend, copying, encoding, experiments, listing, names, rows, schema
 from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
 from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
 from pgpaces.store.listing import ExperimentLine, TrialRow
 from pgpaces.store.rows import ExperimentState, Row
-from pgpaces.validation import check
 
 if TYPE_CHECKING:
-    from pgpaces.answers.digest import Digest
+    from pgpaces.analysis.digest import Digest
 
 _DAMAGED = "other runs may be intact: `pgpaces show` another one"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

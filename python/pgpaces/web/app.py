@@ -28,8 +28,8 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from pgpaces.errors import PgpacesError, PlanError, StoreError
-from pgpaces.report import html
+from pgpaces.core.errors import PgpacesError, PlanError, StoreError
+from pgpaces.show import html
 from pgpaces.store import address
 from pgpaces.store.store import Store
 from pgpaces.web import live
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from starlette.requests import Request
 
-    from pgpaces.section import Report
+    from pgpaces.show.section import Report
 
 # Rows of a page of the list.
 _RUNS, _EXPERIMENTS = 100, 30
@@ -194,7 +194,7 @@ class _Pages:
 
     def compare(self, request: Request) -> Response:
         """Whether the second of two runs or experiments is better than the first."""
-        from pgpaces.questions.compare.api import compare
+        from pgpaces.answers.compare.api import compare
 
         names = request.query_params.getlist("run")
         if len(names) != 2:
@@ -204,7 +204,7 @@ class _Pages:
 
     def trend(self, request: Request) -> Response:
         """Since when runs like one are better or worse."""
-        from pgpaces.questions.trend import trend
+        from pgpaces.answers.trend import trend
 
         name, store = request.path_params["name"], self._site.place
         return _drawn(lambda: trend(name, store=store).document())
@@ -285,8 +285,8 @@ def _stream(events: AsyncIterator[str]) -> Response:
 
 
 def _report(site: Site, id_: str) -> Report:
-    from pgpaces.questions.sweep.lookup import page_of
-    from pgpaces.questions.sweep.report import report
+    from pgpaces.answers.sweep.lookup import page_of
+    from pgpaces.answers.sweep.report import report
 
     return report(page_of(site.store(), (id_,)))
 
@@ -338,7 +338,7 @@ def page(name: str, status: int = 200, **values: Any) -> Response:
 
 @cache
 def _templates() -> Environment:
-    from pgpaces.report.numbers import milliseconds, percent
+    from pgpaces.show.numbers import milliseconds, percent
 
     templates = html.environment("pgpaces.web")
     templates.filters["percent"] = percent

@@ -20,8 +20,8 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from pgpaces.errors import PgpacesError, RunError
-from pgpaces.home import python_path
+from pgpaces.core.errors import PgpacesError, RunError
+from pgpaces.core.home import python_path
 from pgpaces.web.guard import new_token
 
 if TYPE_CHECKING:

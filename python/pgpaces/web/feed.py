@@ -7,8 +7,8 @@ import time
 
 from msgspec import Struct
 
-from pgpaces.errors import PgpacesError, StoreError
-from pgpaces.record import Interval
+from pgpaces.core.errors import PgpacesError, StoreError
+from pgpaces.core.record import Interval
 from pgpaces.store.store import Store
 from pgpaces.web.live import NEWEST, Load, head_of, news
 from pgpaces.web.metrics import Family, Totals, families

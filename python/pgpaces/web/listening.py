@@ -6,8 +6,8 @@ import socket
 
 from msgspec import Struct
 
-from pgpaces.errors import RunError
-from pgpaces.locality import is_loopback
+from pgpaces.core.errors import RunError
+from pgpaces.core.locality import is_loopback
 
 _BACKLOG = 128
 # Linux drops a reader that takes nothing for this time. A browser comes back, and says what it has.

@@ -16,18 +16,18 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
-from pgpaces.answers.accumulator import own_scripts
-from pgpaces.answers.stats import quantile_rank
-from pgpaces.answers.steady import FLATNESS_POINTS_MIN, flatness
-from pgpaces.answers.validity import changes
-from pgpaces.errors import PgpacesError, StoreError
-from pgpaces.observe.host import GENERATOR, OF_GENERATOR, SOURCE
-from pgpaces.record import Interval
-from pgpaces.report.numbers import ms
-from pgpaces.result import Blocked, Counts, Trial, counts
-from pgpaces.series import Series
+from pgpaces.analysis.accumulator import own_scripts
+from pgpaces.analysis.stats import quantile_rank
+from pgpaces.analysis.steady import FLATNESS_POINTS_MIN, flatness
+from pgpaces.analysis.validity import changes
+from pgpaces.core.errors import PgpacesError, StoreError
+from pgpaces.core.record import Interval
+from pgpaces.core.series import Series
+from pgpaces.core.times import Times, merge, values_at_ranks
+from pgpaces.monitor.host import GENERATOR, OF_GENERATOR, SOURCE
+from pgpaces.show.numbers import ms
+from pgpaces.spec.result import Blocked, Counts, Trial, counts
 from pgpaces.store.store import BEFORE_ALL, Store, new_id
-from pgpaces.times import Times, merge, values_at_ranks
 
 # The numbers of a row, in order. Times in ms; outcomes are those that became known in the second.
 COLUMNS = (

@@ -11,12 +11,12 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from pgpaces.answers.accumulator import own_scripts
-from pgpaces.answers.goal import limits_ns
-from pgpaces.record import Interval, Tally
-from pgpaces.report import escape
-from pgpaces.result import CLASSES, Trial, counts
-from pgpaces.times import Times, counts_at_most, merge
+from pgpaces.analysis.accumulator import own_scripts
+from pgpaces.analysis.goal import limits_ns
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.times import Times, counts_at_most, merge
+from pgpaces.show import escape
+from pgpaces.spec.result import CLASSES, Trial, counts
 
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = Mapping[str, str]

@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Status, StatusCode
 
-from pgpaces.report import escape
+from pgpaces.show import escape
 from pgpaces.web.metrics import PREFIX, Distribution, Family, Point, Totals, trial_labels
 
 _TIMEOUT_S = 5.0

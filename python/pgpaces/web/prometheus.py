@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from pgpaces.locality import is_loopback
+from pgpaces.core.locality import is_loopback
 from pgpaces.web.guard import host_of
 from pgpaces.web.listening import Listening
 from pgpaces.web.metrics import Distribution, Family

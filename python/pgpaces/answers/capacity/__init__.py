@@ -1,1 +1,1 @@
-"""How much load a server holds: which trial comes next, and what all of them say. Pure."""
+"""How much a system holds: the section of a search and its charts."""

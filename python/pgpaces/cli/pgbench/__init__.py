@@ -22,8 +22,8 @@ from pgpaces.cli.pgbench.options import (
     parse,
 )
 from pgpaces.cli.pgbench.values import Line, OptionError, PgbenchError
-from pgpaces.errors import PgpacesError, ScriptError
-from pgpaces.report import escape
+from pgpaces.core.errors import PgpacesError, ScriptError
+from pgpaces.show import escape
 
 _LEVELS = ("error", "detail", "hint", "warning")
 
@@ -93,7 +93,7 @@ class Texts(OptionHandler):
         if script.builtin:
             return
         text = _read(script.name)
-        from pgpaces.generators import engine
+        from pgpaces.load import engine
 
         try:
             engine.commands(script.name, text)

@@ -25,8 +25,8 @@ from pgpaces.cli.pgbench.values import (
     weighted,
     whole,
 )
-from pgpaces.pgbench_tables import ALL_STEPS, DEFAULT_STEPS, PartitionMethod
-from pgpaces.redaction import Redacted
+from pgpaces.core.redaction import Redacted
+from pgpaces.database.pgbench_tables import ALL_STEPS, DEFAULT_STEPS, PartitionMethod
 
 VERSION = "20devel"
 _SCRIPTS_MAX = 128
@@ -178,7 +178,7 @@ def _find_builtin(prefix: str) -> str:
 
 def builtin_text(name: str) -> str:
     """The text of a builtin script: the file of the workload with its name."""
-    from pgpaces.workload import SHIPPED
+    from pgpaces.spec.workload import SHIPPED
 
     return (SHIPPED / name / f"{name}.sql").read_text(encoding="utf-8")
 

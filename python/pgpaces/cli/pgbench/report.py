@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, field
 
 from pgpaces.cli.pgbench.options import Options
-from pgpaces.record import Interval, Tally
-from pgpaces.times import Times
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.times import Times
 
 _SERIALIZATION, _DEADLOCK = "40001", "40P01"
 

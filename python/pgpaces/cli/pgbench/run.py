@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
-from pgpaces import pgbench_tables, workload
 from pgpaces.cli.pgbench import report
 from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import Setup, connect
 from pgpaces.cli.streams import put
-from pgpaces.database import identity
+from pgpaces.core.errors import LogError
+from pgpaces.core.sessions import Session
+from pgpaces.database import identity, pgbench_tables
 from pgpaces.database.access import NOTICED_S, execute_within
-from pgpaces.errors import LogError
-from pgpaces.experiment import trial as pipeline
-from pgpaces.experiment.listener import Listener
-from pgpaces.experiment.request import Request, check
-from pgpaces.experiment.trial import Outcome
-from pgpaces.generators import engine
-from pgpaces.plan import THREADS_MAX, Load, LogPlan, TrialPlan
-from pgpaces.report import escape
-from pgpaces.sessions import Session
-from pgpaces.target_plan import TargetPlan
+from pgpaces.load import engine
+from pgpaces.show import escape
+from pgpaces.spec import workload
+from pgpaces.spec.plan import THREADS_MAX, Load, LogPlan, TrialPlan
+from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.trial import trial as pipeline
+from pgpaces.trial.listener import Listener
+from pgpaces.trial.request import Request, check
+from pgpaces.trial.trial import Outcome
 
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice
     from pgpaces.cli.pgbench.options import Options
-    from pgpaces.record import Interval
-    from pgpaces.result import Trial
+    from pgpaces.core.record import Interval
+    from pgpaces.spec.result import Trial
 
 _SECOND_NS = 1_000_000_000
 _FOREVER_NS = 365 * 86_400 * _SECOND_NS  # as long as a trial may last

@@ -12,14 +12,15 @@ import psycopg
 from psycopg import conninfo
 from psycopg.pq import ConnStatus, PGconn, abc
 
-from pgpaces import pgbench_tables, sessions
 from pgpaces.cli.pgbench.values import PgbenchError
-from pgpaces.errors import PgpacesError
-from pgpaces.generators import engine
-from pgpaces.redaction import Redacted
-from pgpaces.servers.record import quoted
-from pgpaces.sessions import Session
-from pgpaces.texts import decoded, encoded
+from pgpaces.core import sessions
+from pgpaces.core.errors import PgpacesError
+from pgpaces.core.redaction import Redacted
+from pgpaces.core.sessions import Session
+from pgpaces.core.texts import decoded, encoded
+from pgpaces.database import pgbench_tables
+from pgpaces.load import engine
+from pgpaces.server.record import quoted
 
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice

@@ -1,0 +1,1 @@
+"""Answers: pure functions of stored trials. No files, no clock, no global randomness."""

@@ -1,0 +1,404 @@
+"""The accumulator of a trial: intervals in, one after the other; counts and times out.
+
+It does not keep intervals. Of each due second and script it keeps a row of integers, and of blocks
+of seconds merged histograms: a day of two scripts takes some tens of MB. Blocks allow the warm-up
+to be cut afterwards. Knows no statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Container, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.core.errors import StoreError
+from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.core.times import Times, merge
+from pgpaces.spec.result import Counts, State, Trial
+
+KINDS = ("latency", "lag", "service")
+_OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
+_TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
+_STATEMENT = ("failed", "retries", "count", "times")
+_INTERVAL = (
+    "ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered", "dispatch_ns_max", "all_down_ns"
+)  # fmt: skip
+# The most blocks: whenever there would be more, the seconds in a block are doubled. So a cut is
+# exact to 4 s in ten minutes, less than a step of MSER-5, and always to a hundredth of the trial.
+_BLOCKS_MAX = 200
+# Distributions of a block that are kept apart before they are merged; none of earlier blocks.
+_LOOSE_MAX = 16
+
+
+class _Rows:
+    """Integers by second: a row for each second between the first and the last that were added."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.first = 0
+        self._cells = array("q")
+
+    def add(self, second: int, values: Iterable[int]) -> None:
+        width = len(self.names)
+        if not self._cells:
+            self.first = second
+        if second < self.first:
+            self._cells = array("q", bytes(8 * width * (self.first - second))) + self._cells
+            self.first = second
+        start = (second - self.first) * width
+        if len(self._cells) < start + width:
+            self._cells.frombytes(bytes(8 * (start + width - len(self._cells))))
+        for place, value in enumerate(values, start):
+            self._cells[place] += value
+
+    def table(self) -> Numbers:
+        """A copy, one row a second, columns as in `names`."""
+        return np.array(self._cells, dtype=np.int64).reshape(-1, len(self.names))
+
+    @property
+    def end(self) -> int:
+        """The second after the last."""
+        return self.first + len(self._cells) // len(self.names)
+
+    def between(self, start: int, end: int) -> Numbers:
+        """The table from second `start` until before `end`."""
+        return _window(self.table(), self.first, start, end)
+
+
+class _Blocks:
+    """Distributions by block of seconds."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[Times]] = {}
+
+    def add(self, block: int, times: Times) -> None:
+        if times.count:
+            if block not in self._parts and self._parts:
+                self._merge(next(reversed(self._parts)))
+            parts = self._parts.setdefault(block, [])
+            parts.append(times)
+            if len(parts) >= _LOOSE_MAX:
+                self._merge(block)
+
+    def _merge(self, block: int) -> None:
+        self._parts[block][:] = [merge(self._parts[block])]
+
+    def fold(self) -> None:
+        """Merges blocks by twos."""
+        before, self._parts = self._parts, {}
+        for block, parts in before.items():
+            self.add(block // 2, merge(parts))
+
+    def since(self, block: int) -> Times:
+        return merge(part for b, parts in self._parts.items() if b >= block for part in parts)
+
+    def at(self, block: int) -> Sequence[Times]:
+        return self._parts.get(block, ())
+
+
+def _window(rows: Numbers, first: int, start: int, end: int) -> Numbers:
+    """Rows from second `start` until before `end`, zero where there is none; first: of `rows`."""
+    window = np.zeros((max(0, end - start), rows.shape[1]), dtype=np.int64)
+    low, high = max(start, first), min(end, first + len(rows))
+    if low < high:
+        window[low - start : high - start] = rows[low - first : high - first]
+    return window
+
+
+class ScriptSeconds(Struct, frozen=True):
+    """The seconds of one script, or the sum of several: `rows` from second `first` on.
+
+    Columns: due, the five outcomes, retried, retries, count (of transactions with times), and the
+    sums of latency, lag and service in ns.
+    """
+
+    first: int
+    rows: Numbers
+
+    def column(self, name: str) -> Numbers:
+        """A number for each second."""
+        column: Numbers = self.rows[:, _TALLY.index(name)]
+        return column
+
+    def between(self, start: int, end: int) -> ScriptSeconds:
+        """The seconds from `start` until before `end`, zero where there is no row."""
+        return ScriptSeconds(start, _window(self.rows, self.first, start, end))
+
+    @property
+    def end(self) -> int:
+        """The second after the last."""
+        return self.first + len(self.rows)
+
+    @property
+    def counts(self) -> Counts:
+        """The sums over all seconds."""
+        return Counts(*(int(self.column(name).sum()) for name in ("due", *_OUTCOMES)))
+
+
+class Outages(Struct, frozen=True):
+    """Lost connections over the whole trial, its warm-up included.
+
+    count: losses after which a client got a connection again. longest_s: the longest outage, also
+    of clients without a connection at the end. some_down_s, all_down_s: the total time in which at
+    least one client, or all of them, had no connection. down: clients without one at the end.
+    """
+
+    count: int = 0
+    longest_s: float = 0.0
+    some_down_s: float = 0.0
+    all_down_s: float = 0.0
+    down: int = 0
+
+    def then(self, interval: Interval) -> Outages:
+        """The outages including those of the next second."""
+        return Outages(
+            self.count + interval.outages,
+            max(self.longest_s, interval.outage_ns_max / 1e9),
+            self.some_down_s + interval.some_down_ns / 1e9,
+            self.all_down_s + interval.all_down_ns / 1e9,
+            interval.down,
+        )
+
+
+class Accumulator:
+    """The sums of a trial's intervals that `summarize` needs. Add intervals in order.
+
+    block_s: seconds in a block.
+    """
+
+    def __init__(self) -> None:
+        self._scripts: dict[int, _Rows] = {}
+        self._times: dict[tuple[int, str], _Blocks] = {}
+        self._failures: dict[tuple[int, str], _Rows] = {}
+        self._succeeded: dict[int, _Rows] = {}
+        self._statements: dict[tuple[int, int], tuple[_Rows, _Blocks]] = {}
+        self._dispatch = _Blocks()
+        self._cpu_ns: list[_Rows] = []
+        self._intervals = _Rows(_INTERVAL)
+        self.block_s = 1
+        self.messages: dict[str, str] = {}
+        self.connects = self.disconnects = self.in_flight_ns = self.aborted = 0
+        self.ended_ns = self.pending_ns = self.waited_ns = 0
+        self.service_ns_max = self.latency_ns_max = 0
+        self.outages = Outages()
+
+    @classmethod
+    def of(cls, intervals: Iterable[Interval]) -> Accumulator:
+        """The accumulator of these intervals."""
+        accumulator = cls()
+        for interval in intervals:
+            accumulator.add(interval)
+        return accumulator
+
+    def add(self, interval: Interval) -> None:
+        """Adds the events of one second."""
+        self.connects += interval.connects
+        self.disconnects += interval.disconnects
+        self.in_flight_ns += interval.in_flight_ns
+        self.aborted += len(interval.aborted)
+        self.ended_ns = interval.ended_ns
+        self.pending_ns += interval.pending_ns
+        self.waited_ns += interval.waited_ns
+        self.outages = self.outages.then(interval)
+        for state, text in interval.messages:
+            self.messages.setdefault(state, text)
+        for tally in interval.tallies:
+            self._add_tally(tally)
+        if interval.second < 0:
+            return
+        for tally in interval.tallies:
+            rows = self._succeeded.setdefault(tally.script, _Rows(("succeeded",)))
+            rows.add(interval.second, (tally.on_time + tally.late,))
+        dispatch = interval.dispatch
+        answered = sum(t.on_time + t.late + sum(t.failed.values()) for t in interval.tallies)
+        spent = (interval.in_flight_ns, answered)
+        longest = (dispatch.max_ns, interval.all_down_ns)
+        row = (interval.ended_ns, dispatch.count, dispatch.sum_ns, *spent, *longest)
+        self._intervals.add(interval.second, row)
+        self._cpu_ns += [_Rows(("cpu_ns",)) for _ in interval.cpu_ns[len(self._cpu_ns) :]]
+        for rows, cpu_ns in zip(self._cpu_ns, interval.cpu_ns, strict=False):
+            rows.add(interval.second, (cpu_ns,))
+        self._dispatch.add(0, dispatch)
+        for statement in interval.statements:
+            self._add_statement(interval.second, statement)
+
+    def _add_tally(self, tally: Tally) -> None:
+        failed = sum(tally.failed.values())
+        times = (tally.latency, tally.lag, tally.service)
+        self.service_ns_max = max(self.service_ns_max, tally.service.max_ns)
+        self.latency_ns_max = max(self.latency_ns_max, tally.latency.max_ns)
+        outcomes = (tally.on_time, tally.late, tally.skipped, failed, tally.unfinished)
+        sums = (tally.latency.count, *(t.sum_ns for t in times))
+        rows = self._scripts.setdefault(tally.script, _Rows(_TALLY))
+        rows.add(tally.due_second, (tally.due, *outcomes, tally.retried, tally.retries, *sums))
+        for state, count in tally.failed.items():
+            rows = self._failures.setdefault((tally.script, state), _Rows(("count",)))
+            rows.add(tally.due_second, (count,))
+        if tally.due_second >= 0:
+            block = self._block(tally.due_second)
+            for kind, part in zip(KINDS, times, strict=True):
+                self._times.setdefault((tally.script, kind), _Blocks()).add(block, part)
+
+    def _add_statement(self, second: int, tally: StatementTally) -> None:
+        key = (tally.script, tally.command)
+        rows, blocks = self._statements.setdefault(key, (_Rows(_STATEMENT), _Blocks()))
+        rows.add(second, (tally.failed, tally.retries, tally.times.count, tally.times.sum_ns))
+        blocks.add(self._block(second), tally.times)
+
+    def _block(self, second: int) -> int:
+        """The block of a second. Makes blocks larger where there would be too many."""
+        while second // self.block_s >= _BLOCKS_MAX:
+            self.block_s *= 2
+            for blocks in (*self._times.values(), *(b for _, b in self._statements.values())):
+                blocks.fold()
+        return second // self.block_s
+
+    def whole(self, second: int) -> int:
+        """The first second from `second` on at which a block begins, and a cut can be."""
+        return -(-second // self.block_s) * self.block_s
+
+    def ledgers(self, trial: Trial) -> dict[int, ScriptSeconds]:
+        """The seconds of each script. Raises StoreError where outcomes do not add up to due.
+
+        Transactions that an interrupted trial left pending are unfinished; those that a running
+        trial has not ended yet are left out.
+        """
+        return {
+            script: ScriptSeconds(rows.first, _settled(rows, script, trial.id, trial.state))
+            for script, rows in self._scripts.items()
+        }
+
+    def parts(self, kind: str, block: int, scripts: Iterable[int]) -> list[Times]:
+        """Distributions that together are the times of these scripts' transactions due in a block.
+
+        Blocks count from second 0.
+        """
+        every = (self._times.get((script, kind)) for script in scripts)
+        return [part for blocks in every if blocks is not None for part in blocks.at(block)]
+
+    def times(self, kind: str, script: int, since: int) -> Times:
+        """The distribution of the times of a script's transactions due from `since` on."""
+        blocks = self._times.get((script, kind))
+        return Times() if blocks is None else blocks.since(since // self.block_s)
+
+    def failures(self, since: int, scripts: Container[int]) -> dict[str, int]:
+        """Failed transactions of these scripts due from second `since` on, by SQLSTATE."""
+        counts: dict[str, int] = {}
+        for (script, state), rows in self._failures.items():
+            if script in scripts and (
+                count := int(rows.table()[max(0, since - rows.first) :].sum())
+            ):
+                counts[state] = counts.get(state, 0) + count
+        return counts
+
+    def statements(
+        self, since: int, same: Mapping[tuple[int, int], int]
+    ) -> Iterable[tuple[int, int, Numbers, Times]]:
+        """Script, command, seconds and times of each command, by executions ended from `since` on.
+
+        The columns of the seconds are failed, retries, count, sum in ns. same: for a command, the
+        command of its script under which it is counted.
+        """
+        groups: dict[tuple[int, int], list[tuple[_Rows, _Blocks]]] = {}
+        for (script, command), each in sorted(self._statements.items()):
+            groups.setdefault((script, same.get((script, command), command)), []).append(each)
+        for (script, command), parts in groups.items():
+            times = merge(blocks.since(since // self.block_s) for _, blocks in parts)
+            first = max(since, min(rows.first for rows, _ in parts))
+            end = max(rows.end for rows, _ in parts)
+            seconds = np.sum([rows.between(first, end) for rows, _ in parts], axis=0)
+            yield script, command, seconds, times
+
+    def dispatch(self) -> tuple[Times, Numbers, Numbers]:
+        """Lag of transactions whose client was idle when due; counts and sums (ns) by second."""
+        table = self._intervals.table()
+        return self._dispatch.since(0), table[:, 1], table[:, 2]
+
+    def longest_dispatch_s(self) -> Numbers:
+        """The longest lag of such a transaction in each second from 0 on, s."""
+        table = self._intervals.between(0, self._intervals.end)
+        return np.asarray(table[:, _INTERVAL.index("dispatch_ns_max")] / 1e9)
+
+    def all_down(self, end: int) -> Numbers:
+        """The part of each second from 0 until before `end` in which no client was connected."""
+        table = self._intervals.between(0, end)
+        return np.asarray(table[:, _INTERVAL.index("all_down_ns")] / 1e9)
+
+    def cpu_shares(self, seconds: float) -> list[float]:
+        """Each thread's share of a CPU in the first `seconds`; after them threads mostly wait."""
+        table, first = self._intervals.table(), self._intervals.first
+        ended_ns = table[: max(0, math.ceil(seconds) - first), _INTERVAL.index("ended_ns")]
+        at = ended_ns.nonzero()[0]
+        covered_ns = int((ended_ns[at] - (at + first) * 1_000_000_000).sum())
+        return [
+            int(rows.table()[: max(0, math.ceil(seconds) - rows.first)].sum()) / covered_ns
+            for rows in (self._cpu_ns if covered_ns > 0 else ())
+        ]
+
+    def silences(self) -> list[tuple[float, float]]:
+        """Start and end (s) of each time in which transactions were in flight and none ended.
+
+        In the measured part and after it.
+        """
+        table, first = self._intervals.table(), self._intervals.first
+        silences: list[tuple[float, float]] = []
+        for second, (_, _, _, in_flight_ns, answered, *_) in enumerate(table.tolist(), first):
+            if answered or not in_flight_ns:
+                continue
+            start = silences.pop()[0] if silences and silences[-1][1] == second else second
+            # The last second may be a partial one.
+            last = second == first + len(table) - 1
+            silences.append((start, self.ended_ns / 1e9 if last else second + 1))
+        return silences
+
+    def succeeded(self, start: int, end: int, scripts: Iterable[int]) -> Numbers:
+        """Successes of these scripts by second of their end, from `start` until before `end`."""
+        counts = np.zeros(max(0, end - start), dtype=np.int64)
+        for rows in filter(None, map(self._succeeded.get, scripts)):
+            counts += rows.between(start, end)[:, 0]
+        return counts
+
+
+def own_scripts(trial: Trial) -> range:
+    """The numbers of a trial's own scripts; those of background workloads follow them."""
+    components = trial.plan.components
+    background = sum(len(component.scripts) for component in components if component.of)
+    return range(len(trial.workload.scripts) - background)
+
+
+def by_functions(trial: Trial) -> bool:
+    """Whether users in Python make all of the load: then its threads are processes."""
+    scripts = trial.workload.scripts
+    return bool(scripts) and all(script.kind == "users" for script in scripts)
+
+
+def together(ledgers: Iterable[ScriptSeconds]) -> ScriptSeconds:
+    """The sum of several ledgers."""
+    nonempty = [ledger for ledger in ledgers if len(ledger.rows)]
+    start = min((ledger.first for ledger in nonempty), default=0)
+    end = max((ledger.end for ledger in nonempty), default=0)
+    rows = np.zeros((end - start, len(_TALLY)), dtype=np.int64)
+    for ledger in nonempty:
+        rows += ledger.between(start, end).rows
+    return ScriptSeconds(start, rows)
+
+
+def _settled(rows: _Rows, script: int, trial_id: str, state: State) -> Numbers:
+    """The table of a script, with due equal to the sum of the outcomes in every second."""
+    table = rows.table()
+    due, outcomes = _TALLY.index("due"), [_TALLY.index(name) for name in _OUTCOMES]
+    pending = table[:, due] - table[:, outcomes].sum(axis=1)
+    for at in (pending < 0 if state != "finished" else pending != 0).nonzero()[0]:
+        raise StoreError(
+            f"run {trial_id} is damaged: {pending[at]} of script {script} due in second"
+            f" {rows.first + at} have no outcome",
+            "this is a bug in pgpaces or a damaged store: please report it",
+        )
+    if state == "running":
+        table[:, due] -= pending
+    else:
+        table[:, _TALLY.index("unfinished")] += pending
+    return table

@@ -1,0 +1,190 @@
+"""Figures of a command in addition to its time: rows, input, WAL; per second, row and byte.
+
+For one trial, from its counts and findings; for cells see cells.py. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from pgpaces.analysis.across import students
+from pgpaces.spec.result import Counts, Estimate, Finding, Trial, fields
+
+if TYPE_CHECKING:
+    from pgpaces.analysis.summary import Summary
+
+SOURCE = "bulk"
+ROWS, INPUT, WAL = "rows", "input", "WAL"
+# Names of stored findings.
+BEFORE, AFTER = (f"size {when}" for when in ("before", "behind"))
+CPU, SHARED = "CPU", "others wrote"
+RUNS, SPENT, BROKEN = "executions", "time of executions", "executions without a good end"
+# How executions fail; no SQLSTATE matches.
+_ENDS = re.compile(r"exit \d+|signal \d+|timeout")
+_UNITS = {
+    ROWS: "rows",
+    INPUT: "B",
+    WAL: "B",
+    BEFORE: "B",
+    AFTER: "B",
+    CPU: "s",
+    SHARED: "",
+    RUNS: "",
+    SPENT: "s",
+    BROKEN: "",
+}
+
+
+class Bulk(Struct, frozen=True):
+    """The executions of a command in a trial, and their totals.
+
+    label: its name. main: it is the trial's own workload, not a background one. seconds: of one
+    successful execution; median_s, longest_s: of these. failures: how others ended: `exit 1`,
+    `signal 9`, `timeout`. runs, spent_s: of successful executions, also those of the warm-up, which
+    are in the numbers that follow. rows, wal_bytes: of all executions; None where unknown.
+    input_bytes: of one. cpu_s: of the program, not of the server. shared: other sessions wrote to
+    the server at the time, and are in its numbers. broken: failed executions are in them, too.
+    """
+
+    label: str
+    main: bool
+    counts: Counts
+    failures: tuple[str, ...]
+    seconds: Estimate | None
+    median_s: float | None
+    longest_s: float | None
+    runs: int
+    spent_s: float
+    rows: float | None = None
+    input_bytes: float | None = None
+    wal_bytes: float | None = None
+    before_bytes: float | None = None
+    after_bytes: float | None = None
+    cpu_s: float | None = None
+    shared: bool = False
+    broken: bool = False
+
+    @property
+    def done(self) -> int:
+        """Number of successful executions, within a latency limit or not."""
+        return self.counts.on_time + self.counts.late
+
+    @property
+    def whole(self) -> bool:
+        """Whether all succeeded."""
+        return self.done == self.counts.due > 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether its numbers are of successful executions alone; others cannot be separated."""
+        return self.whole and not self.broken
+
+    @property
+    def input_total(self) -> float | None:
+        """Bytes that all successful executions read."""
+        return self.input_bytes and self.input_bytes * self.runs
+
+
+def _over(top: str, bottom: str, factor: float = 1.0) -> Callable[[Bulk], float | None]:
+    """The quotient of two fields; None where one is unknown, or the denominator is 0."""
+
+    def quotient(bulk: Bulk) -> float | None:
+        above, below = getattr(bulk, top), getattr(bulk, bottom)
+        return None if above is None or not below else factor * above / below
+
+    return quotient
+
+
+# Numbers of a trial in which all executions succeeded. They compare inputs of different sizes.
+NUMBERS: Mapping[str, Callable[[Bulk], float | None]] = {
+    "rows_s": _over("rows", "spent_s"),
+    "input_s": _over("input_total", "spent_s"),
+    "wal_s": _over("wal_bytes", "spent_s"),
+    "us_row": _over("spent_s", "rows", 1e6),
+    "wal_row": _over("wal_bytes", "rows"),
+    "wal_byte": _over("wal_bytes", "input_total"),
+}
+
+
+def number(bulk: Bulk, name: str) -> Estimate | None:
+    """Seconds, or one of NUMBERS, which have no interval in a single trial."""
+    if name == "seconds":
+        return bulk.seconds
+    value = NUMBERS[name](bulk) if bulk.clean or (name == "input_s" and bulk.whole) else None
+    return None if value is None else Estimate.alone(value, bulk.runs)
+
+
+def as_json(bulk: Bulk) -> dict[str, Any]:
+    """The figures as plain values: seconds, bytes, and the numbers per second, row and byte."""
+    seconds = bulk.seconds
+    bounds = seconds if seconds is not None and seconds.estimable else None
+    return {
+        "label": bulk.label,
+        "executions": bulk.counts.due,
+        "succeeded": bulk.done,
+        "seconds": seconds and seconds.value,
+        "seconds_low": bounds and bounds.low,
+        "seconds_high": bounds and bounds.high,
+        **fields(bulk, "median_s", "longest_s", "rows", "input_bytes", "wal_bytes", "before_bytes"),
+        "behind_bytes": bulk.after_bytes,
+        **fields(bulk, "cpu_s", "shared"),
+        **{name: each and each.value for name in NUMBERS for each in (number(bulk, name),)},
+    }
+
+
+def findings(values: Mapping[str, float | None]) -> Iterator[Finding]:
+    """Measured values of a command as findings of its trial, without unknown ones."""
+    for name, value in values.items():
+        if value is not None:
+            yield Finding(SOURCE, "info", name, float(value), _UNITS[name])
+
+
+def of(trial: Trial, summary: Summary) -> Bulk | None:
+    """The figures of the first command of a trial; None without one.
+
+    Its own workload precedes background workloads.
+    """
+    scripts = trial.workload.scripts
+    at = next((n for n, script in enumerate(scripts) if script.is_command), None)
+    if at is None or at >= len(summary.scripts):
+        return None
+    counts, spread = summary.scripts[at].counts, summary.scripts[at].latency
+    median = spread.p50.value if spread.p50 and spread.count == counts.due else None
+    values = {f.text: f.value for f in trial.findings if f.source == SOURCE}
+    seconds = _seconds(spread.count, spread.mean, spread.stddev)
+    return Bulk(
+        label=scripts[at].name,
+        main=at == 0,
+        counts=counts,
+        failures=tuple(sorted(state for state in summary.failures if _ENDS.fullmatch(state))),
+        seconds=seconds,
+        median_s=median / 1e3 if median is not None and math.isfinite(median) else None,
+        longest_s=None if spread.max is None else spread.max / 1e3,
+        runs=round(values.get(RUNS) or 0.0) or spread.count,
+        spent_s=values.get(SPENT) or (seconds.value * spread.count if seconds else 0.0),
+        rows=values.get(ROWS),
+        input_bytes=values.get(INPUT),
+        wal_bytes=values.get(WAL),
+        before_bytes=values.get(BEFORE),
+        after_bytes=values.get(AFTER),
+        cpu_s=values.get(CPU),
+        shared=SHARED in values,
+        broken=bool(values.get(BROKEN)),
+    )
+
+
+def _seconds(count: int, mean_ms: Estimate | None, stddev_ms: float | None) -> Estimate | None:
+    """The mean time of `count` executions, with Student's t; each execution is one value."""
+    if not count or mean_ms is None:
+        return None
+    value = mean_ms.value / 1e3
+    if count < 2 or stddev_ms is None:
+        return Estimate.alone(value, count)
+    # n - 1, because stddev_ms is that of the sample itself.
+    half = students(count) * (stddev_ms / 1e3 / math.sqrt(count - 1))
+    return Estimate(value, max(0.0, value - half), value + half, count)

@@ -1,0 +1,62 @@
+"""Whether the server's cache was warm while it was measured. Pure: reads nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from pgpaces.spec.result import Finding
+
+# The acceptable rise of the ratio from the first tenth to the last, in percentage points.
+RISE_MAX = 2.0
+_SOURCE = "cache"
+_WARMED = "warm-up cache"
+
+
+class Blocks(Struct, frozen=True):
+    """Blocks of one second of a trial: hits in the server's cache, and reads."""
+
+    second: int
+    hit: int
+    read: int
+
+
+def ratio(seconds: Sequence[Blocks]) -> float | None:
+    """The share of blocks found in the cache, percent; None without any access."""
+    hit, read = sum(s.hit for s in seconds), sum(s.read for s in seconds)
+    return 100 * hit / (hit + read) if hit + read else None
+
+
+def warmed(seconds: Sequence[Blocks]) -> Finding | None:
+    """The ratio in the last tenth of the warm-up; None without blocks in it."""
+    before = sorted((s for s in seconds if s.second < 0), key=lambda s: s.second)
+    if not before:
+        return None
+    share = ratio([s for s in before if s.second >= -max(1, -before[0].second // 10)])
+    if share is None:
+        return None
+    text = f"at the end of the warm-up {share:.1f}% of blocks came from the server's cache"
+    return Finding(_WARMED, "info", text, share, "%")
+
+
+def finding(seconds: Sequence[Blocks]) -> Finding | None:
+    """The ratio of the measured part, with a warning where it still rose; None without blocks.
+
+    The first and the last tenth of the time are compared, where both have blocks.
+    """
+    measured = sorted((s for s in seconds if s.second >= 0), key=lambda s: s.second)
+    share = ratio(measured)
+    if share is None:
+        return None
+    tenth = max(1, (measured[-1].second + 1) // 10)
+    first = ratio([s for s in measured if s.second < tenth])
+    last = ratio([s for s in measured if s.second > measured[-1].second - tenth])
+    text = f"{share:.1f}% of blocks came from the server's cache"
+    if first is None or last is None or measured[-1].second < 1:
+        return Finding(_SOURCE, "info", text, share, "%")
+    text += f" ({first:.1f}% in the first tenth, {last:.1f}% in the last)"
+    if last - first > RISE_MAX:
+        text += ": it was still warming; a longer warm-up would measure it warm"
+        return Finding(_SOURCE, "warning", text, share, "%")
+    return Finding(_SOURCE, "info", text, share, "%")

@@ -1,0 +1,378 @@
+"""The answer of all trials of a search: what is proved, what is refuted, and how reliable that is.
+
+Points in, a Capacity out. Knows no words and not which trial comes next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis.capacity.center import (
+    bracket,
+    countable,
+    indicative_range,
+    inverted,
+    line,
+)
+from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_role
+from pgpaces.analysis.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
+from pgpaces.analysis.distributions import fisher_above
+from pgpaces.spec.result import Estimate
+
+Flag = Literal[
+    "indicative",
+    "highest load passed",
+    "lowest load failed",
+    "no load reaches it",
+    "inversion",
+    "irregular",
+    "generator-limited",
+    "generator late",
+    "invalid trials",
+    "noisy host",
+    "too few trials",
+]
+# An answer this narrow is enough, as the log of refuted over proved.
+ENOUGH = math.log(1.04)
+_SOAK_SHARE = 0.9
+# A shorter soak meets no checkpoint, vacuum or heat.
+SOAK_MIN_S = 600
+_TAIL_95 = 0.025
+# The fewest trials for which the interval of a line is useful.
+_LINE_MIN = 8
+# Between neighboring loads whose log odds differ by more (a factor of 20) a curve is no evidence.
+# _CLIFF times the threshold is far too much.
+_JUMP, _CLIFF, _SHARE_MIN = 3.0, 8.0, 1e-6
+# The p-value, and the least variation of a server's speed (sd, a share), of a noisy host.
+_NOISE_P, _NOISE_SPEED = 0.01, 0.01
+
+
+class Load(Struct, frozen=True):
+    """A load with long trials, countable by these alone.
+
+    share: missed of due; least, most: of one trial; low, high: the one-sided bounds of the long-run
+    share.
+    """
+
+    load: float
+    verdict: Verdict
+    trials: int
+    share: float
+    least: float
+    most: float
+    low: float
+    high: float
+
+
+class Soak(Struct, frozen=True):
+    """The long trial at 0.9 of the proved load. met: it met the goal."""
+
+    load: float
+    seconds: float
+    share: float
+    low: float
+    high: float
+    met: bool
+
+
+class Capacity(Struct, frozen=True):
+    """How much load meets the goal: proved, refuted, and unknown in between.
+
+    proved: None where no load is shown to meet it; refuted: None where none is shown to miss it.
+    estimate: the load at which the long-run share is the threshold, with its 95% interval.
+    indicative: by short trials; of a quick search the loads that most likely meet and miss
+    it, else the highest that met it and the lowest that missed it. speed_spread: by how
+    much the server's speed differs between trials beyond chance (sd, a share). more: about how many
+    more long trials would decide, 0 where it is decided, None where that is unknown. soak_load: the
+    load of the soak, None where nothing is proved.
+    """
+
+    goal: CapacityGoal
+    proved: float | None
+    refuted: float | None
+    estimate: Estimate | None
+    indicative: tuple[float | None, float | None]
+    loads: tuple[Load, ...]
+    flags: tuple[Flag, ...]
+    speed_spread: float | None
+    more: int | None
+    trials: int
+    invalid: tuple[str, ...]
+    soak_load: float | None
+    soak: Soak | None
+
+    @property
+    def can_hold(self) -> bool:
+        """Whether a load is proved and a soak of at least ten minutes met the goal."""
+        soaked = self.soak is not None and self.soak.met and self.goal.soak_s >= SOAK_MIN_S
+        return self.proved is not None and soaked
+
+    @property
+    def misses_for_long(self) -> bool:
+        """Whether the soak missed the goal beyond chance."""
+        return self.soak is not None and self.soak.low > self.goal.missed_max
+
+
+def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
+    """The answer of the points so far, of any number."""
+    points = countable(points, goal)
+    fine = of_role(points, "fine")
+    fit = line(points, goal) if len(fine) >= _LINE_MIN else None
+    flags: list[Flag] = ["indicative"] if goal.mode == "quick" else []
+    proved, refuted, odd = _claims(points, goal)
+    flags += odd
+    ends = bracket(points, goal) if goal.mode == "quick" else (proved, refuted)
+    if goal.mode == "quick" and inverted(points, goal):
+        flags.append("inversion")
+    flags += _ends(*ends, points, goal)
+    spread = None if fit is None else speed_spread(fit)
+    if spread is not None and spread >= _NOISE_SPEED:
+        flags.append("noisy host")
+    more = _more(proved, refuted, goal, len(fine))
+    if goal.mode != "quick" and fit is None and proved is None and refuted is None:
+        flags.append("too few trials")
+    invalid = tuple(p.invalid or "its numbers are impossible" for p in points if not p.valid)
+    if invalid:
+        limited = any("generator" in text for text in invalid)
+        flags.append("generator-limited" if limited else "invalid trials")
+    if any(p.excused for p in points if p.valid):
+        flags.append("generator late")
+    return Capacity(
+        goal=goal,
+        proved=proved,
+        refuted=refuted,
+        estimate=None if fit is None else _estimate(points, goal),
+        indicative=(indicative_range if goal.mode == "quick" else bracket)(points, goal),
+        loads=_fair(fine, goal),
+        flags=tuple(flags),
+        speed_spread=spread,
+        more=more,
+        trials=len(points),
+        invalid=invalid,
+        soak_load=_soak_load(proved, goal),
+        soak=_soak(points, goal),
+    )
+
+
+def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
+    """Whether more long trials are not worth their time."""
+    if line(points, goal) is None:
+        return False
+    proved, refuted, _ = _claims(points, goal)
+    return _more(proved, refuted, goal, len(of_role(points, "fine"))) == 0
+
+
+def _claims(
+    points: Sequence[TrialPoint], goal: CapacityGoal
+) -> tuple[float | None, float | None, list[Flag]]:
+    """Proved, by all that missed; and refuted, without misses that the generator may explain."""
+    proved, refuted, odd = _bounds(points, goal)
+    if not any(point.excused for point in points):
+        return proved, refuted, odd
+    _, without, more = _bounds(excused(points), goal)
+    both = None if refuted is None or without is None else max(refuted, without)
+    return proved, both, list(dict.fromkeys([*odd, *more]))
+
+
+def _bounds(
+    points: Sequence[TrialPoint], goal: CapacityGoal
+) -> tuple[float | None, float | None, list[Flag]]:
+    fine = of_role(points, "fine")
+    loads = _loads(fine, goal)
+    fit = line(points, goal) if len(fine) >= _LINE_MIN else None
+    ends = _from_verdicts(loads) if fit is None else _from_line(fit, loads, goal)
+    proved, refuted, odd = _checked(*ends, loads)
+    return proved, _above_met(refuted, loads, goal.missed_max), odd
+
+
+def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
+    return tuple(_load(points, goal) for points in by_load(fine).values())
+
+
+def _fair(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
+    """The loads; one misses only without misses that the generator may explain."""
+    loads = []
+    for at, without in zip(_loads(fine, goal), _loads(excused(fine), goal), strict=True):
+        doubtful = at.verdict == "failed" and without.verdict != "failed"
+        verdict_of: Verdict = "undecided" if doubtful else at.verdict
+        loads.append(replace(at, low=min(at.low, without.low), verdict=verdict_of))
+    return tuple(loads)
+
+
+def _load(points: Sequence[TrialPoint], goal: CapacityGoal) -> Load:
+    limits = bounds(points, TAIL[goal.mode])
+    share = sum(p.missed for p in points) / sum(p.due for p in points)
+    shares = [point.share for point in points]
+    ends = (min(shares), max(shares), limits.low, limits.high)
+    return Load(points[0].load, verdict(points, goal), len(points), share, *ends)
+
+
+def _from_line(
+    fit: Fit, loads: Sequence[Load], goal: CapacityGoal
+) -> tuple[float | None, float | None]:
+    """The ends of the curve's interval, within the loads of the trials."""
+    least, most = loads[0].load, loads[-1].load
+    low = min(math.exp(fit.low), most) if fit.low > -math.inf else 0.0
+    high = max(math.exp(fit.high), least) if fit.high < 700 else math.inf
+    low, high = _at_cliff(fit, loads, (low, high), goal.missed_max)
+    if goal.whole:
+        # Ignore rounding errors next to an integer.
+        low = float(math.floor(low + 1e-9))
+        if high < math.inf:
+            above_met = _highest_met(loads, goal.missed_max) + 1
+            high = max(float(math.ceil(high - 1e-9)), low + 1, above_met)
+    return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
+
+
+def _at_cliff(
+    fit: Fit, loads: Sequence[Load], ends: tuple[float, float], missed_max: float
+) -> tuple[float, float]:
+    """For a server that meets the goal up to some load and fails beyond: the loads themselves.
+
+    Between two neighbors whose odds are too far apart a curve is no evidence, and none is needed
+    where every trial up to one load met the goal and all from the next on missed far too much.
+    """
+    low, high = ends
+    far = min(_CLIFF * missed_max, 0.5)
+    for n, (below, above) in enumerate(pairwise(loads), 1):
+        if (
+            min(below.trials, above.trials) >= TRIALS_MIN
+            and all(at.most <= missed_max for at in loads[:n])
+            and all(at.least >= far for at in loads[n:])
+        ):
+            return below.load, above.load
+        crosses = math.log(below.load) <= fit.x <= math.log(above.load)
+        if crosses and _odds(above) - _odds(below) >= _JUMP:
+            low, high = min(low, below.load), max(high, above.load)
+    return low, high
+
+
+def _odds(at: Load) -> float:
+    share = min(max(at.share, _SHARE_MIN), 1 - _SHARE_MIN)
+    return math.log(share / (1 - share))
+
+
+def _from_verdicts(loads: Sequence[Load]) -> tuple[float | None, float | None]:
+    """The largest load that passed below the smallest that failed, and the latter."""
+    failed = min((at.load for at in loads if at.verdict == "failed"), default=None)
+    below = math.inf if failed is None else failed
+    passed = [at.load for at in loads if at.verdict == "passed" and at.load < below]
+    return max(passed, default=None), failed
+
+
+def _checked(
+    proved: float | None, refuted: float | None, loads: Sequence[Load]
+) -> tuple[float | None, float | None, list[Flag]]:
+    """Widened where the verdict on a load by its own trials contradicts the line."""
+    flags: list[Flag] = []
+    failed = min((at.load for at in loads if at.verdict == "failed"), default=math.inf)
+    passed = max((at.load for at in loads if at.verdict == "passed"), default=-math.inf)
+    if passed > failed:
+        flags.append("inversion")
+    if proved is not None and proved >= failed:
+        flags.append("irregular")
+        proved = max((at.load for at in loads if at.load < failed), default=None)
+    if refuted is not None and refuted <= passed:
+        flags.append("irregular")
+        refuted = min((at.load for at in loads if at.load > passed), default=None)
+    return proved, refuted, list(dict.fromkeys(flags))
+
+
+def _above_met(refuted: float | None, loads: Sequence[Load], missed_max: float) -> float | None:
+    """The refuted load; where one at or above it met the goal, the next that was tried and did not.
+
+    A curve steeper than a parabola crosses later than its fit: the loads that met it show that.
+    """
+    met = _highest_met(loads, missed_max)
+    if refuted is None or refuted > met:
+        return refuted
+    return min((at.load for at in loads if at.load > met and at.share > missed_max), default=None)
+
+
+def _highest_met(loads: Sequence[Load], missed_max: float) -> float:
+    """The highest load whose trials together met the goal; minus infinity: none."""
+    met = (at.load for at in loads if at.trials >= TRIALS_MIN and at.share <= missed_max)
+    return max(met, default=-math.inf)
+
+
+def _ends(
+    proved: float | None, refuted: float | None, points: Sequence[TrialPoint], goal: CapacityGoal
+) -> list[Flag]:
+    """Flags at the lowest and the highest load. proved, refuted: by short trials if quick."""
+    if proved is not None and proved >= goal.highest:
+        return ["highest load passed"]
+    if refuted is None or refuted > goal.lowest:
+        return []
+    at = [p for p in points if p.valid and p.load == goal.lowest]
+    above = [p for p in points if p.valid and goal.lowest < p.load <= 8 * goal.lowest]
+    if at and above:
+        # Where less load does not help, no load will.
+        least = sum(p.missed for p in at) / sum(p.due for p in at)
+        if least >= sum(p.missed for p in above) / sum(p.due for p in above) / 2:
+            return ["lowest load failed", "no load reaches it"]
+    return ["lowest load failed"]
+
+
+def speed_spread(fit: Fit) -> float | None:
+    """By how much the speed differs between trials, sd as a share; None where chance explains it.
+
+    The log odds differ by slope times the log of the speed, in addition to the variance within
+    trials: an F test of the two variances at 1%.
+    """
+    if not 0 < fit.within < fit.variance:
+        return None
+    if fisher_above(fit.n - 2, fit.n, fit.variance / fit.within) > _NOISE_P:
+        return None
+    return math.sqrt(fit.variance - fit.within) / fit.slope
+
+
+def _more(proved: float | None, refuted: float | None, goal: CapacityGoal, fine: int) -> int | None:
+    if (proved is not None and proved >= goal.highest) or (
+        refuted is not None and refuted <= goal.lowest
+    ):
+        return 0
+    if goal.mode == "quick" or proved is None or refuted is None:
+        return None
+    width = math.log(refuted / proved)
+    if width <= ENOUGH or (goal.whole and refuted - proved <= 1):
+        return 0
+    # The width of an interval goes with one over the square root of the number of trials.
+    return max(1, math.ceil(fine * ((width / ENOUGH) ** 2 - 1)))
+
+
+def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | None:
+    fit = line(points, goal, _TAIL_95)
+    if fit is None or fit.x in (fit.low, fit.high):
+        return None
+    if fit.low == -math.inf:
+        return Estimate.alone(math.exp(fit.x), fit.n)
+    without = line(excused(points), goal, _TAIL_95)
+    high = max(each.high for each in (fit, without or fit))
+    return Estimate(
+        math.exp(fit.x), math.exp(fit.low), math.exp(high) if high < 700 else math.inf, fit.n
+    )
+
+
+def _soak_load(proved: float | None, goal: CapacityGoal) -> float | None:
+    if proved is None or goal.mode == "quick":
+        return None
+    load = _SOAK_SHARE * proved
+    load = float(math.floor(load)) if goal.whole else float(f"{load:.3g}")
+    return max(load, goal.lowest)
+
+
+def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
+    soaks = of_role(points, "soak")
+    if not soaks:
+        return None
+    last, tail = soaks[-1], TAIL[goal.mode]
+    # Misses that a late generator may explain do not show that it misses the goal.
+    low, high = bounds(excused([last]), tail).low, bounds([last], tail).high
+    met = last.share <= goal.missed_max
+    return Soak(last.load, last.seconds, last.share, low, high, met)

@@ -1,0 +1,137 @@
+"""Where the trials of a search are centered, and the line through those near there. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_role, own
+from pgpaces.analysis.capacity.rule import TAIL, Drawn, Fit, crossing, drawn, fit
+
+# Trials between moves of the center to the crossing. Moving it after each trial makes the line too
+# steep (Kaernbach, Perception & Psychophysics 63, 2001).
+_BLOCK = 4
+_SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.07, 0.02, 0.16
+_SPREAD_ODDS, _SPREAD_BENT = 1.8, 1.0
+_MOVE = 0.12
+_STEP = 0.01
+# Trials count up to this many spreads away: further out the odds are too large or too small to lie
+# on the curve.
+_NEAR = 2.5
+_DRAWN_STEPS = 40
+# Short trials count within a factor of 1.4 of the bracket; half the width of their interval, as
+# logs; with fewer allowed misses in a trial than _QUICK_FEW it is wider.
+_QUICK_NEAR, _QUICK_TAIL, _QUICK_FEW = math.log(1.4), 0.05, 5.0
+_QUICK_HALF, _QUICK_HALF_MOST = math.log(1.299) / 2, math.log(2) / 2
+_DOUBT = "generator-limited: transactions may have missed because it was late"
+
+
+def countable(points: Sequence[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
+    """The points at loads of this goal, without short ones that prove nothing."""
+    return [unless_doubtful(point, goal) for point in own(points, goal)]
+
+
+def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
+    """A short trial is invalid where its misses may be the fault of server or generator.
+
+    Of a long one both numbers count, each for the bound that it makes safer.
+    """
+    if point.role != "coarse" or not (point.valid and point.excused):
+        return point
+    (without,) = excused([point])
+    doubtful = clearly_misses(point, goal.missed_max) and not clearly_misses(
+        without, goal.missed_max
+    )
+    return replace(point, invalid=_DOUBT) if doubtful else point
+
+
+def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:
+    """The highest load that met the goal in a short trial, and the lowest that clearly missed."""
+    coarse = of_role(points, "coarse")
+    misses = [p.load for p in coarse if clearly_misses(p, goal.missed_max)]
+    meets = [p.load for p in coarse if not clearly_misses(p, goal.missed_max)]
+    return max(meets, default=None), min(misses, default=None)
+
+
+def inverted(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
+    """Whether a short trial met the goal at a load above one that clearly missed it."""
+    coarse = of_role(points, "coarse")
+    meets = (p.load for p in coarse if p.share <= goal.missed_max)
+    misses = (p.load for p in coarse if clearly_misses(p, goal.missed_max))
+    return max(meets, default=0.0) > min(misses, default=math.inf)
+
+
+def indicative_range(
+    points: Sequence[TrialPoint], goal: CapacityGoal
+) -> tuple[float | None, float | None]:
+    """Between which loads the capacity most likely is, by short trials; None for an open end.
+
+    Around the crossing of the line through the trials near the bracket, a factor of 1.3 wide: ten
+    seconds of a busy server predict little of the next ten. Wider, up to a factor of 2, where
+    trials have too few transactions for more than a few misses.
+    """
+    meets, misses = bracket(points, goal)
+    if meets is None or misses is None:
+        return meets, misses
+    middle = math.log(meets * misses) / 2
+    near = [p for p in of_role(points, "coarse") if abs(math.log(p.load) - middle) <= _QUICK_NEAR]
+    line_near, half, at = fit(near, goal, _QUICK_TAIL), _QUICK_HALF, middle
+    if line_near is not None:
+        at = min(max(line_near.x, middle - half), middle + half)
+        if goal.missed_max * sum(p.due for p in near) < _QUICK_FEW * len(near):
+            half = min(max(line_near.high - at, at - line_near.low, half), _QUICK_HALF_MOST)
+    low, high = math.exp(at - half), math.exp(at + half)
+    if goal.whole:
+        low = float(math.floor(low))
+        high = max(low + 1, float(math.ceil(high)))
+    return max(low, goal.lowest), min(high, goal.highest)
+
+
+def clearly_misses(point: TrialPoint, share: float) -> bool:
+    """Whether more missed than the threshold plus two standard deviations.
+
+    Otherwise a server that always misses a little would seem to fail at a low load.
+    """
+    most = share * point.due + 2 * math.sqrt(share * (1 - share) * point.due)
+    return point.missed > min(most, (1 + share) / 2 * point.due)
+
+
+def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
+    """The center of the next long trials as log load, and how far they spread around it."""
+    fine = of_role(points, "fine")
+    at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
+    for n in range(_BLOCK, len(fine) + 1, _BLOCK):
+        crosses = crossing(_near(fine[:n], at, spread), goal)
+        if crosses is None:
+            continue
+        to = min(max(crosses.x, at - move), at + move)
+        # Larger steps as long as the crossing is out of reach.
+        move = 2 * move if abs(to - at) >= move else _MOVE
+        wide = (_SPREAD_BENT if crosses.bent else _SPREAD_ODDS) / crosses.slope
+        at, spread = to, min(max(wide, _SPREAD_MIN), _SPREAD_MAX)
+    return at, spread
+
+
+def line(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float | None = None) -> Fit | None:
+    """The line through the long trials near the center; tail: of its interval, one-sided."""
+    fine = of_role(points, "fine")
+    at, spread = center(points, goal)
+    return fit(_near(fine, at, spread), goal, TAIL[goal.mode] if tail is None else tail)
+
+
+def curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Drawn, ...]:
+    """The same line as a curve for a chart."""
+    fine = of_role(points, "fine")
+    at, spread = center(points, goal)
+    return drawn(_near(fine, at, spread), goal, TAIL[goal.mode], _DRAWN_STEPS)
+
+
+def _near(fine: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:
+    return [point for point in fine if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
+
+
+def _first(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
+    meets, misses = bracket(points, goal)
+    return (math.log(meets or misses or goal.start) + math.log(misses or meets or goal.start)) / 2

@@ -1,0 +1,140 @@
+"""The goal of a search for the capacity, its trials as points, and the next load.
+
+Values alone. A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1% may
+miss a limit of 250 ms; the caller converts it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.core.errors import PlanError
+
+Kind = Literal["rate", "users", "clients"]
+Mode = Literal["normal", "quick", "strict"]
+Role = Literal["coarse", "fine", "soak"]
+
+# For connecting before a trial, and for transactions still due after it.
+_OVERHEAD_S = 3.0
+_WARM_UP = 0.1
+_WARM_UP_MAX_S = 30.0
+
+
+class CapacityGoal(Struct, frozen=True):
+    """The most that may miss (a share between 0 and 1), and which loads can be offered.
+
+    load: transactions a second, users with a pace each, or clients in a closed loop; the latter
+    two are integers. start: the first load. soak_s: how long 0.9 of the proved load runs at the
+    end, 0 for no soak. Raises PlanError for values out of range.
+    """
+
+    missed_max: float
+    start: float
+    lowest: float
+    highest: float
+    load: Kind = "rate"
+    mode: Mode = "normal"
+    soak_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.missed_max < 1:
+            raise PlanError(
+                f"a threshold of {self.missed_max:.4g} is not a share between 0 and 1",
+                "no measurement shows that nothing ever misses: use a small share, such as 0.1%",
+            )
+        loads = (self.lowest, self.start, self.highest)
+        if not all(math.isfinite(load) and load > 0 for load in loads):
+            raise PlanError(f"loads must be above 0 and finite, not {loads}")
+        if not self.lowest <= self.start <= self.highest:
+            raise PlanError(
+                f"the search would begin at {self.start:g}, outside of {self.lowest:g} to"
+                f" {self.highest:g}",
+                "begin between the lowest and the highest load that can be offered",
+            )
+        if self.whole and not all(load == round(load) for load in loads):
+            raise PlanError(f"{self.load} must be integers, not {loads}")
+        if not 0 <= self.soak_s < math.inf:
+            raise PlanError(f"a soak of {self.soak_s:g} s is impossible", "use 0 for no soak")
+
+    @property
+    def whole(self) -> bool:
+        """Whether a load is an integer."""
+        return self.load != "rate"
+
+
+class TrialPoint(Struct, frozen=True):
+    """The result of a trial at a load. windows: (missed, due) by 10 s, in order.
+
+    excused: how many of the missed may be the fault of a late generator: these count for proving a
+    load, and not for refuting one. invalid: why its numbers are no bound, such as
+    "generator-limited"; empty where they are one.
+    """
+
+    load: float
+    role: Role
+    due: int
+    missed: int
+    seconds: float
+    windows: tuple[tuple[int, int], ...] = ()
+    invalid: str = ""
+    seed: int = 0
+    excused: int = 0
+
+    @property
+    def valid(self) -> bool:
+        """Whether it can be a bound: no objection, and possible numbers."""
+        return not self.invalid and self.possible and self.due > 0
+
+    @property
+    def possible(self) -> bool:
+        """Whether its numbers can be those of a trial."""
+        sizes = 0 < self.load < math.inf and 0 < self.seconds < math.inf
+        return sizes and 0 <= self.excused <= self.missed <= self.due
+
+    @property
+    def share(self) -> float:
+        """Missed of due."""
+        return self.missed / self.due
+
+
+class NextLoad(Struct, frozen=True):
+    """The next trial: a load, its seconds without warm-up, and why."""
+
+    load: float
+    seconds: float
+    role: Role
+    seed: int
+    why: str
+
+
+def cost_s(seconds: float) -> float:
+    """How long a trial takes in all, from its seconds of measurement."""
+    return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
+
+
+def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
+    """The points at loads within the goal: others belong to another search."""
+    return [
+        point
+        for point in points
+        if not point.possible
+        or (
+            goal.lowest <= point.load <= goal.highest
+            and (not goal.whole or point.load == int(point.load))
+        )
+    ]
+
+
+def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
+    """The valid points of a role, in the order in which they ran."""
+    return [point for point in points if point.role == role and point.valid]
+
+
+def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
+    """The points without misses that a late generator may explain."""
+    return [replace(p, missed=p.missed - p.excused, excused=0) if p.excused else p for p in points]

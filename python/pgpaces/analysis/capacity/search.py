@@ -1,0 +1,327 @@
+"""The next trial in a search for the capacity: a pure function of the points so far.
+
+Coarse: single short trials, doubled and bisected. Fine: longer ones, spread around the crossing of
+the line through them and the threshold (rule.py). Then the soak. To resume is to call it again.
+Points in, the next load or the answer out; knows no clock and no server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis.capacity import answer, words
+from pgpaces.analysis.capacity.answer import Capacity
+from pgpaces.analysis.capacity.center import bracket, center, countable, indicative_range
+from pgpaces.analysis.capacity.goal import (
+    CapacityGoal,
+    NextLoad,
+    TrialPoint,
+    cost_s,
+    excused,
+    of_role,
+)
+from pgpaces.analysis.capacity.rule import verdict
+
+COARSE_S, QUICK_S = 20.0, 10.0
+QUICK_MAX_S = 180.0
+_COARSE_DUE, _COARSE_MAX_S = 200.0, 60.0
+_COARSE_TO, _QUICK_TO = 1.12, 1.25
+# A quick search has time left for more trials so far around the capacity, as logs.
+_QUICK_AROUND = (0.0, -0.08, 0.08)
+_COARSE_MOST = 40
+# The least seconds and transactions of a long trial.
+_FINE_S, _FINE_DUE = 60.0, 1500.0
+_FINE_MAX_S = 1800.0
+# The fewest long trials when time is over.
+_FEWEST = 8
+# The fewest long trials before the search checks, every two trials, whether they are enough: to
+# stop as soon as an interval is narrow prefers intervals that are too narrow by chance.
+_LEAST = {"normal": 12, "strict": 24}
+_MOST = {"normal": 20, "strict": 40}
+_PATTERN = (-1.0, 1.0, -0.33, 0.33)
+_STEP = 0.02
+# Trials at the lowest or the highest load before any other, and their greatest length.
+_EDGE, _EDGE_MAX_S = 4, 240.0
+INVALID_MOST = 10
+_BARRED = 2
+# Steps of a simulated search.
+_STEPS_MOST = 100
+
+
+class _Ends(Struct, frozen=True):
+    """The lowest and highest load that can be offered, as trials have shown."""
+
+    lowest: float
+    highest: float
+
+
+def step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
+    """The next trial, or the answer. points: all trials so far, in the order in which they ran.
+
+    Trials at loads outside of the goal belong to another search and do not count.
+    """
+    result = _step(countable(points, goal), goal)
+    if isinstance(result, Capacity):
+        return result
+    return replace(result, seed=1 + max((max(point.seed, 0) for point in points), default=0))
+
+
+def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
+    ends = _ends(points, goal)
+    if sum(1 for p in points if not p.valid) >= INVALID_MOST or ends.highest < ends.lowest:
+        return answer.of(points, goal)
+    load = _coarse(points, goal, ends)
+    if load is not None:
+        return _coarse_load(points, goal, load)
+    fine = None if goal.mode == "quick" else _fine(points, goal, ends)
+    return fine or _soak(points, answer.of(points, goal))
+
+
+def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Ends:
+    """Without loads that could not be offered: repeatedly invalid, with no valid trial above."""
+    best = max((p.load for p in points if p.valid), default=0.0)
+    tries: dict[float, int] = {}
+    for point in points:
+        if not point.valid and point.possible and point.load > best:
+            tries[point.load] = tries.get(point.load, 0) + 1
+    barred = min((load for load, n in tries.items() if n >= _BARRED), default=math.inf)
+    if barred > goal.highest:
+        return _Ends(goal.lowest, goal.highest)
+    if best == 0.0:
+        return _Ends(goal.lowest, _offered(barred / 2, goal, math.floor))
+    near = barred / best <= _COARSE_TO or (goal.whole and barred - best <= 1)
+    highest = best if near else _offered(math.sqrt(best * barred), goal, math.floor)
+    return _Ends(goal.lowest, max(best, highest))
+
+
+def _offered(load: float, goal: CapacityGoal, turn: Callable[[float], int] = round) -> float:
+    """A load rounded to three digits, or to an integer."""
+    if goal.whole:
+        return float(turn(load))
+    return float(f"{load:.3g}") if load > 0 else load
+
+
+def _clip(load: float, ends: _Ends) -> float:
+    return min(max(load, ends.lowest), ends.highest)
+
+
+# ---- coarse ----
+
+
+def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
+    """The next load of a short trial; None where the bracket is narrow enough, or at an end."""
+    coarse = of_role(points, "coarse")
+    if len(coarse) >= _COARSE_MOST or of_role(points, "fine") or _quick_over(points, goal):
+        return None
+    meets, misses = bracket(points, goal)
+    if misses is None:
+        if meets is None:
+            return _clip(goal.start, ends)
+        # Low loads first, then larger steps to get to an end.
+        factor = 2 if len(coarse) < 4 else 4
+        return None if meets >= ends.highest else _clip(meets * factor, ends)
+    if meets is None:
+        half = float(math.floor(misses / 2)) if goal.whole else misses / 2
+        return None if misses <= ends.lowest else _clip(half, ends)
+    if meets >= ends.highest or misses <= ends.lowest:
+        return None
+    load = _between(meets, misses, goal)
+    if load is None and goal.mode == "quick":
+        load = _around(points, goal)
+    return None if load is None else _clip(load, ends)
+
+
+def _around(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
+    """Another load near the capacity, to show a quick search how trials scatter."""
+    low, high = indicative_range(points, goal)
+    assert low is not None
+    assert high is not None
+    at = math.log(low * high) / 2 + _QUICK_AROUND[len(points) % len(_QUICK_AROUND)]
+    return _offered(math.exp(at), goal)
+
+
+def _between(meets: float, misses: float, goal: CapacityGoal) -> float | None:
+    narrow = _QUICK_TO if goal.mode == "quick" else _COARSE_TO
+    if misses / meets <= narrow or (goal.whole and misses - meets <= 1):
+        return None
+    load = _offered(math.sqrt(meets * misses), goal)
+    return load if meets < load < misses else None
+
+
+def _quick_over(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
+    spent = sum(cost_s(p.seconds) for p in points if p.possible)
+    return goal.mode == "quick" and spent + cost_s(QUICK_S) > QUICK_MAX_S
+
+
+def _coarse_load(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> NextLoad:
+    meets, misses = bracket(points, goal)
+    low, high = (None if end is None else words.load(end, goal) for end in (meets, misses))
+    if meets and misses and _between(meets, misses, goal) is None:
+        why = "around the crossing, to see how trials scatter"
+    elif low and high:
+        why = (
+            f"between {low}, which did not clearly miss it in a short trial, and {high}, which did"
+        )
+    elif low:
+        why = f"{low} did not clearly miss it in a short trial: higher"
+    else:
+        why = f"{high} missed it in a short trial: lower" if high else "where the search begins"
+    return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
+
+
+def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
+    """How long a short trial at a load is: longer where it would have too few transactions."""
+    if goal.mode == "quick":
+        return QUICK_S
+    seconds = _COARSE_DUE / (_rate(points) * load)
+    return float(math.ceil(min(max(COARSE_S, seconds), _COARSE_MAX_S)))
+
+
+# ---- fine ----
+
+
+def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> NextLoad | None:
+    """The next long trial; None where there are enough, or the most."""
+    fine = of_role(points, "fine")
+    edge = _edge(points, goal, ends)
+    if edge is not None:
+        at = [p for p in fine if p.load == edge]
+        if len(at) < _EDGE:
+            end = "highest" if edge >= ends.highest else "lowest"
+            why = f"{words.load(edge, goal)} is the {end} load that can be offered"
+            seconds = min(fine_s(points, edge), _EDGE_MAX_S)
+            return NextLoad(edge, seconds, "fine", 0, why)
+        if edge >= ends.highest and verdict(at, goal) == "passed":
+            return None
+        if edge <= ends.lowest and verdict(excused(at), goal) == "failed":
+            return None
+    load = next_load(points, goal, ends)
+    if _enough(points, goal, fine_s(points, load)):
+        return None
+    why = f"trial {len(fine) + 1} of at least {_LEAST[goal.mode]}, around where the threshold is"
+    return NextLoad(load, fine_s(points, load), "fine", 0, why)
+
+
+def _edge(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
+    """The lowest or highest load, where short trials ended there; None: in between."""
+    meets, misses = bracket(points, goal)
+    if misses is None and meets is not None:
+        return ends.highest
+    return ends.lowest if meets is None and misses is not None else None
+
+
+def fine_s(points: Sequence[TrialPoint], load: float) -> float:
+    """How long a long trial at a load is, from the transactions per load so far."""
+    return float(math.ceil(min(max(_FINE_S, _FINE_DUE / (_rate(points) * load)), _FINE_MAX_S)))
+
+
+def _rate(points: Sequence[TrialPoint]) -> float:
+    """Transactions a second per load so far, the median; before the first, 1."""
+    rates = sorted(p.due / p.seconds / p.load for p in points if p.valid)
+    return rates[len(rates) // 2] if rates else 1.0
+
+
+def budget_s(trial_s: float) -> float:
+    """How long a search with trials of this length may take in all, without the soak.
+
+    25 minutes for trials of a minute, 56 for those of a server of 7/s (214 s); more only if the
+    fewest trials need it.
+    """
+    share = (trial_s - _FINE_S) / (_FINE_DUE / 7 - _FINE_S)
+    return 60.0 * min(56.0, 25.0 + 31.0 * share)
+
+
+def _enough(points: Sequence[TrialPoint], goal: CapacityGoal, seconds: float) -> bool:
+    """Whether another trial of this length is too many, too late, or not worth it."""
+    n = len(of_role(points, "fine"))
+    if n < _FEWEST:
+        return False
+    spent = sum(cost_s(p.seconds) for p in points if p.possible)
+    if n >= _MOST[goal.mode] or not _room(goal, spent, seconds):
+        return True
+    return n >= _LEAST[goal.mode] and n % 2 == 0 and answer.narrow(points, goal)
+
+
+def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
+    """Whether there is time for another trial of this length."""
+    more = 2.0 if goal.mode == "strict" else 1.0
+    return spent + cost_s(seconds) <= more * budget_s(seconds)
+
+
+def _fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
+    """The most long trials of this length after the time spent on others."""
+    n = _FEWEST
+    while n < _MOST[goal.mode] and _room(goal, spent + n * cost_s(seconds), seconds):
+        n += 1
+    return n
+
+
+def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float:
+    """The load of the next long trial: spread around the center, which moves every four trials."""
+    fine = of_role(points, "fine")
+    at, spread = center(points, goal)
+    offset = _PATTERN[len(fine) % len(_PATTERN)]
+    x = at + offset * spread
+    if goal.whole:
+        # Both neighbors of the center, not one of them four times.
+        turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
+        return _clip(float(turn(math.exp(x))), ends)
+    # Few different loads with several trials each have verdicts of their own, too.
+    return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), ends)
+
+
+# ---- soak ----
+
+
+def _soak(points: Sequence[TrialPoint], capacity: Capacity) -> NextLoad | Capacity:
+    if capacity.soak_load is None or [p for p in points if p.role == "soak"][1:]:
+        return capacity
+    if of_role(points, "soak") or not capacity.goal.soak_s:
+        return capacity
+    why = "0.9 of the load that meets it, for longer: shows whether the server can hold it"
+    return NextLoad(capacity.soak_load, capacity.goal.soak_s, "soak", 0, why)
+
+
+# ---- before it begins ----
+
+
+class Plan(Struct, frozen=True):
+    """The number and length of trials, and seconds in all, at least and at most, without the soak.
+
+    soak_s: of the soak with its overhead, 0 without one. The least is where the first answer is
+    narrow enough, the most where none is, as on a host that is not steady.
+    """
+
+    coarse: int
+    fine_least: int
+    fine_most: int
+    fine_s: float
+    least_s: float
+    most_s: float
+    soak_s: float
+
+
+def plan(goal: CapacityGoal, load: float, rate: float) -> Plan:
+    """The expected trials where the capacity is about `load`, at `rate` transactions a second.
+
+    The search runs against a server that meets the goal up to that load and misses all beyond.
+    """
+    points: list[TrialPoint] = []
+    trial = step(points, goal)
+    while isinstance(trial, NextLoad) and trial.role == "coarse" and len(points) < _STEPS_MOST:
+        due = max(1, round(trial.seconds * rate * trial.load / load))
+        missed = due if trial.load > load else 0
+        points.append(TrialPoint(trial.load, "coarse", due, missed, trial.seconds, seed=trial.seed))
+        trial = step(points, goal)
+    spent = sum(cost_s(point.seconds) for point in points)
+    if not isinstance(trial, NextLoad) or trial.role != "fine":
+        return Plan(len(points), 0, 0, 0.0, spent, spent, 0.0)
+    most = _fine_most(goal, spent, trial.seconds)
+    least = min(_LEAST[goal.mode], most)
+    least_s, most_s = (spent + count * cost_s(trial.seconds) for count in (least, most))
+    soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
+    return Plan(len(points), least, most, trial.seconds, least_s, most_s, soak)

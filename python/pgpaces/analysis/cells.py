@@ -1,0 +1,220 @@
+"""The cells of an experiment as rows of a table: estimates over the trials of each cell.
+
+Pure: digests in, rows out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
+
+from pgpaces.analysis import across
+from pgpaces.analysis.digest import Digest, windows
+from pgpaces.analysis.stats import dispersion
+from pgpaces.analysis.summary import Summary
+from pgpaces.spec.design import HERE, Cell
+from pgpaces.spec.result import Counts, Estimate, Trial
+
+SHARES = ("late", "skipped", "failed", "unfinished", "missed")
+TIMES = ("mean", "p50", "p95", "p99", "p99.9")
+# Numbers of trials by name.
+Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
+
+
+class Row(Struct, frozen=True):
+    """A cell and the estimates of its trials. Shares from 0 to 1 of due, times in ms.
+
+    trials: those that are evaluated. left_out: invalid ones where valid ones exist, and unfinished
+    ones where finished ones exist; superseded: earlier attempts. sound: the trials are finished and
+    valid. Estimates are None without data. more: others by name, of
+    what is no transaction.
+    """
+
+    cell: Cell
+    trials: tuple[Digest, ...] = ()
+    left_out: tuple[Digest, ...] = ()
+    superseded: tuple[Digest, ...] = ()
+    sound: bool = False
+    counts: Counts = field(default_factory=Counts)
+    late: Estimate | None = None
+    skipped: Estimate | None = None
+    failed: Estimate | None = None
+    unfinished: Estimate | None = None
+    missed: Estimate | None = None
+    rate: Estimate | None = None
+    mean: Estimate | None = None
+    stddev: Estimate | None = None
+    p50: Estimate | None = None
+    p95: Estimate | None = None
+    p99: Estimate | None = None
+    p999: Estimate | None = None
+    lag_p99: Estimate | None = None
+    more: Mapping[str, Estimate] = field(default_factory=dict)
+
+    def estimate(self, name: str) -> Estimate | None:
+        """An estimate by name."""
+        own: Estimate | None = getattr(self, name.replace("p99.9", "p999"), None)
+        return self.more.get(name, own)
+
+    @property
+    def defect(self) -> str:
+        """Why nothing is concluded from the cell, in a word or two; empty for a sound one."""
+        if self.sound or not self.trials:
+            return ""
+        return defect(self.trials[0].trial, self.trials[0].summary)
+
+    @property
+    def every(self) -> tuple[Digest, ...]:
+        """All trials of the cell by start, also those that are not evaluated."""
+        trials = (*self.trials, *self.left_out, *self.superseded)
+        return tuple(sorted(trials, key=lambda digest: digest.trial.started_at))
+
+
+def board(digest: Digest) -> str:
+    """The machine of a trial: its target, by name."""
+    place = digest.trial.place
+    return place.levels.get("target", HERE) if place else HERE
+
+
+def defect(trial: Trial, summary: Summary) -> str:
+    """Why nothing is concluded from a trial: "not valid", or its state; empty for a sound one."""
+    if summary.validity.state != "valid":
+        return "not valid"
+    return {"finished": "", "failed": "incomplete"}.get(trial.state, trial.state)
+
+
+def sound(digest: Digest) -> bool:
+    """Whether a trial is finished and valid."""
+    return not defect(digest.trial, digest.summary)
+
+
+def of_kind(cell: Cell, kinds: Mapping[str, str]) -> Cell:
+    """The cell with its target replaced by the kind of machine; kinds: of each target."""
+    return Cell(
+        tuple(
+            (name, kinds.get(level, level) if name == "target" else level)
+            for name, level in cell.levels
+        )
+    )
+
+
+def rows(
+    cells: Iterable[Cell],
+    digests: Iterable[Digest],
+    kinds: Mapping[str, str] | None = None,
+    numbers: Numbers | None = None,
+) -> tuple[Row, ...]:
+    """A row for each cell, in their order, also for cells without trials.
+
+    kinds: the kind of each target that has one. Targets of a kind are replicates of one cell.
+    numbers: of trials, in addition to those of transactions.
+    """
+    groups: dict[str, tuple[Cell, list[Digest]]] = {}
+    of_cell = {}
+    for cell in cells:
+        merged = of_kind(cell, kinds or {})
+        of_cell[cell.key] = groups.setdefault(merged.key, (merged, []))[1]
+    for digest in digests:
+        if digest.trial.place and digest.trial.place.cell in of_cell:
+            of_cell[digest.trial.place.cell].append(digest)
+    return tuple(row(*group, numbers) for group in groups.values())
+
+
+def row(cell: Cell, digests: Sequence[Digest], numbers: Numbers | None = None) -> Row:
+    """The row of a cell by its trials. Of a block's attempts the newest finished one counts."""
+    newest, superseded = _newest(digests)
+    good = tuple(digest for digest in newest if sound(digest))
+    ended = good or tuple(digest for digest in newest if digest.trial.state == "finished")
+    used = ended or tuple(newest)
+    left_out = tuple(digest for digest in newest if digest not in used)
+    if not used:
+        return Row(cell)
+    machines: dict[str, list[Digest]] = {}
+    for digest in used:
+        machines.setdefault(board(digest), []).append(digest)
+    base = Row(cell, used, left_out, superseded, bool(good))
+    return _row(base, list(machines.values()), numbers or {})
+
+
+def _newest(digests: Sequence[Digest]) -> tuple[list[Digest], tuple[Digest, ...]]:
+    """The attempt of each block that counts, and the others."""
+    blocks: dict[object, list[Digest]] = {}
+    for digest in digests:
+        place = digest.trial.place
+        block = (board(digest), place.cell, place.block) if place else digest.trial.id
+        blocks.setdefault(block, []).append(digest)
+
+    def rank(digest: Digest) -> tuple[bool, object]:
+        return digest.trial.state == "finished", digest.trial.started_at
+
+    newest = [max(attempts, key=rank) for attempts in blocks.values()]
+    chosen = {id(digest) for digest in newest}
+    newest.sort(key=lambda digest: digest.trial.started_at)
+    return newest, tuple(digest for digest in digests if id(digest) not in chosen)
+
+
+def _row(base: Row, machines: Sequence[Sequence[Digest]], numbers: Numbers) -> Row:
+    def combined(
+        read: Callable[[Digest], Estimate | None] | str, *, bounded: bool = True
+    ) -> Estimate | None:
+        of_trial = partial(trial_estimate, name=read) if isinstance(read, str) else read
+        parts = [[of_trial(digest) for digest in trials] for trials in machines]
+        return across.together(parts, bounded=bounded)
+
+    more = {name: combined(read, bounded=False) for name, read in numbers.items()}
+    return replace(
+        base,
+        counts=_sum(digest.summary.counts for digest in base.trials),
+        **{name: _share(name, machines) for name in SHARES},
+        **{name.replace(".", ""): combined(name) for name in (*TIMES, "rate", "lag_p99")},
+        stddev=combined("stddev", bounded=False),
+        more={name: estimate for name, estimate in more.items() if estimate is not None},
+    )
+
+
+def _sum(every: Iterable[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*(astuple(counts) for counts in every), strict=True)))
+
+
+def trial_estimate(digest: Digest, name: str) -> Estimate | None:
+    """An estimate of one trial, by the name that it has in a row. A share has its own interval."""
+    summary, latency = digest.summary, digest.summary.latency
+    match name:
+        case "missed" | "rate":
+            estimate: Estimate | None = getattr(summary, name)
+            return estimate
+        case "lag_p99":
+            return summary.lag.p99
+        case "stddev":
+            return None if latency.stddev is None else Estimate.alone(latency.stddev, latency.count)
+    if name not in SHARES:
+        return latency.estimate(name)
+    hits = getattr(summary.counts, name)
+    return across.share([[(hits, summary.counts.due)]], _within(digest, name))
+
+
+def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
+    hits = [
+        [(getattr(d.summary.counts, name), d.summary.counts.due) for d in trials]
+        for trials in machines
+    ]
+    every = [digest for trials in machines for digest in trials]
+    if len(every) == 1:
+        return trial_estimate(every[0], name)
+    due = sum(digest.summary.counts.due for digest in every)
+    weighted = sum(_within(digest, name) * digest.summary.counts.due for digest in every)
+    return across.share(hits, weighted / due if due else 1.0)
+
+
+def _within(digest: Digest, name: str) -> float:
+    """The dispersion of a share over windows of its trial."""
+    if name == "missed" or not digest.series:
+        return digest.summary.phi
+    if not getattr(digest.summary.counts, name):
+        return 1.0
+    cut = digest.summary.cut_s
+    used = [bucket for bucket in digest.series if bucket.start_s >= cut]
+    return dispersion(windows(used, name))

@@ -1,0 +1,133 @@
+"""Conditions on a trial's answer, as `--fail-if` takes them: `missed > 5%`, `p99 > 250ms`."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pgpaces.core.errors import PlanError
+from pgpaces.core.units import NUMBER, duration_ns, rate_per_s
+
+if TYPE_CHECKING:
+    from pgpaces.analysis.spread import Spread
+    from pgpaces.analysis.summary import Summary
+
+_COUNTS = ("missed", "late", "skipped", "failed", "unfinished", "on_time")
+_TIMES = ("p50", "p95", "p99", "p99.9", "max", "mean")
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_FORM = re.compile(r"\s*([a-z_0-9.]+(?: time)?)\s*(>=|<=|>|<)\s*(.+?)\s*")
+
+
+class Condition(Struct, frozen=True):
+    """A condition on a value. value: from a summary, in the unit of the bound."""
+
+    text: str
+    value: Callable[[Summary], float]
+    compare: Callable[[float, float], bool]
+    bound: float
+    unit: str
+
+    def __call__(self, summary: Summary) -> bool:
+        """Whether it is true. Without due transactions it is: a run must not pass by default."""
+        return summary.counts.due == 0 or self.compare(self.value(summary), self.bound)
+
+    def measured(self, summary: Summary) -> str:
+        """The measured value with its unit, as a sentence."""
+        if summary.counts.due == 0:
+            return "nothing was due"
+        value = self.value(summary)
+        if math.isinf(value):
+            return "it is above every time"
+        return f"it is {f'{value:,.0f}' if value >= 1000 else f'{value:.4g}'}{self.unit}"
+
+
+def parse(text: str) -> Condition:
+    """The condition in a text. Raises PlanError.
+
+    It compares measured values, not their intervals.
+
+    Counts take a percentage of due transactions, or a number of `transactions`; times take a
+    duration and mean the latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that
+    falls among transactions that never succeeded is above every time.
+    """
+    match = _FORM.fullmatch(text)
+    if not match:
+        raise _unreadable(text)
+    name, compare, bound = match[1].replace("on time", "on_time"), _COMPARE[match[2]], match[3]
+    if name in _COUNTS:
+        return _count(name, compare, bound, text)
+    kind, quantile = _split(name)
+    if quantile in _TIMES and kind in ("", "latency", "lag", "service"):
+        if re.fullmatch(NUMBER, bound):
+            raise _without_unit(text, bound, f"'{bound}ms' or '{bound}s'")
+        limit_ms = duration_ns(bound, "the time in --fail-if") / 1e6
+        of = kind or "latency"
+        return Condition(text, lambda s: _time(s, of, quantile), compare, limit_ms, " ms")
+    if name == "rate":
+        rate = rate_per_s(bound, "the rate in --fail-if")
+        return Condition(text, lambda s: s.rate.value, compare, rate, "/s")
+    raise _unreadable(text)
+
+
+def depends_on_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
+    """Whether a condition would have another result without the cut of the warm-up.
+
+    whole: the answer of the same trial without a cut; None where nothing was cut.
+    """
+    return whole is not None and holds(whole) != holds(summary)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """`lag.p99.9` as ("lag", "p99.9"); `p99` as ("", "p99")."""
+    for quantile in _TIMES:
+        if name == quantile:
+            return "", quantile
+        if name.endswith(f".{quantile}") and name.removesuffix(f".{quantile}").isalpha():
+            return name.removesuffix(f".{quantile}"), quantile
+    return "", name
+
+
+def _count(name: str, compare: Callable[[float, float], bool], bound: str, text: str) -> Condition:
+    number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
+    if not number:
+        raise _unreadable(text)
+    value = float(number[1])
+    if number[2] == "%":
+        return Condition(text, lambda s: _share(s, name), compare, value, "%")
+    if value and not number[2]:
+        raise _without_unit(text, bound, f"'{bound}%' of what was due, or '{bound} transactions'")
+    return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
+
+
+def _share(summary: Summary, name: str) -> float:
+    return float(100 * getattr(summary.counts, name) / summary.counts.due)
+
+
+def _time(summary: Summary, kind: str, quantile: str) -> float:
+    spread: Spread = getattr(summary, kind)
+    if quantile == "max":
+        return math.inf if spread.max is None else spread.max
+    estimate = spread.estimate(quantile)
+    return math.inf if estimate is None else estimate.value
+
+
+def _without_unit(text: str, bound: str, units: str) -> PlanError:
+    return PlanError(f"the condition '{text}' has no unit: {bound} of what?", f"write {units}")
+
+
+def _unreadable(text: str) -> PlanError:
+    return PlanError(
+        f"the condition '{text}' cannot be read",
+        "write NAME COMPARISON VALUE, such as 'missed > 5%', 'failed > 0', 'p99 > 250ms',"
+        " 'rate < 10/s'; names: " + ", ".join((*_COUNTS, *_TIMES, "rate")).replace("_", " "),
+    )

@@ -1,0 +1,248 @@
+"""The cost of machines a month, what it buys, and the bytes written a day. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import compress
+from statistics import fmean
+
+from msgspec import Struct
+
+from pgpaces.analysis import across
+from pgpaces.analysis.cells import Row, board
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.write_volume import NAME, SOURCE, by_server
+from pgpaces.core.series import Series
+from pgpaces.spec.costs import HOURS_A_MONTH, Costs, MonthlyCost, machines_of
+from pgpaces.spec.design import HERE
+from pgpaces.spec.result import Counts, Estimate, Trial
+
+_DAY_S = 86_400
+_KB = 1024
+SERVER = "by the server's counters, without what its file system adds"
+# Devices that are no disks, or parts of others.
+_VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
+
+
+class Written(Struct, frozen=True):
+    """The bytes written a day for the server's data, at the rate of its trials.
+
+    source: the server's counters, or those of a whole disk, with writes of other programs.
+    checkpoints: how many ended meanwhile; without one, most writes to data files are missing. None:
+    unknown.
+    """
+
+    bytes_a_day: Estimate
+    source: str
+    checkpoints: float | None = None
+
+
+class Economy(MonthlyCost, frozen=True):
+    """The cost of machines and what it buys; None: unknown.
+
+    month, year: what they cost in that time, in `currency`. users: the number served. on_time:
+    transactions a second. per_unit: transactions on time for one unit of the currency.
+    users_per_unit: users for one unit of the currency a month.
+    """
+
+    users: int | None = None
+    on_time: Estimate | None = None
+    per_unit: Estimate | None = None
+    users_per_unit: float | None = None
+    written: Written | None = None
+
+
+def on_time(rate: Estimate | None, late: Estimate | None, counts: Counts) -> Estimate | None:
+    """Transactions on time a second: rate x (1 - late / succeeded).
+
+    rate: of transactions that succeeded, a second. late: share of those due. The interval goes from
+    the lowest rate with the largest share to the highest rate with the smallest one.
+    """
+    succeeded = counts.on_time + counts.late
+    if rate is None or late is None or not succeeded:
+        return None
+    if not counts.late:
+        return rate
+    scale = counts.due / succeeded
+
+    def times_on_time(rate: float, late: float) -> float:
+        return rate * max(0.0, 1 - late * scale)
+
+    value = times_on_time(rate.value, late.value)
+    if not (rate.estimable and late.estimable):
+        return Estimate.alone(value, rate.n)
+    low, high = times_on_time(rate.low, late.high), times_on_time(rate.high, late.low)
+    return Estimate(value, low, high, rate.n)
+
+
+def economy(
+    machines: Sequence[Costs],
+    served: Estimate | None = None,
+    users: int | None = None,
+    written: Written | None = None,
+) -> Economy | None:
+    """The cost of these machines, and what it buys at a load. None without machines.
+
+    machines: all that the load needs. served: transactions on time a second. users: the number
+    served.
+
+    per unit = served x 3600 x 730 / month; users per unit = users / month.
+    """
+    if not machines:
+        return None
+    cost = MonthlyCost.of(machines)
+    return Economy(
+        cost.currency,
+        cost.month,
+        users=users,
+        on_time=served,
+        per_unit=served.times(HOURS_A_MONTH * 3600 / cost.month) if served and cost.month else None,
+        users_per_unit=users / cost.month if users is not None and cost.month else None,
+        written=written,
+    )
+
+
+def users_of(trial: Trial, *, clients: bool = False) -> int | None:
+    """The number of users of a trial: those of a paced load; clients: each client is one as well.
+
+    Without clients of background workloads.
+    """
+    if not clients and trial.plan.model != "paced":
+        return None
+    return trial.plan.own_clients
+
+
+Means = dict[tuple[str, str], float]
+
+
+def means_of_samples(series: Sequence[Series], start: int, end: float) -> Means:
+    """The mean of each sensor over the seconds from start to end, by source and name.
+
+    For events, which have no unit, it is their number a second.
+    """
+    means: Means = {}
+    for each in (*series, *by_server(series)):
+        if values := each.between(start, end):
+            means[each.source, each.name] = fmean(values)
+    return means
+
+
+def means_of_digest(digest: Digest) -> Means:
+    """The same of a digest, which has means over some seconds each."""
+    counts = [bucket.start_s >= digest.summary.cut_s for bucket in digest.series]
+    sensors = {}
+    for track in digest.tracks:
+        values = [v for v in compress(track.values, counts) if v is not None]
+        if values:
+            sensors[track.source, track.name] = fmean(values)
+    return sensors
+
+
+def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
+    """The bytes written in trials of a cell, each with the means of its sensors and its seconds.
+
+    By the server's counters; where these were not read, by those of the disk of the data, or of the
+    only disk. None unless all trials have the same source.
+    """
+    rates = [rate for trial, means, _ in trials if (rate := _written(trial, means)) is not None]
+    sources = {source for _, source in rates}
+    if len(rates) < len(trials) or len(sources) != 1:
+        return None
+    values = [Estimate.alone(rate * _DAY_S, 1) for rate, _ in rates]
+    mean = across.together([values], bounded=False)
+    if mean is None:
+        return None
+    ended = [
+        checkpoints * length
+        for _, means, length in trials
+        if (checkpoints := _checkpoints(means)) is not None
+    ]
+    return Written(mean, sources.pop(), sum(ended) if len(ended) == len(trials) else None)
+
+
+def _checkpoints(means: Means) -> float | None:
+    """Checkpoints that ended a second: 0 without samples if counters were read, else unknown."""
+    read = any(source in ("database", "wal") for source, _ in means)
+    return means.get(("checkpoints", "checkpoints"), 0.0 if read else None)
+
+
+def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
+    """Bytes a second, and their source."""
+    server = means.get((SOURCE, NAME))
+    if server is not None:
+        return server, SERVER
+    names = [
+        name.removeprefix("disk_").removesuffix("_written")
+        for source, name in means
+        if source == "host" and name.startswith("disk_") and name.endswith("_written")
+    ]
+    data = trial.host.data_disk
+    real = [name for name in names if not name.startswith(_VIRTUAL)]
+    disk = data if data in names else real[0] if data is None and len(real) == 1 else None
+    if disk is None:
+        return None
+    source = f"whole disk {disk}, including writes of other programs"
+    return means["host", f"disk_{disk}_written"] * _KB, source
+
+
+def of_row(row: Row, *, clients: bool) -> Economy | None:
+    """The economy of a cell; None where its trials' machines differ in cost.
+
+    clients: each of its clients is a user.
+    """
+    machines = {machines_of(digest.trial.host.costs) for digest in row.trials}
+    if len(machines) != 1:
+        return None
+    users = {users_of(digest.trial, clients=clients) for digest in row.trials}
+    trials = [(d.trial, means_of_digest(d), d.summary.seconds) for d in row.trials]
+    return economy(
+        machines.pop(),
+        on_time(row.rate, row.late, row.counts),
+        users.pop() if len(users) == 1 else None,
+        written(trials),
+    )
+
+
+class Priced(Struct, frozen=True):
+    """A machine, and its economy at one of its cells: the largest that met the goal, if one did.
+
+    Else the busiest. name: of the targets or of the machine. meets: the cell meets its limit, or
+    has none.
+    """
+
+    name: str
+    row: Row
+    economy: Economy
+    meets: bool
+
+
+def priced(
+    economies: Sequence[tuple[Row, Economy]], meets: Callable[[Row], bool]
+) -> tuple[Priced, ...]:
+    """Each machine with its largest cell: most users, else most transactions on time."""
+    machines: dict[tuple[str, tuple[Costs, ...]], list[Priced]] = {}
+    for row, economy_ in economies:
+        key = (_name(row), machines_of(row.trials[0].trial.host.costs))
+        machines.setdefault(key, []).append(Priced(key[0], row, economy_, meets(row)))
+
+    def size(one: Priced) -> tuple[int, float]:
+        served = one.economy.on_time
+        return one.economy.users or 0, served.value if served else 0.0
+
+    best = []
+    for cells in machines.values():
+        able = [one for one in cells if one.meets]
+        best.append(max(able, key=size) if able else max(cells, key=lambda one: size(one)[1]))
+    return tuple(best)
+
+
+def _name(row: Row) -> str:
+    """Of its machines: their targets, else the address of the server, else the host name."""
+    targets = sorted({target for digest in row.trials if (target := board(digest)) != HERE})
+    if targets:
+        *others, last = targets
+        return f"each of {', '.join(others)} and {last}" if others else last
+    trial = row.trials[0].trial
+    there = trial.server.target.get("host", "")
+    elsewhere = there and not there.startswith(("/", "@"))
+    return there if elsewhere else trial.host.hostname or ""

@@ -1,0 +1,196 @@
+"""Threshold crossing: up to which load the goal is met, from which it is missed. Pure.
+
+Rows of cells in; values out, for which the report has the words. "Meets": even the upper end of the
+interval of the missed share is within the allowed share; "misses": its lower end is above it;
+everything else is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from pgpaces.analysis import goal
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.goal import Verdict
+from pgpaces.spec.design import Cell, Factor, level_text
+
+# Factors of which more is more load (or more data), so there may be a crossing.
+LOADS = ("users", "clients", "rate", "rate_per_client", "pace", "scale")
+# Factors whose levels are names even if they look like numbers.
+NAMES = ("server", "data_seed")
+_UNITS = {
+    **{"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": 8.64e7},
+    **{"B": 1.0, "kB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30, "TB": 2.0**40},
+    **{"/s": 1.0, "/min": 1 / 60, "/h": 1 / 3600, "/d": 1 / 86400, "": 1.0},
+}
+_NUMBER = re.compile(r"\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(/?\s*[A-Za-z]*)\s*")
+
+
+def quantity(level: str) -> float | None:
+    """The number in a level, in ms, bytes or a second where it has a unit; None for a name."""
+    match = _NUMBER.fullmatch(level)
+    unit = match[2].replace(" ", "") if match else ""
+    if not match or unit not in _UNITS:
+        return None
+    value = float(match[1]) * _UNITS[unit]
+    return value if math.isfinite(value) else None
+
+
+def numeric(factor: Factor) -> bool:
+    """Whether all its levels are numbers, no two the same."""
+    values = [quantity(level) for level in factor.levels]
+    return None not in values and len(set(values)) == len(values)
+
+
+def main_factor(factors: Sequence[Factor]) -> Factor | None:
+    """The factor for the axis of charts: a numeric one, a load if there is one.
+
+    Of several the one with the most levels; None where no factor has two numbers.
+    """
+    able = [f for f in factors if len(f.levels) > 1 and numeric(f) and f.name not in NAMES]
+    loads = [factor for factor in able if factor.name in LOADS]
+    return max(loads or able, key=lambda factor: len(factor.levels), default=None)
+
+
+def verdict(row: Row, missed_max: float) -> Verdict:
+    """The verdict on a cell; unknown without valid trials."""
+    return goal.verdict(row.missed, missed_max) if row.sound else "unknown"
+
+
+def likely(row: Row, missed_max: float) -> str:
+    """The likely verdict on a cell whose verdict is unknown, by its share; empty for others."""
+    if row.missed is None or not row.sound or verdict(row, missed_max) != "unknown":
+        return ""
+    return "likely meets" if row.missed.value <= missed_max else "likely misses"
+
+
+def depends_on_cut(row: Row, missed_max: float) -> float | None:
+    """The missed share including the cut warm-up, where it would contradict the verdict.
+
+    None where the verdict is unknown, or both shares are on one side of the threshold.
+    """
+    if verdict(row, missed_max) == "unknown":
+        return None
+    cut = [digest.summary.left_out for digest in row.trials]
+    due = row.counts.due + sum(counts.due for counts in cut)
+    share = (row.counts.missed + sum(counts.missed for counts in cut)) / due
+    return share if (share > missed_max) != (verdict(row, missed_max) != "meets") else None
+
+
+def needed_s(row: Row, missed_max: float) -> float | None:
+    """The approximate seconds of trials that would decide a cell whose verdict is unknown.
+
+    None where it is known, or the cell has no valid trials; infinite on the threshold.
+    """
+    if not row.sound:
+        return None
+    seconds = sum(digest.summary.seconds for digest in row.trials)
+    return goal.needed_s(row.missed, seconds, missed_max)
+
+
+class Line(Struct, frozen=True):
+    """The rows that share all levels but that of the main factor, in its order."""
+
+    levels: tuple[tuple[str, str], ...]
+    rows: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        """The levels in which it differs from other lines."""
+        return str(Cell(self.levels)) if self.levels else ""
+
+
+def lines(rows: Iterable[Row], main: str) -> tuple[Line, ...]:
+    """The lines of a chart over the main factor, in the order of the rows."""
+
+    def place(row: Row) -> float:
+        return quantity(level_of(row, main)) or 0.0
+
+    groups = _by_others(rows, main)
+    return tuple(Line(key, tuple(sorted(part, key=place))) for key, part in groups.items())
+
+
+def _by_others(rows: Iterable[Row], factor: str) -> dict[tuple[tuple[str, str], ...], list[Row]]:
+    """The rows by their levels of all other factors."""
+    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    for row in rows:
+        others = tuple(pair for pair in row.cell.levels if pair[0] != factor)
+        groups.setdefault(others, []).append(row)
+    return groups
+
+
+def level_of(row: Row, factor: str) -> str:
+    """A row's level of a factor."""
+    return dict(row.cell.levels).get(factor, "")
+
+
+def shown_level(row: Row, factor: str) -> str:
+    """The same as it is shown; empty where the row has none."""
+    own = dict(row.cell.levels)
+    return level_text(own[factor]) if factor in own else ""
+
+
+class ThresholdCrossing(Struct, frozen=True):
+    """Where a line crosses its threshold. meets: the highest that meets it below all that miss it.
+
+    misses: the lowest that misses it. unknown: between them, or below `meets`. irregular: one meets
+    it above one that misses it.
+    """
+
+    line: Line
+    meets: Row | None
+    misses: Row | None
+    unknown: tuple[Row, ...] = ()
+    irregular: bool = False
+
+    @property
+    def open(self) -> tuple[Row, ...]:
+        """The unknown rows above `meets`: there the line may cross."""
+        rows = self.line.rows
+        above = rows[rows.index(self.meets) + 1 :] if self.meets else rows
+        return tuple(row for row in self.unknown if row in above)
+
+
+def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
+    """Where a line crosses the threshold."""
+    verdicts = [verdict(row, missed_max) for row in line.rows]
+    end = verdicts.index("misses") if "misses" in verdicts else len(verdicts)
+    below = list(zip(line.rows, verdicts[:end], strict=False))
+    return ThresholdCrossing(
+        line,
+        next((row for row, each in reversed(below) if each == "meets"), None),
+        None if end == len(verdicts) else line.rows[end],
+        tuple(row for row, each in below if each == "unknown"),
+        "meets" in verdicts[end:],
+    )
+
+
+class Shift(Struct, frozen=True):
+    """Whether a factor moves the crossing.
+
+    pairs: cells that differ in it alone, one that meets the goal and one that misses it. decided:
+    all lines miss it from a load on, or all meet it to their end, and no row in between is unknown.
+    """
+
+    factor: str
+    pairs: tuple[tuple[Row, Row], ...]
+    decided: bool
+
+
+def shift(
+    crossings: Sequence[ThresholdCrossing], factor: str, main: str, missed_max: float
+) -> Shift:
+    """Whether one level of a factor meets the goal where another misses it."""
+    pairs = []
+    for part in _by_others((row for each in crossings for row in each.line.rows), factor).values():
+        meets = [row for row in part if verdict(row, missed_max) == "meets"]
+        misses = [row for row in part if verdict(row, missed_max) == "misses"]
+        pairs += [(better, worse) for better in meets for worse in misses]
+    pairs.sort(key=lambda pair: quantity(level_of(pair[0], main)) or 0.0)
+    all_miss = all(each.misses for each in crossings)
+    all_meet = all(each.meets is each.line.rows[-1] for each in crossings)
+    decided = (all_miss or all_meet) and not any(each.open for each in crossings)
+    return Shift(factor, tuple(pairs), decided)

@@ -1,0 +1,219 @@
+"""Differences of trials: in plan, data, server, settings, machine, by plain names. Digests in.
+
+A report lists differences other than its factors; a comparison is refused where more differs than
+the compared factors. Names and values are as others wrote them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.digest import Digest
+from pgpaces.core.units import duration_text, memory_text
+from pgpaces.spec import levels, options
+from pgpaces.spec.design import Factor
+from pgpaces.spec.result import Trial
+
+# The form of names of factors; names of other differences have blanks.
+_FACTOR = re.compile(r"[a-z_]+(\.\S+)?")
+HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
+# `think` is the distribution of think times.
+_RENAMED = {"think_ns": "think time"}
+# Facts that differ between any two trials, or concern only the answer.
+_OWN = frozenset(("seed", "variables", "log", "missed_max", "generated"))
+
+# Second names of differences: left out where one that says the same is listed.
+_SECOND = {
+    "load text": ("load", "rate", "think", "think time", "arrivals", "shape"),
+    "model": ("load",),
+    "hash of the workload": ("workload", "scripts"),
+    "scripts": ("workload",),
+    "fingerprint of the data": ("scale",),
+    "variable scale": ("scale",),
+}
+
+
+class Difference(Struct, frozen=True):
+    """A difference of trials: each value with the cells that had it.
+
+    within: trials of one cell differ in it, so the design is not the reason.
+    """
+
+    name: str
+    values: tuple[tuple[str, tuple[Row, ...]], ...]
+    within: bool
+
+
+class Between(Struct, frozen=True):
+    """A difference between the trials of A and of B: the values of each, empty if absent."""
+
+    name: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+
+
+class Varied(Struct, frozen=True):
+    """A difference of some trials: each value, and how many had it."""
+
+    name: str
+    values: tuple[tuple[str, int], ...]
+
+
+T = TypeVar("T", Between, Varied)
+
+
+def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
+    """The differences of all trials, other than the factors."""
+    names = {factor.name for factor in factors}
+    hidden = names | {name.removeprefix("set.") for name in names}
+    values: dict[str, dict[str, dict[str, Row]]] = {}
+    whole = [(row, digest) for row in rows for digest in row.every]
+    for row, digest in whole:
+        for name, value in _flat(digest.trial):
+            values.setdefault(name, {}).setdefault(value, {})[row.cell.key] = row
+    result = []
+    for name, per_value in values.items():
+        if len(per_value) < 2 or name.removeprefix("setting ") in hidden:
+            continue
+        cells = [key for by_cell in per_value.values() for key in by_cell]
+        pairs = tuple((value, tuple(by_cell.values())) for value, by_cell in per_value.items())
+        result.append(Difference(name, pairs, len(cells) > len(set(cells))))
+    return tuple(sorted(result, key=lambda each: not each.within))
+
+
+def between(
+    a: Iterable[Digest], b: Iterable[Digest], compared: Iterable[str] = ()
+) -> tuple[Between, ...]:
+    """The differences between A and B, other than the compared factors, by their names.
+
+    Consequences of a factor belong to it: other clients are another load, another server has other
+    settings. Empty: A and B have no other known difference.
+    """
+    names = tuple(compared)
+    of_a, of_b = _values(a), _values(b)
+    if not of_a or not of_b:  # no trial, nothing to differ in
+        return ()
+    every = dict.fromkeys((*of_a, *of_b))
+    pairs = ((name, of_a.get(name, {}), of_b.get(name, {})) for name in every)
+    return _once(
+        Between(name, tuple(own), tuple(other))
+        for name, own, other in pairs
+        if own.keys() != other.keys() and not any(_follows(factor, name) for factor in names)
+    )
+
+
+def among(digests: Iterable[Digest], compared: Iterable[str] = ()) -> tuple[Varied, ...]:
+    """The differences of all of them, other than those of factors, as above."""
+    names, count = tuple(compared), 0
+    had: dict[str, dict[str, int]] = {}
+    for digest in digests:
+        count += 1
+        for name, value in dict.fromkeys((*_flat(digest.trial), *_parts(digest.trial))):
+            values = had.setdefault(name, {})
+            values[value] = values.get(value, 0) + 1
+    return _once(
+        Varied(name, tuple(values.items()))
+        for name, values in had.items()
+        if (len(values) > 1 or sum(values.values()) < count)
+        and not any(_follows(factor, name) for factor in names)
+    )
+
+
+def _once(differences: Iterable[T]) -> tuple[T, ...]:
+    """The differences without second names of others among them."""
+    every = tuple(differences)
+    names = {each.name for each in every}
+    return tuple(each for each in every if names.isdisjoint(_SECOND.get(each.name, ())))
+
+
+def _values(digests: Iterable[Digest]) -> dict[str, dict[str, None]]:
+    values: dict[str, dict[str, None]] = {}
+    for digest in digests:
+        for name, value in (*_flat(digest.trial), *_parts(digest.trial)):
+            values.setdefault(name, {})[value] = None
+    return values
+
+
+def check_factor(name: str) -> None:
+    """Raises PlanError, with the nearest name, for a name like that of a factor that is none."""
+    exists = options.follows(name.partition(".")[0]) or name in (*options.DIFFERENCES, "pgpaces")
+    if _FACTOR.fullmatch(name) and not exists:
+        levels.check_name(name)
+
+
+def _follows(factor: str, name: str) -> bool:
+    """Whether a difference of this name is a consequence of a factor."""
+    family, _, own = factor.partition(".")
+    if own and family in ("set", "define"):
+        return name in (f"setting {own}", f"variable {own}")
+    starts = options.follows(family)
+    called = name in (family.replace("_", " "), factor)
+    return called or any(
+        name == start or (start[-1] == " " and name.startswith(start)) for start in starts
+    )
+
+
+def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
+    """The facts of a trial that may differ, by name."""
+    for name, value in trial.plan.items():
+        if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
+            called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
+            yield called, shown(name, value)
+    yield "workload", trial.workload.name
+    yield "hash of the workload", trial.workload.hash[:12]
+    yield "scale", str(trial.workload.scale)
+    if (prepared := trial.workload.prepared) is not None:
+        yield "fingerprint of the data", prepared.fingerprint
+    yield "PostgreSQL", trial.server.version_text
+    if trial.server.build:
+        yield "build of PostgreSQL", trial.server.build
+    for name, value in trial.server.settings.items():
+        yield f"setting {name}", value
+    for name in HOST:
+        if (fact := getattr(trial.host, name)) is not None:
+            yield f"machine: {name.removesuffix('_bytes')}", shown(name, fact)
+    yield "pgpaces", trial.version
+
+
+def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
+    """More facts that may differ, which a report has elsewhere."""
+    plan, workload = trial.plan, trial.workload
+    if workload.data_seed is not None:
+        yield "data seed", str(workload.data_seed)
+    yield "scripts", ", ".join(f"{each.name}@{each.weight}" for each in workload.scripts)
+    yield (
+        "limits of scripts",
+        ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns),
+    )
+    components = plan.components
+    if len(components) > 1:
+        yield (
+            "nodes",
+            "; ".join(f"{component.load_text} at {component.node}" for component in components),
+        )
+    for name, value in plan.variables:
+        if not name.endswith("seed"):
+            yield f"variable {name}", text(value)
+
+
+def text(value: Any) -> str:
+    """A plain value."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-" if value is None else str(value)
+
+
+def shown(name: str, value: Any) -> str:
+    """A value whose name may end in its unit."""
+    if name.endswith("_bytes"):
+        return memory_text(value)
+    if name.endswith("_ns") and value is not None:
+        return duration_text(value)
+    return text(value)

@@ -1,0 +1,235 @@
+"""What lists, charts and comparisons need of a trial, in a few KB, to read a thousand at once.
+
+A digest is computed from the trial and stored when the trial ends. VERSION is the version of the
+rules; a digest of older rules is computed again from the trial's seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis import waits
+from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
+from pgpaces.analysis.stats import quantile_rank
+from pgpaces.analysis.summary import Summary
+from pgpaces.analysis.write_volume import by_server
+from pgpaces.core.series import Series
+from pgpaces.core.times import Times, merge, values_at_ranks
+from pgpaces.spec.result import Counts, Trial
+
+VERSION = 10
+# Tracks that charts show first, by source and by start and end of the name. Sources with dozens of
+# tracks (_WIDE) show only these; their other samples stay in the store.
+_FIRST = (
+    ("host", "cpu_busy"),
+    ("host", "cpu_steal"),
+    ("host", "cgroup_throttled_share"),
+    ("host", "pi_throttled"),
+    ("host", "temperature_"),
+    ("host", "disk_", "_busy"),
+    ("replication", "", " replay_lag"),
+    ("replication", "behind"),
+    ("replication", "replay_delay"),
+    ("checkpoints", "checkpoints"),
+    ("database", "cache_hit_ratio"),
+    ("wal", "written"),
+    ("host", "cpu_iowait"),
+    ("host", "cpu_frequency"),
+    ("host", "disk_", "_written"),
+    ("host", "disk_", "_read"),
+    ("host", "pressure_cpu_some"),
+    ("host", "pressure_io_some"),
+    ("host", "memory_available"),
+)
+_WIDE = frozenset(
+    ("host", "io", "tuples", "transactions", "sessions", "replication", "slots", "conflicts",
+     "background_writer", "wal")
+)  # fmt: skip
+# Wait events with tracks of their own; one more track has the sum of the others.
+WAITS_MAX = 6
+# The least seconds of a window.
+_WINDOW_S = 10
+# Shares of the curve: to 99.99% in eighths of a decade of the remaining share, as on its axis.
+SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
+
+
+class Bucket(Struct, frozen=True):
+    """Some seconds of a trial, by due time. start_s: from the start of the measured part.
+
+    mean_ms, max_ms: of successes; None without any. Quantiles rank over everything that was due, as
+    those of a Spread, and are infinite likewise; None if nothing was due, or without a shape.
+    lag_p99_ms: of sent - due.
+    """
+
+    start_s: int
+    seconds: int
+    counts: Counts
+    mean_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+    lag_p99_ms: float | None
+
+
+def windows(buckets: Sequence[Bucket], name: str) -> tuple[tuple[int, int], ...]:
+    """Transactions with an outcome and due ones, in windows of at least _WINDOW_S."""
+    counts = [bucket.counts for bucket in buckets]
+    size = max(1, -(-_WINDOW_S // buckets[0].seconds)) if buckets else 1
+    parts = (counts[at : at + size] for at in range(0, len(counts), size))
+    return tuple((sum(getattr(c, name) for c in p), sum(c.due for c in p)) for p in parts)
+
+
+class Track(Struct, frozen=True):
+    """The samples of a sensor, as a mean for each bucket; None without samples."""
+
+    source: str
+    name: str
+    unit: str
+    values: tuple[float | None, ...]
+
+
+class Digest(Struct, frozen=True):
+    """A trial without its seconds and samples, its answer, and the data of its charts.
+
+    series: the measured part from its start, with the warm-up that the summary leaves out.
+    latency, lag: pairs of a share of due transactions (see SHARES) and the time in ms within which
+    they were answered; None where that share was not answered at all.
+    """
+
+    trial: Trial
+    summary: Summary
+    series: tuple[Bucket, ...] = ()
+    tracks: tuple[Track, ...] = ()
+    latency: tuple[tuple[float, float | None], ...] = ()
+    lag: tuple[tuple[float, float | None], ...] = ()
+
+
+def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
+    """The digest of a trial. accumulator: its intervals."""
+    series = tuple(_series(trial, accumulator))
+    scripts = own_scripts(trial)
+    since = summary.cut_s
+
+    def curve(kind: str) -> tuple[tuple[float, float | None], ...]:
+        times = merge(accumulator.times(kind, script, since) for script in scripts)
+        return _curve(times, summary.counts.due)
+
+    return Digest(
+        trial=replace(trial, intervals=(), samples=(), observed=()),
+        summary=summary,
+        series=series,
+        tracks=tuple(_tracks((*trial.samples, *by_server(trial.samples)), series)),
+        latency=curve("latency"),
+        lag=curve("lag"),
+    )
+
+
+def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
+    scripts, ledgers = own_scripts(trial), accumulator.ledgers(trial)
+    every = together(ledgers[script] for script in scripts if script in ledgers)
+    length = accumulator.block_s
+    for block in range(-(-max(0, every.end) // length)):
+        counts = every.between(block * length, (block + 1) * length).counts
+        times, lag = (merge(accumulator.parts(kind, block, scripts)) for kind in ("latency", "lag"))
+        mean = times.mean_ns
+        p50, p95, p99 = _of_due(times, (0.5, 0.95, 0.99), counts.due)
+        yield Bucket(
+            start_s=block * length,
+            seconds=length,
+            counts=counts,
+            mean_ms=None if mean is None else mean / 1e6,
+            p50_ms=p50,
+            p95_ms=p95,
+            p99_ms=p99,
+            max_ms=times.max_ns / 1e6 if times.count else None,
+            lag_p99_ms=_of_due(lag, (0.99,), counts.due)[0],
+        )
+
+
+def _of_due(times: Times, shares: Sequence[float], due: int) -> list[float | None]:
+    """Quantiles of a bucket."""
+    if not due:
+        return [None] * len(shares)
+    return [math.inf if ms is None else ms for ms in _quantiles(times, shares, due)]
+
+
+def _quantiles(times: Times, shares: Iterable[float], due: int) -> list[float | None]:
+    """Quantiles of `due` transactions of which those with times are the fastest, ms."""
+    values_ns = values_at_ranks(times, [quantile_rank(share, due) for share in shares])
+    return [None if ns is None else ns / 1e6 for ns in values_ns]
+
+
+def _curve(times: Times, due: int) -> tuple[tuple[float, float | None], ...]:
+    if due == 0:
+        return ()
+    return tuple(zip(SHARES, _quantiles(times, SHARES, due), strict=True))
+
+
+def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Track]:
+    """Each sensor's values, as means over the buckets of the series."""
+    if not series:
+        return
+    length = series[0].seconds
+    shown = [one for one in _few_waits(list(every)) if one.between(0, length * len(series))]
+    shown.sort(key=_first)
+    for one in sorted(shown, key=_rank):
+        if _kind(one.source) in _WIDE and _rank(one) == len(_FIRST):
+            continue
+        parts: list[list[float]] = [[] for _ in series]
+        for second, value in one.pairs:
+            if 0 <= second < length * len(series):
+                parts[second // length].append(value)
+        means = tuple(float(f"{sum(part) / len(part):.5g}") if part else None for part in parts)
+        yield Track(one.source, one.name, one.unit, means)
+
+
+def _first(series: Series) -> tuple[bool, int]:
+    """The order in which tracks of one rank are shown: by their first second of the measured part.
+
+    Sums of other wait events follow all others.
+    """
+    is_rest = _kind(series.source) == waits.SOURCE and series.name == waits.OTHER
+    return is_rest, min(second for second in series.seconds if second >= 0)
+
+
+def _kind(source: str) -> str:
+    """A source without its node."""
+    return source.rpartition("/")[2]
+
+
+def _few_waits(every: Sequence[Series]) -> Iterator[Series]:
+    """The series, with the WAITS_MAX most frequent wait events of each server and their rest."""
+    events: dict[str, list[tuple[float, Series]]] = defaultdict(list)
+    for one in every:
+        if _kind(one.source) != waits.SOURCE:
+            yield one
+        else:
+            events[one.source].append((sum(one.track().values()), one))
+    for source, own in events.items():
+        ranked = sorted(own, key=lambda pair: (pair[1].name == waits.OTHER, -pair[0]))
+        frequent = [pair for pair in ranked[:WAITS_MAX] if pair[0] and pair[1].name != waits.OTHER]
+        yield from (one for _, one in frequent)
+        rest: dict[int, float] = defaultdict(float)
+        for _, one in ranked[len(frequent) :]:
+            for second, value in one.pairs:
+                rest[second] += value
+        if any(rest.values()):
+            other = Series(source, waits.OTHER, "sessions")
+            for second, value in rest.items():
+                other.add(second, value)
+            yield other
+
+
+def _rank(series: Series) -> int:
+    """The place of a track among those shown; tracks that are not in _FIRST keep their order."""
+    source, name = series.source, series.name
+    for place, (of, start, *end) in enumerate(_FIRST):
+        if _kind(source) == of and name.startswith(start) and name.endswith("".join(end)):
+            return place
+    return len(_FIRST)

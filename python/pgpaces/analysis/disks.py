@@ -1,0 +1,303 @@
+"""The performance of a disk: values, fio's JSON as values, classes and ratios. Pure.
+
+Rates are commands and bytes a second, times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, field, to_builtins
+
+from pgpaces.analysis import stats
+from pgpaces.analysis.arrays import np
+from pgpaces.analysis.effect import over_trials, ratio_of
+from pgpaces.core.errors import StoreError
+from pgpaces.spec import facts
+from pgpaces.spec.result import Estimate
+
+SdClass = Literal["A2", "A1", "below A1"]
+
+# Jobs, by their names in the store.
+CARD_SEQUENTIAL = "4 MiB sequential write"
+CARD_WRITE = "4 KiB random write"
+CARD_READ = "4 KiB random read"
+COMMIT = "8 KiB random write, fdatasync each"
+READ = "8 KiB random read"
+MIXED = "8 KiB random, 70% reads"
+CARD = (CARD_SEQUENTIAL, CARD_WRITE, CARD_READ)
+POSTGRES = (COMMIT, READ, MIXED)
+
+# Of the SD Association: read and write commands of 4 KiB a second, bytes a second sustained.
+CLASSES: Mapping[SdClass, tuple[float, float, float]] = {
+    "A2": (4000.0, 2000.0, 10e6),
+    "A1": (1500.0, 500.0, 10e6),
+}
+_QUANTILES = {"p50": "50.000000", "p99": "99.000000", "p99.9": "99.900000"}
+# A shorter part of a second has no rate.
+_WHOLE_MS = 500
+# The fewest seconds in each half of a run for their ratio.
+_HALF_MIN = 2
+
+
+class JobRun(Struct, frozen=True):
+    """The result of one run of one job. run: from 1.
+
+    per_s: commands a second of each second. times: quantiles of a command, in ns; flushes: of the
+    fdatasync after it. bytes_other: what the disk transferred meanwhile for others than fio; None
+    where it has no counters.
+    """
+
+    job: str
+    run: int
+    seconds: float
+    reads: int
+    writes: int
+    bytes_read: int
+    bytes_written: int
+    per_s: tuple[float, ...] = ()
+    times: Mapping[str, float] = field(default_factory=dict)
+    flushes: Mapping[str, float] = field(default_factory=dict)
+    bytes_other: int | None = field(default=None, name="bytes_beside")
+
+    @property
+    def iops(self) -> float:
+        """Commands a second."""
+        return (self.reads + self.writes) / self.seconds
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes a second."""
+        return (self.bytes_read + self.bytes_written) / self.seconds
+
+    @property
+    def other_share(self) -> float | None:
+        """The bytes for others as a share of fio's."""
+        own = self.bytes_read + self.bytes_written
+        return None if self.bytes_other is None or not own else self.bytes_other / own
+
+    @property
+    def rate(self) -> Estimate:
+        """Commands a second, with the interval by its seconds."""
+        mean = stats.rate(np.asarray(self.per_s))
+        if mean is None or not mean.estimable:
+            return Estimate.alone(self.iops, self.reads + self.writes)
+        half = mean.high - mean.value
+        return Estimate(self.iops, max(0.0, self.iops - half), self.iops + half, mean.n)
+
+    @property
+    def slowing(self) -> Estimate | None:
+        """The rate of the second half over that of the first; None for too short a run."""
+        middle = len(self.per_s) // 2
+        if middle < _HALF_MIN:
+            return None
+        halves = (self.per_s[:middle], self.per_s[-middle:])
+        first, second = (stats.rate(np.asarray(half)) for half in halves)
+        return None if first is None or second is None else ratio(second, first)
+
+
+class Device(Struct, frozen=True):
+    """The device of a folder. id: of the file system, the same after a restart.
+
+    It has no serial number, so it does not identify one disk among others of its model.
+    encryption: its method, as far as it is visible; empty without one.
+    """
+
+    id: str
+    name: str = ""
+    filesystem: str = ""
+    mount_options: str = ""
+    model: str = ""
+    scheduler: str = ""
+    rotational: bool | None = None
+    size_bytes: int | None = None
+    free_bytes: int | None = None
+    encryption: str = ""
+
+
+class Flushes(Struct, frozen=True):
+    """The result of a PostgreSQL's pg_test_fsync: writes of 8 kB a second by method."""
+
+    version: str
+    per_s: Mapping[str, float]
+
+
+class Cipher(Struct, frozen=True):
+    """The result of `cryptsetup benchmark`, in memory alone: MiB a second."""
+
+    name: str
+    encrypts: float
+    decrypts: float
+
+
+class Disk(Struct, frozen=True):
+    """All measurements of a disk. absent: measurements not available here, and what they need.
+
+    missing: measurements that the user ended.
+    """
+
+    path: str
+    device: Device
+    size_bytes: int
+    quick: bool
+    fio: str
+    measured: tuple[JobRun, ...] = ()
+    flushes: Flushes | None = None
+    cipher: Cipher | None = None
+    absent: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def of(self, job: str) -> tuple[JobRun, ...]:
+        """The runs of a job."""
+        return tuple(run for run in self.measured if run.job == job)
+
+    def document(self) -> dict[str, Any]:
+        """Plain values, for the store."""
+        return to_builtins(self)  # type: ignore[no-any-return]
+
+
+def read(document: Mapping[str, Any]) -> Disk:
+    """The disk of a stored document. Raises StoreError for an invalid one."""
+    try:
+        return facts.read(Disk, document, "a disk")
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"the stored result of a disk is damaged: {error}") from None
+
+
+# --- fio ----------------------------------------------------------------------------------------
+
+
+def statuses(text: str) -> list[dict[str, Any]]:
+    """The JSON documents that fio printed one after the other, without text between them.
+
+    An incomplete last one, of an fio that was ended, is left out.
+    """
+    decoder, documents, at = json.JSONDecoder(), [], text.find("{")
+    while at >= 0:
+        try:
+            document, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError:
+            break
+        documents.append(document)
+        at = text.find("{", at)
+    return documents
+
+
+def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRun:
+    """The result of a job, from fio's statuses, one a second and the last one at the end.
+
+    Raises ValueError where they are not fio's, or where it failed or did nothing.
+    """
+    try:
+        sums = [_sums(document["jobs"][0]) for document in documents]
+        last = documents[-1]["jobs"][0]
+        if last["error"]:
+            raise ValueError(f"fio ended with error {last['error']}")
+        ms, count = sums[-1]
+        if ms <= 0 or count <= 0:
+            raise ValueError("fio did nothing")
+        kind = "write" if last["write"]["total_ios"] else "read"
+        if last["read"]["total_ios"] and kind == "write":
+            kind = "read"  # of a mixed load: what a query waits for
+        return JobRun(
+            job,
+            run,
+            seconds=ms / 1000,
+            reads=last["read"]["total_ios"],
+            writes=last["write"]["total_ios"],
+            bytes_read=last["read"]["io_bytes"],
+            bytes_written=last["write"]["io_bytes"],
+            per_s=tuple(_rates(sums)),
+            times=_quantiles(last[kind]["lat_ns"]),
+            flushes=_quantiles(last.get("sync", {}).get("lat_ns", {})),
+        )
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"the output of fio is not as expected: {error!r}") from None
+
+
+def _sums(job: Mapping[str, Any]) -> tuple[int, int]:
+    """Milliseconds since the job's start, and its commands until then."""
+    sides = (job["read"], job["write"])
+    return max(side["runtime"] for side in sides), sum(side["total_ios"] for side in sides)
+
+
+def _rates(sums: Iterable[tuple[int, int]]) -> Iterable[float]:
+    """Commands a second between two statuses; a short rest at the end does not count."""
+    ms_before = count_before = 0
+    for ms, count in sums:
+        if ms - ms_before >= _WHOLE_MS:
+            yield (count - count_before) / (ms - ms_before) * 1000
+            ms_before, count_before = ms, count
+
+
+def _quantiles(times: Mapping[str, Any]) -> dict[str, float]:
+    percentiles = times.get("percentile", {})
+    return {name: float(percentiles[key]) for name, key in _QUANTILES.items() if key in percentiles}
+
+
+# --- answers ------------------------------------------------------------------------------------
+
+
+def sd_class(reads: float, writes: float, bytes_per_s: float) -> SdClass:
+    """The best class that these rates reach: 4 KiB commands, and sequential writing."""
+    for name, (reads_min, writes_min, bytes_min) in CLASSES.items():
+        if reads >= reads_min and writes >= writes_min and bytes_per_s >= bytes_min:
+            return name
+    return "below A1"
+
+
+def card_runs(disk: Disk, job: str) -> tuple[float, ...]:
+    """The rate of each run of a job of the card: bytes a second if sequential, else IOPS."""
+    return tuple(r.bytes_per_s if job == CARD_SEQUENTIAL else r.iops for r in disk.of(job))
+
+
+def card_medians(disk: Disk) -> dict[str, float] | None:
+    """The median of the runs of each job of the card; None where one of them is missing."""
+    runs = {job: card_runs(disk, job) for job in CARD}
+    if not all(runs.values()):
+        return None
+    return {job: statistics.median(rates) for job, rates in runs.items()}
+
+
+def card_class(disk: Disk) -> SdClass | None:
+    """The class by the medians; None where a job is missing."""
+    medians = card_medians(disk)
+    if medians is None:
+        return None
+    return sd_class(medians[CARD_READ], medians[CARD_WRITE], medians[CARD_SEQUENTIAL])
+
+
+def ratio(value: Estimate, base: Estimate) -> Estimate | None:
+    """The ratio of two rates above 0; None where one is not.
+
+    The interval by the delta method on logarithms: the squares of the relative halves add up.
+    """
+    if value.value <= 0 or base.value <= 0:
+        return None
+    quotient = value.value / base.value
+    n = min(value.n, base.n)
+    if not (value.estimable and base.estimable):
+        return Estimate.alone(quotient, n)
+    spread = math.hypot(*((each.high - each.value) / each.value for each in (value, base)))
+    return Estimate(quotient, quotient * math.exp(-spread), quotient * math.exp(spread), n)
+
+
+def ratio_of_runs(values: Sequence[float], bases: Sequence[float]) -> Estimate | None:
+    """The ratio of the rates of some runs to those of others; None without runs.
+
+    The ratio of the geometric means, with Welch's interval of the difference of mean logarithms
+    (Welch, 1947); without an interval for fewer than two runs of each.
+    """
+    if not values or not bases or min(*values, *bases) <= 0:
+        return None
+    a, b = [math.log(each) for each in bases], [math.log(each) for each in values]
+    effect = over_trials(a, b)
+    if effect is None:
+        value = math.exp(statistics.fmean(b) - statistics.fmean(a))
+        return Estimate.alone(value, min(len(a), len(b)))
+    half = effect.half()
+    return ratio_of(effect.value, effect.value - half, effect.value + half, effect.n)

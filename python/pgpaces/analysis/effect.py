@@ -1,0 +1,174 @@
+"""The difference between B and A, with its standard error: intervals, tests and power.
+
+An effect is a difference of logarithms or of shares; compare.py knows of which metric. scipy is
+imported where it is used: it takes longer to load than a command takes to start.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from pgpaces.analysis.arrays import np
+from pgpaces.analysis.distributions import student_cdf, student_quantile
+from pgpaces.spec.result import Estimate
+
+ALPHA = 0.05
+_POWER = 0.8
+# BCa's coverage is 0.89 with 10 values (docs/explanation/method.md, section 4).
+BOOTSTRAP_MIN = 25
+_RESAMPLES = 9999
+# More pairs than these are not worth their time.
+_NEEDED_MAX = 2000
+
+
+class Effect(Struct, frozen=True):
+    """A difference between B and A. error: its standard error. freedom: of Student's t. n: pairs.
+
+    Differences that are all the same have an error of 0, which refutes any other value.
+    """
+
+    value: float
+    error: float
+    freedom: float
+    n: int
+
+    def half(self, alpha: float = ALPHA) -> float:
+        """Half the width of its interval."""
+        return student_quantile(self.freedom, 1 - alpha / 2) * self.error
+
+    def p(self) -> float:
+        """The two-sided p-value of no effect."""
+        return 2 * self._beyond(abs(self.value))
+
+    def p_within(self, margin: float) -> float:
+        """The larger p-value of two one-sided tests of an effect beyond -margin or margin.
+
+        Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987.
+        """
+        return self._beyond(margin - abs(self.value))
+
+    def _beyond(self, distance: float) -> float:
+        if self.error == 0:
+            return 0.0 if distance > 0 else 0.5
+        return student_cdf(self.freedom, -distance / self.error)
+
+    def detectable(self) -> float:
+        """The smallest effect detected in 8 of 10 cases: (t.975 + t.80) standard errors."""
+        return sum(student_quantile(self.freedom, q) for q in (1 - ALPHA / 2, _POWER)) * self.error
+
+    def needed(self, margin: float) -> int | None:
+        """The pairs in all with which 8 of 10 comparisons of this value and spread would decide.
+
+        Undecided is a mean farther from 0 than two one-sided tests allow, and nearer than a
+        difference needs. None: more pairs than are worth their time.
+        """
+        spread = self.error * math.sqrt(self.n)
+
+        def decides(n: int) -> bool:
+            error = spread / math.sqrt(n)
+            near = max(0.0, margin - student_quantile(n - 1, 1 - ALPHA) * error)
+            far = student_quantile(n - 1, 1 - ALPHA / 2) * error
+            return near >= far or self._between(near, far, error, n - 1) <= 1 - _POWER
+
+        if spread == 0:
+            return self.n
+        at = bisect_left(range(self.n, _NEEDED_MAX), True, key=decides)
+        return None if self.n + at >= _NEEDED_MAX else self.n + at
+
+    def _between(self, near: float, far: float, error: float, freedom: int) -> float:
+        """The probability of a mean between these distances from 0, on either side."""
+        ends = ((near, far), (-far, -near))
+        return sum(
+            student_cdf(freedom, (high - self.value) / error)
+            - student_cdf(freedom, (low - self.value) / error)
+            for low, high in ends
+        )
+
+
+def over_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect | None:
+    """The mean difference with Student's t of k - 1 degrees; None for fewer than two.
+
+    error_min: the least standard error of the mean that is plausible.
+    """
+    k = len(differences)
+    if k < 2:
+        return None
+    middle, variance = moments(differences)
+    return Effect(middle, max(error_min, math.sqrt(variance / k)), k - 1, k)
+
+
+def over_trials(a: Sequence[float], b: Sequence[float], error_min: float = 0.0) -> Effect | None:
+    """B's mean less A's for trials that are no pairs; None for fewer than two of either.
+
+    Welch, Biometrika 34, 1947.
+    """
+    if min(len(a), len(b)) < 2:
+        return None
+    (mean_a, var_a), (mean_b, var_b) = moments(a), moments(b)
+    parts = (var_a / len(a), var_b / len(b))
+    squares = parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)
+    freedom = sum(parts) ** 2 / squares if squares > 0 else len(a) + len(b) - 2
+    error = max(error_min, math.sqrt(sum(parts)))
+    return Effect(mean_b - mean_a, error, freedom, min(len(a), len(b)))
+
+
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance; statistics.stdev is exact and ten times slower."""
+    n = len(values)
+    middle = math.fsum(values) / n
+    return middle, math.fsum((value - middle) ** 2 for value in values) / (n - 1)
+
+
+def share_error(a: tuple[int, int], b: tuple[int, int]) -> float:
+    """The standard error of a difference of two shares, (hits, due) each, by the counts alone.
+
+    With one hit and one miss added to each, so that it is not 0 where none or all are hits (Agresti
+    and Caffo, The American Statistician 54, 2000).
+    """
+
+    def part(hits: int, due: int) -> float:
+        p = (hits + 1) / (due + 2)
+        return p * (1 - p) / (due + 2)
+
+    return math.sqrt(part(*a) + part(*b))
+
+
+def bca(values: Sequence[float], seed: int) -> tuple[float, float] | None:
+    """The BCa interval of the mean; None for fewer than 25 values, or values all the same.
+
+    Efron, J. Am. Stat. Assoc. 82, 1987, by scipy.
+    """
+    if len(values) < BOOTSTRAP_MIN or min(values) == max(values):
+        return None
+    from scipy.stats import bootstrap
+
+    interval = bootstrap(
+        (np.asarray(values),),
+        np.mean,
+        n_resamples=_RESAMPLES,
+        method="BCa",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p-values adjusted for their number (Holm 1979), in their order."""
+    adjusted, least = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = max(least, min(1.0, (len(ps) - rank) * ps[place]))
+        adjusted[place] = least
+    return adjusted
+
+
+def ratio_of(middle: float, low: float, high: float, n: int) -> Estimate:
+    """exp of a difference of logarithms; infinite where that overflows."""
+    return Estimate(_exp(middle), _exp(low), _exp(high), n)
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf

@@ -1,0 +1,377 @@
+"""The generator's check of itself: was it late, was it busy, do its numbers add up?
+
+A trial is generator-limited only where the generator's lateness could change its answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis import goal
+from pgpaces.analysis.accumulator import by_functions, own_scripts
+from pgpaces.analysis.spread import QUANTILES, spread_of
+from pgpaces.analysis.stats import INDEPENDENT, Clusters, quantile_ranks, share
+from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
+from pgpaces.core.units import ms_text
+from pgpaces.spec.facts import ComponentFacts, PlanFacts
+from pgpaces.spec.result import Counts, Estimate, Finding, Severity, Trial
+
+if TYPE_CHECKING:
+    from pgpaces.analysis.accumulator import Accumulator, ScriptSeconds
+    from pgpaces.analysis.arrays import Numbers
+
+_DISPATCH_FLOOR_NS = 1_000_000
+_DISPATCH_CLOSED_NS = 20_000_000
+_CPU_LIMIT = 0.9
+_BUSY = 0.7
+_LITTLE = 0.02
+# It may be late twice in a transaction: when it sends, and when it reads the end.
+_TIMES_LATE = 2
+_QUANTILES = (0.9, 0.99, 0.999, 1.0)
+# Clients were the bottleneck where more than the first share of transactions found none idle. The
+# generator's lateness contributed where it took more than the second share of the clients' time.
+_QUEUED, _DELAYED = 0.1, 0.05
+# A lag is of a generator that stood still from this many seconds on, and this part of the limit.
+STILL_S, _STILL_OF_LIMIT = 0.3, 0.5
+# Standing still explains what was due in up to this many times its length: a backlog takes time.
+BACKLOG_TIMES = 3.0
+# The source of a finding about one of several generators, before its name; its value is what made
+# it busy or late, None if it was neither.
+SHARE = "generator "
+# The source of the finding that one was lost.
+LOST = "lost generator"
+_CAUTION = "latencies may be overstated, and are not understated"
+
+
+class Generator(Struct, frozen=True):
+    """The generator's check of itself in one trial.
+
+    cpu: share of the busiest thread over the trial, 0 to 1. dispatch_p99: lag of transactions
+    whose client was idle when they were due, ms. little: transactions due and not done, integrated
+    over the trial, divided by the sum of all waiting times, from schedule and outcomes separately;
+    1 is exact; None in a closed load. little_service: in flight x time over the sum of service
+    times. late: it sent late (p99 above max(1 ms, 1% of the limit)), or stood still. due, missed:
+    transactions of the trial's own workload that its answer counts. excused: the most missed ones
+    that its lag can explain, also of those that were due in a warm-up which was cut; 0 if it was
+    not late, None if unknown: it had no CPU left, or the load is closed. limited: it had no CPU
+    left (over 0.9), or it was late and the verdict could differ without the excused transactions.
+    still_s: the longest time in which it stood still, 0 if it did not.
+    """
+
+    cpu: float
+    dispatch_p99: Estimate | None
+    little: float | None
+    little_service: float | None
+    limited: bool
+    excused: int | None = 0
+    late: bool = False
+    due: int = 0
+    missed: int = 0
+    still_s: float = 0.0
+
+    @property
+    def explained(self) -> int:
+        """The most of `missed` that its lag can explain; all if that is unknown."""
+        return self.missed if self.excused is None else min(self.excused, self.missed)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether Little's law holds within 2% in both forms; true where it cannot be checked."""
+        shares = (share for share in (self.little, self.little_service) if share is not None)
+        return all(abs(share - 1) <= _LITTLE for share in shares)
+
+
+class GeneratorWork(Struct, frozen=True):
+    """The load of a generator in a trial of `seconds`.
+
+    every: all transactions, warm-up included; own: those of the trial's own workload. counted:
+    those of them that the answer counts. clusters: of those that missed.
+    """
+
+    every: ScriptSeconds
+    own: ScriptSeconds
+    counted: Counts
+    seconds: float
+    clusters: Clusters = INDEPENDENT
+
+
+def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Generator:
+    """The check of a trial. accumulator: its intervals."""
+    every = load.every
+    cpu = max(accumulator.cpu_shares(load.seconds), default=0.0)
+    times, counts, sums_ns = accumulator.dispatch()
+    p99 = spread_of(times, times.count, counts, sums_ns).p99
+    service_ns, sums = float(every.column("service").sum()), every.counts
+    # Exact only where every transaction that began is in the sum of service times.
+    complete = service_ns and not (sums.failed or sums.unfinished or trial.plan.imported)
+    late = p99 is not None and p99.value > _floor_ms(trial)
+    stops = standstills(accumulator.longest_dispatch_s(), goal.limits_ns(trial))
+    busy, excused = cpu > _CPU_LIMIT, None
+    if not (late or busy):
+        excused = _while_still(load, stops)
+    elif not (busy or _closed(trial)):
+        excused = _excused(trial, accumulator, load, times, _while_still(load, stops))
+    generator = Generator(
+        cpu=cpu,
+        dispatch_p99=p99,
+        little=accumulator.pending_ns / accumulator.waited_ns if accumulator.waited_ns else None,
+        little_service=accumulator.in_flight_ns / service_ns if complete else None,
+        limited=False,
+        excused=excused,
+        late=late or bool(stops),
+        due=load.counted.due,
+        missed=load.counted.missed,
+        still_s=max((length_s for *_, length_s in stops), default=0.0),
+    )
+    return replace(generator, limited=excused is None or _decides(trial, generator, load.clusters))
+
+
+def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[int, int, float]]:
+    """Each time in which the generator stood still: its first second, its end, its length in s.
+
+    longest_s: by second, the longest lag of a transaction whose client was idle when it was due,
+    and that ended in this second. A generator that stood still sends what fell due meanwhile at
+    once. This may be one transaction for each client, too few for a p99.
+    """
+    limit_ns = min(filter(None, limits_ns), default=0)
+    least_s = max(STILL_S, _STILL_OF_LIMIT * limit_ns / 1e9)
+    return [
+        (max(0, math.floor(second - lag_s)), second + 1, lag_s)
+        for second, lag_s in enumerate(longest_s.tolist())
+        if lag_s >= least_s
+    ]
+
+
+def needed(rate: float, per_core: float, cores: int) -> int:
+    """The generators for a rate, transactions a second, if each uses these cores to 70%.
+
+    per_core: transactions a second of one core. More than 70% of a core sends late.
+    """
+    return max(1, math.ceil(rate / (_BUSY * per_core * cores)))
+
+
+def _decides(trial: Trial, generator: Generator, clusters: Clusters) -> bool:
+    """Whether the verdict of the trial could differ without the excused transactions.
+
+    True where the missed share, or its lower bound, is above the allowed one and would not be
+    without them. Without a latency limit there is no goal.
+    """
+    due, parts = generator.due, (0, generator.explained)
+    missed, spared = (share(generator.missed - part, due, clusters) for part in parts)
+    if missed is None or spared is None or not goal.limited(trial):
+        return False
+    allowed = goal.allowed(trial)
+    return missed.value > allowed >= spared.value or missed.low > allowed >= spared.low
+
+
+def _excused(
+    trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: Times, still: int
+) -> int:
+    """The most missed transactions that the generator's own lateness can explain.
+
+    still: those of a time in which it stood still, and of the backlog after it.
+
+    With l the quantile q of the dispatch lag, all but 1 - q of the due transactions were sent late
+    by no more than l. Of these, a late one would have been on time without l only if its service
+    took no longer than the limit + l (the end may have been read late), and its latency was no
+    longer than the limit + 2 l. A skipped one found no client: each transaction occupied its client
+    for at most 2 l longer, which is time for 2 l n / mean service others. So
+    late within these + skipped up to that + (1 - q) due is a bound for each q; the least is used.
+
+    Where clients were the bottleneck, lateness accumulates over transactions: see `_queued`. Where
+    none was connected, what was due is late anyway.
+    """
+    seconds = load.own.between(0, max(0, load.own.end))
+    counts = seconds.counts
+    most = counts.late + counts.skipped
+    scripts = own_scripts(trial)
+    kinds = ("latency", "service")
+    times = {(n, kind): accumulator.times(kind, n, 0) for n in scripts for kind in kinds}
+    if not most:
+        return most
+    service = merge(times[n, "service"] for n in scripts)
+    limits = {n: ns for n, ns in zip(scripts, goal.limits_ns(trial), strict=False) if ns}
+    late_anyhow = _queued(trial, load, service, lags)
+    lost, due = seconds.column("late") + seconds.column("skipped"), seconds.column("due")
+    down = accumulator.all_down(len(due)) * due
+    unconnected = sum(int(min(each)) for each in zip(lost, down, strict=True))
+    bounds = []
+    for q in _QUANTILES:
+        lag_ns = _at(lags, math.ceil(q * lags.count))
+
+        def beyond(kind: str, times_late: int, lag_ns: float = lag_ns) -> int:
+            ends = ((n, ns + times_late * lag_ns) for n, ns in limits.items())
+            return sum(_above(times[n, kind], ns) for n, ns in ends)
+
+        out, room = beyond("latency", _TIMES_LATE), counts.skipped
+        if late_anyhow is not None:
+            out = min(out, math.floor(late_anyhow * counts.due) - counts.skipped)
+        elif service.mean_ns:
+            room = math.ceil(_TIMES_LATE * lag_ns * service.count / service.mean_ns)
+        out = max(out, beyond("service", 1))
+        rest = math.ceil((1 - q) * counts.due)
+        bounds.append(max(0, counts.late - out) + min(counts.skipped, room) + rest)
+    return min(most - unconnected, min(bounds) + still)
+
+
+def _while_still(load: GeneratorWork, stops: Sequence[tuple[int, int, float]]) -> int:
+    """The late and skipped transactions that were due while it stood still, or soon after."""
+    seconds = load.own.between(0, max(0, load.own.end))
+    lost = seconds.column("late") + seconds.column("skipped")
+    due = {
+        at
+        for first, end, length_s in stops
+        for at in range(first, max(end, math.ceil(first + BACKLOG_TIMES * length_s)))
+    }
+    return int(sum(lost[at] for at in due if at < len(lost)))
+
+
+def _queued(trial: Trial, load: GeneratorWork, service: Times, lags: Times) -> float | None:
+    """The share of due transactions that is late without the generator, where it delayed clients.
+
+    None where it did not: clients were idle when most transactions fell due, or lost next to no
+    time. Otherwise transactions queue for clients, and a delay of 2 l in one delays all after it.
+    In a fluid queue with rho = due x mean service / (clients x time), the share 1 - limit /
+    ((rho - 1) time) is late; for rho below 1 none need be.
+    """
+    lag_ns, service_ns = lags.mean_ns or 0.0, service.mean_ns or 0.0
+    waited = service.count - lags.count
+    if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _DELAYED * service_ns:
+        return None
+    clients = max(1, trial.plan.own_clients)
+    span_ns, limit_ns = load.seconds * 1e9, max(goal.limits_ns(trial)[: len(own_scripts(trial))])
+    due = load.own.between(0, max(0, load.own.end)).counts.due
+    rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0
+    grown_ns = (rho - 1) * span_ns
+    return max(0.0, 1 - limit_ns / grown_ns) if grown_ns > 0 else 0.0
+
+
+def _at(times: Times, rank: int) -> float:
+    """The time of a rank, ns; infinite where it is unknown."""
+    value_ns = values_at_ranks(times, (rank,))[0]
+    return math.inf if value_ns is None else float(value_ns)
+
+
+def _above(times: Times, bound_ns: float) -> int:
+    """The number of times above a bound, compared to 3 significant digits."""
+    longer = times.count - counts_at_most((times,), (int(min(bound_ns, times.max_ns)),))[0]
+    return longer if bound_ns < times.max_ns else 0
+
+
+def _floor_ms(trial: Trial) -> float:
+    """The greatest acceptable p99 of dispatch lags.
+
+    It is infinite in a closed load, where users wait for the generator, except for functions: users
+    that wait that long for a CPU do not behave as users.
+    """
+    if _closed(trial):
+        return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
+    loads: tuple[PlanFacts | ComponentFacts, ...] = (trial.plan, *trial.plan.components)
+    limits = [ns for load in loads for ns in (load.limit_ns, *(own for _, own in load.limits))]
+    limit_ns = min((ns for ns in limits if ns), default=0)
+    return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
+
+
+def _closed(trial: Trial) -> bool:
+    """Whether no load has a schedule."""
+    loads: tuple[PlanFacts | ComponentFacts, ...] = (trial.plan, *trial.plan.components)
+    return {load.model for load in loads} == {"closed"}
+
+
+def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
+    """Findings about the generator: no CPU left, late, or a wrong sum.
+
+    A finding that could change the answer makes the trial invalid; others are warnings.
+    """
+    yield from _limited(trial, generator)
+    # Of a lost generator outcomes are missing, and the trial is invalid for that.
+    lost = any(each.source == LOST for each in trial.findings)
+    if not (generator.adds_up or lost):
+        shares = (generator.little, generator.little_service)
+        off = max((s for s in shares if s is not None), key=lambda share: abs(share - 1))
+        text = f"Little's law is off: {off:.3f} instead of 1; please report this run"
+        yield Finding("identity", "invalid", text, off)
+
+
+def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
+    functions = by_functions(trial)
+    unit = "process" if functions else "thread"
+    more = "or more processes (--threads)" if functions else "or more --threads"
+    advice = f"give the generator a CPU of its own, {more}"
+    severity: Severity = "invalid" if generator.limited else "warning"
+    if generator.cpu > _CPU_LIMIT:
+        share = 100 * generator.cpu
+        busy = "".join(f"{name}: " for name in _names(trial, "%")[-1:])
+        text = (
+            f"generator-limited: {busy}its busiest {unit} took {share:.0f}%"
+            f" of a CPU, so the server may do more, and in less time, than shown; {advice}"
+        )
+        yield Finding("generator", severity, text, share, "%")
+    elif generator.late and generator.dispatch_p99:
+        lag = generator.dispatch_p99
+        few = quantile_ranks(QUANTILES["p99"], lag.n) is None
+        sample = f", from only {lag.n} transactions with an idle client" if few else ""
+        names = _names(trial, "ms")
+        who = _listed(names) or "the load generator"
+        late = f"{who} {'were' if len(names) > 1 else 'was'} late"
+        lag_text = f"p99 dispatch lag {ms_text(lag.value)} ms"
+        size = f"{lag_text}, acceptable {_floor_ms(trial):g} ms{sample}"
+        if generator.still_s:
+            size = f"it stood still for {generator.still_s:.3g} s"
+            advice = "look for what stopped it (a stopped process, a paused machine); run it again"
+        if not generator.limited:
+            weight = _weight(trial, generator)
+            itself = late if names else "the load generator itself was late"
+            text = f"{itself} ({size}){weight}: {_CAUTION}"
+        elif generator.excused is None:
+            text = (
+                f"generator-limited: {late} ({size}), and users wait for it:"
+                f" the load was lower than planned, the latencies longer; {advice}"
+            )
+        else:
+            text = f"generator-limited: {late} ({size});"
+            text += f" {_open(trial, generator)}"
+            text += f"; {advice}"
+        yield Finding("generator", severity, text, lag.value, "ms")
+    elif names := _names(trial, "ms"):
+        late = f"{_listed(names)} {'were' if len(names) > 1 else 'was'} late"
+        text = f"{late}, all generators together were not: {_CAUTION} there"
+        yield Finding("generator", "warning", text)
+
+
+def _names(trial: Trial, unit: str) -> list[str]:
+    """The generators, of several, that were busy (%) or late (ms), the most so last."""
+    shares = (f for f in trial.findings if f.source.startswith(SHARE) and f.unit == unit)
+    ordered = sorted(shares, key=lambda finding: finding.value or 0.0)
+    return [finding.source.removeprefix(SHARE) for finding in ordered]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As in `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
+
+
+def _weight(trial: Trial, generator: Generator) -> str:
+    """The missed transactions that a lateness explains where it does not decide the verdict."""
+    if not generator.missed:
+        return ""
+    if not generator.excused:
+        return f", which explains none of the {generator.missed} missed"
+    verdict = " and leaves the verdict as it is" if goal.limited(trial) else ""
+    most = generator.explained
+    return f", which explains at most {most} of the {generator.missed} missed{verdict}"
+
+
+def _open(trial: Trial, generator: Generator) -> str:
+    """The missed share between all and none of the excused transactions."""
+    excused, missed, due = generator.explained, generator.missed, generator.due
+    least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
+    return (
+        f"that may explain {excused} of the {missed} missed: the server accounts for {least} to"
+        f" {most}% missed, allowed are {100 * goal.allowed(trial):g}%"
+    )

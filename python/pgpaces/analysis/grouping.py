@@ -1,0 +1,131 @@
+"""Runs that belong to no experiment, arranged as one: the factors are what differs between them.
+
+Pure: digests in, digests with a place, factors and cells out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from pgpaces.analysis.crossing import quantity
+from pgpaces.analysis.digest import Digest
+from pgpaces.spec.design import Cell, Design, Factor
+from pgpaces.spec.result import Place, Trial
+
+_PLAN = ("clients", "policy", "protocol", "arrivals", "max_tries", "connect_each")
+_DURATIONS = {"latency_limit": "limit_ns", "duration": "duration_ns", "think_time": "think_ns"}
+_UNITS = (("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("us", 1e3))
+# The level of a run that lacks an option of others.
+_ABSENT = "not set"
+
+
+def _duration(ns: float) -> str:
+    unit, size = next((pair for pair in _UNITS if ns >= pair[1]), ("us", 1e3))
+    return f"{ns / size:g}{unit}"
+
+
+def _scripts(trial: Trial) -> str:
+    return " ".join(f"{script.name}@{script.weight}" for script in trial.workload.scripts)
+
+
+def levels_of(trial: Trial) -> dict[str, str]:
+    """The options of a trial, as levels of an experiment."""
+    plan = trial.plan
+    levels = {
+        "workload": trial.workload.name,
+        "scale": str(trial.workload.scale),
+        "scripts": _scripts(trial),
+        "load": plan.model,
+        "server": trial.server.version,
+        "machine": trial.host.hostname or "unknown",
+    }
+    facts = {name: value for name, value in plan.items() if value is not None}
+    levels |= {name: str(facts[name]) for name in _PLAN if name in facts}
+    if plan.rate:
+        levels["pace" if plan.model == "paced" else "rate"] = f"{plan.rate:g}/s"
+    if plan.model == "paced" and "clients" in levels:
+        levels["users"] = levels.pop("clients")
+    levels |= {name: _duration(facts[key]) for name, key in _DURATIONS.items() if key in facts}
+    levels |= _layout(trial)
+    levels |= {f"set.{name}": value for name, value in plan.settings.items()}
+    return levels
+
+
+def _layout(trial: Trial) -> dict[str, str]:
+    """Standbys, pool, nodes of the load, and background workloads."""
+    components, pool = trial.plan.components, trial.server.pool
+    own = dict.fromkeys(component.node for component in trial.plan.own)
+    levels = {
+        "standbys": str(trial.server.standbys),
+        "pool": pool.pooler or "none",
+        "node": " ".join(own) or "primary",
+    }
+    if pool:
+        levels |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
+    for component in components:
+        if component.of:
+            load = f"{component.workload}, {component.load_text} on {component.node}"
+            levels[f"background.{component.of}"] = load
+    return levels
+
+
+def _ordered(levels: Sequence[str]) -> tuple[str, ...]:
+    unique = list(dict.fromkeys(levels))
+    values = [quantity(level) for level in unique]
+    if None in values:
+        return tuple(unique)
+    return tuple(sorted(unique, key=lambda level: quantity(level) or 0.0))
+
+
+def _same(runs: Sequence[Mapping[str, str]], one: str, other: str) -> bool:
+    """Whether each level of one factor goes with one level of the other in all runs."""
+    pairs = {(levels.get(one, ""), levels.get(other, "")) for levels in runs}
+    return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
+def place(digests: Sequence[Digest], name: str) -> tuple[tuple[Factor, ...], tuple[Digest, ...]]:
+    """The factors by which runs differ, and the runs with their places; name: of the experiment.
+
+    Runs that do not differ are trials of one cell.
+    """
+    runs = [levels_of(digest.trial) for digest in digests]
+    factors: list[Factor] = []
+    for factor in dict.fromkeys(name for levels in runs for name in levels):
+        values = [levels.get(factor, _ABSENT) for levels in runs]
+        if len(set(values)) > 1 and not any(_same(runs, factor, other.name) for other in factors):
+            factors.append(Factor(factor, _ordered(values)))
+    blocks: dict[str, int] = {}
+    placed = []
+    for digest, levels in zip(digests, runs, strict=True):
+        cell = Cell(tuple((factor.name, levels.get(factor.name, _ABSENT)) for factor in factors))
+        blocks[cell.key] = blocks.get(cell.key, 0) + 1
+        where = Place(name, cell.key, dict(cell.levels), blocks[cell.key])
+        placed.append(replace(digest, trial=replace(digest.trial, place=where)))
+    return tuple(factors), tuple(placed)
+
+
+def as_chosen(design: Design, digests: Sequence[Digest]) -> Design:
+    """The design with the cells of the trials that a strategy chose, in place of its own."""
+    chosen = cells(digests)
+    levels: dict[str, list[str]] = {}
+    for cell in chosen:
+        for name, level in cell.levels:
+            levels.setdefault(name, []).append(level)
+    order = {name: _ordered(values) for name, values in levels.items()}
+
+    def place(cell: Cell) -> tuple[int, ...]:
+        own = dict(cell.levels)
+        return tuple(all_.index(own[name]) if name in own else -1 for name, all_ in order.items())
+
+    extra = tuple(dict(cell.levels) for cell in sorted(chosen, key=place))
+    return replace(design, factors=(), exclude=(), extra=extra)
+
+
+def cells(digests: Sequence[Digest], order: Callable[[Cell], Any] | None = None) -> list[Cell]:
+    """The cells of trials, each once."""
+    places = (digest.trial.place for digest in digests)
+    unique = {place.cell: Cell(tuple(place.levels.items())) for place in places if place}
+    return sorted(unique.values(), key=order) if order else list(unique.values())

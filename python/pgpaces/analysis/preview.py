@@ -1,0 +1,163 @@
+"""Estimates of an experiment before it is run: time, disk, money."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from pgpaces.spec.plan import TrialPlan
+
+# Seconds of a trial around its load: connecting a few clients, examining the data, storing its
+# answer; and for one that writes, copying the data. At least, likely, at most.
+_AROUND_S = (0.3, 1.0, 3.0)
+_COPY_S = (0.2, 1.5, 15.0)
+# Stored bytes of a trial; of each second, with samples and sums; of the times of each script and
+# SQL command, as histograms, which grow with their counts. Measured with SQLite, 30 s of three
+# shipped workloads, from 1 transaction a second to a closed load: within a factor of 1.4.
+_TRIAL_BYTES, _SECOND_BYTES = 35_000, 1_700
+_TIMES_BYTES, _TIMES_ROOT_BYTES, _TIMES_MAX_BYTES = 200, 60, 2_800
+
+
+class Span(Struct, frozen=True):
+    """A duration in seconds: the likely value, and its bounds."""
+
+    value: float
+    low: float
+    high: float
+
+    def __add__(self, other: Span) -> Span:
+        """The duration of both, one after the other."""
+        return Span(self.value + other.value, self.low + other.low, self.high + other.high)
+
+
+class Step(Struct, frozen=True):
+    """One trial of an experiment.
+
+    commands: number of SQL commands of each script. writes: it gets a copy of its data. data: a key
+    of the data on its machine; data_bytes: its size in earlier trials; None if unknown.
+    """
+
+    plan: TrialPlan
+    commands: tuple[int, ...]
+    writes: bool
+    data: Hashable = None
+    data_bytes: int | None = None
+
+    def span(self) -> Span | None:
+        """Its duration; None where its load ends by count."""
+        if self.plan.duration_ns is None:
+            return None
+        load_s = (self.plan.duration_ns + self.plan.warmup) / 1e9
+        low, value, high = _AROUND_S
+        copy = _COPY_S if self.writes else (0.0, 0.0, 0.0)
+        grace_s = self.plan.grace / 1e9
+        return Span(
+            load_s + value + copy[1], load_s + low + copy[0], load_s + high + copy[2] + grace_s
+        )
+
+    def stored_bytes(self) -> float:
+        """The bytes by which the store grows."""
+        seconds = ((self.plan.duration_ns or 0) + self.plan.warmup) / 1e9
+        rate = self.plan.load.rate
+        times = _TIMES_MAX_BYTES * 1.0
+        if rate is not None and self.commands:
+            each = _TIMES_BYTES + _TIMES_ROOT_BYTES * math.sqrt(rate / len(self.commands))
+            times = min(times, each)
+        # A script has three histograms: latency, lag and service time.
+        histograms = sum(3 + commands for commands in self.commands)
+        return _TRIAL_BYTES + seconds * (_SECOND_BYTES + histograms * times)
+
+
+class Preview(Struct, frozen=True):
+    """The remaining trials of an experiment.
+
+    trials: at most; trials_least: at least, where each is chosen by those before it. seconds: until
+    its end, with machines in parallel; None where loads end by count. machines: trials of each.
+    store_bytes: growth of the store. cost: by currency, of the machines that have a price.
+    data_bytes: size of the data; copy_bytes: size of the copies that exist at a time, one on each
+    machine; None if no earlier trial has sizes. data_known: whether the sizes of all data are.
+    """
+
+    cells: int
+    trials: int
+    trials_least: int
+    seconds: Span | None
+    machines: Mapping[str, int]
+    store_bytes: float
+    cost: Mapping[str, float]
+    data_bytes: int | None = None
+    copy_bytes: int | None = None
+    data_known: bool = False
+
+
+def machine_span(steps: Sequence[Step]) -> Span | None:
+    """The time of a machine for its trials; None where one of them ends by count."""
+    total = Span(0.0, 0.0, 0.0)
+    for step in steps:
+        span = step.span()
+        if span is None:
+            return None
+        total += span
+    return total
+
+
+def _data(machines: Iterable[Sequence[Step]]) -> tuple[int | None, int | None, bool]:
+    """The bytes of the data and of its copies, and whether they include all data."""
+    data = copies = 0
+    some, every = False, True
+    for steps in machines:
+        sizes = {step.data: step.data_bytes for step in steps if step.data_bytes is not None}
+        data += sum(sizes.values())
+        copies += max((step.data_bytes or 0 for step in steps if step.writes), default=0)
+        some = some or bool(sizes)
+        every = every and all(step.data in sizes for step in steps)
+    return (data, copies, every) if some else (None, None, False)
+
+
+def preview(
+    cells: int,
+    machines: Mapping[str, Sequence[Step]],
+    prices: Mapping[str, tuple[float, str]],
+) -> Preview:
+    """The preview. machines: their trials. prices: an hour of a machine, and its currency."""
+    spans = {name: machine_span(steps) for name, steps in machines.items()}
+    bounded = [span for span in spans.values() if span is not None]
+    cost: dict[str, float] = {}
+    for name, (price, currency) in prices.items():
+        if (span := spans.get(name)) is not None:
+            cost[currency] = cost.get(currency, 0.0) + price * span.value / 3600
+    steps = [step for each in machines.values() for step in each]
+    every = bool(bounded) and len(bounded) == len(spans)
+    data_bytes, copy_bytes, data_known = _data(machines.values())
+    return Preview(
+        cells=cells,
+        trials=len(steps),
+        trials_least=len(steps),
+        seconds=max(bounded, key=lambda span: span.value) if every else None,
+        machines={name: len(each) for name, each in machines.items()},
+        store_bytes=sum(step.stored_bytes() for step in steps),
+        cost=cost,
+        data_bytes=data_bytes,
+        copy_bytes=copy_bytes,
+        data_known=data_known,
+    )
+
+
+def between(least: Preview, most: Preview) -> Preview:
+    """The preview of an unknown number of trials: time and price halfway between both previews.
+
+    The disk is that of the most trials, so that there is enough room in any case.
+    """
+    span = None
+    if least.seconds is not None and most.seconds is not None:
+        middle = (least.seconds.value + most.seconds.value) / 2
+        span = Span(middle, least.seconds.low, most.seconds.high)
+    cost = {
+        name: (least.cost.get(name, most.cost[name]) + most.cost[name]) / 2 for name in most.cost
+    }
+    return replace(most, trials_least=least.trials, seconds=span, cost=cost)

@@ -1,0 +1,106 @@
+"""Whether standbys kept up and stayed: samples of a primary in, findings out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from pgpaces.analysis.throttle import moment
+from pgpaces.core.series import Series
+from pgpaces.core.units import size_text
+from pgpaces.spec.result import Finding
+
+SOURCE = "replication"
+SLOTS = "slots"
+# The least growth of a lag that counts: in bytes, and as a share of all WAL that was written.
+GROWTH_MIN_BYTES = 1 << 20
+GROWTH_MIN_SHARE = 0.05
+_PARTS = 3
+
+Track = Mapping[int, float]
+
+
+def findings(series: Iterable[Series], sampled: Iterable[int]) -> list[Finding]:
+    """Findings about standbys by series of their primary. sampled: seconds in which it was read.
+
+    The lags of all of them come first.
+    """
+    tracks, written = _tracks(series)
+    seconds = sorted({second for second in sampled if second >= 0})
+    every = list(_lags(tracks))
+    for name, track in tracks.items():
+        if name.endswith(" streaming"):
+            every += _stopped(name.removesuffix(" streaming"), track, seconds)
+        elif name.endswith(" replay_lag"):
+            every += _growth(name.removesuffix(" replay_lag"), track, written)
+        elif name == "receiving":
+            every += _stopped("the standby", track, seconds)
+    return every
+
+
+def _tracks(series: Iterable[Series]) -> tuple[dict[str, dict[int, float]], float]:
+    """Samples of replication by name, and the bytes of WAL written in that time."""
+    tracks: dict[str, dict[int, float]] = {}
+    written = 0.0
+    for each in series:
+        source = each.source.rpartition("/")[2]
+        if source == SOURCE:
+            tracks[each.name] = each.track()
+        elif (source, each.name) == ("wal", "written"):
+            written += sum(each.track().values())
+    return tracks, written
+
+
+def _lags(tracks: Mapping[str, Track]) -> Iterator[Finding]:
+    """The lag of each standby, in bytes and, where it had WAL to replay, in time."""
+    for name, track in tracks.items():
+        if not name.endswith(" replay_lag") or not track:
+            continue
+        who, values = name.removesuffix(" replay_lag"), list(track.values())
+        mean, most = size_text(_mean(values)), size_text(max(values))
+        text = f"{who} lagged {mean} on average, {most} at most"
+        if delays := list(tracks.get(f"{who} replay_delay", {}).values()):
+            text += f", and {_seconds(_mean(delays))} on average, {_seconds(max(delays))} at most"
+        yield Finding(SOURCE, "info", text, _mean(values), "B")
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def _stopped(name: str, track: Track, seconds: list[int]) -> Iterator[Finding]:
+    """A standby that streamed and then stopped. seconds: those with samples of the primary."""
+    streamed = [second for second in seconds if track.get(second)]
+    if not streamed:
+        return
+    without = [second for second in seconds if second > streamed[0] and not track.get(second)]
+    if not without:
+        return
+    text = f"{name} stopped streaming at {moment(without[0])}"
+    if without[-1] < streamed[-1]:
+        text += f", and streamed again later: {len(without)} of {len(seconds)} s without it"
+        yield Finding(SOURCE, "warning", text, without[0], "s")
+    else:
+        text += " and did not come back: the trial measured another topology than requested"
+        yield Finding(SOURCE, "invalid", text, without[0], "s")
+
+
+def _growth(name: str, track: Track, written: float) -> Iterator[Finding]:
+    """A lag that grew: over every third of the trial, and by more than it varies."""
+    values = [value for _, value in sorted(track.items())]
+    if len(values) < 2 * _PARTS:
+        return
+    size = len(values) // _PARTS
+    thirds = [_mean(part) for part in (values[:size], values[size:-size], values[-size:])]
+    tenth = max(1, len(values) // 10)
+    first, last = _mean(values[:tenth]), _mean(values[-tenth:])
+    growth = last - first
+    grew = growth >= max(GROWTH_MIN_BYTES, GROWTH_MIN_SHARE * written) and last >= 2 * first
+    if thirds == sorted(set(thirds)) and grew:
+        text = (
+            f"the lag of {name} grew: {size_text(first)} at the start, {size_text(last)} at the end"
+        )
+        yield Finding(SOURCE, "warning", text, last, "B")
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

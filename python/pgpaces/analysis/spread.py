@@ -1,0 +1,174 @@
+"""A distribution of times in milliseconds, each of its numbers with an interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from pgpaces.analysis import stats
+from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.analysis.stats import Clusters
+from pgpaces.core.times import Times, counts_at_most, values_at_ranks
+from pgpaces.spec.result import Estimate
+
+# Longer than any time that a histogram tells from another.
+_LONGEST_NS = 1 << 62
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+# From this quantile on each is the prior of the next; a share below these has that quantile's.
+_CHAINED = 0.95
+_RARER = (0.0, 0.02, 0.005, 0.0)
+
+
+class Spread(Struct, frozen=True):
+    """A distribution in milliseconds.
+
+    Quantiles rank over everything that was due. A quantile, or the end of its interval, is infinite
+    if it falls among what was skipped, failed or unfinished; an upper end also if the trial is too
+    short for one. Quantiles are None if nothing was due, or if only sums are known; the mean is
+    None if nothing succeeded. max: the largest time, None if some did not succeed or if it is
+    unknown.
+    """
+
+    count: int
+    mean: Estimate | None
+    stddev: float | None
+    p50: Estimate | None
+    p95: Estimate | None
+    p99: Estimate | None
+    p999: Estimate | None
+    max: float | None
+
+    def estimate(self, name: str) -> Estimate | None:
+        """The number called mean, p50, p95, p99 or p99.9."""
+        estimate: Estimate | None = getattr(self, name.replace("p99.9", "p999"))
+        return estimate
+
+
+class Blocks(Struct, frozen=True):
+    """How many were due in equal stretches of time, and the times of those that succeeded.
+
+    planned: the planned rate of each stretch, None if it is constant.
+    """
+
+    due: Sequence[int]
+    parts: Sequence[Sequence[Times]]
+    planned: Numbers | None = None
+
+
+class Seconds(Struct, frozen=True):
+    """How many succeeded in each second, in order, and the sum of their times in ns.
+
+    planned: the planned rate of each second, None if it is constant.
+    """
+
+    counts: Numbers
+    sums_ns: Numbers
+    planned: Numbers | None = None
+
+
+class Tails(Struct, frozen=True):
+    """How transactions cluster: all of them, and those above each of `QUANTILES`."""
+
+    body: Clusters = stats.INDEPENDENT
+    above: tuple[Clusters, ...] = ()
+
+    def prior(self, share: float) -> Clusters:
+        """What a share is weighed with: the rarest quantile clearly more frequent; else all."""
+        prior = self.body
+        for each, rarer in zip(self.above, _RARER, strict=False):
+            prior = Clusters(each.effect, self.body.freedom) if share < rarer else prior
+        return prior
+
+
+def spread_of(times: Times, due: int, counts: Numbers, sums_ns: Numbers) -> Spread:
+    """The distribution of what succeeded of all `due`, by its seconds in order.
+
+    counts, sums_ns: how many succeeded in each, and the sum of their times. Without seconds as if
+    transactions were independent.
+    """
+    return spread_and_tails(times, due, Seconds(counts, sums_ns))[0]
+
+
+def spread_and_tails(
+    times: Times, due: int, seconds: Seconds, blocks: Blocks | None = None
+) -> tuple[Spread, Tails]:
+    """The distribution, and the clusters that its intervals allow for.
+
+    With blocks, the interval of a quantile uses the clusters of the transactions above it, not only
+    those of the mean.
+    """
+    stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
+    sums_ms, counts, planned = seconds.sums_ns / 1e6, seconds.counts, seconds.planned
+    body = stats.clusters(sums_ms, counts, stddev_ms, planned)
+    mean = stats.mean(sums_ms, counts, body.effect, planned)
+    if mean is None and times.mean_ns is not None:
+        mean = Estimate.alone(times.mean_ns / 1e6, times.count)
+    above = tuple(_above(times, due, body, blocks)) if due and blocks else ()
+    tails = Tails(body, above)
+    spread = Spread(
+        count=times.count,
+        mean=mean,
+        stddev=stddev_ms,
+        max=times.max_ns / 1e6 if times.count and times.count >= due else None,
+        **_quantiles(times, due, tails),
+    )
+    return spread, tails
+
+
+def _quantiles(times: Times, due: int, tails: Tails) -> dict[str, Estimate | None]:
+    names = [name.replace(".", "") for name in QUANTILES]
+    if due == 0:
+        return dict.fromkeys(names)
+    values = _values(times, due)
+    clusters = tails.above or [tails.body] * len(values)
+    ends = [
+        stats.quantile_ranks(q, due, each)
+        for q, each in zip(QUANTILES.values(), clusters, strict=True)
+    ]
+    ranks = [rank or 0 for pair in ends for rank in (pair or (0, None))]
+    bounds = iter(values_at_ranks(times, ranks))
+    return {
+        name: _estimate(value, pair, next(bounds), next(bounds), due)
+        for name, value, pair in zip(names, values, ends, strict=True)
+    }
+
+
+def _values(times: Times, due: int) -> Sequence[int | None]:
+    """The quantiles, in ns."""
+    return values_at_ranks(times, [stats.quantile_rank(q, due) for q in QUANTILES.values()])
+
+
+def _above(times: Times, due: int, body: Clusters, blocks: Blocks) -> Iterator[Clusters]:
+    """The clusters of the transactions that are above each quantile or did not succeed.
+
+    The prior of a quantile is the mean, that of a quantile after the 95th percentile the one before
+    it.
+    """
+    due_of = np.array(blocks.due)
+    quantiles = [_LONGEST_NS if value is None else value for value in _values(times, due)]
+    below = np.array([counts_at_most(parts, quantiles) for parts in blocks.parts])
+    prior = body
+    for q, column in zip(QUANTILES.values(), below.T, strict=True):
+        clusters = stats.clusters_of(
+            due_of - column, due_of, prior, blocks.planned, is_rarer=q > _CHAINED
+        )
+        yield clusters
+        if q >= _CHAINED:
+            prior = Clusters(clusters.effect, body.freedom)
+
+
+def _estimate(
+    value: int | None,
+    ends: tuple[int, int | None] | None,
+    first: int | None,
+    last: int | None,
+    due: int,
+) -> Estimate:
+    """A quantile in ms, from the times in ns at its own rank and at the ranks of its ends."""
+    middle, high = (math.inf if ns is None else ns / 1e6 for ns in (value, last))
+    if ends is None or (ends[0] == 0 and math.isinf(high)):
+        return Estimate.alone(middle, due)
+    low = math.inf if first is None else first / 1e6
+    return Estimate(middle, low if ends[0] else 0.0, high, due)

@@ -1,0 +1,396 @@
+"""The answer of one trial: counts, missed share, times; by script and by statement.
+
+Every number has its interval. The warm-up is cut here, by due time; the store keeps it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from pgpaces.analysis import outcome, stats, steady, validity
+from pgpaces.analysis.accumulator import (
+    KINDS,
+    Accumulator,
+    Outages,
+    ScriptSeconds,
+    own_scripts,
+    together,
+)
+from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.analysis.branches import alike
+from pgpaces.analysis.generator import Generator, GeneratorWork, examine
+from pgpaces.analysis.goal import limits_ns
+from pgpaces.analysis.spread import Blocks, Seconds, Spread, Tails, spread_and_tails, spread_of
+from pgpaces.analysis.stats import Clusters
+from pgpaces.analysis.steady import Flatness
+from pgpaces.analysis.validity import Cut, Evidence, Validity
+from pgpaces.core.times import Times, merge
+from pgpaces.spec import shape
+from pgpaces.spec.result import Counts, Estimate, Trial, plain
+
+# A queue whose p99 is so far below the limit misses it once in a hundred thousand: its tail falls
+# by the same factor with each p99. In no simulated trial with 5% beyond its limit was it so far.
+_FAR = 2.5
+# How many points of a shape are averaged for the planned rate of each second.
+_POINTS_PER_SECOND = 16
+
+
+class ScriptSummary(Struct, frozen=True):
+    """One script of a trial."""
+
+    name: str
+    weight: int
+    counts: Counts
+    missed: Estimate | None
+    latency: Spread
+
+
+class StatementSummary(Struct, frozen=True):
+    """One SQL command of a script: its times in ms, failures and retries.
+
+    Commands in branches of one `\\if` that differ only in constants are one, at the first's line.
+    """
+
+    script: str
+    line: int
+    text: str
+    failed: int
+    retries: int
+    times: Spread
+
+
+class BackgroundSummary(Struct, frozen=True):
+    """A background workload. phi: dispersion of the missed share."""
+
+    name: str
+    counts: Counts
+    missed: Estimate | None
+    phi: float
+    rate: Estimate
+    latency: Spread
+
+
+class Summary(Struct, frozen=True):
+    """The answer of one trial about its own workload; background workloads have their own answers.
+
+    scripts, statements, generator, validity and connections cover all workloads.
+    seconds: length of the part that is evaluated. cut_s: seconds left out before that part and
+    after the minimum warm-up. phi: dispersion of the missed share. retried: transactions that were
+    tried more than once. retries: their tries after the first.
+    """
+
+    counts: Counts
+    missed: Estimate | None
+    validity: Validity
+    phi: float
+    retried: int
+    retries: int
+    failures: dict[str, int]
+    messages: dict[str, str]
+    seconds: float
+    cut_s: int
+    left_out: Counts
+    rate: Estimate
+    latency: Spread
+    lag: Spread
+    service: Spread
+    scripts: tuple[ScriptSummary, ...]
+    statements: tuple[StatementSummary, ...]
+    generator: Generator
+    flatness: Flatness | None
+    connects: int
+    disconnects: int
+    outages: Outages
+    background: tuple[BackgroundSummary, ...] = field(name="beside", default=())
+
+
+class _Part(Struct, frozen=True):
+    """The part of a trial that is evaluated: `start` to `end`, in seconds of due time."""
+
+    trial: Trial
+    accumulator: Accumulator
+    scripts: Mapping[int, ScriptSeconds]
+    start: int
+    end: float
+
+    def seconds(self, ledger: ScriptSeconds) -> ScriptSeconds:
+        """The seconds of a ledger in this part."""
+        return ledger.between(self.start, max(ledger.end, math.ceil(self.end)))
+
+    def times(self, kind: str, script: int) -> Times:
+        return self.accumulator.times(kind, script, self.start)
+
+    def limit_ms(self, scripts: Sequence[int]) -> float:
+        """The least latency limit of these scripts; infinite without one."""
+        limits = limits_ns(self.trial)
+        return min((limits[n] / 1e6 for n in scripts if limits[n]), default=math.inf)
+
+    def planned(self, count: int, scripts: Sequence[int]) -> Numbers | None:
+        """The planned rate of each second; None for a constant rate."""
+        return planned_rates(self.trial, scripts, self.start, count)
+
+    def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Blocks:
+        """Due transactions of these scripts in each block of seconds, and their times."""
+        size, due = self.accumulator.block_s, seconds.column("due")
+        begins = np.arange(0, len(due), size)
+        sums = np.add.reduceat(due, begins).tolist() if len(due) else []
+        planned = self.planned(len(due), scripts)
+        if planned is not None:
+            planned = np.add.reduceat(planned, begins) / np.diff([*begins, len(due)])
+        first = self.start // size
+        parts = [self.accumulator.parts(kind, first + n, scripts) for n in range(len(sums))]
+        return Blocks(sums, parts, planned)
+
+
+def summarize(
+    trial: Trial, accumulator: Accumulator | None = None, *, cut_off: bool = True
+) -> Summary:
+    """The answer of one trial. Raises StoreError where its counts do not add up.
+
+    accumulator: the trial's intervals, if the trial does not contain them. cut_off: leave out a
+    warm-up that outlasted the minimum, as every answer does that is shown.
+    """
+    accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
+    scripts = accumulator.ledgers(trial)
+    every = together(scripts.values())
+    end = _end(trial, every)
+    numbers = own_scripts(trial)
+    own = every if len(numbers) == len(trial.workload.scripts) else _of(scripts, numbers)
+    cut = _cut(trial, accumulator, own) if cut_off else Cut()
+    part = _Part(trial, accumulator, scripts, cut.seconds, end)
+    measured = part.seconds(own)
+    total = measured.counts
+    flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(measured))
+    spreads, tails = {}, {}
+    for kind in KINDS:
+        spreads[kind], tails[kind] = _spread(part, measured, kind, numbers)
+    typical = (spreads["latency"], tails["latency"])
+    missed, clusters = _missed(part, measured, numbers, typical)
+    generator = examine(trial, accumulator, GeneratorWork(every, own, total, end, clusters))
+    return Summary(
+        counts=total,
+        missed=missed,
+        validity=validity.judge(trial, _evidence(part, total, generator, cut, flatness)),
+        phi=clusters.phi,
+        retried=int(measured.column("retried").sum()),
+        retries=int(measured.column("retries").sum()),
+        failures=accumulator.failures(part.start, numbers),
+        messages=dict(accumulator.messages),
+        seconds=max(0.0, end - part.start),
+        cut_s=cut.seconds,
+        left_out=cut.left_out,
+        rate=_rate(part, total, numbers),
+        scripts=tuple(_scripts(part, spreads["latency"], missed)),
+        statements=tuple(_statements(part)),
+        generator=generator,
+        flatness=flatness,
+        connects=accumulator.connects,
+        disconnects=accumulator.disconnects,
+        outages=accumulator.outages,
+        background=tuple(_background(part)),
+        **spreads,
+    )
+
+
+def _evidence(
+    part: _Part, total: Counts, generator: Generator, cut: Cut, flatness: Flatness | None
+) -> Evidence:
+    accumulator, own = part.accumulator, own_scripts(part.trial)
+    scripts = part.trial.workload.scripts
+
+    def error(numbers: Sequence[int]) -> str:
+        return outcome.first_error(accumulator.failures(part.start, numbers), accumulator.messages)
+
+    def load_part(name: str, numbers: Sequence[int]) -> outcome.LoadPart:
+        counts = part.seconds(_of(part.scripts, numbers)).counts
+        return outcome.LoadPart(name, counts, error(numbers))
+
+    return Evidence(
+        total,
+        generator,
+        cut,
+        flatness,
+        accumulator.outages.all_down_s,
+        error=error(own),
+        scripts=tuple(load_part(scripts[n].name, (n,)) for n in own),
+        background=tuple(load_part(*each) for each in _background_scripts(part.trial).items()),
+        silences=outcome.silences(part.trial, accumulator, _of(part.scripts, own)),
+    )
+
+
+def _of(scripts: Mapping[int, ScriptSeconds], numbers: Iterable[int]) -> ScriptSeconds:
+    return together(scripts[number] for number in numbers if number in scripts)
+
+
+def _background(part: _Part) -> Iterable[BackgroundSummary]:
+    """Each background workload, in the part of the trial that is evaluated."""
+    for name, numbers in _background_scripts(part.trial).items():
+        own = part.seconds(_of(part.scripts, numbers))
+        total, typical = own.counts, _spread(part, own, "latency", numbers)
+        missed, clusters = _missed(part, own, numbers, typical)
+        rate = _rate(part, total, numbers)
+        yield BackgroundSummary(name, total, missed, clusters.phi, rate, typical[0])
+
+
+def _background_scripts(trial: Trial) -> dict[str, list[int]]:
+    """The numbers of the scripts of each background workload, by its name."""
+    numbers: dict[str, list[int]] = {}
+    first = 0
+    for component in trial.plan.components:
+        if component.of:
+            numbers.setdefault(component.of, []).extend(
+                range(first, first + len(component.scripts))
+            )
+        first += len(component.scripts)
+    return numbers
+
+
+def _end(trial: Trial, every: ScriptSeconds) -> float:
+    """Length of the measured part; in whole seconds where the process died in it."""
+    if trial.measured_ns is not None:
+        return trial.measured_ns / 1e9
+    busy = every.column("due").nonzero()[0]
+    return float(max(0, every.first + int(busy[-1]) + 1)) if len(busy) else 0.0
+
+
+def _latency_ms(ledger: ScriptSeconds) -> tuple[Numbers, Numbers]:
+    """The due seconds with successful transactions, and the mean latency of each in ms."""
+    count = ledger.column("count")
+    busy = count.nonzero()[0]
+    return ledger.first + busy, ledger.column("latency")[busy] / count[busy] / 1e6
+
+
+def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
+    """The part of the warm-up after its minimum, which ran before second 0.
+
+    The search for its end covers the whole series, also that minimum. Not cut are trials that end
+    by count, which report exactly that number of transactions; loads whose rate changes, which
+    have no latency to settle at; and commands, which are timed from their start.
+    """
+    counted = trial.plan.transactions is not None
+    if counted or validity.changes(trial) or trial.workload.about_command:
+        return Cut()
+    at, latency_ms = _latency_ms(every)
+    warm_up = steady.warm_up(latency_ms)
+    if warm_up is None or warm_up.too_short:
+        return Cut(points=len(at), too_short=warm_up is not None)
+    seconds = accumulator.whole(max(0, int(at[warm_up.points])))
+    return Cut(seconds, len(at), left_out=every.between(0, seconds).counts)
+
+
+def _missed(
+    part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], typical: tuple[Spread, Tails]
+) -> tuple[Estimate | None, Clusters]:
+    """The missed share of these seconds, and the clusters that its interval accounts for.
+
+    typical: the latencies of these scripts. Where nearly all are far below the limit, those near
+    the limit are of another kind, and the typical ones say nothing of how these cluster.
+    """
+    total, due = seconds.counts, seconds.column("due")
+    if not total.due:
+        return None, stats.INDEPENDENT
+    latency, tails = typical
+    is_far = latency.p99 is not None and latency.p99.value * _FAR < part.limit_ms(scripts)
+    prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
+    planned = part.planned(len(due), scripts)
+    clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned)
+    return stats.share(total.missed, total.due, clusters), clusters
+
+
+def _spread(
+    part: _Part, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]
+) -> tuple[Spread, Tails]:
+    times = merge(part.times(kind, script) for script in scripts)
+    counts = seconds.column("count")
+    by_second = Seconds(counts, seconds.column(kind), part.planned(len(counts), scripts))
+    blocks = part.blocks(seconds, kind, scripts)
+    return spread_and_tails(times, seconds.counts.due, by_second, blocks)
+
+
+def planned_rates(trial: Trial, scripts: Sequence[int], start: int, count: int) -> Numbers | None:
+    """The planned multiplier of these scripts' rate in each of `count` seconds from `start` on.
+
+    None if the rate was planned to stay the same, as it is for every background workload.
+    """
+    length_ns = trial.plan.duration_ns or trial.measured_ns
+    if not validity.changes(trial) or not length_ns or not count:
+        return None
+    if not scripts or scripts[0] not in own_scripts(trial):
+        return None
+    begins, firsts, lasts = np.array(shape.parse(trial.plan.shape).segments(length_ns)).T
+    lengths = np.diff([*begins, length_ns])
+    at_ns = (start + (np.arange(count * _POINTS_PER_SECOND) + 0.5) / _POINTS_PER_SECOND) * 1e9
+    segment = np.maximum(0, np.searchsorted(begins, at_ns, side="right") - 1)
+    passed = np.minimum(1, (at_ns - begins[segment]) / lengths[segment])
+    rates = firsts[segment] + (lasts - firsts)[segment] * passed
+    by_second: Numbers = rates.reshape(count, _POINTS_PER_SECOND).mean(axis=1)
+    return by_second
+
+
+def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
+    """Successful transactions of these scripts per second, by the time at which they ended.
+
+    Transactions that end in the grace period are counted, but are no throughput; those that were
+    due before the cut and end after it are. For a trial of less than a second or one that ends by
+    count, which has no grace period: all successes over the time that it took; in a closed load
+    until the last of them ended.
+    """
+    succeeded, seconds = total.on_time + total.late, part.end - part.start
+    ended = part.accumulator.succeeded(part.start, int(part.end), scripts)
+    planned = part.planned(len(ended), scripts)
+    rate = stats.rate(ended, planned)
+    if rate is not None and part.trial.plan.transactions is None:
+        return rate
+    if rate is None and part.trial.plan.duration_ns and part.trial.plan.model == "closed":
+        seconds = max(seconds, part.accumulator.ended_ns / 1e9 - part.start)
+    value = succeeded / seconds if seconds > 0 else 0.0
+    if rate is None or not rate.estimable:
+        return Estimate.alone(value, succeeded)
+    half = rate.high - rate.value
+    return Estimate(value, max(0.0, value - half), value + half, succeeded)
+
+
+def _scripts(part: _Part, latency: Spread, missed: Estimate | None) -> Iterable[ScriptSummary]:
+    """Each script. latency, missed: of all scripts, used as they are where there is only one."""
+    nothing, scripts = together(()), part.trial.workload.scripts
+    for number, script in enumerate(scripts):
+        own = part.seconds(part.scripts.get(number, nothing))
+        if len(scripts) > 1:
+            typical = _spread(part, own, "latency", (number,))
+            latency, (missed, _) = typical[0], _missed(part, own, (number,), typical)
+        yield ScriptSummary(script.name, script.weight, own.counts, missed, latency)
+
+
+def _statements(part: _Part) -> Iterable[StatementSummary]:
+    """Statements by executions that ended in the evaluated part; like branches are merged."""
+    scripts = part.trial.workload.scripts
+    merged = [(n, each) for n, s in enumerate(scripts) for each in alike(s.commands, s.text)]
+    same = {(n, place): each.places[0] for n, each in merged for place in each.places}
+    texts = {(n, each.places[0]): each.text for n, each in merged}
+    for number, place, seconds, times in part.accumulator.statements(part.start, same):
+        script = scripts[number]
+        command = script.commands[place]
+        failed, retries, counts, sums_ns = seconds.T
+        yield StatementSummary(
+            script.name,
+            command.line,
+            texts.get((number, place), command.text),
+            failed=int(failed.sum()),
+            retries=int(retries.sum()),
+            times=spread_of(times, times.count, counts, sums_ns),
+        )
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """The summary as values for JSON: times in ms, shares from 0 to 1.
+
+    An estimate has the key `estimable`, for its interval. Otherwise null is above every value.
+    """
+    values: dict[str, Any] = plain(summary)
+    values["counts"]["missed"] = summary.counts.missed
+    values["background"] = values.pop("beside")
+    return values

@@ -1,0 +1,490 @@
+"""Whether the machine was slowed down while it was measured: samples of it in, findings out. Pure.
+
+Two checks. The first compares a sensor with a limit: steal, throttling, heat, failing disks. The
+second joins sensors with the load: where throughput fell, or latency rose, while a sensor grew, the
+finding gives the sensor, the minute, and the levels before and after. Knows nothing of where
+samples come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+
+from msgspec import Struct
+
+from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
+from pgpaces.analysis.arrays import Numbers, np, quotient
+from pgpaces.analysis.stats import inefficiency
+from pgpaces.analysis.validity import changes
+from pgpaces.core.series import Series
+from pgpaces.core.units import rate_text
+from pgpaces.spec.result import Finding, Severity, Trial
+
+SOURCE = "host"
+STEAL_WARNING, STEAL_INVALID = 1.0, 5.0
+FREQUENCY_MIN = 0.95
+# Length from which a change can be distinguished from noise.
+SECONDS_MIN = 15
+_POINTS_MAX = 120
+# By simulation: Poisson and normal noise reach it in 0.5% of series of 20 to 600 s, noise with an
+# autocorrelation of 0.5 in 2% of 20 s and in 0.5% of longer ones.
+_GAIN_MIN = 30.0
+_GAIN_WITH_MIN = 12.0
+_AS_GOOD = 0.85
+_FALL_MIN, _RISE_MIN = 0.05, 0.2
+# Points of a percentage by which a culprit has to rise.
+_CULPRIT_MIN = 5.0
+# By which the share of throttled periods has to fall for good; a load eases by less on its own.
+_LIFTED_MIN = 50.0
+_WINDOW_S = 60
+_QUOTA_SAME = 1.01
+# Two moments count as one within this share of the trial, or within _EDGE_S.
+_NEAR = 0.05
+_EDGE_S = 5
+_STEP_S = 10
+# Of get_throttled, by Raspberry Pi's documentation: the lowest bit first.
+_PI_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
+
+Track = Mapping[int, float]
+
+
+class Pace(Struct, frozen=True):
+    """The load in each second of the measured part.
+
+    succeeded: transactions. latency_ms: mean of the transactions due in it; NaN without any.
+    steady: the planned rate is constant.
+    """
+
+    succeeded: Numbers
+    latency_ms: Numbers
+    steady: bool = True
+
+
+def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
+    """The pace of the first `seconds` of a trial. accumulator: its intervals."""
+    ledger = together(accumulator.ledgers(trial).values()).between(0, seconds)
+    count, sums = ledger.column("count"), ledger.column("latency")
+    latency_ms = quotient(sums, count * 1e6)
+    steady = not (changes(trial) or trial.workload.about_command)
+    return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
+
+
+class LevelShift(Struct, frozen=True):
+    """From one level to another: `before` until `start_s`, `after` from `end_s` on.
+
+    explained: the share of the series' variance that the shift explains.
+    """
+
+    start_s: float
+    end_s: float
+    before: float
+    after: float
+    explained: float
+
+
+def change(values: Numbers) -> LevelShift | None:
+    """The one change of level, sudden or gradual, that explains a series best; None for noise.
+
+    x(t) = a until t0, b from t1 on, a straight line between: least squares over all t0 <= t1. It
+    counts where it explains 30 times the residual variance, which is widened for autocorrelation
+    (see `stats.inefficiency`). values: by second, none missing; a series of more than 120 is
+    averaged to at most 120 points.
+    """
+    if len(values) < SECONDS_MIN:
+        return None
+    x, size = _points(values)
+    start, end, centred, spread = _ramps(len(x), size)
+    best = int(np.argmax((centred @ (x - x.mean())) ** 2 / spread))
+    levels = _levels(x, centred[best], _GAIN_MIN)
+    begins, ends = int(start[best]), int(end[best])
+    ends = begins if ends - begins == 1 else ends
+    return levels and LevelShift(float(begins * size), float(ends * size), *levels)
+
+
+@lru_cache(1)  # for series of one length, of which a trial has many
+def _ramps(n: int, size: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Every ramp among n points of `size` seconds: its start, end, values and sum of squares.
+
+    The values of a ramp, a row, go from 0 to 1, less their mean.
+    """
+    start, end = (grid.ravel() for grid in np.meshgrid(np.arange(n), np.arange(1, n + 1)))
+    fits = (start < end) & (n - start >= _EDGE_S / size)
+    start, end = start[fits], end[fits]
+    # A change within a point is a step at its start.
+    length = np.where(end - start == 1, 1e-9, end - start)
+    ramp = np.clip((np.arange(n) + 0.5 - start[:, None]) / length[:, None], 0.0, 1.0)
+    ramp -= ramp.mean(axis=1, keepdims=True)
+    return start, end, ramp, np.maximum((ramp * ramp).sum(axis=1), 1e-9)
+
+
+def change_with(values: Numbers, other: LevelShift) -> LevelShift | None:
+    """The change of a series at the time of another one, as by `change`.
+
+    Its time is not searched, so 12 times the residual variance is enough (1 in 1000 of noise).
+    """
+    x, size = _points(values)
+    length = max((other.end_s - other.start_s) / size, 1e-9)
+    ramp = np.clip((np.arange(len(x)) + 0.5 - other.start_s / size) / length, 0.0, 1.0)
+    levels = _levels(x, ramp, _GAIN_WITH_MIN)
+    return levels and LevelShift(other.start_s, other.end_s, *levels)
+
+
+def _points(values: Numbers) -> tuple[Numbers, int]:
+    """A series as at most _POINTS_MAX means, and the seconds of each mean."""
+    size = math.ceil(len(values) / _POINTS_MAX)
+    n = len(values) // size
+    return np.asarray(values[: n * size], dtype=float).reshape(n, size).mean(axis=1), size
+
+
+def _levels(x: Numbers, ramp: Numbers, gain_min: float) -> tuple[float, float, float] | None:
+    """The levels of a series before and after a ramp, and the share of variance explained.
+
+    None if the change may be noise.
+    """
+    centred = ramp - ramp.mean()
+    spread = float((centred * centred).sum())
+    if spread <= 0:
+        return None
+    step = float(centred @ (x - x.mean())) / spread
+    rest = x - x.mean() - step * centred
+    noise = float(rest.var()) * inefficiency(rest) + 1e-12 * float(np.mean(x * x))
+    if noise <= 0 or step * step * spread < gain_min * noise:
+        return None
+    before, after = (float(x.mean() + step * at) for at in (centred.min(), centred.max()))
+    return before, after, step * step * spread / float(((x - x.mean()) ** 2).sum())
+
+
+class _Culprit(Struct, frozen=True):
+    """A possible cause of a slower machine. amount: percent, more is worse. text: of an amount."""
+
+    amount: Track
+    text: Callable[[float], str]
+
+
+class _Host(Struct, frozen=True):
+    """Series of a machine by name."""
+
+    seconds: int
+    series: Mapping[str, Series]
+
+    def get(self, name: str) -> Track:
+        """The values of a name in the measured part, empty where it was not read."""
+        return self.series[name].track(self.seconds or 1) if name in self.series else {}
+
+    def starting(self, prefix: str) -> dict[str, Track]:
+        """Samples whose names start with a prefix, by the rest of the name."""
+        return {n.removeprefix(prefix): self.get(n) for n in self.series if n.startswith(prefix)}
+
+
+def findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
+    """Findings about the machine: causes that slowed it down, then its activity."""
+    seconds = len(pace.succeeded)
+    measured = (each for each in series if each.source == SOURCE and each.between(0, seconds or 1))
+    host = _Host(seconds, {each.name: each for each in measured})
+    if not host.series:
+        return []
+    return [
+        *_slower(host, pace),
+        *_steal(host.get("cpu_steal")),
+        *_quota(host, pace.steady),
+        *_frequency(host),
+        *_heat(host),
+        *_pi(host),
+        *_errors(host.get("io_errors")),
+        *_activity(host),
+    ]
+
+
+def _mean(track: Track, start: float = 0, end: float = math.inf) -> float | None:
+    values = [value for second, value in track.items() if start <= second < end]
+    return sum(values) / len(values) if values else None
+
+
+def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
+    """Throughput that fell, or latency that rose, while something slowed the machine down."""
+    if not pace.steady or host.seconds < SECONDS_MIN:
+        return
+    culprits = [c for c in _culprits(host) if max(c.amount.values(), default=0) >= _CULPRIT_MIN]
+    if not culprits:
+        return
+    onsets = [change(_filled(culprit.amount, host.seconds)) for culprit in culprits]
+    candidates = list(zip(culprits, onsets, strict=True))
+    for shift in _changes(pace.succeeded, onsets):
+        cause = _cause(candidates, shift, host.seconds)
+        if cause is not None and shift.after < (1 - _FALL_MIN) * shift.before:
+            yield _fell(shift, cause, host.seconds)
+            return
+    finite = np.flatnonzero(np.isfinite(pace.latency_ms) & (pace.latency_ms > 0))
+    if len(finite) < SECONDS_MIN:
+        return
+    log_latency = np.interp(np.arange(host.seconds), finite, np.log(pace.latency_ms[finite]))
+    for shift in _changes(log_latency, onsets):
+        cause = _cause(candidates, shift, host.seconds)
+        if cause is not None and shift.after > shift.before + math.log1p(_RISE_MIN):
+            yield _rose(shift, cause)
+            return
+
+
+def _changes(values: Numbers, onsets: Iterable[LevelShift | None]) -> Iterator[LevelShift]:
+    """The best change of a series, and its changes at the onsets of culprits.
+
+    First come those at onsets that explain nearly as much as the best: a culprit shows the time of
+    the change more sharply than a load, which other things disturb as well.
+    """
+    free = change(values)
+    with_onset = [change_with(values, onset) for onset in onsets if onset is not None]
+    bound = [shift for shift in with_onset if shift is not None]
+    enough = _AS_GOOD * free.explained if free is not None else 0.0
+    yield from (shift for shift in bound if shift.explained >= enough)
+    if free is not None:
+        yield free
+    yield from (shift for shift in bound if shift.explained < enough)
+
+
+def _culprits(host: _Host) -> list[_Culprit]:
+    """The possible causes, the most certain first."""
+    clock = host.get("cpu_frequency")
+    start = _mean(clock, 0, max(_EDGE_S, host.seconds / 10)) or 0.0
+    lost = {s: 100 * (1 - mhz / start) for s, mhz in clock.items()} if start > 0 else {}
+    bits = {s: 100.0 * bool(int(value)) for s, value in host.get("pi_throttled").items()}
+    quota = _Culprit(
+        host.get("cgroup_throttled_share"),
+        lambda v: f"the server's CPU quota ran out in {v:.0f}% of its periods (throttling)",
+    )
+    return [
+        *([] if _same_quota(host) else [quota]),
+        _Culprit(host.get("cpu_steal"), lambda v: f"steal rose to {v:.0f}%"),
+        _Culprit(bits, lambda _: "the board throttled itself"),
+        _Culprit(lost, lambda v: f"the CPU's frequency fell by {v:.0f}%"),
+    ]
+
+
+def _cause(
+    candidates: Iterable[tuple[_Culprit, LevelShift | None]], shift: LevelShift, seconds: int
+) -> str | None:
+    """The first culprit that rose with a shift, as a text. candidates: each with its own shift."""
+    near_s = max(_EDGE_S, _NEAR * seconds)
+    for culprit, onset in candidates:
+        # A culprit that rose at another time is not the cause.
+        if onset is not None and (
+            onset.start_s > shift.end_s + near_s or onset.end_s < shift.start_s - near_s
+        ):
+            continue
+        end_s = min(shift.end_s, seconds - _EDGE_S)
+        after = _mean(culprit.amount, end_s, end_s + _WINDOW_S)
+        before = _mean(culprit.amount, shift.start_s - _WINDOW_S, shift.start_s)
+        # A culprit that was present from the start had no time to rise.
+        if shift.start_s < _EDGE_S or before is None:
+            before = 0.0
+        if after is not None and after - before >= _CULPRIT_MIN:
+            return culprit.text(after)
+    return None
+
+
+def _fell(shift: LevelShift, cause: str, seconds: int) -> Finding:
+    text = (
+        f"CPU credits or throttling: throughput fell from {rate_text(shift.before)}/s to"
+        f" {rate_text(shift.after)}/s {_when(shift)} while {cause}"
+    )
+    if shift.start_s >= _EDGE_S:
+        text += f"; burst capacity holds for about {duration(shift.start_s)}"
+    until_end = shift.end_s > seconds - max(_STEP_S, _NEAR * seconds)
+    if until_end and shift.end_s - shift.start_s > _STEP_S:
+        text += "; it still fell at the end, so the sustained rate is unknown: run longer"
+    else:
+        text += f"; sustained is {rate_text(shift.after)}/s, burst {rate_text(shift.before)}/s"
+    return Finding(SOURCE, "invalid", text, shift.after, "/s")
+
+
+def _rose(shift: LevelShift, cause: str) -> Finding:
+    before_ms, after_ms = math.exp(shift.before), math.exp(shift.after)
+    text = (
+        f"CPU credits or throttling: latency rose from {before_ms:.3g} to {after_ms:.3g} ms"
+        f" {_when(shift)} while {cause}"
+    )
+    if shift.start_s >= _EDGE_S:
+        text += f"; the lower one holds for about {duration(shift.start_s)}"
+    return Finding(SOURCE, "invalid", text, after_ms, "ms")
+
+
+def _when(shift: LevelShift) -> str:
+    """The length and the start of a shift."""
+    took_s, at = shift.end_s - shift.start_s, moment(shift.start_s)
+    return f"over {duration(took_s)}, from {at} on," if took_s > _STEP_S else f"at {at}"
+
+
+def moment(second: float) -> str:
+    """A time of a trial, with its minute counted from 1."""
+    return f"{duration(second)} (minute {int(second // 60) + 1})"
+
+
+def duration(seconds: float) -> str:
+    """A duration: exact where it is short."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{round(whole / 60)} minutes" if whole >= 300 else f"{whole // 60} min {whole % 60} s"
+
+
+def _steal(track: Track) -> Iterator[Finding]:
+    mean = _mean(track)
+    if mean is None or mean < STEAL_WARNING:
+        return
+    starts = range(0, max(track) + 1, _WINDOW_S)
+    means = [(_mean(track, start, start + _WINDOW_S) or 0.0, start) for start in starts]
+    worst, at = max(means)
+    text = f"{mean:.1f}% of the CPUs' time was stolen: other machines on the same host had it"
+    if len(means) > 1:
+        text += f"; {worst:.0f}% in minute {at // 60 + 1}"
+    severity: Severity = "invalid" if mean >= STEAL_INVALID else "warning"
+    yield Finding(SOURCE, severity, text, mean, "%")
+
+
+def _same_quota(host: _Host) -> bool:
+    """Whether the server's quota was constant: then it ran out because of the load."""
+    amounts = host.get("cgroup_quota")
+    complete = host.get("cgroup_throttled_share").keys() <= amounts.keys()
+    least, most = min(amounts.values(), default=0), max(amounts.values(), default=0)
+    return bool(amounts) and complete and most <= _QUOTA_SAME * least
+
+
+def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
+    """nr_throttled: a quota that is present all the time is a property of the machine.
+
+    A quota that came or went changed the machine while it was measured. steady: the planned rate is
+    constant; under a rate that changes, throttling changes too. A quota whose amount was read and
+    did not change runs out whenever the load exceeds it.
+    """
+    steady = steady and not _same_quota(host)
+    counts, shares = host.get("cgroup_throttled"), host.get("cgroup_throttled_share")
+    hit = sorted(second for second, count in counts.items() if count > 0)
+    if not hit:
+        return
+    share = _mean(shares) or 0.0
+    head_s = max(_EDGE_S, host.seconds / 10)
+    first, rest = _mean(shares, 0, head_s) or 0.0, _mean(shares, head_s) or 0.0
+    text = f"the server's CPU quota ran out in {len(hit)} of {host.seconds} s"
+    turn = change(_filled(shares, host.seconds)) if shares else None
+    if steady and rest >= _CULPRIT_MIN and first < rest / 2:
+        at = turn.start_s if turn is not None and turn.after > turn.before else hit[0]
+        text += f", not from the start but from {moment(at)} on: it changed during the trial"
+        yield Finding(SOURCE, "invalid", text, share, "%")
+    elif steady and turn is not None and turn.before - turn.after >= _LIFTED_MIN:
+        text += f", but hardly from {moment(turn.start_s)} on: it changed during the trial"
+        yield Finding(SOURCE, "invalid", text, share, "%")
+    else:
+        text += f" ({share:.1f}% of its periods): the quota is the limit, not the machine"
+        yield Finding(SOURCE, "warning", text, share, "%")
+
+
+def _filled(track: Track, seconds: int) -> Numbers:
+    """Every second of a track; gaps are interpolated."""
+    sampled = sorted(track)
+    return np.interp(np.arange(seconds), sampled, [track[second] for second in sampled])
+
+
+def _frequency(host: _Host) -> Iterator[Finding]:
+    """Below 95% of its start for a tenth of the time, although the CPU was as busy.
+
+    By means of 10 s: a single reading jumps, and the frequency of an idle CPU means nothing.
+    """
+    clock, busy = host.get("cpu_frequency"), host.get("cpu_busy")
+    starts = range(0, host.seconds - _STEP_S + 1, _STEP_S)
+    parts = [(s, _mean(clock, s, s + _STEP_S), _mean(busy, s, s + _STEP_S)) for s in starts]
+    steps = [(s, mhz, work) for s, mhz, work in parts if mhz is not None and work is not None]
+    if len(steps) < 2:
+        return
+    _, start_mhz, start_work = steps[0]
+    low = [
+        (second, mhz)
+        for second, mhz, work in steps[1:]
+        if mhz < FREQUENCY_MIN * start_mhz and work >= 0.9 * start_work
+    ]
+    if low and 10 * len(low) >= len(steps):
+        least = min(mhz for _, mhz in low)
+        text = (
+            f"the CPU's frequency fell from {start_mhz:.0f} to {least:.0f} MHz, from"
+            f" {moment(low[0][0])} on, with as much to do: results hold for this length only"
+        )
+        yield Finding(SOURCE, "warning", text, least, "MHz")
+
+
+def _heat(host: _Host) -> Iterator[Finding]:
+    for zone, room in host.starting("headroom_").items():
+        over = sorted(second for second, left in room.items() if left <= 0)
+        if over:
+            hottest = max(host.get(f"temperature_{zone}").values(), default=math.nan)
+            text = (
+                f"too hot: {zone} reached its trip point at {moment(over[0])}, at most"
+                f" {hottest:.0f} °C; the kernel slows the machine down there"
+            )
+            yield Finding(SOURCE, "invalid", text, hottest, "°C")
+
+
+def _pi(host: _Host) -> Iterator[Finding]:
+    now, since = host.get("pi_throttled"), host.get("pi_throttled_since_boot")
+    hit = sorted(second for second, bits in now.items() if int(bits))
+    # The bits since boot show also one that was set between two samples.
+    new = max(map(int, since.values()), default=0) & ~int(since[min(since)] if since else 0)
+    during = new
+    for second in hit:
+        during |= int(now[second])
+    if during:
+        at = f", first at {moment(hit[0])}" if hit else ""
+        text = f"the board slowed itself down: {_bits(during)}{at}, {len(hit)} of {len(now)} s"
+        yield Finding(SOURCE, "invalid", text, during, "bits")
+    elif since and (bits := int(since[max(since)])):
+        text = f"since boot, but not in this trial, the board had: {_bits(bits)}"
+        yield Finding(SOURCE, "info", text, bits, "bits")
+
+
+def _bits(bits: int) -> str:
+    return ", ".join(name for number, name in enumerate(_PI_BITS) if bits >> number & 1)
+
+
+def _errors(track: Track) -> Iterator[Finding]:
+    if (count := sum(track.values())) > 0:
+        at = min(second for second, errors in track.items() if errors > 0)
+        text = f"{count:.0f} I/O errors of disks or file systems, the first at {moment(at)}"
+        yield Finding(SOURCE, "invalid", text, count)
+
+
+def _activity(host: _Host) -> Iterator[Finding]:
+    """The activity of the machine, in a sentence."""
+    parts = [
+        _listed("", host, {"cpu_busy": "CPU {:.0f}% busy", "cpu_iowait": "{:.0f}% waiting"}),
+        *(_disk(host, name) for name in _disks(host)),
+        _listed(
+            "some waited for ",
+            host,
+            {
+                "pressure_cpu_some": "CPU {:.0f}%",
+                "pressure_io_some": "disk {:.0f}%",
+                "pressure_memory_some": "memory {:.0f}% of the time",
+            },
+        ),
+    ]
+    heat = [max(track.values()) for track in host.starting("temperature_").values()]
+    parts.append(f"at most {max(heat):.0f} °C" if heat else "")
+    if text := "; ".join(part for part in parts if part):
+        yield Finding(SOURCE, "info", f"the machine: {text}", _mean(host.get("cpu_busy")), "%")
+
+
+def _disks(host: _Host) -> list[str]:
+    """Names of the three busiest disks, of those that were busy, the busiest first."""
+    busy = {n[:-5]: _mean(t) or 0 for n, t in host.starting("disk_").items() if n[-5:] == "_busy"}
+    return sorted((name for name in busy if busy[name] >= 0.5), key=lambda name: -busy[name])[:3]
+
+
+def _disk(host: _Host, name: str) -> str:
+    track = f"disk_{name}_"
+    words = {"busy": "{:.0f}% busy", "read": "{:.0f} KB/s read", "written": "{:.0f} KB/s written"}
+    return _listed(f"disk {name} ", host, {track + key: text for key, text in words.items()})
+
+
+def _listed(prefix: str, host: _Host, words: Mapping[str, str]) -> str:
+    means = ((text, _mean(host.get(name))) for name, text in words.items())
+    texts = [text.format(mean) for text, mean in means if mean is not None]
+    return prefix + ", ".join(texts) if texts else ""

@@ -1,0 +1,181 @@
+"""Wait events by tenths of a second: counted, packed into few bytes, and read again. Pure.
+
+A trial of an hour has 36,000 tenths with a few events each. They are packed as numbers of 32 bits,
+three for each event of a tenth and three for the tenth itself: tenths since the previous one, the
+event (-1: the server was sampled), the number of sessions; compressed as they arrive. So a tenth
+without waiting sessions differs from a tenth without a sample.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.core.series import Sample, Seconds
+from pgpaces.spec.result import WaitEvent, Waits
+
+SOURCE = "waits"
+CPU = "CPU"
+PER_SECOND = 10
+# Events with samples of their own, the first ones; one more sample has the sum of the rest.
+SAMPLED_MAX = 24
+OTHER = "other"
+_LOOKED = -1
+# The limit of what is unpacked: tenths of four days, with nine events in each of them.
+_BYTES_MAX = 12 * 10 * 4 * 86_400 * 10
+
+Who = Literal["load", "others"]
+Event = tuple[Who, str, str]
+
+
+class Tenth(Struct, frozen=True):
+    """One sample: the sessions in each event, by its place in `Waits.events`."""
+
+    tenth: int
+    sessions: dict[int, int]
+
+
+class WaitTally:
+    """Counts samples as they arrive. It keeps the counts of one second, and packed tenths."""
+
+    def __init__(self) -> None:
+        self._packer = zlib.compressobj(6)
+        self._packed: list[bytes] = []
+        self._places: dict[Event, int] = {}
+        self._totals: list[int] = []
+        self._last = 0
+        self._every = self._looks = 0
+        self._second, self._in_second = 0, 0
+        self._counts: Counter[int] = Counter()
+        self._names: dict[int, str] = {}
+        self._seen: dict[str, None] = {}
+        self._sampled = Seconds()
+        self._ended: list[Sample] = []
+
+    def add(self, tenth: int, sessions: Mapping[Event, int]) -> None:
+        """Adds the sample of a tenth, counted from the start of the measured part; in order.
+
+        A second sample of the same tenth is ignored.
+        """
+        if self._every and tenth <= self._last:
+            return
+        by_place = {self._place(event): count for event, count in sessions.items()}
+        triples = array("i", (tenth - self._last, _LOOKED, 0))
+        for place, count in by_place.items():
+            triples.extend((0, place, count))
+            self._totals[place] += count if tenth >= 0 else 0
+        if sys.byteorder == "big":
+            triples.byteswap()
+        self._packed.append(self._packer.compress(triples.tobytes()))
+        self._last, self._every = tenth, self._every + 1
+        self._looks += tenth >= 0
+        if tenth // PER_SECOND != self._second:
+            self._end_second()
+        self._second, self._in_second = tenth // PER_SECOND, self._in_second + 1
+        self._counts.update(by_place)
+
+    def _place(self, event: Event) -> int:
+        if event not in self._places:
+            self._places[event] = len(self._totals)
+            self._totals.append(0)
+        return self._places[event]
+
+    def waits(self) -> Waits:
+        """The counts so far."""
+        if not self._every:
+            return Waits()
+        rest = self._packer.copy().flush()
+        events = tuple(
+            WaitEvent(*event, self._totals[place]) for event, place in self._places.items()
+        )
+        return Waits(self._looks, events, b"".join(self._packed) + rest)
+
+    def drain(self, *, ended: bool = False) -> list[Sample]:
+        """Mean sessions in each event, of the seconds that ended since the last call.
+
+        0 where a sample found none: those of earlier seconds follow when an event first appears.
+        ended: no more samples follow, so the last second has ended as well.
+        """
+        if ended:
+            self._end_second()
+        samples, self._ended = self._ended, []
+        return samples
+
+    def _end_second(self) -> None:
+        if not self._in_second:
+            return
+        events = list(self._places)
+        sums = Counter(dict.fromkeys(self._seen, 0))
+        for place, count in self._counts.most_common():
+            if place not in self._names and len(self._names) < SAMPLED_MAX:
+                self._names[place] = name(*events[place])
+            sums[self._names.get(place, OTHER)] += count
+        for event, count in sums.items():
+            if event not in self._seen:
+                self._seen[event] = None
+                self._ended += [_sample(second, event, 0.0) for second in self._sampled]
+            self._ended.append(_sample(self._second, event, count / self._in_second))
+        self._sampled.add(self._second)
+        self._in_second, self._counts = 0, Counter()
+
+
+def _sample(second: int, event: str, sessions: float) -> Sample:
+    return Sample(second, SOURCE, event, float(f"{sessions:.4g}"), "sessions")
+
+
+def name(who: str, kind: str, event: str) -> str:
+    """The name of an event: `Lock:tuple`, `CPU`, `others IO:DataFileRead`."""
+    wait = f"{kind}:{event}" if event else kind
+    return wait if who == "load" else f"{who} {wait}"
+
+
+def read(waits: Waits) -> Iterator[Tenth]:
+    """The tenths, in order. Raises ValueError for bytes that are not packed tenths."""
+    current: Tenth | None = None
+    for ahead, place, count in _triples(waits).tolist():
+        if place == _LOOKED:
+            if current:
+                yield current
+            current = Tenth((current.tenth if current else 0) + ahead, {})
+        elif not (current and 0 <= place < len(waits.events) and count >= 0):
+            raise ValueError(f"there is no wait event {place}")
+        else:
+            current.sessions[place] = count
+    if current:
+        yield current
+
+
+def _triples(waits: Waits) -> Numbers:
+    if not waits.tenths:
+        return np.empty((0, 3), dtype="<i4")
+    unpacker = zlib.decompressobj()
+    try:
+        raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
+    except zlib.error as error:
+        raise ValueError(f"the wait events cannot be read: {error}") from None
+    if len(raw) % 12 or not unpacker.eof:
+        raise ValueError("the wait events are cut short")
+    return np.frombuffer(raw, dtype="<i4").reshape(-1, 3)
+
+
+def observations(waits: Waits) -> int:
+    """How often a session of the load was observed executing something."""
+    return sum(event.sessions for event in waits.events if event.who == "load")
+
+
+def top(waits: Waits, who: Who = "load", most: int = 5) -> list[tuple[str, float, float]]:
+    """The events with most sessions: name, mean sessions in it, and its share of all of them."""
+    own = [event for event in waits.events if event.who == who and event.sessions]
+    total = sum(event.sessions for event in own)
+    own.sort(key=lambda event: -event.sessions)
+    return [
+        (name("load", e.kind, e.event), e.sessions / waits.looks, e.sessions / total)
+        for e in own[:most]
+    ]

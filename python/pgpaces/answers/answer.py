@@ -1,0 +1,197 @@
+"""The return value of every call of the Python API: an answer with its text, charts and trials.
+
+One class over sections: a notebook shows a card, a file has a report, a data frame has rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from pgpaces.core.errors import PlanError, RunError
+from pgpaces.show.section import Records, Section
+
+if TYPE_CHECKING:
+    from pgpaces.answers.sweep.page import Page
+    from pgpaces.show.section import Figure, Report
+
+_VEGA_LITE = "application/vnd.vegalite.v5+json"
+
+
+class Frame(Struct, frozen=True):
+    """A table as columns, one value a row. Any data frame library reads it through Arrow.
+
+    `polars.DataFrame(frame)`, `pandas.DataFrame(frame.columns)`, `duckdb.from_arrow(frame)`.
+    """
+
+    columns: Mapping[str, tuple[Any, ...]]
+    _records: Records
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.columns.values()), ()))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row, by column."""
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule interface. Raises RunError if no Arrow library is installed."""
+        from pgpaces.show.data import arrow
+
+        return arrow(self._records).__arrow_c_stream__(requested_schema)
+
+
+class Plot(Struct, frozen=True):
+    """A chart: shown by a notebook, or as `svg`, `png`, or the Vega-Lite specification `spec`."""
+
+    _figure: Figure
+
+    @property
+    def name(self) -> str:
+        """The name by which `Answer.plot` finds it."""
+        return self._figure.key
+
+    @property
+    def title(self) -> str:
+        """The title above it."""
+        return self._figure.title
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The Vega-Lite specification."""
+        from pgpaces.show.charts import specification
+        from pgpaces.show.style import LIGHT
+
+        return specification(self._figure.charts, LIGHT)
+
+    @property
+    def svg(self) -> str:
+        """As SVG. Raises RunError if the drawing library is not installed."""
+        from pgpaces.show.draw import picture
+
+        return picture(self._figure, "svg").decode()
+
+    @property
+    def png(self) -> bytes:
+        """As PNG. Raises RunError if the drawing library is not installed."""
+        from pgpaces.show.draw import picture
+
+        return picture(self._figure, "png")
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """For notebooks."""
+        from pgpaces.show.draw import available
+
+        drawn = {"image/svg+xml": self.svg} if available() else {}
+        return {_VEGA_LITE: self.spec, "text/plain": repr(self), **drawn}
+
+    def __repr__(self) -> str:
+        """Its name and title."""
+        return f"<plot {self.name}: {self.title}>"
+
+
+class Answer(Struct, frozen=True):
+    """An answer to one question: about a run, an experiment, a search, a comparison, a cause.
+
+    A notebook shows its verdict, a chart and its tables.
+    """
+
+    section: Section
+    _load_page: Callable[[], Page]
+
+    @property
+    def value(self) -> Any:
+        """The answer as numbers: a value of `pgpaces.analysis`."""
+        return self.section.value
+
+    @property
+    def verdict(self) -> str:
+        """The first word, such as PASS, FAIL or INCONCLUSIVE; empty if there is none."""
+        return self.section.headline.word if self.section.headline else ""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The answer in words, the most important sentence first."""
+        return tuple(sentence.text for sentence in self.section.sentences)
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        """The ids of the runs that it rests on."""
+        return self.section.trials
+
+    @property
+    def figures(self) -> tuple[Plot, ...]:
+        """Its charts, the main one first; those of its report if it has none."""
+        own = tuple(self.section.every_figure())
+        if not own:
+            report = self.document()
+            first = (report.lead,) if report.lead else ()
+            own = (*first, *(each for each in report.figures() if each not in first))
+        return tuple(Plot(figure) for figure in own)
+
+    @property
+    def page(self) -> Page:
+        """Its trials, with this answer first. Raises StoreError."""
+        return self._load_page()
+
+    def frame(self) -> Frame:
+        """A row for each cell and for each trial; the column `row` says which."""
+        records = self.document().records()
+        names = records.rows[0] if records.rows else ()
+        return Frame({name: tuple(row[name] for row in records.rows) for name in names}, records)
+
+    def plot(self, name: str | None = None) -> Plot:
+        """A chart by its name, by default the first. Raises PlanError if there is none."""
+        plots = {plot.name: plot for plot in self.figures}
+        chosen = next(iter(plots), None) if name is None else name
+        if chosen not in plots:
+            what = "no chart" if name is None else f"no chart '{name}'"
+            raise PlanError(f"there is {what}", f"there are {', '.join(plots) or 'none'}")
+        return plots[chosen]
+
+    def report(self, path: str | Path) -> Path:
+        """Writes its report in the form of the file name's extension: .html, .md, .json, ..."""
+        from pgpaces.show.render import form_of, render
+
+        path = Path(path)
+        try:
+            path.write_bytes(render(self.document(), form_of(str(path))))
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
+        return path
+
+    def document(self) -> Report:
+        """Its report as values, of which every form is made. Raises StoreError."""
+        from pgpaces.answers.sweep.report import report
+
+        return report(self.page)
+
+    def __str__(self) -> str:
+        """The answer in words."""
+        return "\n".join(self.sentences) or self._first()
+
+    def __repr__(self) -> str:
+        """The headline, else the first sentence."""
+        return f"<{self.section.key}: {self._first()}>"
+
+    def _first(self) -> str:
+        head = self.section.headline
+        if head is not None:
+            return f"{head.word} {head.text}".strip()
+        return self.sentences[0] if self.sentences else "no answer"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, its sentences, its chart and its tables."""
+        from pgpaces.show.html import card
+
+        figure = next(self.section.every_figure(), None) or self.document().lead
+        return card(self.section, figure)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """The same, and as text."""
+        return {"text/html": self._repr_html_(), "text/plain": repr(self)}

@@ -1,5 +1,0 @@
-"""Why transactions were late: outcomes and samples of trials in, possible causes out. Pure."""
-
-from pgpaces.answers.attribution.answer import Attribution, Card, attribute, limiting
-
-__all__ = ["Attribution", "Card", "attribute", "limiting"]

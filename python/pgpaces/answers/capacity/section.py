@@ -1,0 +1,550 @@
+"""The capacity of each cell of a search as a section: words, tables, charts and values.
+
+Values in, a section out. The charts are in charts.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from pgpaces.analysis.across import share
+from pgpaces.analysis.capacity import value, words
+from pgpaces.analysis.capacity import worth as units
+from pgpaces.analysis.capacity.answer import Load
+from pgpaces.analysis.capacity.center import clearly_misses
+from pgpaces.analysis.capacity.goal import TrialPoint
+from pgpaces.analysis.capacity.trials import ROLES, CellSearch, objections, whole
+from pgpaces.analysis.capacity.value import Capacities, Holds, Most
+from pgpaces.analysis.capacity.worth import Worth
+from pgpaces.analysis.goal import Limit, Verdict, verdict
+from pgpaces.analysis.sequential import role
+from pgpaces.answers.capacity import charts as capacity_charts
+from pgpaces.answers.sweep import facts
+from pgpaces.answers.sweep.axes import along
+from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.core.units import measured_text
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    STARTED,
+    estimate_cell,
+    milliseconds,
+    moment,
+    ms,
+    or_dash,
+    percent,
+    rate,
+    share_cell,
+)
+from pgpaces.show.section import Headline, Mark, Section, Sentence, Table, TableCell, Weight
+from pgpaces.spec.design import Cell as DesignCell
+from pgpaces.spec.design import Factor, level_text
+
+KEY = "capacity"
+# The columns that a narrow terminal omits, in this order.
+_SPARE = ("warnings", "limit", "trials", "users")
+_CELLS_MAX, _DOUBTS_MAX, _GROUPS_MAX = 6, 6, 6
+# Loads of a quick search in its table.
+_LOADS_MAX = 7
+_MARKS: Mapping[str, Mark] = {
+    "passed": "meets",
+    "failed": "misses",
+    "undecided": "unknown",
+}
+_FOR = {"preflight": "saturating"}
+_BIG = ((1e9, " billion"), (1e6, " million"))
+
+
+def section(
+    searches: Sequence[CellSearch], limits: Mapping[str, Limit | None], stopped: str = ""
+) -> Section:
+    """The capacity of each cell. limits: the limiting resource, by the key of the cell.
+
+    stopped: why the last loads of a search that is over could not be run.
+    """
+    answer = value.of(searches, limits)
+    factors = varied([each.cell for each in searches])
+    return Section(
+        key=KEY,
+        title="Capacity",
+        sentences=tuple(_sentences(searches, answer, factors, stopped)),
+        headline=_headline(searches, answer, factors),
+        note=_rule(searches),
+        facts=tuple(_facts(searches[0], answer.cells[0])) if len(searches) == 1 else (),
+        tables=tuple(_tables(searches, answer, factors)),
+        figures=tuple(capacity_charts.figures(searches, answer, factors)),
+        value=answer,
+        trials=tuple(digest.trial.id for each in searches for digest in each.digests),
+    )
+
+
+def _headline(
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
+) -> Headline:
+    """The load up to which the goal is met, in a line; for several cells, the best one."""
+    if len(searches) == 1:
+        return Headline("CAPACITY", "", words.answer(searches[0].capacity))
+    if answer.most is None:
+        return Headline("CAPACITY", "unknown", "Nothing is known yet.")
+    by_key = {each.cell.key: each for each in searches}
+    return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
+
+
+def _facts(search: CellSearch, holds: Holds) -> Iterator[tuple[str, str]]:
+    """Why the range is wide, the capacity in other units, and the limiting resource."""
+    if _wider(search):
+        yield (
+            "range",
+            "wider than the loads below show: a short trial of a load may differ by chance",
+        )
+    yield from (("worth", text) for text in _worth(holds))
+    yield from (("bottleneck", text) for text in _limit(holds))
+
+
+def _wider(search: CellSearch) -> bool:
+    """Whether the range of a quick search goes beyond loads whose trials agree."""
+    low, high = search.capacity.indicative
+    if search.goal.mode != "quick" or low is None or high is None:
+        return False
+    sides = {
+        each.load: _side(each, search.goal.missed_max) for _, each in search.trials if each.valid
+    }
+    return any(
+        (side == "meets" and low < load) or (side == "misses" and load < high)
+        for load, side in sides.items()
+    )
+
+
+def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
+    """The factors in which the cells differ, with their levels in order."""
+    levels: dict[str, list[str]] = {}
+    for cell in cells:
+        for name, level in cell.levels:
+            levels.setdefault(name, []).append(level)
+    distinct = ((name, tuple(dict.fromkeys(own))) for name, own in levels.items())
+    return tuple(Factor(name, own) for name, own in distinct if len(own) > 1)
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _sentences(
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor], stopped: str
+) -> Iterator[Sentence]:
+    if not any(each.digests for each in searches):
+        yield Sentence("Nothing was run yet, so nothing is known.", "main")
+        return
+    first, *others = (
+        _one(searches[0], answer.cells[0])
+        if len(searches) == 1
+        else _several(searches, answer, factors)
+    )
+    running = sum(not each.ended for each in searches)
+    yield first
+    if running and stopped:
+        yield Sentence(f"More could not be run: {stopped}.", "warning")
+    yield from others
+    yield Sentence(_rule(searches))
+    if running and not stopped:
+        of = "" if len(searches) == 1 else f" of {running} of {len(searches)} cells"
+        yield Sentence(f"The search{of} has not ended: this is what is known so far.", "warning")
+
+
+def _one(search: CellSearch, holds: Holds) -> Iterator[Sentence]:
+    capacity = search.capacity
+    yield Sentence(words.answer(capacity), "main")
+    soaked = words.soaked(capacity)
+    weight: Weight = "warning" if capacity.misses_for_long else "plain"
+    weight = "main" if capacity.can_hold else weight
+    yield from (Sentence(text, weight) for text in soaked)
+    yield from (Sentence(text, "warning") for text in words.doubts(capacity))
+    yield from (Sentence(text) for text in _limit(holds))
+    yield from (Sentence(text) for text in _worth(holds))
+    yield from (Sentence(text) for text in words.outlook(capacity))
+
+
+def _several(
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
+) -> Iterator[Sentence]:
+    """The best cell, the capacity of each, their warnings, the best one in other units."""
+    by_key = {each.cell.key: each for each in searches}
+    if answer.most is not None:
+        yield Sentence(_most(answer.most, by_key, factors), "main")
+        yield from _groups(answer.cells, by_key, factors)
+    for each in searches[:_CELLS_MAX]:
+        text = words.answer(each.capacity)
+        yield Sentence(f"{name(each.cell, factors)}: {_lower(text)}")
+    if len(searches) > _CELLS_MAX:
+        yield Sentence(f"The table has {len(searches) - _CELLS_MAX} more cells.")
+    doubts: dict[str, list[CellSearch]] = {}
+    for each in searches:
+        for text in words.doubts(each.capacity):
+            doubts.setdefault(text, []).append(each)
+    for text, of in list(doubts.items())[:_DOUBTS_MAX]:
+        cells = "; ".join(name(each.cell, factors) for each in of)
+        yield Sentence(text if len(of) == len(searches) else f"{cells}: {_lower(text)}", "warning")
+    if len(doubts) > _DOUBTS_MAX:
+        more = len(doubts) - _DOUBTS_MAX
+        yield Sentence(f"The table has {more} more warnings.", "warning")
+    if answer.most is not None:
+        best = next(each for each in answer.cells if each.cell == answer.most.cell)
+        where = name(by_key[best.cell].cell, factors)
+        soaked = words.soaked(by_key[best.cell].capacity)
+        texts = (*soaked, *_limit(best), *_worth(best))
+        yield from (Sentence(f"With {where}: {_lower(text)}") for text in texts)
+
+
+def _lower(text: str) -> str:
+    """The text with a lowercase first letter, to stand after a colon."""
+    return f"{text[0].lower()}{text[1:]}"
+
+
+def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
+    """The name of a cell: its levels of the factors."""
+    names = {factor.name for factor in factors}
+    return cell_name(DesignCell(tuple(pair for pair in cell.levels if pair[0] in names)))
+
+
+def _most(most: Most, searches: Mapping[str, CellSearch], factors: Sequence[Factor]) -> str:
+    """The cell that meets the goal at the highest load, and whether that is certain."""
+    best = searches[most.cell]
+    of, load = name(best.cell, factors), units.size(best.capacity)
+    assert load is not None
+    if best.goal.mode == "quick":
+        meets = words.bound(load, best.goal, -1)
+        return f"{of} may meet it at the highest load: most likely {meets}, by a quick estimate."
+    proved = words.load(load, best.goal)
+    if most.certain:
+        return f"{of} meets it at the highest load, {proved}, which every other one misses."
+    rivals = [name(searches[key].cell, factors) for key in most.rivals]
+    if len(rivals) == len(searches) - 1 > 1:
+        less = "any other one"
+    else:
+        less = " or ".join(rivals[:3]) + (f" or {len(rivals) - 3} more" if rivals[3:] else "")
+    return (
+        f"Which meets it at the highest load is unknown: {of} meets it up to {proved}, and"
+        f" {less} may meet it there too."
+    )
+
+
+def _groups(
+    cells: Sequence[Holds], searches: Mapping[str, CellSearch], factors: Sequence[Factor]
+) -> Iterator[Sentence]:
+    """With several factors: the best level of the main one, for each combination of the others."""
+    main = along(factors)
+    if main is None or len(factors) < 2:
+        return
+    groups: dict[tuple[tuple[str, str], ...], list[Holds]] = {}
+    others = [factor.name for factor in factors if factor != main]
+    for each in cells:
+        at = tuple((other, each.levels[other]) for other in others if other in each.levels)
+        groups.setdefault(at, []).append(each)
+    for at, group in list(groups.items())[:_GROUPS_MAX]:
+        most = value.most(group)
+        if most is None:
+            continue
+        where = levels_text(at)
+        text = _most(most, {each.cell: searches[each.cell] for each in group}, [main])
+        yield Sentence(f"With {where}: {_lower(text)}")
+
+
+def _rule(searches: Sequence[CellSearch]) -> str:
+    """What it means that a load meets the goal."""
+    digests = [digest for each in searches for digest, _ in each.trials]
+    limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
+    policies = {digest.trial.plan.policy for digest in digests}
+    limit = f"the limit of {limits[0]}" if len(limits) == 1 else "their latency limit"
+    policy = ", policy skip" if policies == {"skip"} else ""
+    share = f"{100 * searches[0].goal.missed_max:.4g}%"
+    return f"A load meets the goal if at most {share} of transactions miss {limit}{policy}."
+
+
+def _limit(holds: Holds) -> Iterator[str]:
+    """The limiting resource, if sensors reveal it."""
+    limit = holds.limit
+    if limit is not None:
+        evidence = f": {limit.evidence[0]}" if limit.evidence else ""
+        share = percent(limit.share.value)
+        yield (
+            f"At loads that miss the goal, {share}% of the missed transactions are associated"
+            f" with {limit.name}{evidence}."
+        )
+
+
+def _worth(holds: Holds) -> Iterator[str]:
+    """The load that meets the goal, in other units."""
+    worth = holds.worth
+    if worth is None:
+        return
+    at = _load(worth.load, holds)
+    are = "is" if holds.load == "rate" or worth.load == 1 else "are"
+    if worth.think_s is not None and worth.response_s is not None:
+        yield (
+            f"{at} {are} as many users who pause for {measured_text(worth.think_s * 1e9)} between"
+            f" transactions: each waits for {ms(1e3 * worth.response_s)} ms, so"
+            f" together they make {rate(worth.rate)}/s (N = X (R + Z))."
+        )
+    elif holds.load != "rate":
+        makes = "makes" if worth.load == 1 else "make"
+        yield f"{at} {makes} {rate(worth.rate)} transactions a second."
+    each = worth.queries_per_day in (None, worth.per_day)
+    queries = "" if each else f", {many(worth.queries_per_day or 0)} queries"
+    yield f"{at} {are} {many(worth.per_day)} transactions{queries} a day."
+    if worth.month is not None and worth.year is not None:
+        yield " ".join(_money(worth, at))
+
+
+def _money(worth: Worth, at: str) -> Iterator[str]:
+    currency = worth.currency
+    yield f"The machine costs about {rate(worth.month or 0)} {currency} a month,"
+    yield f"{rate(worth.year or 0)} a year: at {at} that is {rate(worth.per_million or 0)}"
+    user = f" and {rate(worth.per_user)} {currency} per user a month" if worth.per_user else ""
+    yield f"{currency} per million transactions{user}."
+
+
+def many(count: float) -> str:
+    """`14.5 million`, `950,000`."""
+    size, unit = next(((size, unit) for size, unit in _BIG if count >= size), (1.0, ""))
+    return f"{rate(count / size)}{unit}"
+
+
+def _load(load: float, holds: Holds) -> str:
+    if holds.load == "rate":
+        return f"{rate(load)}/s"
+    return f"{load:.0f} {holds.load if load != 1 else holds.load.removesuffix('s')}"
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _tables(
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
+) -> Iterator[Table]:
+    yield replace(_cells(answer, factors), brief=len(searches) > 1)
+    worths = [(each, each.worth) for each in answer.cells if each.worth is not None]
+    if len(answer.cells) > 1 and worths:
+        yield _worths(worths, factors)
+    if len(searches) == 1 and searches[0].goal.mode == "quick" and searches[0].trials:
+        yield _quick_loads(searches[0], answer.cells[0].unit)
+    if any(each.loads for each in answer.cells):
+        yield replace(_loads(answer, factors), brief=len(searches) == 1)
+    if any(each.digests for each in searches):
+        yield _trials(searches, factors)
+
+
+def _quick_loads(search: CellSearch, unit: str) -> Table:
+    """The loads of a quick search nearest to its range, with the missed shares of their trials."""
+    points: dict[float, list[TrialPoint]] = {}
+    for _, each in search.trials:
+        points.setdefault(each.load, []).append(each)
+    rows = []
+    for load, every in sorted(_nearest(points, search).items()):
+        own = [each for each in every if each.valid] or every
+        shares = [each.share for each in own if each.due] or [math.nan]
+        least, most = (
+            NOT_KNOWN if math.isnan(share) else percent(share)
+            for share in (min(shares), max(shares))
+        )
+        mark = _side_of(own, search.goal.missed_max)
+        text = {"not valid": "not valid", "unknown": "too close"}.get(mark, mark)
+        if mark == "unknown" and len(own) > 1:
+            text = "trials disagree"
+        elif mark in ("meets", "misses") and mark not in _decided(search, load):
+            mark, text = "unknown", f"likely {mark}"
+        rows.append((
+            TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
+            TableCell(str(len(own))), TableCell(text, "", mark),
+        ))  # fmt: skip
+    columns = (f"load, {unit}", "missed %", "trials", "verdict")
+    return Table(f"{KEY}-tried", "Loads near the range", columns, 1, tuple(rows), brief=True)
+
+
+def _decided(search: CellSearch, load: float) -> set[Verdict]:
+    """The verdicts on the valid trials of a load, each by its own interval."""
+    own = (digest for digest, each in search.trials if each.load == load and each.valid)
+    return {verdict(digest.summary.missed, search.goal.missed_max) for digest in own}
+
+
+def _nearest(
+    points: Mapping[float, list[TrialPoint]], search: CellSearch
+) -> dict[float, list[TrialPoint]]:
+    """The loads that fit a screen, by their distance from the range of the answer."""
+    ends = [end for end in search.capacity.indicative if end is not None] or [search.goal.start]
+    middle = sum(map(math.log, ends)) / len(ends)
+    near = sorted(points, key=lambda load: abs(math.log(load) - middle))
+    return {load: points[load] for load in near[:_LOADS_MAX]}
+
+
+def _side_of(points: Sequence[TrialPoint], missed_max: float) -> Mark:
+    """What the trials of a load say of it together."""
+    if not points[0].valid:
+        return "not valid"
+    sides = {_side(each, missed_max) for each in points}
+    return "unknown" if len(sides) > 1 else sides.pop()
+
+
+def _side(point: TrialPoint, missed_max: float) -> Mark:
+    """What a short trial says of its load; unknown within what chance does to so few."""
+    if point.share <= missed_max:
+        return "meets"
+    return "misses" if clearly_misses(point, missed_max) else "unknown"
+
+
+def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
+    return [TableCell(level_text(levels.get(factor.name, NOT_KNOWN))) for factor in factors] or [
+        TableCell("the one cell")
+    ]
+
+
+def _names(factors: Sequence[Factor]) -> tuple[str, ...]:
+    return tuple(factor_name(factor.name) for factor in factors) or ("cell",)
+
+
+def _own(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
+    """The levels of a row that has another label too."""
+    return _labels(levels, factors) if factors else []
+
+
+def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
+    first = answer.cells[0]
+    quick, unit = first.goal.mode == "quick", first.unit
+    ends = ("most likely meets", "most likely misses") if quick else ("meets up to", "misses from")
+    more = () if quick else ("estimate", "soak")
+    limit = ("limit",) if any(each.limit for each in answer.cells) else ()
+    columns = (
+        *_names(factors), *(f"{end}, {unit}" for end in ends), *more, *limit, "trials", "warnings",
+    )  # fmt: skip
+    rows = []
+    for each in answer.cells:
+        bounds = [TableCell(NOT_KNOWN if end is None else _number(end, each)) for end in each.ends]
+        others = [] if quick else [estimate_cell(each.estimate, rate), _soak(each)]
+        others += [TableCell(each.limit.name if each.limit else NOT_KNOWN)] if limit else []
+        flags = ", ".join(flag for flag in each.flags if flag != "indicative")
+        trials = TableCell(
+            str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else ""
+        )
+        rows.append(
+            (
+                *_labels(each.levels, factors),
+                *bounds,
+                *others,
+                trials,
+                TableCell(flags or NOT_KNOWN),
+            )
+        )
+    note = (
+        "A quick estimate of short trials."
+        if quick
+        else "Between the two it is unknown. The estimate is where as much misses as may, with its"
+        " 95% interval. Soak: 0.9 of the load that meets it, for longer."
+    )
+    title = "Most likely met and missed" if quick else "Met and missed"
+    labels = max(1, len(factors))
+    return Table(f"{KEY}-cells", title, columns, labels, tuple(rows), note, spare=_SPARE)
+
+
+def _number(load: float, holds: Holds) -> str:
+    return rate(load) if holds.load == "rate" else f"{load:.0f}"
+
+
+def _soak(holds: Holds) -> TableCell:
+    soak = holds.soak
+    if soak is None:
+        return TableCell("not run" if holds.goal.soak_s and holds.proved else NOT_KNOWN)
+    misses: Mark = "misses" if soak.low > holds.goal.missed_max else "unknown"
+    mark: Mark = "meets" if soak.met else misses
+    return TableCell(mark, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", mark)
+
+
+def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
+    """The capacity of each cell in other units."""
+    currency = worths[0][1].currency
+    every = (
+        ("1/s", [rate(worth.rate) for _, worth in worths]),
+        ("users", [or_dash(worth.users, lambda n: f"{n:.0f}") for _, worth in worths]),
+        ("transactions a day", [many(worth.per_day) for _, worth in worths]),
+        ("queries a day", [or_dash(worth.queries_per_day, many) for _, worth in worths]),
+        (f"{currency} a month", [or_dash(worth.month, rate) for _, worth in worths]),
+        (f"{currency} per million", [or_dash(worth.per_million, rate) for _, worth in worths]),
+        (f"{currency} per user", [or_dash(worth.per_user, rate) for _, worth in worths]),
+    )
+    shown = [(title, texts) for title, texts in every if any(text != NOT_KNOWN for text in texts)]
+    rows = tuple(
+        (*_labels(holds.levels, factors), *(TableCell(texts[at]) for _, texts in shown))
+        for at, (holds, _) in enumerate(worths)
+    )
+    columns = (*_names(factors), *(title for title, _ in shown))
+    quick = worths[0][0].goal.mode == "quick"
+    note = f"At the load that {'most likely meets it' if quick else 'meets it'}."
+    labels = max(1, len(factors))
+    return Table(f"{KEY}-worth", "What that is", columns, labels, rows, note, spare=_SPARE)
+
+
+def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
+    """Each load that had long trials, by these trials alone."""
+    first = answer.cells[0]
+    names = _names(factors) if factors else ()
+    columns = (*names, f"load, {first.unit}", "missed %", "trials", "verdict")
+    rows = tuple(
+        (*_own(each.levels, factors), *_of_load(load, each))
+        for each in answer.cells
+        for load in each.loads
+    )
+    note = (
+        "By its own trials alone, each end of the interval one-sided. What meets and what misses"
+        " it follow from the curve through all of them."
+    )
+    title = "Loads that were tried for long"
+    labels, folded = len(factors) + 1, len(answer.cells) > 1
+    return Table(f"{KEY}-loads", title, columns, labels, rows, note, folded, _SPARE)
+
+
+def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
+    yield TableCell(_number(load.load, holds))
+    yield TableCell(percent(load.share), f"{percent(load.low)}–{percent(load.high)}")
+    yield TableCell(str(load.trials))
+    mark = _MARKS[load.verdict]
+    yield TableCell(mark, "", mark)
+
+
+def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
+    """Every trial, in chronological order."""
+    unit = value.UNITS[searches[0].goal.load]
+    columns = (
+        *(_names(factors) if factors else ()), "run", "for", STARTED, f"load, {unit}",
+        "seconds", "due", "missed %", "p99 ms", "state",
+    )  # fmt: skip
+    every = [(digest, each) for each in searches for digest in each.digests]
+    points = {digest.trial.id: point for each in searches for digest, point in each.trials}
+    rows = []
+    for digest, each in sorted(every, key=lambda pair: pair[0].trial.started_at):
+        trial, summary, place = digest.trial, digest.summary, digest.trial.place
+        levels = dict(place.levels) if place else {}
+        kind = role(DesignCell(tuple(levels.items())))
+        missed, due = whole(digest)
+        point = points.get(trial.id)
+        counts = point.valid if point else not objections(trial, summary)
+        state = "valid" if counts else "not valid"
+        state = state if trial.state == "finished" else trial.state
+        at = levels.get(each.goal.load, f"{trial.plan.clients} clients, no pause")
+        rows.append(
+            (
+                *_own(dict(each.cell.levels), factors),
+                TableCell(trial.id[-8:]),
+                TableCell(_FOR.get(kind, kind)),
+                TableCell(moment(trial.started_at)),
+                TableCell(at.removesuffix("/s")),
+                TableCell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
+                TableCell(f"{due:,}"),
+                share_cell(share([[(missed, due)]], summary.phi)),
+                TableCell(milliseconds(summary.latency.p99.value, "above"))
+                if summary.latency.p99
+                else TableCell(NOT_KNOWN),
+                TableCell(state, "", "" if counts else "not valid"),
+            )
+        )
+    note = f"For: {', '.join(ROLES.values())} or saturating, which is never a bound."
+    labels = len(factors) + 3
+    return Table(f"{KEY}-trials", "Every trial", columns, labels, tuple(rows), note, folded=True)

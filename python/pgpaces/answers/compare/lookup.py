@@ -1,0 +1,226 @@
+"""A and B from the store: the trials that names refer to, and whether they can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis import differences, outcome, unpaired
+from pgpaces.analysis.cells import defect, sound
+from pgpaces.analysis.compare import ComparisonGoal, Side, Verdict, side
+from pgpaces.analysis.differences import Between
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.pairing import Pairing
+from pgpaces.analysis.trend import BASELINE_MIN, check
+from pgpaces.answers import run
+from pgpaces.answers.again import decisive
+from pgpaces.answers.compare import section as shown
+from pgpaces.answers.compare import words as verdicts
+from pgpaces.answers.trials import factor_name, levels_listed
+from pgpaces.core.errors import PlanError, RunError
+from pgpaces.show.escape import line
+from pgpaces.show.section import Section, Sentence
+from pgpaces.spec import levels
+from pgpaces.spec.design import level_text
+from pgpaces.store.store import Store
+from pgpaces.trial import document
+
+
+class Group(Struct, frozen=True):
+    """The trials that a name refers to. levels: the levels of an experiment in the name.
+
+    command: the one that ran this experiment.
+    """
+
+    name: str
+    digests: tuple[Digest, ...]
+    levels: Mapping[str, str]
+    command: str = ""
+
+
+class Compared(Struct, frozen=True):
+    """A and B, the compared factors, the other differences, and the verdict."""
+
+    a: Group
+    b: Group
+    factors: tuple[str, ...]
+    other_differences: tuple[Between, ...]
+    verdict: Verdict
+
+
+def compared(
+    store: Store,
+    names: tuple[str, str],
+    goal: ComparisonGoal,
+    factors: Sequence[str],
+    of: str = "last",
+) -> Compared:
+    """The verdict on B against A, both of the store. Raises PlanError.
+
+    names: of A and B: levels of the experiment `of` (`variant=log`), a tag, a run or an experiment.
+    factors: the compared factors; those in which levels of A and B differ are added.
+    """
+    for name in factors:
+        differences.check_factor(name)
+    a, b = (_group(store, name, of) for name in names)
+    if {d.trial.id for d in a.digests} & {d.trial.id for d in b.digests}:
+        raise PlanError(f"{a.name} and {b.name} have trials in common", "name what differs")
+    own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
+    chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
+    others = differences.between(a.digests, b.digests, chosen)
+    goal = goal.of(planned=shown.is_planned((*a.digests, *b.digests)))
+    return Compared(a, b, chosen, others, unpaired.verdict(a.digests, b.digests, goal))
+
+
+def checked(
+    store: Store, names: tuple[str, str], goal: ComparisonGoal, factors: Sequence[str]
+) -> Compared:
+    """The verdict on a run against a baseline; names: of the baseline and of the run.
+
+    Each run of the baseline is one observation; with fewer than BASELINE_MIN the trials are
+    compared as in `compared`. Raises PlanError.
+    """
+    comparison = compared(store, names, goal, factors)
+    earlier = [digest for digest in comparison.a.digests if sound(digest)]
+    if len(earlier) < BASELINE_MIN or comparison.a.levels:
+        return comparison
+    goal = goal.of(planned=shown.is_planned((*comparison.a.digests, *comparison.b.digests)))
+    now = [side(digest.summary) for digest in comparison.b.digests if sound(digest)]
+    return replace(comparison, verdict=check(now, [side(d.summary) for d in earlier], goal))
+
+
+def section(comparison: Compared) -> Section:
+    """The comparison as a section, with the other differences as a warning."""
+    every = (*comparison.a.digests, *comparison.b.digests)
+    valid = [[d for d in group.digests if sound(d)] for group in (comparison.a, comparison.b)]
+    listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
+    pairs = tuple(unpaired.blocks(*valid)) if comparison.verdict.basis == "blocks" else ()
+    alone = len(valid[0]) + len(valid[1]) - 2 * len(pairs) if pairs else 0
+    basis = shown.VerdictBasis(
+        pairs=pairs,
+        trials=() if comparison.verdict.basis == "blocks" else _in_order(*valid),
+        ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
+        left_out=sum(
+            len(group.digests) - len(sound_ones)
+            for group, sound_ones in zip((comparison.a, comparison.b), valid, strict=True)
+            if sound_ones
+        ),
+        notes=(
+            *shown.planned(comparison.verdict.metric.name, every),
+            *shown.without_partner(alone),
+            *_without_valid(comparison),
+            *shown.differing(listed),
+        ),
+    )
+    a, b, verdict = comparison.a, comparison.b, comparison.verdict
+    steps = [*decisive(a.command, verdict)] if a.command == b.command else []
+    return replace(
+        shown.section(verdict, a.name, b.name, basis), next=tuple(steps or [_closer(b.digests)])
+    )
+
+
+def unmeasured(comparison: Compared) -> RunError | None:
+    """The error that no trial of B, or none of A, is a measurement; None where both have one."""
+    for group in (comparison.b, comparison.a):
+        failure = outcome.no_trial(group.digests)
+        if failure is not None:
+            why, advice = failure
+            return RunError(f"no measurement of {group.name}: {why}", advice)
+    return None
+
+
+def _without_valid(comparison: Compared) -> Iterator[Sentence]:
+    """Why a side has no trial that counts."""
+    for group in (comparison.a, comparison.b):
+        if any(sound(digest) for digest in group.digests):
+            continue
+        failure = outcome.no_trial(group.digests)
+        first = group.digests[0]
+        reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
+        why = "; ".join(reasons) if failure is None else failure[0]
+        count = len(group.digests)
+        yield Sentence(f"No valid trial of {group.name}, {count} left out: {why}.", "warning")
+
+
+def _closer(digests: Sequence[Digest]) -> str:
+    """The command that says more of the newest of these trials."""
+    newest = max(digests, key=lambda digest: digest.trial.started_at)
+    late = any(
+        step.startswith("pgpaces why") for step in run.next_steps(newest.trial, newest.summary)
+    )
+    return f"pgpaces {'why' if late else 'show'} {newest.trial.id[-8:]}"
+
+
+def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Side], ...]:
+    """Trials in chronological order, with True for those of B."""
+    both = [(False, d) for d in a] + [(True, d) for d in b]
+    both.sort(key=lambda pair: pair[1].trial.started_at)
+    return tuple((is_b, side(digest.summary)) for is_b, digest in both)
+
+
+def refusal(comparison: Compared) -> PlanError:
+    """The error that A and B differ in more than the compared factors."""
+    main, *listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
+    lines = "".join(f"\n  {line(each.text)}" for each in listed)
+    return PlanError(
+        f"{main.text}{lines}", "name what is compared with --factor, or compare with --anyway"
+    )
+
+
+def _group(store: Store, name: str, of: str) -> Group:
+    if "=" in name:
+        return _of_levels(store, name, of)
+    tagged = [row.id for row in store.trials(tag=name)]
+    if tagged:
+        return Group(name, tuple(store.digests(tagged)), {})
+    id_ = store.find_any(name)
+    placed = [row.id for row in store.trials(experiment=id_)]
+    return Group(name, tuple(store.digests(placed or [id_])), {})
+
+
+def _of_levels(store: Store, name: str, of: str) -> Group:
+    levels_named = named(name)
+    row = store.experiment(store.find_experiment(of))
+    if isinstance(document.goal(row.document), Pairing):
+        raise PlanError(
+            f"experiment {row.name} was run as pairs, which are looked at when that was planned",
+            f"its verdict: pgpaces report {row.name}; other looks find what is not there",
+        )
+    digests = store.digests([trial.id for trial in store.trials(experiment=row.id)])
+    present: dict[str, dict[str, None]] = {}
+    for digest in digests:
+        for factor, level in _levels(digest).items():
+            present.setdefault(factor, {})[level] = None
+    levels_named = {_full(name, present): level for name, level in levels_named.items()}
+    for factor, level in levels_named.items():
+        if level not in present.get(factor, {}):
+            text = f"experiment {row.name} has no {factor}={level_text(level)}"
+            raise PlanError(text, f"it has {levels_listed(present) or 'none'}")
+    matching = [d for d in digests if levels_named.items() <= _levels(d).items()]
+    if not matching:
+        raise PlanError(f"experiment {row.name} has no trial with {name}")
+    return Group(name, tuple(matching), levels_named, str(row.document.get("command", "")))
+
+
+def _full(name: str, present: Iterable[str]) -> str:
+    """The factor that pages show by this name; the name itself where none, or several, are."""
+    matches = [each for each in present if name in (each, factor_name(each))]
+    return matches[0] if len(matches) == 1 else name
+
+
+def _levels(digest: Digest) -> Mapping[str, str]:
+    return {} if digest.trial.place is None else digest.trial.place.levels
+
+
+def named(text: str) -> dict[str, str]:
+    """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
+    return dict(_pair(part) for part in levels.split(text))
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, equals, level = part.partition("=")
+    if not equals:
+        raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
+    return name.strip(), level.strip()

@@ -1,0 +1,461 @@
+"""B against A as a section: words, a table of metrics, the effects and the trials as charts.
+
+A verdict and its trials in, a section out; knows no store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis import compare
+from pgpaces.analysis.compare import METRICS, Metric, Pair, Secondary, Side, Verdict
+from pgpaces.analysis.digest import Digest
+from pgpaces.answers.compare import words as verdicts
+from pgpaces.answers.sweep.axes import log_ticks
+from pgpaces.show.chart import Axis, Chart, Layer, Place, Point, number_at, series
+from pgpaces.show.escape import line as shown
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    estimate_cell,
+    interval_line,
+    milliseconds,
+    percent,
+    plural,
+    rate,
+)
+from pgpaces.show.section import (
+    Column,
+    Figure,
+    Headline,
+    Mark,
+    Section,
+    Sentence,
+    Table,
+    TableCell,
+    table,
+)
+from pgpaces.spec.result import Estimate
+
+KEY = "comparison"
+# The effect on the metric of the verdict, or on another one.
+Effect = Verdict | Secondary
+_MARKS: dict[str, Mark] = {
+    "better": "meets",
+    "equivalent": "meets",
+    "worse": "misses",
+    "inconclusive": "unknown",
+}
+_ROW_HEIGHT = 44
+_HEIGHT = 200
+_TICKS_MAX = 8
+# Beyond this range a ratio is drawn on a logarithmic axis.
+_LINEAR = (0.5, 2.0)
+# Larger ratios are in the table only.
+_RATIO_MAX = 1e4
+
+
+class VerdictBasis(Struct, frozen=True):
+    """The trials of a verdict: pairs, or trials in chronological order, with True for those of B.
+
+    ids: of all trials. left_out: the number of trials that did not finish or are not valid. notes:
+    further sentences. running: more trials follow.
+    """
+
+    pairs: tuple[Pair, ...] = ()
+    trials: tuple[tuple[bool, Side], ...] = ()
+    ids: tuple[str, ...] = ()
+    left_out: int = 0
+    notes: tuple[Sentence, ...] = ()
+    running: bool = False
+
+    @property
+    def a(self) -> tuple[Side, ...]:
+        """The trials of A without those of pairs of A with itself."""
+        return self._of(b=False)
+
+    @property
+    def b(self) -> tuple[Side, ...]:
+        """The trials of B."""
+        return self._of(b=True)
+
+    def _of(self, *, b: bool) -> tuple[Side, ...]:
+        paired = ((pair.b if b else pair.a) for pair in self.pairs if not pair.same)
+        return (*paired, *(side for is_b, side in self.trials if is_b == b))
+
+
+def section(verdict: Verdict, a: str, b: str, basis: VerdictBasis) -> Section:
+    """The section of a verdict on B against A. a, b: their names."""
+    effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
+    return Section(
+        key=KEY,
+        title=f"{b} against {a}",
+        sentences=(
+            *verdicts.comparison(verdict, a, b, running=basis.running),
+            *_left_out(basis),
+            *basis.notes,
+        ),
+        headline=Headline(
+            verdict.outcome.upper(),
+            _MARKS[verdict.outcome],
+            f"{b} against {a}, {_count(verdict, basis)}",
+        ),
+        facts=tuple(_facts(effects, basis)),
+        tables=(_table(effects, (a, b), basis),) if basis.a or basis.b else (),
+        figures=tuple(_figures(effects, (a, b), basis)),
+        value=verdict,
+        trials=basis.ids,
+    )
+
+
+def _count(verdict: Verdict, basis: VerdictBasis) -> str:
+    """The trials of the verdict: `8 pairs`; `2 trials of A, none of B` where a side has none."""
+    a, b = len(basis.a), len(basis.b)
+    if verdict.basis not in ("trials", "apart") or bool(a) == bool(b):
+        return verdicts.count(verdict.pairs, verdict.basis)
+    return f"{plural(a or b, 'valid trial')} of {'A' if a else 'B'}, none of {'B' if a else 'A'}"
+
+
+def _facts(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[tuple[str, str]]:
+    """Each metric: values of A and B, and the effect; the first with its interval drawn."""
+    for each in effects:
+        a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
+        title, unit = named(each.metric).split(", ")
+        unit = {"1/s": " tx/s", "%": "%"}.get(unit, f" {unit}")
+        values = ""
+        if a is not None and b is not None:
+            values = f"{number(each.metric, a.value)} → {number(each.metric, b.value)}{unit}   "
+        if each.estimate is None:
+            yield title, f"{values}no estimate of the difference"
+            continue
+        value, ends = short(each.metric, each.estimate)
+        yield title, f"{values}{value}" + (f"   95% CI {ends}" if each.estimate.estimable else "")
+        if each is effects[0] and (drawn := _drawn(each.metric, each.estimate)):
+            yield "", drawn
+
+
+def _drawn(metric: Metric, estimate: Estimate) -> str:
+    """The interval on a line with a tick at no difference; empty if there is no interval."""
+    if metric.scale == "share" or estimate.low <= 0:
+        return interval_line(estimate, 0.0, lambda value: _signed(metric, estimate, value))
+    # On a logarithmic axis one half and twice are equally far from no difference.
+    value, low, high = (math.log(each) for each in (estimate.value, estimate.low, estimate.high))
+    logs = replace(estimate, value=value, low=low, high=high)
+    return interval_line(logs, 0.0, lambda value: _signed(metric, estimate, math.exp(value)))
+
+
+def _left_out(basis: VerdictBasis) -> Iterator[Sentence]:
+    if basis.left_out:
+        trials = plural(basis.left_out, "trial")
+        yield Sentence(f"Left out as unfinished or not valid: {trials}.", "warning")
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
+    note = (
+        f"A is {names[0]}, B is {names[1]}. Values are means over trials, geometric ones but for"
+        " shares, with 95% intervals."
+    )
+    columns: list[Column[Effect]] = [
+        ("metric", lambda each: named(each.metric)),
+        ("A", lambda each: _own(basis.a, each.metric)),
+        ("B", lambda each: _own(basis.b, each.metric)),
+        (
+            "B against A",
+            lambda e: TableCell(*short(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
+        ),
+        ("p", lambda each: NOT_KNOWN if each.p is None else f"{each.p:.2g}"),
+        ("B is", lambda each: TableCell(each.outcome, "", _MARKS[each.outcome])),
+    ]
+    return table(f"{KEY}-metrics", "By metric", columns, effects, note=note, spare=("p", "B is"))
+
+
+def named(metric: Metric) -> str:
+    """A metric with its unit."""
+    unit = {"rate": "1/s", "missed": "%"}.get(metric.name, "ms")
+    return f"{verdicts.title(metric)}, {unit}"
+
+
+def number(metric: Metric, value: float) -> str:
+    """A metric's value without its unit."""
+    if metric.name == "rate":
+        return rate(value)
+    return percent(value) if metric.scale == "share" else milliseconds(value, "above")
+
+
+def _own(sides: Sequence[Side], metric: Metric) -> TableCell:
+    return estimate_cell(compare.own(sides, metric), partial(number, metric))
+
+
+def short(metric: Metric, estimate: Estimate) -> tuple[str, str]:
+    """An effect and its interval in few characters: `+17.4%` and `+16.2 to +18.5`."""
+    value, low, high = (
+        _signed(metric, estimate, end) for end in (estimate.value, estimate.low, estimate.high)
+    )
+    unit = (
+        " points" if metric.scale == "share" else " times" if _in_times(metric, estimate) else "%"
+    )
+    return f"{value}{unit}", f"{low} to {high}" if estimate.estimable else NOT_KNOWN
+
+
+def _in_times(metric: Metric, estimate: Estimate) -> bool:
+    high = estimate.high if estimate.estimable else estimate.value
+    return metric.scale == "ratio" and max(estimate.value, high) >= _LINEAR[1]
+
+
+def _signed(metric: Metric, estimate: Estimate, value: float) -> str:
+    if metric.scale == "share":
+        return f"{100 * value:+.2f}"
+    return f"{value:.3g}" if _in_times(metric, estimate) else f"{100 * (value - 1):+.3g}"
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+def _figures(
+    effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis
+) -> Iterator[Figure]:
+    ratios = [each for each in effects if each.metric.scale == "ratio" and _drawable(each)]
+    shares = [each for each in effects if each.metric.scale == "share" and _drawable(each)]
+    for key, group in ((f"{KEY}-effect", ratios), (f"{KEY}-shares", shares)):
+        if group:
+            yield _effects(key, group, basis)
+    if (basis.pairs or basis.trials) and (values := _by_trial(effects[0].metric, names, basis)):
+        yield _over_trials(effects[0].metric, names, basis, values)
+
+
+def _drawable(effect: Effect) -> bool:
+    estimate = effect.estimate
+    return estimate is not None and 1 / _RATIO_MAX < abs(estimate.value) + 1 < _RATIO_MAX
+
+
+def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure:
+    share = effects[0].metric.scale == "share"
+    band = _delta(effects[0])
+    parts = ["bars are 95% intervals", _dots_are(basis)]
+    if band is not None:
+        parts.append(f"the band is what does not matter, {verdicts.size(effects[0].metric, band)}")
+    rows = tuple((name, *short(metric, estimate)) for name, metric, estimate in _rows(effects))
+    return Figure(
+        key,
+        "Difference of shares" if share else "B over A",
+        f"{'B less A, in points' if share else 'B over A, where 1 is no difference'};"
+        f" {'; '.join(parts)}",
+        ("metric", "B against A", "95% interval"),
+        rows,
+        (_effect_chart(effects, basis),),
+    )
+
+
+def _delta(effect: Effect) -> float | None:
+    return effect.delta if isinstance(effect, Verdict) else None
+
+
+def _noise(effect: Effect) -> Estimate | None:
+    return effect.noise if isinstance(effect, Verdict) else None
+
+
+def _dots_are(basis: VerdictBasis) -> str:
+    if basis.pairs:
+        return "small dots are single pairs"
+    return "small dots are single trials over the mean of A, hollow ones A's own"
+
+
+def _rows(effects: Sequence[Effect]) -> Iterator[tuple[str, Metric, Estimate]]:
+    """The rows of the chart: metrics, and A with itself."""
+    for each in effects:
+        if each.estimate is not None:
+            yield verdicts.title(each.metric), each.metric, each.estimate
+        if (noise := _noise(each)) is not None:
+            yield _SAME, each.metric, noise
+
+
+_SAME = "A with itself"
+
+
+def _dots(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Point]:
+    """Each pair, or each trial over the mean of A, in units of the axis."""
+    for each in effects:
+        name, metric = verdicts.title(each.metric), each.metric
+        if basis.pairs:
+            for pair in basis.pairs:
+                both = compare.numbers((pair.a, pair.b), metric)
+                if len(both) == 2 and not (pair.same and _noise(each) is None):
+                    row = _SAME if pair.same else name
+                    yield Point(_placed(metric, both[1] - both[0]), row)
+            continue
+        of_a = compare.numbers(basis.a, metric)
+        middle = sum(of_a) / len(of_a) if of_a else 0.0
+        for is_b, side in basis.trials if of_a else ():
+            for value in compare.numbers((side,), metric):
+                yield Point(_placed(metric, value - middle), name, filled=is_b)
+
+
+def _placed(metric: Metric, difference: float) -> float:
+    """A difference of logarithms as a ratio; of shares in points."""
+    return 100 * difference if metric.scale == "share" else math.exp(min(difference, 700))
+
+
+def _effect_chart(effects: Sequence[Effect], basis: VerdictBasis) -> Chart:
+    share = effects[0].metric.scale == "share"
+    factor, none = (100.0, 0.0) if share else (1.0, 1.0)
+    points = tuple(
+        _effect_point(name, metric, estimate, factor) for name, metric, estimate in _rows(effects)
+    )
+    dots = tuple(dot for dot in _dots(effects, basis) if abs(number_at(dot.x)) < _RATIO_MAX)
+    band = _band(_delta(effects[0]), share=share)
+    places = [number_at(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
+              if place is not None]  # fmt: skip
+    names = tuple(dict.fromkeys(str(point.y) for point in points))
+    layers = [Layer("point", dots, "ink", size=16, opacity=0.6, offset=0.75, name="a trial")]
+    if band:
+        layers.append(Layer("rect", (Point(band[0], end=band[1]),), "muted", opacity=0.14))
+    layers += _estimates([point for point in points if point.y != _SAME], "line0")
+    layers += _estimates([point for point in points if point.y == _SAME], "muted")
+    layers.append(Layer("rule", (Point(none),), "alarm", size=1, dash=(5, 4)))
+    return Chart(
+        _effect_axis([none, *band, *places], share=share),
+        Axis(names=names),
+        tuple(layers),
+        height=50 + _ROW_HEIGHT * len(names),
+    )
+
+
+def _effect_point(name: str, metric: Metric, estimate: Estimate, factor: float) -> Point:
+    finite = estimate.estimable and math.isfinite(estimate.high)
+    low, high = (factor * estimate.low, factor * estimate.high) if finite else (None, None)
+    text = short(metric, estimate)[0]
+    return Point(factor * estimate.value, name, low=low, high=high, text=text)
+
+
+def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
+    """Estimates with their intervals and texts."""
+    if points:
+        bars = tuple(point for point in points if point.low is not None)
+        yield Layer("rule", bars, color, along="x", size=2.2)
+        yield Layer("point", tuple(points), color, size=70)
+        yield Layer("text", tuple(points), "ink", dy=-11)
+
+
+def _band(delta: float | None, *, share: bool) -> tuple[float, ...]:
+    """The range of differences that do not matter."""
+    if delta is None:
+        return ()
+    return (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
+
+
+def _effect_axis(values: Sequence[float], *, share: bool) -> Axis:
+    low, high = min(values), max(values)
+    if share or (low >= _LINEAR[0] and high <= _LINEAR[1]):
+        room = 0.08 * (high - low) or 0.1
+        title = "B less A, points" if share else "B over A"
+        return Axis(title, ends=(low - room, high + room), grid=True)
+    low, high = 0.9 * max(low, 1 / _RATIO_MAX), 1.1 * max(high, 1.0)
+    return Axis("B over A", scale="log", ends=(low, high), ticks=log_ticks(low, high), grid=True)
+
+
+# --- trials ---------------------------------------------------------------------------------------
+
+
+def _by_trial(metric: Metric, names: tuple[str, str], basis: VerdictBasis) -> list[Point]:
+    """The value of each trial in order, with A or B as its series."""
+    labels = _labels(names)
+    if basis.pairs:
+        every = [
+            (pair.number, labels[0] if pair.same else label, side)
+            for pair in basis.pairs
+            for label, side in zip(labels, (pair.a, pair.b), strict=True)
+        ]
+    else:
+        every = [(n, labels[is_b], side) for n, (is_b, side) in enumerate(basis.trials, 1)]
+    return [
+        Point(float(n), _placed(metric, value), series=label)
+        for n, label, side in every
+        for value in compare.numbers((side,), metric)
+    ]
+
+
+def _labels(names: tuple[str, str]) -> tuple[str, str]:
+    return f"A: {shown(names[0])}", f"B: {shown(names[1])}"
+
+
+def _over_trials(
+    metric: Metric, names: tuple[str, str], basis: VerdictBasis, points: Sequence[Point]
+) -> Figure:
+    paired = bool(basis.pairs)
+    what = "pair" if paired else "trial, in the order of time"
+    scaled = METRICS["missed"].scale == metric.scale
+    rows = tuple(
+        (
+            f"{number_at(each.x):.0f}",
+            each.series,
+            number(metric, number_at(each.y) / (100 if scaled else 1)),
+        )
+        for each in points
+    )
+    return Figure(
+        f"{KEY}-trials",
+        f"{verdicts.title(metric).capitalize()} of each trial",
+        "every trial that counts; "
+        + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
+        (what.partition(",")[0], "of", named(metric)),
+        rows,
+        (_trial_chart(metric, _labels(names), what, points),),
+    )
+
+
+def _trial_chart(
+    metric: Metric, names: tuple[str, str], what: str, points: Sequence[Point]
+) -> Chart:
+    at = sorted({number_at(each.x) for each in points})
+    pairs: dict[Place, list[float]] = {}
+    for each in points if what == "pair" else ():
+        pairs.setdefault(each.x, []).append(number_at(each.y))
+    joined = [Point(x, low=min(of), high=max(of)) for x, of in pairs.items() if len(of) == 2]
+    ticks = tuple(at[:: -(-len(at) // _TICKS_MAX) or 1])
+    return Chart(
+        Axis(what, ticks=ticks, format="d", room=12),
+        Axis(named(metric), room=10, nice=True),
+        (
+            Layer("point", tuple(points), size=42, opacity=0.9),
+            Layer("rule", tuple(joined), "muted", size=1, opacity=0.5),
+        ),
+        series(names),
+        height=_HEIGHT,
+    )
+
+
+def is_planned(digests: Sequence[Digest]) -> bool:
+    """Whether all these trials had a planned rate."""
+    return all(each.trial.plan.model == "open" for each in digests)
+
+
+def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
+    """A warning where throughput is compared, and it is what was planned."""
+    if metric != "rate" or not is_planned(digests):
+        return ()
+    text = (
+        "The load has a planned rate, so up to the capacity throughput says nothing of the server:"
+        " compare with --metric p95 or --metric missed."
+    )
+    return (Sentence(text, "warning"),)
+
+
+def without_partner(count: int) -> tuple[Sentence, ...]:
+    """A note about valid trials that the verdict does not count: no other is of their block."""
+    text = f"{plural(count, 'valid trial')} of one of the two alone in a block: not counted."
+    return (Sentence(text, "note"),) if count else ()
+
+
+def differing(sentences: Sequence[Sentence]) -> tuple[Sentence, ...]:
+    """A warning that A and B differ otherwise, and how; sentences: those of verdicts.refused."""
+    if not sentences:
+        return ()
+    first, *others = (each.text for each in sentences)
+    return Sentence(first, "warning"), Sentence(" ".join(others))

@@ -1,0 +1,538 @@
+"""The section of one trial: a verdict, a few facts, one sparkline, and then every table.
+
+A trial and its summary in, a section out. Texts are unescaped; the forms of output escape them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pgpaces.analysis import cells, goal, next_step, waits
+from pgpaces.analysis.accumulator import by_functions
+from pgpaces.analysis.digest import Bucket
+from pgpaces.analysis.outcome import all_gave_up, no_measurement
+from pgpaces.analysis.spread import Spread
+from pgpaces.analysis.stats import quantile_ranks
+from pgpaces.analysis.summary import BackgroundSummary, Summary
+from pgpaces.analysis.summary import as_json as summary_json
+from pgpaces.analysis.volume import as_json as volume_json
+from pgpaces.analysis.volume import of as queries_of
+from pgpaces.answers import costs, servers, volume
+from pgpaces.answers.again import again, length
+from pgpaces.answers.parts import work_of
+from pgpaces.answers.trials import above, clients, copied, judgment, layout, limits, outages
+from pgpaces.core.series import Series
+from pgpaces.core.units import duration_text, measured_text
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    ci,
+    estimate_cell,
+    in_words,
+    milliseconds,
+    ms,
+    percent,
+    plural,
+    quantile,
+    rate,
+    sparkline,
+)
+from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell
+from pgpaces.spec.facts import stored
+from pgpaces.spec.result import Estimate, Trial
+
+_SHOWN = ("p50", "p95", "p99")
+_TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
+# Columns that a narrow terminal leaves out, in this order.
+_SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
+_STATEMENT_MAX = 36
+_FAILURES_SHOWN = 2
+_WAITS_SHOWN = 3
+# With fewer observations, the shares of the wait events mean nothing.
+_WAITS_MIN = 10
+# The numbers of a warning of the generator, which only the details have.
+_EVIDENCE = re.compile(r" \(p99 dispatch lag [^)]*\)(, which explains [^:]*)?")
+# The next commands that read the run from the store.
+_READS_IT = ("pgpaces show ", "pgpaces why ")
+# Notes that nearly every run has; those of hidden sessions and expensive monitors do not match.
+_ROUTINE = re.compile(
+    r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d ?% of one core here"
+    r"(, (0\.\d ?%|not seen) on the server)?|more would be seen with (?!.*\bGRANT\b).*)$"
+)
+
+
+def section(
+    trial: Trial,
+    summary: Summary,
+    series: Sequence[Bucket] = (),
+    *,
+    whole: bool = False,
+    in_store: bool = True,
+) -> Section:
+    """The answer of a trial. series: its buckets, for the sparkline over time.
+
+    whole: all of it is shown, without commands that would show the same again. in_store: commands
+    can read it from the store.
+    """
+    useless = _READS_IT if not in_store else _READS_IT[:1] if whole else ()
+    return Section(
+        key="run",
+        title=f"Run {trial.id}",
+        sentences=tuple(_sentences(trial, summary, whole=whole)),
+        headline=headline(trial, summary),
+        note=_context(trial, summary),
+        facts=tuple(_facts(trial, summary, series)),
+        next=tuple(each for each in next_steps(trial, summary) if not each.startswith(useless)),
+        tables=tuple(_tables(trial, summary)),
+        parts=(Section("details", "Details", facts=tuple(_details(trial, summary, in_store))),),
+        value=summary,
+        trials=(trial.id,),
+        aside=() if whole else ("details: pgpaces show", "page: pgpaces report -o run.html"),
+    )
+
+
+def document(trial: Trial, summary: Summary) -> dict[str, Any]:
+    """The answer of a trial as plain values; the verdict's outcome is null without a limit."""
+    work, queries = work_of(trial, summary), queries_of(trial, summary)
+    top, economy = headline(trial, summary), costs.of_run(trial, summary)
+    return {
+        "run": trial.id,
+        "state": trial.state,
+        "verdict": {
+            "outcome": top.word or None, "text": top.text, "allowed": goal.allowed(trial),
+        },
+        "workload": trial.workload.name,
+        "scale": trial.workload.scale,
+        "server": trial.server.version,
+        "plan": stored(trial.plan),
+        "notes": list(trial.notes),
+        **({} if work is None else {work.key: work.plain}),
+        **({} if queries is None else {"queries": volume_json(queries)}),
+        **summary_json(summary),
+        **({} if economy is None else {"costs": costs.as_json(economy)}),
+    }  # fmt: skip
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+def headline(trial: Trial, summary: Summary) -> Headline:
+    """The verdict where there is a latency limit, else the throughput or the command's result."""
+    work = work_of(trial, summary)
+    if work is not None and work.headline is not None and not goal.limited(trial):
+        return work.headline
+    if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
+        return Headline("FAIL", "misses", failure[0])
+    if summary.missed is None:
+        text = f"nothing was due; the trial is {cells.defect(trial, summary)}"
+        return Headline(goal.WORDS["unknown"] if goal.limited(trial) else "", "unknown", text)
+    if not goal.limited(trial):
+        return Headline("", "", f"{rate(summary.rate.value)} tx/s{ci(summary.rate, rate)}")
+    return _verdict(trial, summary, summary.missed)
+
+
+def _verdict(trial: Trial, summary: Summary, missed: Estimate) -> Headline:
+    share = goal.allowed(trial)
+    defect = cells.defect(trial, summary)
+    mark = "unknown" if defect else goal.verdict(missed, share)
+    text = f"{_missed(missed)}, allowed {100 * share:.4g}%"
+    if defect:
+        text += f"; the trial is {defect}"
+    elif (needed := goal.needed_s(missed, summary.seconds, share)) is not None:
+        text += f": {_deciding(needed, trial)}"
+    return Headline(goal.WORDS[mark], mark, text)
+
+
+def _missed(missed: Estimate) -> str:
+    return f"{percent(missed.value)}% missed{ci(missed, percent, '%')}"
+
+
+def _deciding(needed: float, trial: Trial) -> str:
+    """How long a trial would have to be for a verdict, as an option."""
+    if not _reasonable(needed):
+        return "too close to it for any reasonable time"
+    if trial.plan.transactions:
+        count, unit = length(needed)
+        return f"about {count} {unit} of load can decide"
+    return f"-T {_length(needed)} can decide"
+
+
+def _reasonable(needed: float) -> bool:
+    return needed <= 86_400
+
+
+def _length(value: float) -> str:
+    """Seconds as a round duration, as an option takes it: 90s, 20min."""
+    count, unit = length(value)
+    return f"{count}{unit}"
+
+
+def _context(trial: Trial, summary: Summary) -> str:
+    """Workload, load, limit and server in one line."""
+    plan, server = trial.plan, trial.server
+    work = work_of(trial, summary) if trial.workload.command_alone else None
+    if work is not None:
+        parts = [trial.workload.name, work.load]
+    else:
+        load = plan.load_text.replace("open, ", "open ")
+        parts = [trial.workload.name, load]
+        if plan.model != "open":
+            parts.append(plural(plan.own_clients, "client"))
+        parts[-1] += f" for {measured_text(summary.seconds * 1e9)}"
+    limit = limits(plan)
+    host = server.target.get("host", "")
+    where = "managed" if server.ours else "" if host.startswith(("/", "@")) else host
+    version = f"PostgreSQL {server.version}{layout(server)}" + (f" ({where})" if where else "")
+    return ", ".join([*parts, *([f"limit {limit}"] if limit else []), version])
+
+
+# --- the facts ------------------------------------------------------------------------------------
+
+
+def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator[tuple[str, str]]:
+    if not trial.workload.command_alone:
+        yield from _of_load(trial, summary)
+    work = work_of(trial, summary)
+    if work is not None and work.main and goal.limited(trial):
+        yield "command", work.sentence
+    yield from _failed(summary)
+    if summary.retried:
+        yield "tried again", f"{summary.retried} transactions, {summary.retries} times in all"
+    if summary.disconnects or summary.outages.down:
+        yield "connections", outages(summary, trial.notes)
+    yield from (("background", text) for text in _background(trial, summary))
+    if text := _waited(trial, summary):
+        yield "waits", text
+    economy = costs.of_run(trial, summary)
+    yield from () if economy is None else costs.facts(economy, summary)
+    if (drawn := _over_time(series, above(trial.plan))) and not trial.workload.command_alone:
+        yield "over time", drawn
+
+
+def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
+    if goal.limited(trial) or trial.plan.model != "closed":
+        yield "throughput", _throughput(trial, summary)
+    yield "outcomes", _outcomes(trial, summary)
+    if no_measurement(summary) is None:
+        yield "latency", _latency(trial, summary)
+    if slowest := _slowest(trial, summary):
+        yield "slowest", slowest
+
+
+def _throughput(trial: Trial, summary: Summary) -> str:
+    text = f"{rate(summary.rate.value)} tx/s"
+    if trial.plan.model != "closed" and summary.seconds:
+        text += f" of {rate(summary.counts.due / summary.seconds)} offered"
+    return text
+
+
+def _outcomes(trial: Trial, summary: Summary) -> str:
+    counts, limit = summary.counts, goal.limited(trial)
+    parts = [f"{counts.on_time:,} on time" if limit else f"{counts.on_time:,} succeeded"]
+    for name in ("late", "skipped", "failed", "unfinished"):
+        count = getattr(counts, name)
+        if count or name == "failed" or (name == "late" and limit):
+            parts.append(f"{count:,} {name}")
+    return f"{counts.due:,} due: {', '.join(parts)}"
+
+
+def _latency(trial: Trial, summary: Summary) -> str:
+    spread, beyond = summary.latency, above(trial.plan)
+    numbers: list[str] = []
+    dashes: list[str] = []
+    for name in _SHOWN:
+        value = quantile(spread.estimate(name), beyond)
+        (dashes if value == NOT_KNOWN else numbers).append(f"{name} {value}")
+    numbers.append(f"max {milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)} ms")
+    return "   ".join([*numbers, *dashes])
+
+
+def _slowest(trial: Trial, summary: Summary) -> str:
+    """The script with the largest missed share, or else the longest median, of several."""
+    background = tuple(f"{each.name}/" for each in summary.background)
+    own = [each for each in summary.scripts if not each.name.startswith(background)]
+    able = [each for each in own if each.missed and each.latency.p50]
+    if len(able) < 2:
+        return ""
+    worst = max(able, key=lambda s: (s.missed.value if s.missed else 0, _p50(s.latency)))
+    lost = worst.missed.value if worst.missed else 0.0
+    missed = f"{percent(lost)}% missed, " if lost else ""
+    beyond = above(trial.plan, worst.name)
+    return f"{worst.name}: {missed}p50 {milliseconds(_p50(worst.latency), beyond)} ms"
+
+
+def _p50(spread: Spread) -> float:
+    return spread.p50.value if spread.p50 else 0.0
+
+
+def _failed(summary: Summary) -> Iterator[tuple[str, str]]:
+    """The number of failures of each SQLSTATE, with the message of the first one."""
+    states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
+    for state, count in states[:_FAILURES_SHOWN]:
+        lines = summary.messages.get(state, "").splitlines()
+        more = f" (and {len(lines) - 1} more lines)" if len(lines) > 1 else ""
+        yield "failed", f"{count:,} with {state}: {lines[0] if lines else 'no message'}{more}"
+    if len(states) > _FAILURES_SHOWN:
+        rest = states[_FAILURES_SHOWN:]
+        yield "failed", f"{sum(count for _, count in rest):,} in {len(rest)} other ways"
+
+
+def _background(trial: Trial, summary: Summary) -> Iterator[str]:
+    """The results of a command that ran in the background, and of each background workload."""
+    work, workload = work_of(trial, summary), ""
+    if work is not None and not work.main:
+        workload = work.label.partition("/")[0]
+        yield f"{work.label}: {work.sentence}"
+    yield from (_of_workload(trial, each) for each in summary.background if each.name != workload)
+
+
+def _of_workload(trial: Trial, each: BackgroundSummary) -> str:
+    """The missed share of a background workload."""
+    components = [one for one in trial.plan.components if one.of == each.name]
+    name = f"{each.name} on {', '.join(one.node for one in components)}"
+    if each.missed is None:
+        return f"{name}: nothing was due"
+    limit = limits(components[0])
+    of = f" of {each.counts.due:,} due" + (f", limit {limit}" if limit else "")
+    return f"{name}: {_missed(each.missed)}{of}"
+
+
+def _waited(trial: Trial, summary: Summary) -> str:
+    """The wait events of the load's sessions, and how busy the machine was."""
+    shares = ""
+    able = [(waits.observations(observed.waits), observed) for observed in trial.observed]
+    observations, busiest = max(able, key=lambda pair: pair[0], default=(0, None))
+    if busiest is not None and observations >= _WAITS_MIN:
+        top = waits.top(busiest.waits, most=_WAITS_SHOWN)
+        where = f"{busiest.node}: " if busiest.node not in ("", "primary") else ""
+        listed = (f"{name} {100 * share:.0f}%" for name, _, share in top if share >= 0.005)
+        shares = f"{where}{', '.join(listed)}"
+    busy = _mean(trial.samples, "host", "cpu_busy", summary)
+    cpu = f"host CPU {busy:.0f}%" if busy is not None else ""
+    return "; ".join(filter(None, (shares, cpu)))
+
+
+def _mean(series: Iterable[Series], source: str, name: str, summary: Summary) -> float | None:
+    """The mean of a sensor's samples in the measured seconds."""
+    end = summary.cut_s + summary.seconds
+    values = [
+        value
+        for each in series
+        if each.source == source and each.name == name
+        for value in each.between(summary.cut_s, end)
+    ]
+    return math.fsum(values) / len(values) if values else None
+
+
+def _over_time(series: Sequence[Bucket], beyond: str) -> str:
+    values = [bucket.p95_ms for bucket in series]
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < 2:
+        return ""
+    ends = dict.fromkeys(milliseconds(end, beyond) for end in (min(numbers), max(numbers)))
+    return f"{sparkline(values)}  p95, {' to '.join(ends)} ms"
+
+
+# --- warnings, and the next command ---------------------------------------------------------------
+
+
+def _sentences(trial: Trial, summary: Summary, *, whole: bool) -> Iterator[Sentence]:
+    """Why the trial is not valid, else its first warning; why a percentile has no interval."""
+    failure = no_measurement(summary) if trial.state == "finished" else None
+    reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
+    if failure is not None:
+        reasons = [f for f in reasons if f.source != "outcome" and f.text != failure[0]]
+    cautions = [_EVIDENCE.sub("", text) for text in summary.validity.warnings]
+    for each in reasons:
+        yield Sentence(_EVIDENCE.sub("", each.text), "warning")
+    if cautions and not reasons:
+        more = len(cautions) - 1
+        rest = f" ({plural(more, 'more warning')}: pgpaces show {trial.id[-8:]})"
+        yield Sentence(cautions[0] + (rest if more and not whole else ""), "warning")
+    if not trial.workload.command_alone and (footnote := _too_few(trial, summary)):
+        yield Sentence(footnote, "note")
+
+
+def _too_few(trial: Trial, summary: Summary) -> str:
+    """The first percentile without an interval, and how many transactions would give it one."""
+    for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        time = summary.latency.estimate(name)
+        if time is None or time.estimable or math.isinf(time.value) or not time.n:
+            continue
+        if quantile_ranks(q, time.n) is not None:
+            return f"transactions came in bursts: too few independent ones for a {name}"
+        enough = next(n for n in range(time.n, 100_000) if quantile_ranks(q, n) is not None)
+        count = summary.counts.due * enough / time.n
+        due = summary.counts.due
+        text = f"{due:,} transactions are" if due != 1 else "1 transaction is"
+        text += f" too few for a {name}"
+        if trial.plan.duration_ns and summary.counts.due > 1:
+            needed = _length(summary.seconds * count / due)
+            return f"{text}; about {_round(count)} give one: -T {needed}"
+        return f"{text}; about {_round(count)} give one"
+    return ""
+
+
+def _round(count: float) -> str:
+    """A count rounded up to two significant digits."""
+    size = 10 ** max(0, math.floor(math.log10(count)) - 1)
+    return f"{math.ceil(count / size) * size:,}"
+
+
+def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
+    """The command to continue with, unless the load cannot be repeated from a command line."""
+    run, top = trial.id[-8:], headline(trial, summary)
+    alone = trial.workload.command_alone
+    repeatable = not (alone or summary.background or trial.plan.imported or by_functions(trial))
+    needed = goal.needed_s(summary.missed, summary.seconds, goal.allowed(trial))
+    failed = trial.state == "finished" and no_measurement(summary) is not None
+    if failed or all_gave_up(summary.validity.findings):
+        yield f"pgpaces show {run}"
+    elif summary.generator.limited and repeatable:
+        # Of a process that stood still, more threads do too.
+        more = (
+            {} if summary.generator.still_s else {"threads": f"{2 * next_step.threads(trial.plan)}"}
+        )
+        yield again(f"pgpaces run {next_step.options(trial)}", **more)
+    elif summary.counts.missed >= next_step.MISSED_MIN and top.mark != "meets" and not alone:
+        yield f"pgpaces why {run}"
+    elif trial.state == "failed":
+        yield f"pgpaces show {run}"
+    elif trial.state == "interrupted":
+        if repeatable:
+            yield again(f"pgpaces run {next_step.options(trial)}")
+    elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
+        command = f"pgpaces run {next_step.options(trial)}"
+        yield again(command, transactions="", duration=_length(needed))
+    elif repeatable and next_step.in_sweep(trial):
+        yield _onward(trial)
+
+
+def _onward(trial: Trial) -> str:
+    """The experiment that finds how much more is possible: a search, or a sweep of clients."""
+    if trial.plan.model == "closed" or not goal.limited(trial):
+        more = next_step.clients(1, 2, 4)(trial)
+        return f"pgpaces sweep {next_step.options(trial, more)} {more}"
+    search = f"pgpaces capacity {next_step.options(trial, '--rate')} --quick"
+    chosen = ("users", "duration", "transactions", "warmup", "shape")
+    return again(search, **dict.fromkeys(chosen, ""))
+
+
+# --- details --------------------------------------------------------------------------------------
+
+
+def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[str, str]]:
+    """The other measurements, and how the run was performed."""
+    workload, plan = trial.workload, trial.plan
+    yield "run", f"{trial.id}, scale {workload.scale}, seed {plan.seed}"
+    yield from (("data", text) for text in copied(workload.prepared))
+    if (work := work_of(trial, summary)) is not None:
+        yield from (("command", text) for text in work.details)
+    if not trial.workload.command_alone:
+        yield from _load(trial, summary)
+    for state, count in sorted(summary.failures.items()):
+        yield f"failed with {state}", f"{count:,} ({summary.messages.get(state) or 'no message'})"
+    yield from (("validity", text) for text in judgment(summary.validity))
+    yield from (("note", text) for text in _notes(trial, summary, in_store))
+    yield from (("server", text) for text in servers.lines(trial))
+
+
+def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
+    """The load, and the self-check of its generator."""
+    plan, generator = trial.plan, summary.generator
+    functions = by_functions(trial)
+    how = "Python functions" if functions else f"{plan.protocol} protocol"
+    warmup_ns = plan.warmup_ns + summary.cut_s * 1_000_000_000
+    warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
+    yield "load", f"{plan.load_text}; {clients(plan)}, {how}, policy {plan.policy}{warmup}"
+    if (queries := queries_of(trial, summary)) is not None:
+        yield "queries", volume.text(queries)
+    if plan.imported is None:
+        lag = generator.dispatch_p99
+        dispatch = in_words(lag, ms, " ms") if lag else NOT_KNOWN
+        unit = "process" if functions else "thread"
+        by = f"by {plan.poll}, " if plan.poll else ""
+        busy = f"{by}busiest {unit} {100 * generator.cpu:.0f}% CPU"
+        yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
+
+
+def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[str]:
+    """The notes of a trial; those that nearly every run has are only counted if it is stored."""
+    notes = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
+    work = work_of(trial, summary)
+    for finding in summary.validity.findings:
+        if finding.severity == "info" and (work is None or finding.source != work.key):
+            notes.append((finding.text, finding.source == "store"))
+    yield from (text for text, routine in notes if not (routine and in_store))
+    if in_store and (count := sum(routine for _, routine in notes)):
+        yield (
+            f"{count} more on the cost of monitoring and storing, and on settings that would show"
+            f" more: pgpaces show {trial.id[-8:]} --json"
+        )
+
+
+def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
+    if trial.workload.command_alone:
+        return
+    plan = trial.plan
+    ends = {"latency": above(plan), "lag": NOT_KNOWN, "service": NOT_KNOWN}
+    rows = tuple(
+        (TableCell(name), *_times(getattr(summary, name), text)) for name, text in ends.items()
+    )
+    yield _table("times", "Times", ("ms", *_TIMES), rows)
+    if len(summary.scripts) > 1:
+        kind = "task" if by_functions(trial) else "script"
+        rows = tuple(
+            (
+                TableCell(each.name),
+                TableCell(str(each.counts.due)),
+                estimate_cell(each.missed, percent),
+                *_times(each.latency, above(plan, each.name)),
+            )
+            for each in summary.scripts
+        )
+        names = (kind, "due", "missed %", *_TIMES)
+        yield _table("scripts", f"Each {kind}", names, rows, "Latency in ms.")
+    if summary.statements:
+        yield _statements(summary)
+
+
+def _statements(summary: Summary) -> Table:
+    counted = [n for n in ("failed", "retries") if any(getattr(s, n) for s in summary.statements)]
+    rows = tuple(
+        (
+            TableCell(_shortened(f"{each.script}:{each.line} {' '.join(each.text.split())}")),
+            TableCell(str(each.times.count)),
+            *(TableCell(str(getattr(each, name))) for name in counted),
+            *_times(each.times, NOT_KNOWN),
+        )
+        for each in summary.statements
+    )
+    columns = ("statement", "done", *counted, *_TIMES)
+    return _table("statements", "Each statement", columns, rows, "Times in ms.")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
+
+
+def _table(
+    key: str,
+    title: str,
+    columns: tuple[str, ...],
+    rows: tuple[tuple[TableCell, ...], ...],
+    unit: str = "",
+) -> Table:
+    dashes = any(cell.ends == NOT_KNOWN for row in rows for cell in row)
+    few = f"{NOT_KNOWN}: too few transactions for an interval." if dashes else ""
+    note = " ".join(filter(None, (unit, few)))
+    return Table(f"run-{key}", title, columns, 1, rows, note, spare=_SPARE)
+
+
+def _times(spread: Spread, beyond: str) -> Iterator[TableCell]:
+    """Values with their intervals; the maximum is an observed value and has none."""
+    for name in _TIMES[:-1]:
+        yield estimate_cell(spread.estimate(name), lambda value: milliseconds(value, beyond))
+    yield TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN))

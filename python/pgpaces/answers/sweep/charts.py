@@ -1,0 +1,307 @@
+"""The charts of a whole experiment over its main factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis import crossing
+from pgpaces.analysis.cells import Row, sound, trial_estimate
+from pgpaces.answers.sweep.axes import (
+    LOG_FROM,
+    MainAxis,
+    Panel,
+    axis_of,
+    line_label,
+    log_ticks,
+    panels,
+)
+from pgpaces.answers.sweep.heatmap import heat_map
+from pgpaces.answers.sweep.page import Page
+from pgpaces.answers.trials import factor_name
+from pgpaces.answers.work import Measure
+from pgpaces.show.chart import Axis, Chart, Layer, Point, bound, number_at, series
+from pgpaces.show.escape import line as shown
+from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, percent, rate
+from pgpaces.show.section import Figure
+from pgpaces.spec.result import Estimate
+
+# The dashes of lines, which differ between series in addition to colors and shapes.
+DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
+# The measures shown in addition to those of other work, if there are queries or a limit.
+_ADDITIONAL = ("missed", "p95")
+
+
+def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Measure:
+    return Measure(
+        name,
+        f"{name.capitalize()} %",
+        f"{name}, % of due",
+        about,
+        100,
+        percent,
+        partial(trial_estimate, name=name),
+        bound,
+    )
+
+
+def measures(page: Page) -> tuple[Measure, ...]:
+    """The measures shown over the main factor, the most important first."""
+    return (*(page.work.numbers if page.work else ()), *_of_scripts(page))
+
+
+def _of_scripts(page: Page) -> tuple[Measure, ...]:
+    """The measures of transactions; a few where other work has its own."""
+    if page.work is not None:
+        every = () if page.work.only else _of_transactions(page)
+        return tuple(each for each in every if each.key in _ADDITIONAL)
+    return _of_transactions(page)
+
+
+def _of_transactions(page: Page) -> tuple[Measure, ...]:
+    limit_ms = _limit_ms(page)
+    limit = None if limit_ms is None else (limit_ms, "latency limit")
+    missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g}%")
+
+    def times(key: str, name: str, about: str) -> Measure:
+        of_trial, form = partial(trial_estimate, name=key), lambda ms: milliseconds(ms, ">")
+        return Measure(key, name, f"{name}, ms", about, 1, form, of_trial, limit, True)
+
+    shares = (
+        _share("missed", "late, skipped, failed or unfinished, of all that was due", missed),
+        _share("late", "answered, but later than the limit"),
+        _share("skipped", "never sent, because it was too late already"),
+    )
+    throughput = Measure(
+        "rate",
+        "Achieved rate",
+        "succeeded, 1/s",
+        "transactions that succeeded, a second",
+        1,
+        rate,
+        partial(trial_estimate, name="rate"),
+    )
+    return (
+        *(() if page.limits else (throughput,)),
+        *(each for each in shares if each.key in ("missed", *_parts(page))),
+        times("p95", "95th percentile of latency", "within this time 95% of what was due"),
+        times("p99", "99th percentile of latency", "within this time 99% of what was due"),
+        throughput if page.limits else times("mean", "Mean latency", "of what succeeded"),
+    )
+
+
+def _parts(page: Page) -> tuple[str, ...]:
+    """The parts of missed that have a chart of their own: those that occurred, if several."""
+    names = ("late", "skipped", "failed", "unfinished")
+    parts = [name for name in names if any(getattr(row.counts, name) for row in page.rows)]
+    return tuple(parts) if len(parts) > 1 and page.limits else ()
+
+
+def _limit_ms(page: Page) -> float | None:
+    limits = {digest.trial.plan.limit_ns for digest in page.digests}
+    only = limits.pop() if len(limits) == 1 else None
+    return only / 1e6 if only else None
+
+
+def overview(page: Page) -> Iterator[Figure]:
+    """The charts of all cells together: measures over the main factor, and a heat map."""
+    if len(page.rows) < 2:
+        return
+    if page.work is not None:
+        yield from page.work.figures(page.rows, page.work.numbers)
+    axis, every = axis_of(page), panels(page)[0]
+    for measure in _of_scripts(page):
+        estimates = (row.estimate(measure.key) for row in page.rows)
+        # A chart of nothing but zeros is left out.
+        if any(each and each.value for each in estimates):
+            yield from _over(page, axis, every, measure)
+    if page.work is not None:
+        return
+    zeros = page.limits and not any(row.missed and row.missed.value for row in page.rows)
+    if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None and not zeros:
+        yield heat_map(page, page.main)
+
+
+def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) -> Iterator[Figure]:
+    """A measure over the main factor: a chart for each panel, with the same axes."""
+    key = measure.key.replace(".", "")
+    contents = [_content(axis, panel, measure) for panel in every]
+    vertical = _vertical(contents, measure)
+    for number, (panel, content) in enumerate(zip(every, contents, strict=True)):
+        where = f", {shown(panel.name)}" if panel.name else ""
+        columns = (
+            shown(axis.title),
+            shown(factor_name(panel.legend)) if panel.legend else "cell",
+            measure.axis,
+            "95% interval",
+            "trials",
+            "valid",
+        )
+        yield Figure(
+            f"{key}-{number + 1}" if number else key,
+            f"{measure.name} by {shown(axis.title.partition(',')[0])}{where}",
+            f"{measure.about}; {_legend(panel, measure)}",
+            columns,
+            tuple(_table(axis, panel, measure)),
+            (_chart(panel, axis.axis(page.rows), vertical, content, measure),),
+            key if len(every) > 1 else "",
+        )
+
+
+def _legend(panel: Panel, measure: Measure) -> str:
+    """The meaning of bars and dots."""
+    estimates = [row.estimate(measure.key) for line in panel.lines for row in line.rows]
+    estimable = [estimate.estimable for estimate in estimates if estimate is not None]
+    if not any(estimable):
+        return "small dots are single trials; there is no 95% interval"
+    bare = "" if all(estimable) else " (cells without one have too few data)"
+    return f"bars are 95% intervals{bare}, small dots single trials"
+
+
+def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:
+    for line in panel.lines:
+        for row in line.rows:
+            yield (
+                _label(axis, row),
+                line_label(line, panel),
+                *estimate_texts(row.estimate(measure.key), measure.form),
+                str(len(row.trials)),
+                "yes" if row.sound else "no" if row.trials else NOT_KNOWN,
+            )
+
+
+def _label(axis: MainAxis, row: Row) -> str:
+    return shown(crossing.shown_level(row, axis.factor.name)) if axis.factor else "all"
+
+
+class _Content(Struct, frozen=True):
+    """The points of a chart, in units of the axis: estimates with their ends, and single trials.
+
+    y, high of an estimate: infinite if above every measured time.
+    """
+
+    cells: tuple[Point, ...]
+    trials: tuple[Point, ...]
+
+
+class _Vertical(Struct, frozen=True):
+    """The vertical axis of charts side by side. top: the place of infinite values."""
+
+    axis: Axis
+    top: float | None
+
+
+def _content(axis: MainAxis, panel: Panel, measure: Measure) -> _Content:
+    cells, trials = [], []
+    count = len(panel.lines)
+    for number, line in enumerate(panel.lines):
+        part = ((number + 0.5) / count - 0.5) * 0.36 if count > 1 else 0.0
+        name = line_label(line, panel)
+        for row in line.rows:
+            place = Point(axis.aside(row, part), at=_label(axis, row), series=name)
+            if (estimate := row.estimate(measure.key)) is not None:
+                cells.append(_estimated(replace(place, filled=row.sound), estimate, measure))
+            for digest in row.every:
+                own = measure.of_trial(digest)
+                if own is not None and math.isfinite(own.value):
+                    filled = digest in row.trials and sound(digest)
+                    trials.append(replace(place, y=own.value * measure.scale, filled=filled))
+    return _Content(tuple(cells), tuple(trials))
+
+
+def _estimated(place: Point, estimate: Estimate, measure: Measure) -> Point:
+    value, scale = estimate.value, measure.scale
+    # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
+    below = value if estimate.low == 0 and measure.log else estimate.low
+    low, high = (below, estimate.high) if estimate.estimable else (value, value)
+    return replace(place, y=value * scale, low=low * scale, high=high * scale)
+
+
+def _is_above(cell: Point) -> bool:
+    """Whether an estimate is above every measured time."""
+    return math.isinf(number_at(cell.y))
+
+
+def _vertical(every: Sequence[_Content], measure: Measure) -> _Vertical:
+    """The vertical axis, the same for all charts side by side."""
+    cells = [cell for each in every for cell in each.cells]
+    ends = [number_at(end) for cell in cells for end in (cell.y, cell.low, cell.high)]
+    finite = [end for end in ends if math.isfinite(end)]
+    finite += [number_at(point.y) for each in every for point in each.trials]
+    finite += [measure.bound[0]] if measure.bound else []
+    beyond = any(_is_above(cell) or cell.high == math.inf for cell in cells)
+    top = 1.1 * max([*finite, 1e-9]) if beyond else None
+    values = [*finite, *([top] if top else [])]
+    above_zero = [value for value in values if value > 0]
+    if measure.log and above_zero and max(above_zero) / min(above_zero) > LOG_FROM:
+        low, high = min(above_zero) * 0.9, max(above_zero) * 1.15
+        ticks = log_ticks(low, high)
+        return _Vertical(Axis(measure.axis, scale="log", ends=(low, high), ticks=ticks), top)
+    end = max(values, default=1.0) * (1.12 if top is not None else 1.04) or 1.0
+    if measure.scale == 100:
+        end = min(100.0, max(end, 1.0))
+    return _Vertical(Axis(measure.axis, ends=(0.0, end), nice=end < 90, zero=True), top)
+
+
+def _chart(
+    panel: Panel, x: Axis, vertical: _Vertical, content: _Content, measure: Measure
+) -> Chart:
+    names = [line_label(line, panel) for line in panel.lines]
+    points = tuple(_within(cell, vertical) for cell in content.cells)
+    layers = [Layer("rule", tuple(p for p in points if p.low is not None), opacity=0.75)]
+    if not x.names:
+        layers += [
+            Layer("line", tuple(p for p in points if p.series == name), dash=dash)
+            for name, dash in zip(names, DASHES, strict=False)
+        ]
+    layers += [
+        Layer("point", content.trials, size=13, opacity=0.55, name="a trial"),
+        Layer("point", points),
+    ]
+    # Not the first layer, which decides whether there is a grid: a single value has none.
+    if measure.bound is not None:
+        side = _free_side(content, points, vertical.axis, measure.bound[0])
+        layers += bound(*measure.bound, side)
+    # One label for all lines at a level, which stand side by side there.
+    if above := {
+        cell.at: Point(cell.x, vertical.top, text="above")
+        for cell in content.cells
+        if _is_above(cell)
+    }:
+        layers.append(Layer("text", tuple(above.values()), "muted", dy=-9))
+    legend = shown(factor_name(panel.legend)) if panel.legend else ""
+    return Chart(x, vertical.axis, tuple(layers), series(names), legend)
+
+
+def _within(cell: Point, vertical: _Vertical) -> Point:
+    """The cell within the axis; an infinite value stands at the top, without an interval."""
+    if _is_above(cell):
+        return replace(cell, y=vertical.top, low=None, high=None)
+    low = max(number_at(cell.low), vertical.axis.ends[0] or 0.0)
+    return replace(cell, low=low, high=vertical.top if cell.high == math.inf else cell.high)
+
+
+def _free_side(
+    content: _Content, points: Sequence[Point], axis: Axis, value: float
+) -> Literal["left", "right"]:
+    """The side at which the label of the bound overlaps fewer points."""
+    every = [(p.x, p.y if p.low is None else p.low, p.y if p.high is None else p.high)
+             for p in (*points, *content.trials)]  # fmt: skip
+    placed = [(x, a, b) for x, a, b in every if isinstance(x, float)]
+    if not placed:
+        return "left"
+    places, end = [x for x, _, _ in placed], axis.ends[1] or 0.0
+    above = 1.3 * value if axis.scale == "log" else value + 0.1 * end
+    third = (max(places) - min(places)) / 3
+
+    def hidden(low: float, high: float) -> int:
+        ends = [(a, b) for x, a, b in placed if low <= x <= high]
+        return sum(number_at(a) <= above and number_at(b) >= value for a, b in ends)
+
+    left = hidden(min(places), min(places) + third)
+    return "left" if left <= hidden(max(places) - third, max(places)) else "right"

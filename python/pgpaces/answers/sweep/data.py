@@ -1,0 +1,219 @@
+"""The page of an experiment for programs: a document of plain values; a row a cell and a trial.
+
+The column `row` tells cells from trials, so that no sum counts a trial twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from pgpaces.analysis import crossing
+from pgpaces.analysis.cells import SHARES, TIMES, Row, sound, trial_estimate
+from pgpaces.analysis.contrasts import Ratio
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.parts import BackgroundRow
+from pgpaces.analysis.plans import CellPlan, StatementPlans
+from pgpaces.analysis.summary import as_json
+from pgpaces.answers import parts
+from pgpaces.answers.sweep.page import Page
+from pgpaces.show.section import Records
+from pgpaces.spec.result import Counts, Estimate, fields, plain
+
+_COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
+_TEXTS = ("row", "experiment", "cell", "run", "state", "verdict", "started_at", "currency")
+_WHOLE = ("trials", "block", "attempt", "users", *_COUNTS)
+
+
+def records(page: Page) -> Records:
+    """A row for each cell and for each of its trials, with the same columns.
+
+    Shares from 0 to 1, times in ms, rates per second, each with `_low` and `_high` (None if they
+    cannot be estimated). Infinity is above every time. Other answers, such as costs, add columns of
+    cells.
+    """
+    texts = {*_TEXTS, *(f"factor_{factor.name}" for factor in page.factors)}
+    rows = tuple(each for row in page.rows for each in _rows(page, row))
+    return Records(rows, frozenset(texts), frozenset(_WHOLE))
+
+
+def _added(page: Page, cell: str) -> dict[str, Any]:
+    """The columns of other answers; those of a trial, without a cell, are empty."""
+    columns = (each.columns(cell) for each in page.additions if each.columns)
+    return {name: value for each in columns for name, value in each.items()}
+
+
+def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
+    keys = [key for key in parts.NUMBERS if any(key in each.more for each in page.rows)]
+    cell = {
+        "row": "cell",
+        "experiment": page.about.id,
+        "cell": row.cell.key,
+        **{f"factor_{factor.name}": None for factor in page.factors},
+        **{f"factor_{name}": level for name, level in row.cell.levels},
+        **dict.fromkeys(("run", "block", "attempt", "started_at", "state")),
+        "valid": row.sound,
+        "counted": True,
+        "trials": len(row.trials),
+        "verdict": _verdict(page, row),
+        **_counts(row.counts),
+        **_numbers(row.estimate),
+        **_ends_of({name: row.estimate(name) for name in keys}),
+        **_added(page, row.cell.key),
+    }
+    yield cell
+    for digest in row.every:
+        # The columns stay in the order of those of the cell.
+        yield {
+            **cell,
+            "row": "trial",
+            **_trial(row, digest),
+            "valid": sound(digest),
+            "trials": 1,
+            "verdict": None,
+            **_counts(digest.summary.counts),
+            **_numbers(partial(trial_estimate, digest)),
+            **_ends_of({key: parts.NUMBERS[key](digest) for key in keys}),
+            **_added(page, ""),
+        }
+
+
+def _verdict(page: Page, row: Row) -> str | None:
+    return crossing.verdict(row, page.missed_max) if page.limits else None
+
+
+def _trial(row: Row, digest: Digest) -> dict[str, Any]:
+    """Which trial of a cell it is."""
+    trial, place = digest.trial, digest.trial.place
+    return {
+        "run": trial.id,
+        "state": trial.state,
+        "started_at": trial.started_at.isoformat(),
+        "block": place.block if place else None,
+        "attempt": place.attempt if place else None,
+        "counted": digest in row.trials,
+    }
+
+
+def _work(digest: Digest) -> dict[str, Any]:
+    """What a trial did in addition to transactions, by its key."""
+    work = parts.work_of(digest.trial, digest.summary)
+    return {} if work is None else {work.key: work.plain}
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in _COUNTS}
+
+
+def _numbers(estimate: Callable[[str], Estimate | None]) -> dict[str, float | None]:
+    """The numbers of a cell or a trial. estimate: by name."""
+    stddev = estimate("stddev")
+    return {
+        **_ends_of({f"{name}_share": estimate(name) for name in SHARES}),
+        **_ends_of({"rate": estimate("rate")}),
+        **_ends_of({f"{name.replace('.', '')}_ms": estimate(name) for name in TIMES}),
+        "stddev_ms": stddev.value if stddev else None,
+        **_ends_of({"lag_p99_ms": estimate("lag_p99")}),
+    }
+
+
+def _ends_of(estimates: Mapping[str, Estimate | None]) -> dict[str, float | None]:
+    values: dict[str, float | None] = {}
+    for name, estimate in estimates.items():
+        ends = (estimate.low, estimate.high) if estimate and estimate.estimable else (None, None)
+        values[name] = estimate.value if estimate else None
+        values[f"{name}_low"], values[f"{name}_high"] = ends
+    return values
+
+
+def _ratio(ratio: Ratio) -> dict[str, Any]:
+    return {
+        **fields(ratio, "factor", "level"),
+        "against": ratio.base,
+        "at": dict(ratio.at),
+        "rate": plain(ratio.rate),
+        "mean_latency": plain(ratio.latency),
+    }
+
+
+def _background(load: BackgroundRow) -> dict[str, Any]:
+    return {
+        "cell": load.row.cell.key,
+        "workload": load.name,
+        **fields(load, "due", "missed", "rate"),
+        **{f"{name}_ms": plain(getattr(load, name)) for name in ("mean", "p95", "p99")},
+    }
+
+
+def document(page: Page) -> dict[str, Any]:
+    """The page without its answers. A bound of an estimate is null if infinite or unknown."""
+    return {
+        "missed_max": page.missed_max,
+        "limits": page.limits,
+        "main": page.main.name if page.main else None,
+        "factors": {factor.name: factor.levels for factor in page.factors},
+        "asked": dict(page.options),
+        "cells": [_cell(page, row) for row in page.rows],
+        "failures": [{"trial": where, "error": why} for where, why in page.failures],
+        **{each.key: each.plain for each in page.additions},
+        "statements": [
+            {
+                "cell": each.row.cell.key,
+                **fields(each, "script", "line", "text", "done", "failed", "retries"),
+                "mean_ms": plain(each.mean),
+                "p95_ms": plain(each.p95),
+            }
+            for each in page.statements
+        ],
+        "ratios": [_ratio(each) for each in page.ratios],
+        "background": [_background(each) for each in page.background],
+        "plans": [_plan(plan, each) for plan in page.plans for each in plan.plans],
+        "differences": [
+            {
+                "what": each.name,
+                "within_cells": each.within,
+                "values": [
+                    {"value": value, "cells": [row.cell.key for row in cells]}
+                    for value, cells in each.values
+                ],
+            }
+            for each in page.differences
+        ],
+        "machines_apart": [fields(each, "name", "kind", "apart", "ratio") for each in page.apart],
+        "places": [
+            {
+                **fields(place, "name", "trials"),
+                **{of: dict(getattr(place, of)) for of in ("server", "settings", "generator")},
+            }
+            for place in page.places
+        ],
+    }
+
+
+def _plan(plan: StatementPlans, execution: CellPlan) -> dict[str, Any]:
+    return {
+        "cell": execution.row.cell.key,
+        **fields(plan, "script", "line"),
+        **fields(execution.plan, "shape", "summary", "workers_planned", "workers_launched"),
+        **fields(execution.plan, "spilled_bytes", "analyzed"),
+        "trials": execution.trials,
+        "plan": execution.plan.plan,
+    }
+
+
+def _cell(page: Page, row: Row) -> dict[str, Any]:
+    numbers = (*SHARES, "rate", *TIMES, "stddev", "lag_p99")
+    return {
+        "cell": row.cell.key,
+        "levels": dict(row.cell.levels),
+        "valid": row.sound,
+        "verdict": _verdict(page, row),
+        "counts": _counts(row.counts),
+        **{name: plain(row.estimate(name)) for name in numbers},
+        **({"bulk": {name: plain(each) for name, each in row.more.items()}} if row.more else {}),
+        "trials": [
+            {**_trial(row, digest), "summary": as_json(digest.summary), **_work(digest)}
+            for digest in row.every
+        ],
+    }

@@ -1,0 +1,208 @@
+"""Options, servers and machines of trials as plain names and values.
+
+Knows no HTML and no terminal; texts are unescaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from pgpaces.analysis import differences
+from pgpaces.analysis.accumulator import by_functions
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.digest import Digest
+from pgpaces.answers.disk import in_short
+from pgpaces.answers.trials import at_nodes, layout
+from pgpaces.core.units import duration_text
+from pgpaces.spec.design import Experiment, level_text
+from pgpaces.spec.result import Trial
+
+if TYPE_CHECKING:
+    from pgpaces.store.disks import DiskRow
+
+Pairs = tuple[tuple[str, str], ...]
+# An option of a design; trials that are chosen one after another do not have it.
+TRIALS = "trials of each cell"
+
+_SERVER = (
+    *("version_text", "build", "data_directory", "data_device"),
+    *("configure", "system_identifier"),
+)
+_TARGET = ("host", "hostaddr", "port", "sslmode")
+_PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
+# Labels for a load of Python functions; an empty one hides the option.
+_OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
+
+
+class ServerFacts(Struct, frozen=True):
+    """A server with its machine: facts, and the settings that are not at their default.
+
+    generator: the machine of the load generator. trials: the number of trials there.
+    """
+
+    name: str
+    server: Pairs
+    settings: Pairs
+    generator: Pairs
+    trials: int
+
+
+def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Pairs:
+    return tuple(
+        (name.removesuffix("_bytes").replace("_", " "), differences.shown(name, values[name]))
+        for name in names
+        if values.get(name) not in (None, "")
+    )
+
+
+def limits_of(trial: Trial) -> tuple[str, ...]:
+    """The latency limits of a trial; that of all scripts first, then those of single scripts."""
+    whole = trial.plan.limit_ns
+    own = [f"{name} {duration_text(ns)}" for name, ns in trial.plan.limits if ns]
+    return (*([duration_text(whole)] if whole else []), *own)
+
+
+def limits(rows: Iterable[Row]) -> tuple[str, ...]:
+    """The latency limits of the trials, each once."""
+    every = (limit for row in rows for digest in row.every for limit in limits_of(digest.trial))
+    return tuple(dict.fromkeys(every))
+
+
+def one_limit(rows: Iterable[Row]) -> str | None:
+    """The limit that holds for every script of every trial; None if there is none."""
+    plans = {
+        (digest.trial.plan.limit_ns, bool(digest.trial.plan.limits))
+        for row in rows
+        for digest in row.every
+    }
+    limit_ns, own = plans.pop() if len(plans) == 1 else (None, True)
+    return duration_text(limit_ns) if limit_ns and not own else None
+
+
+def options(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
+    """The options that are the same in all trials."""
+    every = [dict(_options_of(digest.trial)) for digest in digests]
+    first = every[0] if every else {}
+    same = {
+        name: value
+        for name, value in first.items()
+        if all(each.get(name) == value for each in every)
+    }
+    if experiment is not None:
+        design = experiment.design
+        for name, level in design.fixed.items():
+            same.setdefault(name.replace("_", " "), level_text(level))
+        same[TRIALS] = str(design.trials)
+        if not all(
+            digest.trial.workload.command_alone and not limits_of(digest.trial)
+            for digest in digests
+        ):
+            same["a cell meets the limit up to"] = f"{100 * experiment.missed_max:g}% missed"
+        if experiment.from_database:
+            same["copy of the database"] = experiment.from_database
+    return tuple(same.items())
+
+
+def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
+    plan, workload = trial.plan, trial.workload
+    yield "workload", workload.name
+    yield "scale", str(workload.scale)
+    names = {"load_text": "load", **(_OF_FUNCTIONS if by_functions(trial) else {})}
+    by_command = trial.workload.command_alone
+    if by_command:
+        yield "command", trial.workload.scripts[0].text
+    for name in () if by_command else _PLAN:
+        value, label = getattr(plan, name), names.get(name, name)
+        if value is not None and label:
+            yield label, differences.text(value)
+    if plan.start_every_ns:
+        yield "clients start every", duration_text(plan.start_every_ns)
+    yield from _layout_of(trial)
+    yield "latency limit", ", ".join(limits_of(trial)) or "none"
+    if plan.duration_ns:
+        yield "duration", duration_text(plan.duration_ns)
+    if plan.transactions:
+        name = "executions" if by_command else "transactions of each client"
+        yield name, str(plan.transactions)
+    if plan.warmup_ns:
+        yield "warm-up", duration_text(plan.warmup_ns)
+
+
+def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
+    """Standbys and pooler, the nodes of the clients, and each background workload."""
+    components = trial.plan.components
+    if others := layout(trial.server):
+        yield "servers", f"primary{others}"
+    if at := at_nodes(components):
+        yield "clients at", at.strip(" ()")
+    for name in dict.fromkeys(component.of for component in components if component.of):
+        own = [component for component in components if component.of == name]
+        nodes = ", ".join(dict.fromkeys(component.node for component in own))
+        limit = duration_text(own[0].limit_ns) if own[0].limit_ns else "none"
+        yield f"background {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
+
+
+def places(digests: Sequence[Digest], disks: Sequence[DiskRow] = ()) -> tuple[ServerFacts, ...]:
+    """The servers and machines of the trials, each once. disks: measured ones."""
+    trials_at: dict[tuple[str, ...], list[Trial]] = {}
+    for digest in digests:
+        trial = digest.trial
+        target = trial.server.target
+        key = (
+            trial.server.version,
+            trial.server.system_identifier or "",
+            f"{target.get('host', '')}:{target.get('port', '')}",
+            trial.host.hostname or "",
+        )
+        trials_at.setdefault(key, []).append(trial)
+    return tuple(_place(trials, disks) for trials in trials_at.values())
+
+
+def _disk_of(trial: Trial, disks: Iterable[DiskRow]) -> Pairs:
+    """The latest measurement of the disk of the data directory."""
+    device = trial.server.data_device
+    for each in disks if device else ():
+        same = each.host.hostname == trial.host.hostname
+        if same and each.disk.device.id == device:
+            return (("disk", in_short(each)),)
+    return ()
+
+
+def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> ServerFacts:
+    first = trials[0]
+    server, target = first.server, first.server.target
+    settings = sorted(set.intersection(*(set(each.server.settings.items()) for each in trials)))
+    kind = "a server of pgpaces" if server.ours else ""
+    where = target.get("host") or kind
+    name = f"PostgreSQL {server.version}"
+    if where and not where.startswith(("/", "@")):
+        name = f"{name} on {where}"
+    return ServerFacts(
+        name,
+        (
+            *_pairs(dict(server.items()), _SERVER),
+            *_pairs(target, _TARGET),
+            *((("kind", kind),) if kind else ()),
+            *_disk_of(first, disks),
+        ),
+        tuple(settings),
+        _pairs(dict(first.host.items()), differences.HOST),
+        len(trials),
+    )
+
+
+def builds(rows: Iterable[Row]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The builds of PostgreSQL with their versions, if different versions have different builds.
+
+    Empty for a single build, or a single version: then the builds are compared.
+    """
+    versions_of: dict[str, dict[str, None]] = {}
+    for digest in (digest for row in rows for digest in row.every):
+        server = digest.trial.server
+        if server.build:
+            versions_of.setdefault(server.build, {})[server.version] = None
+    mixed = len(versions_of) > 1 and len(set().union(*versions_of.values())) > 1
+    return tuple((build, tuple(own)) for build, own in versions_of.items()) if mixed else ()

@@ -1,0 +1,211 @@
+"""The content of a report as values: computed from trials once, then rendered in any form.
+
+Knows no HTML, no charts, no store. Texts are unescaped; the code that renders them escapes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pgpaces.analysis import (
+    cells,
+    contrasts,
+    crossing,
+    differences,
+    goal,
+    grouping,
+    replicates,
+)
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.contrasts import Ratio
+from pgpaces.analysis.crossing import Line
+from pgpaces.analysis.differences import Difference
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.parts import BackgroundRow, StatementRow, background_rows, statements_of
+from pgpaces.analysis.plans import StatementPlans, plans_of
+from pgpaces.analysis.replicates import Apart
+from pgpaces.answers import costs, parts, volume
+from pgpaces.answers.sweep import facts, words
+from pgpaces.answers.sweep.facts import ServerFacts
+from pgpaces.answers.work import CellsWork
+from pgpaces.show.section import Addition, Section, Sentence
+from pgpaces.spec.design import Cell, Experiment, Factor
+from pgpaces.spec.result import Observed
+
+if TYPE_CHECKING:
+    from pgpaces.store.disks import DiskRow
+
+
+class About(Struct, frozen=True):
+    """What the caller knows in addition to the trials. The module reads no clock.
+
+    rerun: the command that repeats the experiment. id, started_at: of the experiment. failures:
+    cell key, block and error of each trial that never began. disks: measured disks, the newest
+    first. chosen: the trials were chosen one after another, so none of the design is missing.
+    state: of the experiment.
+    """
+
+    made_at: datetime
+    version: str
+    rerun: str = ""
+    id: str = ""
+    started_at: datetime | None = None
+    failures: tuple[tuple[str, int, str], ...] = ()
+    disks: tuple[DiskRow, ...] = ()
+    chosen: bool = False
+    state: str = ""
+
+
+class Page(Struct, frozen=True):
+    """The content of a report. factors: those with several levels; main: the axis of the charts.
+
+    lines: rows that share all levels but that of the main factor. places: servers with their
+    machines. missing: the number of planned trials that did not run. failures: cell and block of
+    trials that never began, and why. limit: the common latency limit, if any. options: those that
+    all trials share. additions: of other answers about the cells. work: what all trials are about,
+    if it is not transactions. sections: answers to further questions. searched: the kind of load
+    that a search chose, if one did: the first section is the answer then, and there are no tables
+    and charts over cells.
+    observed: server observations by trial id, for the trials shown in detail.
+    """
+
+    title: str
+    question: str
+    about: About
+    factors: tuple[Factor, ...]
+    main: Factor | None
+    rows: tuple[Row, ...]
+    lines: tuple[Line, ...]
+    missed_max: float
+    limits: tuple[str, ...]
+    limit: str | None
+    options: tuple[tuple[str, str], ...]
+    answer: tuple[Sentence, ...] = ()
+    statements: tuple[StatementRow, ...] = ()
+    plans: tuple[StatementPlans, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    places: tuple[ServerFacts, ...] = ()
+    apart: tuple[Apart, ...] = ()
+    missing: int = 0
+    failures: tuple[tuple[str, str], ...] = ()
+    background: tuple[BackgroundRow, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    additions: tuple[Addition, ...] = ()
+    work: CellsWork | None = None
+    sections: tuple[Section, ...] = ()
+    searched: str = ""
+    observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
+
+    @property
+    def digests(self) -> tuple[Digest, ...]:
+        """Every trial, in the order of the rows."""
+        return tuple(digest for row in self.rows for digest in row.every)
+
+
+def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
+    """The page of these trials; without an experiment, of runs that belong to none."""
+    if experiment is None:
+        factors, digests = grouping.place(digests, about.id)
+        design = grouping.cells(digests, _by_levels(factors))
+        kinds: dict[str, str] = {}
+        title, missing = _title(digests), 0
+        missed_max = min((goal.allowed(each.trial) for each in digests), default=goal.ALLOWED)
+    else:
+        factors, design = experiment.design.factors, list(experiment.design.cells())
+        kinds = {target.name: target.kind for target in experiment.targets if target.kind}
+        title, missed_max = experiment.name, experiment.missed_max
+        missing = 0 if about.chosen else _missing(experiment, digests)
+    untrimmed = cells.rows(design, digests, kinds, parts.NUMBERS)
+    shown = _shown(factors, untrimmed)
+    main = crossing.main_factor(shown)
+    rows = tuple(_trimmed(row, shown) for row in untrimmed)
+    lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
+    limits = facts.limits(rows)
+    additions = (costs.addition(rows, experiment, shown, missed_max, limited=bool(limits)),)
+    page = Page(
+        title=title,
+        question=experiment.question if experiment else "",
+        about=about,
+        factors=shown,
+        main=main,
+        rows=rows,
+        lines=lines,
+        missed_max=missed_max,
+        limits=limits,
+        limit=facts.one_limit(rows),
+        options=facts.options(digests, experiment),
+        statements=statements_of(rows),
+        plans=plans_of(rows),
+        differences=differences.of_cells(rows, shown),
+        places=facts.places(digests, about.disks),
+        apart=replicates.compare(digests, kinds),
+        missing=missing,
+        failures=_failures(about, {cell.key: cell for cell in design}),
+        background=background_rows(rows),
+        ratios=contrasts.compared(rows, shown, kinds),
+        additions=additions,
+        work=parts.work_of_cells(rows),
+    )
+    answer = (
+        *words.answer(page),
+        *(Sentence(text) for text in volume.sentences(rows)),
+        *(text for each in additions for text in each.sentences),
+    )
+    return replace(page, answer=answer)
+
+
+def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{cells.get(key, key)}, trial {block}", error) for key, block, error in about.failures
+    )
+
+
+def _title(digests: Sequence[Digest]) -> str:
+    names = list(dict.fromkeys(d.trial.workload.name for d in digests))
+    return ", ".join(names) or "no runs"
+
+
+def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
+    done = {
+        (digest.trial.place.block, digest.trial.place.cell)
+        for digest in digests
+        if digest.trial.place and digest.trial.state == "finished"
+    }
+    slots = experiment.design.slots()
+    return sum((slot.block, slot.cell.key) not in done for slot in slots)
+
+
+def _by_levels(factors: Sequence[Factor]) -> Callable[[Cell], Any]:
+    order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
+
+    def key(cell: Cell) -> tuple[int, ...]:
+        return tuple(order[name][level] for name, level in cell.levels)
+
+    return key
+
+
+def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]:
+    """The factors with several levels among the rows, in which targets are machine kinds."""
+    shown = []
+    names = list(
+        dict.fromkeys([*(f.name for f in factors), *(n for r in rows for n, _ in r.cell.levels)])
+    )
+    order = {factor.name: factor.levels for factor in factors}
+    for name in names:
+        present = dict.fromkeys(crossing.level_of(row, name) for row in rows)
+        levels = [level for level in order.get(name, ()) if level in present]
+        levels += [level for level in present if level not in levels]
+        if len(levels) > 1:
+            shown.append(Factor(name, tuple(levels)))
+    return tuple(shown)
+
+
+def _trimmed(row: Row, factors: Sequence[Factor]) -> Row:
+    """The row with its levels of these factors alone."""
+    names = {factor.name for factor in factors}
+    return replace(row, cell=Cell(tuple(pair for pair in row.cell.levels if pair[0] in names)))

@@ -1,0 +1,461 @@
+"""The page of an experiment as a report: its sections in their order.
+
+Values in, values out; every form of output shows any section.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from pgpaces.analysis import crossing, goal
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.crossing import Line
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.plan_text import as_text
+from pgpaces.analysis.plans import StatementPlans
+from pgpaces.answers import run, servers
+from pgpaces.answers.again import again, longer
+from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words
+from pgpaces.answers.sweep.page import Page
+from pgpaces.answers.trials import cell_name, judgment, levels_alone
+from pgpaces.answers.work import Measure
+from pgpaces.show.numbers import NOT_KNOWN, interval
+from pgpaces.show.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence
+from pgpaces.spec.result import Estimate
+
+_MAINS_MAX = 4
+# The prefix of an answer without a measurement.
+_FAILED = "FAIL: "
+# The prefix of the keys of attribution sections.
+_LATE = "why"
+_BARS = ("missed", "p95", "rate")
+
+
+def report(page: Page) -> Report:
+    """The report of a page."""
+    if (head := _of_run(page)) is not None and page.answer:
+        text = ": ".join(filter(None, (head.word, head.text)))
+        page = replace(page, answer=(Sentence(text, "main"), *page.answer[1:]))
+    sections = tuple(_sections(page))
+    return Report(
+        title=page.title,
+        question=page.question,
+        made_at=page.about.made_at,
+        version=page.about.version,
+        id=page.about.id,
+        sentences=page.answer,
+        headline=tuple(_headline(page)),
+        sections=sections,
+        top=top(page),
+        lead=_lead(sections),
+        rerun=page.about.rerun,
+        document=lambda: data.document(page),
+        records=lambda: data.records(page),
+    )
+
+
+def _lead(sections: Iterable[Section]) -> Figure | None:
+    """The first chart that is neither folded nor one of a group side by side."""
+    shown = (figure for each in sections if not each.folded for figure in each.every_figure())
+    return next((figure for figure in shown if not figure.group), None)
+
+
+def top(page: Page) -> Section:
+    """The answer in one screen: that of a search or of pairs, else that of the cells.
+
+    While trials follow there is nothing to do next but to wait.
+    """
+    command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
+    alone = _alone(page)
+    own = () if alone is None else tuple(run.next_steps(alone.trial, alone.summary))
+    running = page.about.state == "running"
+    steps = (*(() if running else own or _surer(page) or _causes(page)), command)
+    first = page.sections[0] if page.sections else None
+    if (
+        first is not None
+        and page.about.chosen
+        and first.headline is not None
+        and not first.sentences
+    ):
+        if page.answer and page.answer[0].text.startswith(_FAILED):
+            first = replace(first, headline=_headline_of(page))
+        steps = (*(() if running else first.next), *steps)
+        return replace(first, sentences=page.answer, next=steps)
+    mains = [each for each in page.answer if each.weight == "main"]
+    return Section(
+        "answer",
+        page.title,
+        sentences=tuple(each for each in page.answer if each.weight in ("warning", "note")),
+        headline=_headline_of(page),
+        note=page.question,
+        facts=(
+            *(("", each.text) for each in mains[1:_MAINS_MAX]),
+            *((each.key, text.text) for each in page.additions for text in each.sentences),
+        ),
+        tables=(tables.brief(page),),
+        next=steps,
+        value=page.rows,
+        trials=tuple(digest.trial.id for digest in page.digests),
+    )
+
+
+def _of_why(page: Page) -> bool:
+    """Whether it is the page of `pgpaces why`, which begins with the attribution."""
+    return page.title.startswith("Why late")
+
+
+def _causes(page: Page) -> list[str]:
+    """The attribution of an experiment in which a cell misses its limit."""
+    missed = any(crossing.verdict(row, page.missed_max) == "misses" for row in page.rows)
+    return [f"pgpaces why {page.about.id[-8:]}"] if page.limits and page.about.id and missed else []
+
+
+def _surer(page: Page) -> list[str]:
+    """The command of an experiment that would tell more: longer trials, or all of a quick one."""
+    command, quick = page.about.rerun, "--quick" in shlex.split(page.about.rerun)
+    if page.about.chosen or not page.limits:
+        return [again(command, quick="")] if quick else []
+    needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
+    finite = [need for need in needs if need is not None and need <= words.LONG_S]
+    if command and finite and all(factor.name != "duration" for factor in page.factors):
+        return [longer(command, max(finite))]
+    return []
+
+
+def _alone(page: Page) -> Digest | None:
+    """The only trial of a page; None of several, also where the others did not run."""
+    several = len(page.rows) != 1 or page.missing or page.about.chosen
+    if several or len(page.digests) != 1 or _of_why(page):
+        return None
+    return page.digests[0]
+
+
+def _of_run(page: Page) -> Headline | None:
+    """The headline of the only trial, as `pgpaces run` has it; None of several."""
+    alone = _alone(page)
+    return None if alone is None else run.headline(alone.trial, alone.summary)
+
+
+def _headline_of(page: Page) -> Headline:
+    """The first sentence, and the common verdict of all cells if there is one."""
+    if (head := _of_run(page)) is not None:
+        return head
+    text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
+    if text.startswith(_FAILED):
+        return Headline("FAIL", "misses", text.removeprefix(_FAILED))
+    verdicts = {crossing.verdict(row, page.missed_max) for row in page.rows}
+    if not page.limits or len(verdicts) != 1:
+        return Headline("", "", text)
+    [mark] = verdicts
+    return Headline(goal.WORDS[mark], mark, text)
+
+
+def _sections(page: Page) -> Iterator[Section]:
+    late = [each for each in page.sections if each.key.startswith(_LATE)]
+    yield from (each for each in page.sections if each not in late)
+    if _of_why(page):
+        yield from late
+    if not page.searched:
+        yield from _charts(page)
+        yield _cells(page)
+    yield from _comparisons(page)
+    if not _of_why(page):
+        yield from (replace(each, folded=True) for each in late)
+    if not page.searched:
+        yield from _statements(page)
+        yield from _plans(page)
+    yield _details(page)
+    if page.failures:
+        yield Section(
+            "failures", "Trials that never began", facts=tables.failures(page), rank="numbers"
+        )
+    yield from _differences(page)
+    if not page.searched:
+        every = tables.trials(page, page.rows)
+        yield Section("trials", "Trials", tables=(every,), rank="text")
+    yield _where(page)
+    yield Section("method", "How the numbers are made", sentences=tuple(_method(page)), rank="page")
+    if page.about.rerun:
+        again = (Block(page.about.rerun),)
+        yield Section("rerun", "Run it again", blocks=again, rank="details")
+
+
+def _charts(page: Page) -> Iterator[Section]:
+    every = tuple(charts.overview(page))
+    figures = tuple(each for each in every if each.key != "heat-map")
+    if figures:
+        left = axes.panels(page)[1]
+        if page.work is not None:
+            note = page.work.note
+        else:
+            note = (
+                "Lines join cells that differ only along the axis. A hollow mark has no valid"
+                " trial."
+            )
+            if left:
+                note += f" Charts of {left} more groups of cells are left out; the table has all."
+        yield Section("charts", "At a glance", figures=figures, note=note, rank="page")
+    if heat := tuple(each for each in every if each.key == "heat-map"):
+        yield Section("map", "The whole grid", figures=heat, rank="page")
+
+
+def _cells(page: Page) -> Section:
+    title = "All cells" if len(page.rows) > 1 else "The numbers"
+    return Section(
+        "cells", title, tables=(tables.cells(page),), bars=tuple(_bars(page)), rank="numbers"
+    )
+
+
+def _comparisons(page: Page) -> Iterator[Section]:
+    """Ratios of levels, background workloads, and other answers about the cells."""
+    if not page.searched and (ratios := tables.ratios(page)).rows:
+        yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
+    if page.background:
+        note = "Background workloads of the cells above, each with a latency limit of its own."
+        table = tables.background(page)
+        yield Section("background", "At the same time", tables=(table,), note=note, rank="numbers")
+    if not page.searched:
+        yield from (each.section for each in page.additions if each.section)
+
+
+def _statements(page: Page) -> Iterator[Section]:
+    if page.statements:
+        texts = {each.name: each.text for each in page.statements}
+        yield Section(
+            "by-statement",
+            "What each statement took",
+            tables=(tables.statements(page),),
+            figures=tuple(closeups.statements(page)),
+            blocks=tuple(Block(text, name) for name, text in texts.items()),
+            rank="details",
+        )
+
+
+def _plans(page: Page) -> Iterator[Section]:
+    if page.plans:
+        parts = tuple(_plan(page, plan, number) for number, plan in enumerate(page.plans, 1))
+        yield Section("plans", "How statements were executed", parts=parts, rank="details")
+
+
+def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
+    count = len(plan.shapes)
+    how = f"Plans differ: {count} different ones between these cells."
+    full = {plan.letter(each.plan.shape): each.plan for each in reversed(plan.plans)}
+    return Section(
+        f"plan-{number}",
+        f"{plan.script}:{plan.line}",
+        sentences=(Sentence(how if count > 1 else "The same plan in all cells."),),
+        tables=tables.plans(page, plan),
+        blocks=(
+            Block(plan.text),
+            *(
+                Block(as_text(one.plan), f"Plan {letter}: {one.summary}")
+                for letter, one in sorted(full.items())
+            ),
+        ),
+    )
+
+
+def _details(page: Page) -> Section:
+    details = list(closeups.closeups(page))
+    left = sum(bool(row.trials) for row in page.rows) - len(details)
+    note = (
+        f"Of many cells only {len(details)} are shown in detail here: those about the threshold,"
+        f" the best, the worst, and then as the table has them. {left} more are in the table above,"
+        " and in the report as JSON or Parquet."
+    )
+    title = "Load by load" if page.searched else "Cell by cell" if len(details) > 1 else "Over time"
+    return Section(
+        "details",
+        title,
+        note=note if left > 0 else "",
+        parts=tuple(_cell(page, *each, alone=len(details) == 1) for each in details),
+        rank="page",
+    )
+
+
+def _cell(page: Page, row: Row, figures: tuple[Figure, ...], *, alone: bool) -> Section:
+    """One cell in detail."""
+    verdict = tables.verdict(page, row)
+    missed = (f"missed {100 * row.missed.value:.1f}%",) if row.missed and page.limits else ()
+    observed = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
+    return Section(
+        f"cell-{page.rows.index(row) + 1}",
+        cell_name(row.cell),
+        sentences=tuple(Sentence(text) for text in _remarks(row)),
+        tables=(tables.trials(page, [row]), *observed),
+        figures=figures,
+        aside=missed,
+        mark=verdict if page.limits or row.defect else None,
+        folded=True,
+        open=alone,
+    )
+
+
+def _remarks(row: Row) -> Iterator[str]:
+    """Verdicts, errors and notes of the trials of a cell, each text once."""
+    trials: dict[str, list[str]] = {}
+    for digest in row.every:
+        for text in _trial_remarks(digest):
+            trials.setdefault(text, []).append(closeups.trial_name(digest))
+    for text, names in trials.items():
+        of = "all trials" if len(names) == len(row.every) > 1 else ", ".join(names)
+        yield f"{of}: {text}"
+
+
+def _trial_remarks(digest: Digest) -> Iterable[str]:
+    trial, summary = digest.trial, digest.summary
+    yield from (text for text in judgment(summary.validity) if text != "valid")
+    if trial.error:
+        yield f"ended with: {trial.error}"
+    for state, count in sorted(summary.failures.items()):
+        yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
+    for note in trial.notes:
+        yield f"note: {note}"
+
+
+def _differences(page: Page) -> Iterator[Section]:
+    if page.differences:
+        table = tables.differences(page)
+        note = (
+            "No level asked for these. What differs within cells was not caused by the experiment"
+            " and may explain a spread."
+        )
+        yield Section(
+            "differences", "What else differed", tables=(table,), note=note, rank="details"
+        )
+
+
+def _where(page: Page) -> Section:
+    parts = [Section("asked", "Asked for", facts=page.options)]
+    for number, place in enumerate(page.places, 1):
+        of = f" ({place.trials} trials)" if len(page.places) > 1 else ""
+        settings = f"{len(place.settings)} settings that are not at their default"
+        inner = (
+            Section(f"generator-{number}", "Machine that made the load", facts=place.generator),
+            Section(f"settings-{number}", settings, facts=place.settings, folded=True),
+        )
+        name = f"{place.name}{of}"
+        parts.append(Section(f"place-{number}", name, facts=place.server, parts=inner))
+    return Section("where", "What was run, and where", parts=tuple(parts), rank="details")
+
+
+def _method(page: Page) -> Iterator[Sentence]:
+    allowed = f"{100 * page.missed_max:g}%"
+    if page.work is not None:
+        yield from page.work.method
+    if page.limits or page.work is None:
+        above = f' ("{tables.above(page)}")' if page.limits else ""
+        yield Sentence(
+            "Latency is from when a transaction was due to when it was done, so waiting for a free"
+            " connection counts. Percentiles rank over all that was due; what was skipped or failed"
+            f" lies above every time{above}."
+        )
+        yield Sentence(
+            "Missed is late, skipped, failed and unfinished together, of all that was due. Late %"
+            " and skipped % have the same denominator, so they add up."
+        )
+    yield Sentence(
+        "Intervals are of 95%. Shares: Wilson's, widened by how much trials and machines"
+        " (Student's t) and stretches of ten seconds differ. Times and rates: each trial yields"
+        " one number; the interval across trials is Student's t, for two trials no narrower than"
+        " the range of their own intervals. A dash means that a trial has too few transactions for"
+        " an interval of a percentile; more such trials do not help. Transactions of several"
+        " trials are never pooled into one percentile."
+    )
+    if page.searched:
+        yield Sentence(
+            f"It is met up to the load at which at most {allowed} miss in the long run, and missed"
+            " from that at which more do; each is wrong in about one search of twenty. Both follow"
+            " from the curve through the log odds of all long trials near it, by Fieller's"
+            " inequality; a short trial is no bound, nor is one that is not valid. `Can hold` is"
+            " claimed only if a long trial at 0.9 of the load that meets it met it too."
+        )
+    elif page.limits or page.work is None:
+        yield Sentence(
+            "A cell meets or misses the limit if the whole interval lies on one side of"
+            f" {allowed} missed. Otherwise the verdict is unknown; more trials decide it."
+        )
+    yield Sentence(
+        "Not valid trials are shown, hollow and marked. They count only where a cell has no valid"
+        " one, and then nothing is concluded. Of a trial that was run again the newest that came to"
+        " its end counts."
+    )
+
+
+def _headline(page: Page) -> Iterator[tuple[str, str]]:
+    """A few facts under the title."""
+    ran = {
+        (digest.trial.place.block, digest.trial.place.cell) if digest.trial.place else id(digest)
+        for digest in page.digests
+        if digest.trial.state == "finished" or not page.missing
+    }
+    planned = f" of {len(ran) + page.missing}" if page.missing else ""
+    yield "trials", f"{len(ran)}{planned}"
+    if len(page.rows) > 1 and not page.searched:
+        yield "cells", str(len(page.rows))
+    if page.limits:
+        yield "latency limit", ", ".join(page.limits)
+    due = sum(row.counts.due for row in page.rows)
+    alone = page.work and all(digest.trial.workload.command_alone for digest in page.digests)
+    yield page.work.due if page.work and alone else "transactions due", f"{due:,}"
+    if span := _span(page):
+        yield "measured", span
+
+
+def _span(page: Page) -> str:
+    """The time from the first to the last start of a trial."""
+    starts = [digest.trial.started_at for digest in page.digests]
+    if not starts:
+        return ""
+    first, last = min(starts), max(starts)
+    if first.date() == last.date():
+        end = f" to {last:%H:%M %Z}" if first != last else f" {last:%Z}"
+        return f"{first:%Y-%m-%d %H:%M}{end}"
+    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M %Z}"
+
+
+# --- bars of text ---------------------------------------------------------------------------------
+
+
+def _bars(page: Page) -> Iterator[Bars]:
+    """The text charts of the cells: those of transactions, and of other work."""
+    if len(page.rows) < 2 or not any(row.trials for row in page.rows):
+        return
+    keys = (*_BARS, *(page.work.bars if page.work else ()))
+    for measure in charts.measures(page):
+        if measure.key in keys:
+            estimates = [row.estimate(measure.key) for each in page.lines for row in each.rows]
+            finite = [each.value for each in estimates if each and each.value != math.inf]
+            top = max(finite, default=0.0)
+            groups = (
+                (words.line_name(line), tuple(_group(page, line, measure, top)))
+                for line in page.lines
+            )
+            yield Bars(measure.axis, tuple((name, bars) for name, bars in groups if bars))
+
+
+def _group(page: Page, line: Line, measure: Measure, top: float) -> Iterator[Bar]:
+    for row in line.rows:
+        if not row.trials:
+            continue
+        estimate = row.estimate(measure.key)
+        share = 0.0 if estimate is None or not top else min(estimate.value, top) / top
+        mark = crossing.verdict(row, page.missed_max) if page.limits else ""
+        name = levels_alone(row.cell.levels)
+        if page.main is not None:
+            name = crossing.level_of(row, page.main.name)
+        yield Bar(name, share, _number(row, estimate, measure), mark)
+
+
+def _number(row: Row, estimate: Estimate | None, measure: Measure) -> str:
+    if estimate is None:
+        return NOT_KNOWN
+    ends = interval(estimate, measure.form) if estimate.estimable else ""
+    value = "above" if estimate.value == math.inf else measure.form(estimate.value)
+    mark = f", {row.defect}" if row.defect else ""
+    return f"{value}{f' ({ends})' if ends else ''}{mark}"

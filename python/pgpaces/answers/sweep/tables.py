@@ -1,0 +1,365 @@
+"""The tables of a report: texts with their intervals, the same for every form of output.
+
+Texts are unescaped; the code that renders them escapes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from pgpaces.analysis import crossing, outcome
+from pgpaces.analysis.cells import Row, sound
+from pgpaces.analysis.contrasts import Ratio
+from pgpaces.analysis.differences import Difference
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.parts import BackgroundRow, StatementRow
+from pgpaces.analysis.plans import CellPlan, StatementPlans
+from pgpaces.answers.sweep.page import Page
+from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.answers.work import CellsWork, Measure
+from pgpaces.core.units import memory_text
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    STARTED,
+    estimate_cell,
+    milliseconds,
+    moment,
+    ms,
+    quantile,
+    rate,
+    share_cell,
+)
+from pgpaces.show.section import Column, Table, TableCell, table
+from pgpaces.spec.design import level_text
+from pgpaces.spec.result import Estimate
+
+T = TypeVar("T")
+_CELLS_NAMED = 4
+# Longer tables of details are folded.
+_OPEN_MAX = 12
+FAILURES_SHOWN = 20
+# The columns that a narrow terminal omits, in this order.
+_SPARE = (
+    *("stddev ms", "skipped %", "unfinished %", "failed %", "late %", "trials", "tx/s"),
+    *("latency ms", "p95 ms", "p99 ms"),
+)
+
+
+def above(page: Page) -> str:
+    """The text of a quantile above every measured time."""
+    return f"> {page.limit}" if page.limit else "none"
+
+
+def _time(page: Page, estimate: Estimate | None) -> TableCell:
+    return estimate_cell(estimate, lambda value: milliseconds(value, above(page)))
+
+
+def _levels(page: Page, row: Callable[[T], Row], single: str = "") -> list[Column[T]]:
+    """A column for each factor; single: the label of the only row, which has no levels."""
+
+    def level(name: str) -> Callable[[T], str]:
+        return lambda item: crossing.shown_level(row(item), name)
+
+    levels: list[Column[T]] = [(factor_name(f.name), level(f.name)) for f in page.factors]
+    return levels or ([("cell", lambda _: single)] if single else [])
+
+
+def cells(page: Page) -> Table:
+    """A row for each cell, with all numbers."""
+    levels = _levels(page, _itself, "the one cell")
+    columns = _of_transactions(page) if page.work is None else _of_work(page, page.work)
+    one = any(len(row.trials) == 1 for row in page.rows)
+    spare = (*page.work.spare, *_SPARE) if page.work else _SPARE
+    few = "; of one trial alone they do not know how much the next would differ" if one else ""
+    return table(
+        "cells",
+        "All cells",
+        [*levels, ("trials", _trials), *columns],
+        page.rows,
+        len(levels),
+        note=f"Small figures are 95% intervals across the trials of a cell{few}.",
+        # Without a limit the answer is the cell of the highest rate: tx/s is omitted last.
+        spare=spare if page.limits else (*(name for name in spare if name != "tx/s"), "tx/s"),
+        absent=_absent(page),
+    )
+
+
+def _itself(row: Row) -> Row:
+    return row
+
+
+def _absent(page: Page) -> tuple[int, ...]:
+    return tuple(at for at, row in enumerate(page.rows) if not row.trials)
+
+
+def _share(name: str) -> Column[Row]:
+    return f"{name} %", lambda row: share_cell(row.estimate(name))
+
+
+def _verdict(page: Page) -> Column[Row]:
+    return "verdict", lambda row: verdict(page, row)
+
+
+def _of_transactions(page: Page) -> Iterator[Column[Row]]:
+    yield "tx/s", lambda row: estimate_cell(row.rate, rate)
+    yield "latency ms", lambda row: _time(page, row.mean)
+    yield "stddev ms", lambda row: _time(page, row.stddev)
+    if page.limits:
+        yield from (_share("late"), _share("skipped"))
+    for name in ("failed", "unfinished"):
+        if any(getattr(row.counts, name) for row in page.rows):
+            yield _share(name)
+    yield _share("missed")
+    yield "p95 ms", lambda row: _time(page, row.p95)
+    yield "p99 ms", lambda row: _time(page, row.p99)
+    if page.limits:
+        yield _verdict(page)
+
+
+def _of_work(page: Page, work: CellsWork) -> Iterator[Column[Row]]:
+    yield from work.of_cell
+    yield from (_of_number(number) for number in work.numbers)
+    lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
+    if page.limits:
+        yield from (_share("late"), _share("missed"), _verdict(page))
+    elif lost:
+        yield _share("missed")
+    if not work.only:
+        yield "p95 ms", lambda row: _time(page, row.p95)
+
+
+def _of_number(number: Measure) -> Column[Row]:
+    return number.name, lambda row: estimate_cell(row.estimate(number.key), number.form)
+
+
+def brief(page: Page) -> Table:
+    """A line for each cell: rate, p95, missed share and verdict."""
+    if page.work is not None:
+        return replace(cells(page), brief=True)
+    levels = _levels(page, _itself, "the one cell")
+
+    def alone(cell: TableCell) -> TableCell:
+        return replace(cell, ends="")
+
+    def done(row: Row) -> TableCell:
+        cell = estimate_cell(row.rate, rate)
+        return alone(cell) if page.limits else cell
+
+    failed: Column[Row] = ("failed %", lambda row: alone(share_cell(row.estimate("failed"))))
+    columns: list[Column[Row]] = [
+        *levels,
+        ("tx/s", done),
+        ("p95 ms", lambda row: quantile(row.p95, above(page))),
+        *((_share("missed"), _verdict(page)) if page.limits else (failed,)),
+    ]
+    return table(
+        "brief", "Cells", columns, page.rows, len(levels),
+        spare=("p95 ms", "tx/s"), absent=_absent(page), brief=True,
+    )  # fmt: skip
+
+
+def _trials(row: Row) -> TableCell:
+    if not row.trials:
+        return TableCell("0")
+    left = f"of {len(row.trials) + len(row.left_out)}" if row.left_out else ""
+    return TableCell(str(len(row.trials)), left, "" if row.sound else "not valid")
+
+
+def verdict(page: Page, row: Row) -> TableCell:
+    """The verdict on a cell, in a word."""
+    if not row.trials:
+        return TableCell("not run", "", "unknown")
+    if not row.sound:
+        failed = outcome.no_trial(row.every) is not None
+        return TableCell("failed" if failed else row.defect, "", "not valid")
+    mark = crossing.verdict(row, page.missed_max)
+    return TableCell(crossing.likely(row, page.missed_max) or mark, "", mark)
+
+
+def trials(page: Page, rows: Iterable[Row]) -> Table:
+    """Every trial of the cells, including those that do not count."""
+    shown = list(rows)
+    counted = {id(digest) for row in shown for digest in row.trials}
+    numbers: Sequence[Column[Digest]] = [
+        ("due", lambda digest: f"{digest.summary.counts.due:,}"),
+        ("tx/s", lambda digest: estimate_cell(digest.summary.rate, rate)),
+        ("latency ms", lambda digest: estimate_cell(digest.summary.latency.mean, ms)),
+        ("missed %", lambda digest: share_cell(digest.summary.missed)),
+        ("p99 ms", lambda digest: _time(page, digest.summary.latency.p99)),
+    ]
+    columns: list[Column[Digest]] = [
+        ("run", lambda digest: digest.trial.id[-8:]),
+        ("trial", _block),
+        (STARTED, lambda digest: moment(digest.trial.started_at)),
+        *(numbers if page.work is None else page.work.of_trial),
+        ("state", lambda digest: _state(digest, id(digest) in counted)),
+    ]
+    of = f" of {cell_name(shown[0].cell)}" if len(shown) == 1 else ""
+    every = (digest for row in shown for digest in row.every)
+    return table("trials", f"Trials{of}", columns, every, 2)
+
+
+def _block(digest: Digest) -> str:
+    """The block of a trial, its attempt and its target."""
+    place = digest.trial.place
+    if place is None:
+        return NOT_KNOWN
+    attempt = f", attempt {place.attempt}" if place.attempt > 1 else ""
+    return f"{place.block}{attempt}" + (
+        f" on {place.levels['target']}" if "target" in place.levels else ""
+    )
+
+
+def _state(digest: Digest, counts: bool) -> TableCell:
+    valid = "valid" if digest.summary.validity.state == "valid" else "not valid"
+    state = digest.trial.state if digest.trial.state != "finished" else valid
+    text = state if counts else f"{state}, not counted"
+    return TableCell(text, "", "" if sound(digest) else "not valid")
+
+
+def statements(page: Page) -> Table:
+    """The times of each statement in each cell."""
+    levels: list[Column[StatementRow]] = _levels(page, lambda each: each.row)
+    shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
+    columns: list[Column[StatementRow]] = [
+        ("statement", lambda each: each.name),
+        *levels,
+        ("done", lambda each: f"{each.done:,}"),
+        *((name, _count(name)) for name in shown),
+        ("mean ms", lambda each: estimate_cell(each.mean, ms)),
+        ("p95 ms", lambda each: estimate_cell(each.p95, ms)),
+    ]
+    title, folded = "Every statement in every cell", len(page.statements) > _OPEN_MAX
+    return table("statements", title, columns, page.statements, 1 + len(levels), folded=folded)
+
+
+def _count(name: str) -> Callable[[StatementRow], str]:
+    return lambda each: f"{getattr(each, name):,}"
+
+
+def ratios(page: Page) -> Table:
+    """The ratio of each level to another one, over pairs of trials."""
+    others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
+
+    def at(name: str) -> Callable[[Ratio], str]:
+        return lambda each: level_text(dict(each.at).get(name, NOT_KNOWN))
+
+    columns: list[Column[Ratio]] = [
+        ("level", lambda each: levels_text([(each.factor, each.level)])),
+        ("against", lambda each: level_text(each.base)),
+        *((factor_name(factor.name), at(factor.name)) for factor in others),
+        ("pairs", lambda each: str(max(e.n for e in (each.rate, each.latency) if e))),
+        ("tx/s, times", lambda each: estimate_cell(each.rate, times)),
+        ("mean latency, times", lambda each: estimate_cell(each.latency, times)),
+    ]
+    note = "The mean ratio over pairs of trials of one block, with its 95% interval."
+    rows = [each for each in page.ratios if each.rate or each.latency]
+    labels = 2 + len(others)
+    return table("ratios", "Against each other", columns, rows, labels, note=note, spare=_SPARE)
+
+
+def times(value: float) -> str:
+    """A ratio with at least three digits."""
+    return f"{value:.3f}" if value < 10 else f"{value:.3g}"
+
+
+def background(page: Page) -> Table:
+    """The numbers of the background workloads in each cell."""
+    levels: list[Column[BackgroundRow]] = _levels(page, lambda each: each.row)
+
+    def time(estimate: Estimate | None) -> TableCell:
+        return estimate_cell(estimate, lambda value: milliseconds(value, "none"))
+
+    columns: list[Column[BackgroundRow]] = [
+        ("workload", lambda each: each.name),
+        *levels,
+        ("due", lambda each: f"{each.due:,}"),
+        ("tx/s", lambda each: estimate_cell(each.rate, rate)),
+        ("missed %", lambda each: share_cell(each.missed)),
+        ("mean ms", lambda each: time(each.mean)),
+        ("p95 ms", lambda each: time(each.p95)),
+        ("p99 ms", lambda each: time(each.p99)),
+    ]
+    labels = 1 + len(levels)
+    return table("background", "At the same time", columns, page.background, labels, spare=_SPARE)
+
+
+def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
+    """How one statement was executed: a row for the cells of each plan, then one for each cell."""
+    groups: dict[tuple[object, ...], list[CellPlan]] = {}
+    for execution in plan.plans:
+        one = execution.plan
+        how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
+        groups.setdefault(how, []).append(execution)
+    columns: list[Column[list[CellPlan]]] = [
+        ("plan", lambda each: plan.letter(each[0].plan.shape)),
+        ("workers planned", lambda each: str(each[0].plan.workers_planned)),
+        ("launched", _launched),
+        ("spilled", _spilled),
+        ("trials", lambda each: str(sum(one.trials for one in each))),
+    ]
+    names: Column[list[CellPlan]] = (
+        "cells", lambda each: _cells_text(page, [one.row for one in each]),
+    )  # fmt: skip
+    levels: list[Column[list[CellPlan]]] = _levels(page, lambda each: each[0].row, "all")
+    every = [[execution] for execution in plan.plans]
+    title = f"Plans of {plan.script}:{plan.line}"
+    return (
+        table("plans", title, [names, *columns], groups.values()),
+        table("plans-every", "Cell by cell", [*levels, *columns], every, len(levels), folded=True),
+    )
+
+
+def _launched(executions: Sequence[CellPlan]) -> str:
+    one = executions[0].plan
+    return str(one.workers_launched) if one.analyzed else "not executed"
+
+
+def _spilled(executions: Sequence[CellPlan]) -> str:
+    sizes = [each.plan.spilled_bytes for each in executions]
+    least, most = (memory_text(each) for each in (min(sizes), max(sizes)))
+    return most if least == most else f"{least} to {most}"
+
+
+def failures(page: Page) -> tuple[tuple[str, str], ...]:
+    """Trials that never began, grouped by reason; at most FAILURES_SHOWN groups."""
+    reasons: dict[str, list[str]] = {}
+    for where, why in page.failures:
+        reasons.setdefault(why, []).append(where)
+    groups = [
+        (names[0] + (f", and {len(names) - 1} more" if len(names) > 1 else ""), why)
+        for why, names in reasons.items()
+    ]
+    left = len(groups) - FAILURES_SHOWN
+    more = ((f"and {left} more reasons", "they are in the report as JSON"),) if left > 0 else ()
+    return (*groups[:FAILURES_SHOWN], *more)
+
+
+def differences(page: Page) -> Table:
+    """What was not the same in all cells, other than the factors."""
+    columns: list[Column[tuple[Difference, str, Sequence[Row]]]] = [
+        ("what", lambda each: each[0].name),
+        ("value", lambda each: each[1]),
+        ("in", lambda each: _cells_text(page, each[2])),
+        ("differs", lambda each: "within cells" if each[0].within else "between cells"),
+    ]
+    every = [(each, value, cells) for each in page.differences for value, cells in each.values]
+    folded = len(every) > _OPEN_MAX and not any(each.within for each in page.differences)
+    title = f"{len(page.differences)} things that were not the same everywhere"
+    return table("differences", title, columns, every, 3, folded=folded)
+
+
+def _cells_text(page: Page, rows: Sequence[Row]) -> str:
+    """Several cells by name, in the fewest words."""
+    if len(rows) == len(page.rows):
+        return "all cells"
+    common = set.intersection(*(set(row.cell.levels) for row in rows))
+    fitting = sum(common <= set(row.cell.levels) for row in page.rows)
+    if common and fitting == len(rows):
+        return levels_text(pair for pair in rows[0].cell.levels if pair in common)
+    names = "; ".join(cell_name(row.cell) for row in rows[:_CELLS_NAMED])
+    more = len(rows) - _CELLS_NAMED
+    return f"{names}; {more} more" if more > 0 else names

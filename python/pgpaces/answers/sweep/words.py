@@ -1,0 +1,545 @@
+"""The answer of an experiment in words: what meets the limit, what moves the threshold, caveats.
+
+Values in, sentences out. A sentence claims "meets" or "misses" only if the interval lies on one
+side of the threshold; everything else is "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pgpaces.analysis import cells, crossing, goal, outcome
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.crossing import Line, Shift, ThresholdCrossing
+from pgpaces.analysis.replicates import Apart
+from pgpaces.answers.again import length
+from pgpaces.answers.sweep import facts
+from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    capital,
+    in_words,
+    interval,
+    milliseconds,
+    plural,
+    rate,
+    share_in_words,
+)
+from pgpaces.show.section import Sentence
+from pgpaces.spec.design import Factor, level_text
+from pgpaces.spec.result import Estimate
+
+if TYPE_CHECKING:
+    from pgpaces.analysis.digest import Digest
+    from pgpaces.answers.sweep.page import Page
+
+_NAMES_MAX = 3
+_REASONS_MAX = 2
+_LINES_MAX = 12
+# Trials below the first are called too short; times above the second are not recommended.
+_SHORT_S, LONG_S = 60, 24 * 3600
+
+
+def amount(factor: str, level: str) -> str:
+    """A level of the main factor in a sentence: `4 clients`, `10/s`."""
+    if factor in ("clients", "users"):
+        return f"{level} {factor.removesuffix('s') if level == '1' else factor}"
+    if factor in ("rate", "rate_per_client", "pace"):
+        unit = {"rate": "", "rate_per_client": " per client", "pace": " per user"}[factor]
+        return f"{level if '/' in level else level + '/s'}{unit}"
+    return f"{factor_name(factor)} {level}"
+
+
+def amounts(factor: str, levels: Sequence[str]) -> str:
+    """Several levels of the main factor: `1, 2 and 4 clients`."""
+    if factor in ("clients", "users") and len(levels) > 1:
+        return f"{_listed(levels)} {factor}"
+    return _listed([amount(factor, level) for level in levels])
+
+
+def line_name(line: Line) -> str:
+    """The levels that identify a line, in a sentence."""
+    return levels_text(line.levels, " and ")
+
+
+def answer(page: Page) -> tuple[Sentence, ...]:
+    """The answer from the other values of a page, the most important sentence first."""
+    ran = [row for row in page.rows if row.trials]
+    if not ran:
+        return (
+            Sentence("Nothing was run yet, so nothing is known.", "main"),
+            *_not_started(page),
+        )
+    if (failure := outcome.no_trial(each for row in ran for each in row.every)) is not None:
+        return (Sentence(f"FAIL: {failure[0]}.", "main"), *_not_started(page))
+    work = page.work
+    sentences = [] if work is None else [*work.answer]
+    if not facts.limits(ran):
+        sentences += () if work else _without_limit(ran)
+    elif page.main is not None and page.main.name in crossing.LOADS:
+        sentences += _by_load(page, page.main)
+    elif len(ran) == 1:
+        sentences += _single_cell(page, ran[0])
+    else:
+        sentences += _by_cell(page, ran)
+    sentences += () if work else _extremes(ran)
+    return (*sentences, *_caveats(page, ran))
+
+
+def unmeasured(page: Page) -> tuple[str, str] | None:
+    """Why no trial, or none of a cell, is a measurement, and what to do; None where each cell is.
+
+    A load of a search is no cell: that nothing succeeds there is a result.
+    """
+    failure = outcome.no_trial(page.digests)
+    if failure is not None or page.searched:
+        return failure
+    each = ((row, outcome.no_trial(row.every)) for row in page.rows)
+    failed = [(row, failure) for row, failure in each if failure is not None]
+    if not failed:
+        return None
+    where = f"{len(failed)} of {len(page.rows)} cells ({_names([row for row, _ in failed])})"
+    why, advice = failed[0][1]
+    return f"no measurement in {where}: {why}", advice
+
+
+def _within(rows: Sequence[Row]) -> str:
+    limit = facts.one_limit(rows)
+    return f" within {limit}" if limit else " within its latency limit"
+
+
+def _rule(page: Page, rows: Sequence[Row]) -> Sentence:
+    several = {goal.allowed(d.trial) for row in rows for d in row.trials}
+    least = ""
+    if len(several) > 1 and page.missed_max == min(several):
+        each = " and ".join(f"{100 * share:g}%" for share in sorted(several))
+        least = f" The runs allow {each}: all are judged by the least."
+    policies = {d.trial.plan.policy for row in rows for d in row.trials}
+    policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
+    return Sentence(
+        f"A cell meets the limit if at most {100 * page.missed_max:g}% of what was due was not"
+        f" answered{_within(rows)}{policy}; that is claimed where the whole 95% interval says so."
+        f"{least}"
+    )
+
+
+def _single_cell(page: Page, row: Row) -> Iterable[Sentence]:
+    missed = row.missed
+    if missed is None:
+        yield Sentence("Nothing was due: the trial was too short for its rate.", "main")
+        return
+    verdict = {
+        "meets": "It meets the limit",
+        "misses": "It misses the limit",
+        "unknown": "Whether it meets the limit is unknown",
+    }[crossing.verdict(row, page.missed_max)]
+    yield Sentence(
+        f"{verdict}: missed {share_in_words(missed)} of {row.counts.due:,} due{_within([row])}.",
+        "main",
+    )
+    yield from _warmup_dependence(page, [row])
+    yield from _undecided(page, [row])
+    yield _rule(page, [row])
+
+
+def _by_load(page: Page, main: Factor) -> Iterable[Sentence]:
+    thresholds = [crossing.find_crossing(line, page.missed_max) for line in page.lines]
+    several = len(thresholds) > 1
+    texts = [
+        _failure(each.line) or _threshold(each, main) + _likely(each, main, page.missed_max)
+        for each in thresholds
+    ]
+    if several and len(set(texts)) == 1:
+        yield Sentence(f"{_all_combinations(page, main)} {texts[0]}.", "main")
+    else:
+        groups = _grouped(page.lines, texts)
+        for name, text in groups[:_LINES_MAX]:
+            yield Sentence(f"With {name} {text}." if several else f"{capital(text)}.", "main")
+        if len(groups) > _LINES_MAX:
+            yield Sentence(f"{len(groups) - _LINES_MAX} more combinations are in the table.")
+    for each in thresholds:
+        yield from _irregular(each, main, several)
+    if several:
+        yield from _shifts(thresholds, page, main)
+    yield from _warmup_dependence(page, page.rows)
+    yield from _undecided(page, page.rows)
+    yield _rule(page, page.rows)
+
+
+def _failure(line: Line) -> str:
+    """Why a line has no measurement; empty if it has one."""
+    failure = outcome.no_trial(digest for row in line.rows for digest in row.every)
+    return "" if failure is None else failure[0]
+
+
+def _grouped(lines: Sequence[Line], texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and texts of lines; lines of one text are named once, by their common levels."""
+    groups: dict[str, list[Line]] = {}
+    for each, text in zip(lines, texts, strict=True):
+        groups.setdefault(text, []).append(each)
+    named: list[tuple[int, str, str]] = []
+    for text, group in groups.items():
+        first = lines.index(group[0])
+        common = set.intersection(*(set(each.levels) for each in group))
+        whole = [each for each in lines if common <= set(each.levels)]
+        if len(group) > 1 and common and len(whole) == len(group):
+            shared = tuple(pair for pair in group[0].levels if pair in common)
+            others = [factor_name(pair[0]) for pair in group[0].levels if pair not in common]
+            name = f"{line_name(Line(shared, ()))}, whichever {' and '.join(others)},"
+            named.append((first, name, text))
+        else:
+            named += [(lines.index(each), line_name(each), text) for each in group]
+    return [(name, text) for _, name, text in sorted(named)]
+
+
+def _all_combinations(page: Page, main: Factor) -> str:
+    """`With each protocol (simple, prepared)`, `In all 6 combinations`."""
+    others = [factor for factor in page.factors if factor.name != main.name]
+    if len(others) == 1:
+        levels = [level_text(level) for level in others[0].levels]
+        if len(levels) == 2:
+            return f"With either {factor_name(others[0].name)} ({' or '.join(levels)})"
+        return f"With each {factor_name(others[0].name)} ({_listed(levels)})"
+    count = len(page.lines)
+    return "In both combinations" if count == 2 else f"In all {count} combinations"
+
+
+def _threshold(threshold: ThresholdCrossing, main: Factor) -> str:
+    """`it meets the limit up to 4 clients and misses it from 6 clients; unknown at 5 clients`."""
+
+    def at(row: Row) -> str:
+        return amount(main.name, crossing.level_of(row, main.name))
+
+    rows = threshold.line.rows
+    more = [crossing.level_of(row, main.name) for row in threshold.open]
+    less = [crossing.level_of(r, main.name) for r in threshold.unknown if r not in threshold.open]
+    not_known = f"; unknown at {amounts(main.name, more)}" if more else ""
+    if less:
+        not_known += f"; at less ({amounts(main.name, less)}) the trials do not tell"
+    if threshold.meets and threshold.misses:
+        between = not_known if more else f"; unknown in between{not_known}"
+        ends = f"up to {at(threshold.meets)} and misses it from {at(threshold.misses)}"
+        return f"it meets the limit {ends}{between}"
+    if threshold.meets:
+        reach = ", the most that was tried" if threshold.meets is rows[-1] else ""
+        return f"it meets the limit up to {at(threshold.meets)}{reach}{not_known}"
+    if threshold.misses is rows[0]:
+        return f"it misses the limit at {at(rows[0])} already, the least that was tried"
+    if threshold.misses:
+        return f"it misses the limit from {at(threshold.misses)}{not_known}"
+    if len(rows) == 1:
+        return f"whether it meets the limit at {at(rows[0])} is unknown"
+    return f"whether it meets the limit is unknown from {at(rows[0])} to {at(rows[-1])}"
+
+
+def _likely(threshold: ThresholdCrossing, main: Factor, missed_max: float) -> str:
+    """What the undecided cells indicate; empty unless all that likely meet are below the others."""
+    able = [row for row in threshold.open if crossing.likely(row, missed_max)]
+    meets = [row for row in able if crossing.likely(row, missed_max) == "likely meets"]
+    misses = able[len(meets) :]
+    if not able or meets != able[: len(meets)]:
+        return ""
+    if not misses or not meets:
+        return f"; most likely it is {'met' if meets else 'missed'} there"
+    low, high = ([crossing.level_of(row, main.name) for row in rows] for rows in (meets, misses))
+    return (
+        f"; most likely met at {amounts(main.name, low)} and missed at {amounts(main.name, high)}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:_NAMES_MAX])
+    if len(names) > _NAMES_MAX:
+        shown.append(f"{len(names) - _NAMES_MAX} more")
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def _irregular(threshold: ThresholdCrossing, main: Factor, several: bool) -> Iterable[Sentence]:
+    if threshold.irregular and threshold.misses:
+        where = f" with {line_name(threshold.line)}" if several else ""
+        level = crossing.level_of(threshold.misses, main.name)
+        yield Sentence(
+            f"Irregular{where}: more than {amount(main.name, level)}"
+            " met the limit again. Something else than the load decides there; run more trials.",
+            "warning",
+        )
+
+
+def _shifts(
+    thresholds: Sequence[ThresholdCrossing], page: Page, main: Factor
+) -> Iterable[Sentence]:
+    """Which factors move the threshold, one by one; then those without a visible effect."""
+    unmoved: list[str] = []
+    undecided: list[str] = []
+    for factor in page.factors:
+        if factor.name == main.name:
+            continue
+        shift = crossing.shift(thresholds, factor.name, main.name, page.missed_max)
+        if shift.pairs:
+            yield _shift(factor, shift, main)
+        else:
+            (unmoved if shift.decided else undecided).append(factor_name(factor.name))
+    if unmoved and any(each.misses for each in thresholds):
+        yield Sentence(
+            f"{_listed(unmoved)} {'is' if len(unmoved) == 1 else 'are'} not seen to move the"
+            " threshold: no level met the limit where another did not. A shift smaller than the"
+            " steps of this grid would not show."
+        )
+    elif unmoved:
+        yield Sentence(
+            f"No level of {_listed(unmoved)} missed the limit, so whether that moves the threshold"
+            " takes more load to see."
+        )
+    if undecided:
+        yield Sentence(f"Whether {' or '.join(undecided)} moves the threshold is unknown.")
+
+
+def _shift(factor: Factor, shift: Shift, main: Factor) -> Sentence:
+    better, worse = shift.pairs[0]
+    at = amount(main.name, crossing.level_of(better, main.name))
+    rest = len(shift.pairs) - 1
+    more = f"; {plural(rest, 'more such pair')}" if rest else ""
+    good, bad = (crossing.shown_level(row, factor.name) for row in (better, worse))
+    return Sentence(
+        f"{factor_name(factor.name)} moves the threshold: at {at} it is met with {good}, missed"
+        f" {_missed(better)}, and not with {bad}, missed {_missed(worse)}{more}.",
+        "main",
+    )
+
+
+def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
+    """How much longer trials would decide the cells whose verdict is unknown."""
+    every = [(row, crossing.needed_s(row, page.missed_max)) for row in rows]
+    undecided = [(row, need) for row, need in every if need is not None]
+    if not undecided:
+        return
+    longest = max(d.summary.seconds for row, _ in undecided for d in row.trials)
+    short = f"Trials of {longest:g} s are too short to tell: " if longest < _SHORT_S else ""
+    needs = sorted(need for _, need in undecided if need <= LONG_S)
+    which = "that cell" if len(needs) == 1 else f"each of {len(needs)} cells not known"
+    if len(rows) == 1:
+        which = "it"
+    if needs:
+        so_far = sorted(sum(d.summary.seconds for d in row.trials) for row, _ in undecided)
+        (least, smaller), (most, unit) = length(needs[0]), length(needs[-1])
+        first = str(least) if smaller == unit else f"{least} {smaller}"
+        span = f"{most} {unit}" if first == str(most) else f"{first} to {most} {unit}"
+        median = _rounded(so_far[len(so_far) // 2])
+        yield Sentence(
+            capital(
+                f"{short}about {span} of trials of {which} would decide, if shares stay as they"
+                f" are (so far {median})."
+            ),
+            "note",
+        )
+    if close := len(undecided) - len(needs):
+        which = "It" if len(rows) == 1 else plural(close, "cell")
+        verb = "lies" if close == 1 else "lie"
+        yield Sentence(
+            f"{which} {verb} so close to {100 * page.missed_max:g}% that no reasonable time"
+            " would decide; another load, or another limit, would."
+        )
+
+
+def _rounded(seconds: float) -> str:
+    """A duration, rounded to its precision as advice."""
+    if seconds < 90:
+        return f"{10 * round(seconds / 10) if seconds > 20 else max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{float(f'{seconds / 60:.2g}'):g} min"
+    return f"{float(f'{seconds / 3600:.2g}'):g} h"
+
+
+def _missed(row: Row) -> str:
+    return share_in_words(row.missed) if row.missed else NOT_KNOWN
+
+
+def _by_cell(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(crossing.verdict(row, page.missed_max), []).append(row)
+    for verdict in ("meets", "misses", "unknown"):
+        if group := groups.get(verdict):
+            yield Sentence(_group(verdict, group, len(rows)), "main")
+    yield from _warmup_dependence(page, rows)
+    yield from _undecided(page, rows)
+    yield _rule(page, rows)
+
+
+def _warmup_dependence(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
+    """The cells whose verdict would be another one without the warm-up cut."""
+    for row in rows:
+        if (uncut := crossing.depends_on_cut(row, page.missed_max)) is not None:
+            missed = f"with the warm-up that was cut {100 * uncut:.2g}% missed"
+            text = f"{cell_name(row.cell)}: {missed}, so the verdict hangs on the cut."
+            yield Sentence(text, "warning")
+
+
+def _group(verdict: str, rows: Sequence[Row], total: int) -> str:
+    """`2 of 4 cells meet the limit (a; b)`."""
+    verb = "meet" if verdict != "misses" else "miss"
+    verb += ("es" if verb == "miss" else "s") if len(rows) == 1 else ""
+    if len(rows) == total:
+        which, names = ("Both cells" if total == 2 else f"All {total} cells"), ""
+    else:
+        which, names = f"{len(rows)} of {total} cells", f" ({_names(rows)})"
+    if verdict != "unknown":
+        return f"{which} {verb} the limit{names}."
+    if not names:
+        return f"Whether any of the {total} cells meets the limit is unknown."
+    return f"Whether {which} {verb} the limit is unknown{names}."
+
+
+def _names(rows: Sequence[Row]) -> str:
+    """The first cells by name, and the number of the others."""
+    names = "; ".join(cell_name(row.cell) for row in rows[:_NAMES_MAX])
+    return names + (f"; {len(rows) - _NAMES_MAX} more" if len(rows) > _NAMES_MAX else "")
+
+
+def _without_limit(ran: Sequence[Row]) -> Iterable[Sentence]:
+    rows = [row for row in ran if row.sound or len(ran) == 1]
+    if not rows:
+        yield Sentence("Which has the highest throughput is unknown: no trial is valid.", "main")
+    best = max(rows, key=lambda row: row.rate.value if row.rate else 0.0, default=None)
+    if best is not None and best.rate:
+        where = f"Highest throughput with {cell_name(best.cell)}: "
+        where = where if len(ran) > 1 else ""
+        yield Sentence(f"{where}{in_words(best.rate, rate, '/s')}.", "main")
+        low = best.rate.low
+        overlapping = sum(
+            row is not best and row.rate is not None and row.rate.high >= low for row in rows
+        )
+        if overlapping:
+            yield Sentence(
+                f"Its interval overlaps {plural(overlapping, 'other')}, so by themselves they do"
+                " not say that it is the fastest.",
+                "note",
+            )
+    yield Sentence(
+        "There was no latency limit, so no transaction was late, and no cell has a verdict;"
+        " set a limit with --latency-limit."
+    )
+
+
+def _extremes(rows: Sequence[Row]) -> Iterable[Sentence]:
+    """The best and the worst cell, if their intervals do not overlap."""
+    ranked = sorted(
+        ((row.missed, row.p95.value if row.p95 else 0.0, row)
+         for row in rows if row.sound and row.missed),
+        key=lambda each: (each[0].value, each[1]),
+    )  # fmt: skip
+    if len(ranked) < 2:
+        return
+    (least, _, best), (most, _, worst) = ranked[0], ranked[-1]
+    if least.high >= most.low:
+        if facts.limits(rows):
+            yield Sentence(
+                "Which cell missed least and which most is unknown: the intervals of their missed"
+                " shares overlap."
+            )
+        return
+    yield Sentence(f"Least missed: {_measured(best)}. Most missed: {_measured(worst)}.")
+
+
+def _measured(row: Row) -> str:
+    return f"{cell_name(row.cell)} with {_missed(row)}, p95 {_time(row.p95)}"
+
+
+def _why(digest: Digest) -> tuple[str, ...]:
+    trial, validity = digest.trial, digest.summary.validity
+    return (
+        validity.reasons
+        if trial.state == "finished"
+        else (*validity.reasons, trial.error or trial.state)
+    )
+
+
+def _reasons(rows: Sequence[Row]) -> str:
+    """Why their trials do not count: the first reasons, and the number of the others."""
+    reasons = list(dict.fromkeys(reason for row in rows for d in row.every for reason in _why(d)))
+    left = len(reasons) - _REASONS_MAX
+    more = f"; {left} more reasons" if left > 0 else ""
+    return f" Why: {'; '.join(reasons[:_REASONS_MAX])}{more}." if reasons else ""
+
+
+def _time(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return NOT_KNOWN
+    value = milliseconds(estimate.value, "above every time that was seen")
+    return f"{value} ms" if value[0].isdigit() else value
+
+
+def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
+    """What limits the trust in the numbers."""
+    yield from (_outlier(each) for each in _outliers(page.apart))
+    if mixed := facts.builds(rows):
+        listed = "; ".join(f"{build}: {', '.join(versions)}" for build, versions in mixed)
+        yield Sentence(
+            f"The versions of PostgreSQL are of different builds ({listed}), which differ in more"
+            " than the version: compiler, TLS, compression, JIT.",
+            "warning",
+        )
+    unsound = [row for row in rows if not row.sound]
+    if unsound:
+        where = f" in {len(unsound)} of {len(rows)} cells ({_names(unsound)})"
+        where = "" if len(rows) == 1 else where
+        kind = "valid" if any(row.defect == "not valid" for row in unsound) else "complete"
+        yield Sentence(
+            f"No {kind} trial{where}: the numbers are shown, marked, and nothing is concluded from"
+            f" them.{_reasons(unsound)}",
+            "warning",
+        )
+    invalid = [d for row in rows if row.sound for d in row.left_out if not cells.sound(d)]
+    if invalid:
+        yield Sentence(
+            f"Not valid, or without an end: {plural(len(invalid), 'trial')}, shown and marked, but"
+            " left out of the numbers of cells that have valid ones.",
+            "warning",
+        )
+    not_started = tuple(_not_started(page))
+    if page.missing and page.about.state == "running":
+        yield Sentence(f"Still to run: {plural(page.missing, 'trial')}.", "note")
+    elif page.missing:
+        why = " ".join(each.text for each in not_started) or "This is what there is."
+        text = f"Asked for and not run: {plural(page.missing, 'trial')}. {why}"
+        not_started = (Sentence(text, "warning"),)
+    yield from not_started
+    alone = [row for row in rows if len(row.trials) == 1]
+    if alone and facts.limits(rows):
+        every = "Every cell" if len(rows) > 1 else "It"
+        ran = (
+            f"{every} ran" if len(alone) == len(rows) else f"{len(alone)} of {len(rows)} cells ran"
+        )
+        yield Sentence(
+            f"{ran} only once: one trial cannot say how much the next would differ, so its"
+            " interval holds for that trial alone.",
+            "warning" if len(rows) > 1 else "plain",
+        )
+
+
+def _not_started(page: Page) -> Iterable[Sentence]:
+    if page.failures:
+        where, why = page.failures[0]
+        times = f"{plural(len(page.failures), 'time')}, first for {where}"
+        yield Sentence(f"A trial could not begin ({times}): {why}", "warning")
+
+
+def _outliers(machines: Sequence[Apart]) -> Iterable[Apart]:
+    """Machines that stand apart from their kind; of a kind of two only the slower one."""
+    for each in machines:
+        peers = sum(other.kind == each.kind for other in machines)
+        if each.apart and (peers > 2 or each.ratio.value >= 1):
+            yield each
+
+
+def _outlier(each: Apart) -> Sentence:
+    def percentage(ratio: float) -> str:
+        return f"{100 * (ratio - 1):+.0f}%"
+
+    ends = interval(each.ratio, percentage, " to ")
+    return Sentence(
+        f"{each.name} stands apart from the rest of its kind ({each.kind}): its mean service time"
+        f" differs from theirs by {percentage(each.ratio.value)} ({ends}).",
+        "warning",
+    )

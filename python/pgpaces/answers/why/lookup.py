@@ -1,0 +1,129 @@
+"""Attribution of lateness, from the store: of a run, or of the cells that missed the limit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pgpaces.analysis import crossing
+from pgpaces.analysis.attribution import attribute, limiting
+from pgpaces.analysis.cells import Row
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.goal import Limit
+from pgpaces.analysis.next_step import MISSED_MIN
+from pgpaces.analysis.sequential import SATURATING, role, without
+from pgpaces.answers.trials import cell_name
+from pgpaces.answers.why import section as reported
+from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.show.section import Section
+from pgpaces.store.store import Store
+
+if TYPE_CHECKING:
+    from pgpaces.analysis.capacity.trials import CellSearch
+    from pgpaces.answers.sweep.page import Page
+
+CELLS_MAX = 3
+# Whole trials are read for an attribution; more of a cell than this add little.
+_TRIALS_MAX = 8
+_TRIALS_OF_LIMIT = 3
+
+
+def of_run(store: Store, run_id: str) -> Section:
+    """Why transactions of a run were late. Raises StoreError."""
+    return _section(store, store.digests([run_id]), f"run {run_id[-8:]}", "why")
+
+
+def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
+    """The cells of a page that missed the limit, the largest share first. Raises StoreError.
+
+    Of a search the lowest loads: far above the threshold every resource is exhausted.
+    """
+    late = [row for row in _own(page) if _missed(row, page)]
+    if page.searched:
+        return _of_rows(store, _nearest_first(late, page.searched))
+    return _of_rows(store, _worst_first(late))
+
+
+def of_page(store: Store, page: Page) -> tuple[Section, ...]:
+    """As `of_cells`; where all met the limit, the cell that missed most. Raises PlanError too."""
+    rows = [row for row in _own(page) if row.trials]
+    if not rows:
+        raise PlanError(f"{page.title} has no trial", "pgpaces runs lists runs")
+    return of_cells(store, page) or _of_rows(store, _worst_first(rows)[:1])
+
+
+def limit(store: Store, search: CellSearch) -> Limit | None:
+    """The resource that limited the trials of a search that missed the goal.
+
+    None where no trial missed too much, or sensors show no limit. Raises StoreError.
+    """
+    ranked = search.missing[:_TRIALS_OF_LIMIT]
+    try:
+        return limiting([(store.load(digest.trial.id), digest.summary) for digest, _ in ranked])
+    except ValueError as error:
+        raise StoreError(f"observations of a search are damaged: {error}") from None
+
+
+def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
+    return tuple(
+        _section(store, _worst(row), cell_name(row.cell), f"why-{number}")
+        for number, row in enumerate(rows[:CELLS_MAX], 1)
+    )
+
+
+def _worst_first(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.missed.value if row.missed else 0.0, reverse=True)
+
+
+def _nearest_first(rows: Iterable[Row], load: str) -> list[Row]:
+    """The lowest load of each searched cell, then the second of each; of a load the longest row.
+
+    Those with too few missed for an answer are last.
+    """
+
+    def place(row: Row) -> tuple[bool, float, int, int]:
+        plan = row.every[0].trial.plan
+        return _too_few(row), plan.rate or 0.0, plan.own_clients, -row.counts.due
+
+    of_load: dict[str, Row] = {}
+    for row in sorted(rows, key=place):
+        of_load.setdefault(without(row.cell).key, row)
+    turns: Counter[str] = Counter()
+    ranked: list[tuple[bool, int, Row]] = []
+    for row in of_load.values():
+        turns[key := without(row.cell, load).key] += 1
+        ranked.append((_too_few(row), turns[key], row))
+    return [row for *_, row in sorted(ranked, key=lambda each: each[:2])]
+
+
+def _too_few(row: Row) -> bool:
+    return row.counts.missed < MISSED_MIN
+
+
+def _own(page: Page) -> list[Row]:
+    """The rows of a page without saturating trials, in which clients do not pause."""
+    return [row for row in page.rows if role(row.cell) != SATURATING]
+
+
+def _missed(row: Row, page: Page) -> bool:
+    """Whether a cell missed the limit, or would have if its trials were valid."""
+    if crossing.verdict(row, page.missed_max) == "misses":
+        return True
+    return not row.sound and row.missed is not None and row.missed.value > page.missed_max
+
+
+def _worst(row: Row) -> Sequence[Digest]:
+    """The trials of a cell that missed most."""
+    return sorted(row.trials, key=lambda digest: -digest.summary.counts.missed)[:_TRIALS_MAX]
+
+
+def _section(store: Store, digests: Iterable[Digest], about: str, key: str) -> Section:
+    trials = [(store.load(digest.trial.id), digest.summary) for digest in digests]
+    try:
+        answer = attribute(trials)
+    except ValueError as error:
+        ids = ", ".join(trial.id for trial, _ in trials)
+        raise StoreError(f"observations of {ids} are damaged: {error}") from None
+    notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
+    return reported.section(answer, about, key, notes, reasons)

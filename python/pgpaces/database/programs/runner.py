@@ -1,0 +1,227 @@
+"""Runs programs in sequence under a watchdog (watchdog.py), which ends them when pgpaces ends.
+
+Takes their times and keeps their last output lines. Knows no server, no load, no terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from msgspec import Struct
+
+from pgpaces.core.errors import RunError
+from pgpaces.core.redaction import Redacted
+from pgpaces.core.units import SECOND_NS
+
+_TAIL_LINES = 12
+_LINE_BYTES = 400
+_TAIL_PATIENCE_S = 10.0
+_WATCHDOG = Path(__file__).with_name("watchdog.py")
+
+
+class CommandOrder(Redacted, frozen=True):
+    """An order to run a command: its name, words, variables, folder, and inherited descriptors.
+
+    secret: a text to mask in its output.
+    """
+
+    REDACTED: ClassVar = ("variables", "secret")
+    name: str
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+    folder: Path
+    files: tuple[int, ...] = ()
+    timeout_ns: int = 2 * 3600 * SECOND_NS
+    polite_ns: int = 5 * SECOND_NS
+    succeeds: tuple[int, ...] = (0,)
+    secret: str | None = None
+
+    def shown(self, output: str) -> str:
+        """The output of the command without the secret."""
+        return output.replace(self.secret, "***") if self.secret else output
+
+
+class Execution(Struct, frozen=True):
+    """A completed execution. Times by the monotonic clock; failed: its class, empty on success.
+
+    output: the last lines, if it failed. cpu_s: of the process and its waited-for children.
+    stopped: pgpaces has ended it, before its timeout.
+    """
+
+    due_ns: int
+    sent_ns: int
+    done_ns: int
+    failed: str = ""
+    output: str = ""
+    cpu_s: float = 0.0
+    stopped: bool = False
+
+
+class Tail:
+    """The last lines that programs write to a pipe, one program after the other.
+
+    mark: a line that follows the output of each.
+    """
+
+    def __init__(self, file: IO[bytes], mark: bytes) -> None:
+        self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._whole: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(file, mark), daemon=True).start()
+
+    def _read(self, file: IO[bytes], mark: bytes) -> None:
+        rest = b""
+        with file:
+            while chunk := os.read(file.fileno(), 65536):
+                data = rest + chunk
+                if (
+                    mark not in data
+                ):  # so that reading does not slow down a program with much output
+                    data = data[-_TAIL_LINES * _LINE_BYTES :]
+                # Progress that is rewritten ends its lines with a carriage return.
+                *lines, rest = data.replace(b"\r", b"\n").split(b"\n")
+                for line in lines:
+                    if line == mark:
+                        self._whole.put("\n".join(map(_text, self._lines)))
+                        self._lines.clear()
+                    elif line.strip():
+                        self._lines.append(line[-_LINE_BYTES:])
+                rest = rest[-_LINE_BYTES:]
+
+    def last(self) -> str:
+        """The last output line of the running program."""
+        with contextlib.suppress(IndexError):
+            return _text(self._lines[-1])
+        return ""
+
+    def take(self) -> str:
+        """The last lines of an ended program. Raises RunError if the mark does not arrive."""
+        try:
+            return self._whole.get(timeout=_TAIL_PATIENCE_S)
+        except queue.Empty:
+            raise _lost() from None
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip()
+
+
+def _lost() -> RunError:
+    return RunError(
+        "the program that watches over the command has ended", "was it killed? run again"
+    )
+
+
+class Runner:
+    """Runs commands in sequence. They end with pgpaces, however it ends."""
+
+    def __init__(self, files: Sequence[int] = (), scratch: Path | None = None) -> None:
+        """Starts the watchdog. Raises RunError.
+
+        files: descriptors that commands may inherit. scratch: a folder that is removed at the end.
+        """
+        reader, writer = os.pipe()
+        mark = secrets.token_hex(16)
+        try:
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_WATCHDOG), str(writer), mark, str(scratch or "")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(writer, *files),
+                # Without the PG* variables, which may hold a password.
+                env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(reader)
+            raise RunError(f"the command's watchdog does not start: {error.strerror}") from None
+        finally:
+            os.close(writer)
+        assert self._watchdog.stdout is not None
+        assert self._watchdog.stderr is not None
+        self._answers = self._watchdog.stdout
+        self._errors = Tail(self._watchdog.stderr, mark.encode())
+        self._output = Tail(os.fdopen(reader, "rb", 0), mark.encode())
+        self._answer()  # its start must not count as time of the first command
+
+    def run(self, order: CommandOrder, due_ns: int) -> Execution | None:
+        """Runs a command to its end; None after `stop` or `kill`. Raises RunError."""
+        words = {
+            "run": order.words,
+            "variables": dict(order.variables),
+            "folder": str(order.folder),
+            "files": order.files,
+            "timeout_s": order.timeout_ns / 1e9,
+            "polite_s": order.polite_ns / 1e9,
+        }
+        self._send(json.dumps(words).encode() + b"\n")
+        begun = self._answer()
+        if "refused" in begun:
+            return None
+        if "absent" in begun:
+            now = time.monotonic_ns()
+            return Execution(due_ns, now, now, "exit 127", f"{order.words[0]}: {begun['absent']}")
+        ended = self._answer()
+        errors, output = self._errors.take(), self._output.take()
+        failed = _class(ended, order.succeeds)
+        shown = order.shown(errors or output) if failed else ""
+        cpu_s = float(ended["cpu_s"])
+        stopped = bool(ended["stopped"])
+        return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s, stopped)
+
+    def last(self) -> str:
+        """The last output line of the running command."""
+        return self._errors.last() or self._output.last()
+
+    def stop(self) -> None:
+        """Lets nothing new begin, and ends the running command politely. Does not wait."""
+        self._send(b"stop\n")
+
+    def kill(self) -> None:
+        """The same by force."""
+        self._send(b"kill\n")
+
+    def close(self) -> None:
+        """Ends the watchdog, and a running command."""
+        if self._watchdog.stdin is not None:
+            self._watchdog.stdin.close()
+        self._watchdog.wait()
+
+    def _send(self, line: bytes) -> None:
+        assert self._watchdog.stdin is not None
+        # If the watchdog is gone, `_answer` raises.
+        with contextlib.suppress(OSError, ValueError):
+            # Unbuffered: a signal handler may send in the middle of another line.
+            while line:
+                line = line[os.write(self._watchdog.stdin.fileno(), line) :]
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._answers.readline()
+        if not line.endswith(b"\n"):
+            raise _lost()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def _class(ended: Mapping[str, Any], succeeds: Sequence[int]) -> str:
+    """The class of a failure; empty on success. Some programs that are ended exit with 0."""
+    code = int(ended["code"])
+    if ended["timed_out"]:
+        return "timeout"
+    if code < 0:
+        return f"signal {-code}"
+    if code in succeeds:
+        return "stopped" if ended["stopped"] else ""
+    return f"exit {code}"

@@ -1,0 +1,298 @@
+"""Runs a workload's SQL files by psql, so that they may use all features of psql.
+
+And pg_dump into pg_restore. Knows their arguments and how to end them; nothing of ownership, load
+and results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from msgspec import Struct
+
+from pgpaces.core.errors import PrepareError, ServerError, TrustError
+from pgpaces.core.texts import Say
+from pgpaces.server.binaries import output_of, parse_version
+from pgpaces.server.record import quoted
+from pgpaces.spec.workload import InitStep
+
+_TAIL_LINES = 12
+_WRONG_FILE = "fix the file and run again; the incomplete data is dropped"
+_DISK_FULL = (
+    "the server's disk is full: free some space there (`pgpaces server clean` drops prepared data),"
+    " or choose a smaller --scale; the incomplete data is dropped"
+)
+_RESTRICT = "\\restrict"
+# Names of files, which libpq resolves in a program's working directory.
+_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
+
+
+class ClientProgram(Struct, frozen=True):
+    """A program of libpq, its connection's keywords (the password among them) and database."""
+
+    program: Path
+    keywords: Mapping[str, str]
+    dbname: str
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"ClientProgram({self.program}, {self.dbname})"
+
+
+def run(
+    client: ClientProgram,
+    step: InitStep,
+    variables: Mapping[str, str],
+    progress: Say,
+    *,
+    trusted: bool = True,
+) -> None:
+    """Runs a file in its folder. progress: gets the elapsed time every few seconds.
+
+    trusted: psql executes the meta-commands in the file, which execute programs and read files.
+    Raises PrepareError with psql's last lines, TrustError for meta-commands without trust.
+    """
+    # By its absolute path: neither from the PATH nor from the file's folder.
+    words = [str(client.program.absolute()), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    for name, value in variables.items():
+        words += ["-v", f"{name}={value}"]
+    if not trusted:
+        _check_restricts(client.program)
+        words += ["-c", f"{_RESTRICT} {secrets.token_hex(16)}"]
+    words += ["-f", f"./{step.path.name}"]
+    with environment(client) as process:
+        code, errors = _run(words, step.path.parent, process, progress)
+    if code != 0:
+        tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
+        # In any language, psql's message names the command that it expects.
+        if not trusted and "\\unrestrict" in tail:
+            raise TrustError(
+                f"{step.name} has commands of psql, which may execute programs, and the workload's"
+                f" folder was not confirmed:\n{tail}",
+                "read them; if you trust the folder, use --trust (in Python: trust=True)",
+            )
+        raise PrepareError(
+            f"making the data failed in {step.name}:\n{tail}",
+            _DISK_FULL if "No space left on device" in tail else _WRONG_FILE,
+        )
+
+
+def _check_restricts(program: Path) -> None:
+    """Raises TrustError if this psql cannot be kept from executing the commands in a file."""
+    if not _restricts(program.absolute()):
+        raise TrustError(
+            f"{program} does not know {_RESTRICT}, without which SQL of a folder that was not"
+            " confirmed may execute programs",
+            "install the newest psql of its version (13.22, 14.19, 15.14, 16.10, 17.6 or later);"
+            " or if you trust the folder, use --trust (in Python: trust=True)",
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def _restricts(program: Path) -> bool:
+    """Whether this psql has \\restrict, which old versions got in a minor release."""
+    return _RESTRICT in output_of(program, "--help=commands")
+
+
+def _run(words: list[str], folder: Path, process: Environment, progress: Say) -> tuple[int, str]:
+    """psql's exit code and error output; reports the elapsed time every few seconds."""
+    started = time.monotonic()
+    how = {"cwd": folder, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+    with _running(words, process, **how) as psql:
+        while True:
+            try:
+                _, errors = psql.communicate(timeout=5)
+                break
+            except subprocess.TimeoutExpired:
+                progress(f"{time.monotonic() - started:.0f} s")
+    return psql.returncode, errors
+
+
+_KEYWORDS = (
+    *("host", "hostaddr", "port", "user", "passfile", "options", "connect_timeout"),
+    *("sslmode", "sslnegotiation", "sslrootcert", "sslcert", "sslkey", "sslcertmode", "sslsni"),
+    *("ssl_min_protocol_version", "ssl_max_protocol_version", "gssencmode", "require_auth"),
+    *("channel_binding", "target_session_attrs", "load_balance_hosts"),
+)
+# Variables of libpq by keyword: its letters in capitals; one keeps the underscore.
+_VARIABLES = {
+    **{keyword: f"PG{keyword.replace('_', '').upper()}" for keyword in _KEYWORDS},
+    "connect_timeout": "PGCONNECT_TIMEOUT",
+}
+
+
+class Environment(Struct, frozen=True):
+    """The environment of a program: variables, and descriptors of open files."""
+
+    variables: dict[str, str]
+    files: tuple[int, ...] = ()
+
+
+@contextlib.contextmanager
+def environment(client: ClientProgram) -> Iterator[Environment]:
+    """The environment for a client program; a password is in a private file, in no variable.
+
+    Where the system allows it, the file has no name, so that not even kill -9 leaves it.
+    """
+    variables = _not_of_libpq()
+    keywords = {k: _absolute(v) if v and k in _FILES else v for k, v in client.keywords.items()}
+    variables |= {_VARIABLES[k]: v for k, v in keywords.items() if k in _VARIABLES}
+    variables |= {
+        "PGDATABASE": client.dbname,
+        "PGAPPNAME": "pgpaces init",
+        "PGCLIENTENCODING": "UTF8",
+    }
+    password = client.keywords.get("password")
+    if not password:
+        yield Environment(variables)
+        return
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    line = f"*:*:*:*:{escaped}\n".encode()
+    nameless = Path("/proc/self/fd").is_dir()
+    make = tempfile.TemporaryFile if nameless else tempfile.NamedTemporaryFile
+    with make(prefix="pgpaces-") as file:
+        file.write(line)
+        file.flush()
+        # libpq ignores a password file that others may read, so override the umask.
+        os.fchmod(file.fileno(), 0o600)
+        name = f"/proc/self/fd/{file.fileno()}" if nameless else file.name
+        files = (file.fileno(),) if nameless else ()
+        yield Environment(variables | {"PGPASSFILE": str(name)}, files)
+
+
+def _not_of_libpq() -> dict[str, str]:
+    """The environment without variables of libpq, one of which may be a password."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+
+
+def _absolute(file: str) -> str:
+    """The absolute path of a file; empty texts and 'system' stay."""
+    return str(Path(file).absolute()) if file and file != "system" else file
+
+
+def find(preferred: Path | None, candidates: list[Path]) -> Path:
+    """psql: the preferred one, else the one on the PATH, else the first of `candidates`.
+
+    Raises ServerError if there is none.
+    """
+    if preferred is not None:
+        return preferred
+    on_path = shutil.which("psql")
+    if on_path is not None:
+        return Path(on_path)
+    if existing := next(filter(Path.is_file, candidates), None):
+        return existing
+    raise ServerError("psql is not on this machine", "install it (Debian: postgresql-client)")
+
+
+def dump_programs(program: Path, folders: Sequence[Path], major: int) -> tuple[Path, Path]:
+    """pg_dump and pg_restore of one version, the oldest that supports a server of this major.
+
+    The oldest, because newer ones write syntax that older servers do not know. program: psql, whose
+    folder may have them. Raises ServerError if there are none.
+    """
+    on_path = shutil.which("pg_dump")
+    places = [program.parent, *folders, *([Path(on_path).parent] if on_path else [])]
+    majors: dict[Path, int] = {}
+    for folder in dict.fromkeys(places):
+        if (folder / "pg_restore").is_file() and (number := _major(folder / "pg_dump")) is not None:
+            majors[folder] = number
+    new_enough = [folder for folder in majors if majors[folder] >= major]
+    if not new_enough:
+        versions = ", ".join(sorted({str(number) for number in majors.values()})) or "none"
+        raise ServerError(
+            f"copying from PostgreSQL {major} needs a pg_dump that is not older; found: {versions}",
+            f"install it (Debian: postgresql-client-{major})",
+        )
+    folder = min(new_enough, key=lambda folder: majors[folder])
+    return folder / "pg_dump", folder / "pg_restore"
+
+
+def _major(program: Path) -> int | None:
+    """The major version of a program; None if it does not run."""
+    version = parse_version(output_of(program, "--version"))
+    return version[1] if version else None
+
+
+def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float], None]) -> None:
+    """Pipes pg_dump of one database into pg_restore of another, without owners and grants.
+
+    progress: gets the elapsed seconds every few seconds. Raises PrepareError.
+    """
+    started = time.monotonic()
+    shared = ["--no-owner", "--no-privileges", "--no-tablespaces", "--no-publications"]
+    dump = [str(source.program), "--format=custom", "--compress=0", "--no-subscriptions", *shared]
+    # As a connection string, since a name with `=` would be parsed as one.
+    dbname = f"dbname={quoted(target.dbname)}"
+    restore = [str(target.program), "--exit-on-error", *shared, "--dbname", dbname]
+    with (
+        _undecoded(source) as dump_environment,
+        _undecoded(target) as restore_environment,
+        tempfile.TemporaryFile() as dump_errors,
+        tempfile.TemporaryFile() as restore_errors,
+        _running(dump, dump_environment, stdout=subprocess.PIPE, stderr=dump_errors) as first,
+        _running(restore, restore_environment, stdin=first.stdout, stderr=restore_errors) as second,
+    ):
+        # So that pg_dump gets SIGPIPE when pg_restore ends.
+        if first.stdout is not None:
+            first.stdout.close()
+        while first.poll() is None or second.poll() is None:
+            try:
+                (first if first.poll() is None else second).wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                progress(time.monotonic() - started)
+        if first.returncode or second.returncode:
+            # If one fails, the other does too; report both, the cause first.
+            tails = [_tail(dump_errors), _tail(restore_errors)]
+            raise PrepareError(
+                f"copying {source.dbname} failed:\n" + "\n".join(filter(None, tails)),
+                "the incomplete copy is dropped",
+            )
+
+
+@contextlib.contextmanager
+def _undecoded(client: ClientProgram) -> Iterator[Environment]:
+    """A dump is in the encoding of its database, which may have bytes that are not UTF-8."""
+    with environment(client) as process:
+        del process.variables["PGCLIENTENCODING"]
+        yield process
+
+
+@contextlib.contextmanager
+def _running(
+    words: list[str], process: Environment, **more: Any
+) -> Iterator[subprocess.Popen[Any]]:
+    """A running program; on an error interrupted, so that it cancels its statement."""
+    more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | more
+    with subprocess.Popen(words, env=process.variables, pass_fds=process.files, **more) as program:
+        try:
+            yield program
+        except BaseException:
+            _interrupt(program)
+            raise
+
+
+def _interrupt(program: subprocess.Popen[Any]) -> None:
+    program.send_signal(signal.SIGINT)
+    try:
+        program.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        program.kill()
+
+
+def _tail(file: IO[bytes]) -> str:
+    """The last lines of a program's output."""
+    file.seek(0)
+    lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return "\n".join(lines[-_TAIL_LINES:])

@@ -1,0 +1,252 @@
+"""Load by a command: any program, timed from its start to its end, repeatedly.
+
+One execution is one transaction of a closed load with one client. The program runs under a watchdog
+(programs/), which takes the times and ends it with pgpaces. Knows no server, store or terminal.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from pgpaces.core.errors import RunError
+from pgpaces.core.record import Interval, Tally, summed
+from pgpaces.core.texts import Say
+from pgpaces.core.times import times_of
+from pgpaces.database.programs import CommandOrder, Execution, Runner
+
+SECOND_NS = 1_000_000_000
+FOREVER_NS = 2**62
+# Pause after a failure, so that a program that fails at once does not start thousands of times.
+PAUSE_NS = SECOND_NS
+
+
+class Executions(Struct, frozen=True):
+    """How often a command is run, and its latency limit.
+
+    transactions: the number of executions; None: new ones fall due for duration_ns.
+    accompanies: it is a background workload. The execution that its end cuts short is not counted.
+    """
+
+    transactions: int | None = 1
+    duration_ns: int | None = None
+    warmup_ns: int = 0
+    limit_ns: int | None = None
+    accompanies: bool = False
+
+
+class CommandLoad:
+    """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
+
+    A generators.composite.RunningLoad. ended: executions that have ended by themselves; cut: the
+    number of those that pgpaces ended. then: called, in a separate thread, when the last one has
+    ended.
+    """
+
+    scripts = threads = clients = 1
+    connect_ns = 0
+    findings = ()
+    poll = "a child process"
+
+    notice_ns = 0
+
+    def __init__(
+        self,
+        order: CommandOrder,
+        plan: Executions,
+        runner: Runner,
+        say: Say = lambda text: None,
+    ) -> None:
+        self.ended: list[Execution] = []
+        self.cut = 0
+        self.then: Callable[[], None] = lambda: None
+        self._order, self._plan, self._runner, self._say = order, plan, runner, say
+        self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._stopping = False
+        self._origin_ns = self._last_ns = 0
+        self._end_ns: int | None = None
+        self._books = Books(plan)
+
+    @property
+    def end_ns(self) -> int:
+        """The time when nothing new fell due any more; 2^62 until that is known."""
+        return FOREVER_NS if self._end_ns is None else self._end_ns
+
+    def begin(self, ahead_ns: int = 0) -> None:
+        """Lets the first execution begin ahead_ns from now."""
+        first = time.monotonic_ns() + ahead_ns
+        self._origin_ns = first + self._plan.warmup_ns
+        threading.Thread(target=self._work, args=(first,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Lets nothing new begin and ends the running execution, which might take hours."""
+        self._stopping = True
+        self._runner.stop()
+
+    def abort(self) -> None:
+        """Ends at once."""
+        self._stopping = True
+        self._runner.kill()
+
+    def _work(self, due_ns: int) -> None:
+        """Runs the executions, in a separate thread, so that storing does not delay them."""
+        count = 0
+        try:
+            while not self._over(count, due_ns):
+                time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
+                if self._stopping:
+                    break
+                self._events.put(("due", due_ns))
+                execution = self._runner.run(self._order, due_ns)
+                self._events.put(("done", execution))
+                if execution is None:
+                    break
+                due_ns = execution.done_ns + (PAUSE_NS if execution.failed else 0)
+                count += 1
+        except RunError as error:
+            self._events.put(("lost", error))
+        else:
+            self._events.put(("over", time.monotonic_ns()))
+        self.then()
+
+    def _over(self, count: int, due_ns: int) -> bool:
+        if self._stopping:
+            return True
+        if self._plan.transactions is not None:
+            return count >= self._plan.transactions
+        return due_ns >= self._origin_ns + (self._plan.duration_ns or FOREVER_NS)
+
+    def __iter__(self) -> Iterator[Interval]:
+        """One interval a second until the load is over; then raises the error that ended it."""
+        second = -self._plan.warmup_ns // SECOND_NS
+        over: RunError | int | None = None
+        while over is None:
+            spent_ns = time.thread_time_ns()
+            until_ns = self._origin_ns + (second + 1) * SECOND_NS
+            over = self._receive(until_ns)
+            end_ns = until_ns
+            if over is not None:
+                end_ns = min(max(self._last_ns, until_ns - SECOND_NS), until_ns)
+                self._end_ns = max(0, end_ns - self._origin_ns)
+            self._report(end_ns)
+            cpu_ns = time.thread_time_ns() - spent_ns
+            yield self._books.close(second, end_ns - self._origin_ns, cpu_ns, over is not None)
+            second += 1
+        if isinstance(over, RunError):
+            raise over
+
+    def _receive(self, until_ns: int) -> RunError | int | None:
+        """Counts the events until then; returns how the load ended, if it did."""
+        while (left := until_ns - time.monotonic_ns()) > 0:
+            try:
+                kind, value = self._events.get(timeout=left / 1e9)
+            except queue.Empty:
+                break
+            if kind in ("over", "lost"):
+                self._books.cut()
+                self._last_ns = self._last_ns or time.monotonic_ns()
+                end: RunError | int = value
+                return end
+            if kind == "due":
+                self._books.due(value - self._origin_ns)
+            elif value is not None:
+                # One that pgpaces ended says nothing about the command.
+                if value.stopped:
+                    self.cut += 1
+                else:
+                    self.ended.append(value)
+                self._last_ns = value.done_ns
+                self._books.done(value, self._origin_ns, value.stopped)
+        return None
+
+    def _report(self, now_ns: int) -> None:
+        """Reports the progress, and the last line of output."""
+        seconds = (now_ns - self._origin_ns) / 1e9
+        if not self._plan.accompanies and seconds > 0:
+            done = f" ({len(self.ended)} done)" if self.ended else ""
+            line = self._order.shown(self._runner.last())
+            self._say(f"{self._order.name} runs{done}, {seconds:.0f} s: {line or '-'}")
+
+
+class Books:
+    """Counts executions by the second, so that every second's outcomes add up to its due ones."""
+
+    def __init__(self, plan: Executions) -> None:
+        self._plan = plan
+        self._open_ns: int | None = None
+        self._tallies: list[Tally] = []
+        self._messages: list[tuple[str, str]] = []
+        self._notes: list[str] = []
+        self._flown_ns = self._reported_ns = 0
+
+    def due(self, due_ns: int) -> None:
+        """Counts an execution that falls due; times from the start of the measured part."""
+        self._open_ns = due_ns
+        if not self._plan.accompanies:
+            self._tallies.append(Tally(due_ns // SECOND_NS, 0, due=1))
+
+    def done(self, execution: Execution, origin_ns: int, cut: bool) -> None:
+        """Counts an execution that has ended. cut: pgpaces has ended it."""
+        service_ns = execution.done_ns - execution.sent_ns
+        # An uncounted execution is in no sum of service times either, see Little's law.
+        if not (cut and self._plan.accompanies):
+            self._flown_ns += service_ns
+        if cut:
+            return self.cut(service_ns)
+        self._open_ns = None
+        second = (execution.due_ns - origin_ns) // SECOND_NS
+        due = 1 if self._plan.accompanies else 0
+        if execution.failed:
+            self._tallies.append(Tally(second, 0, due=due, failed={execution.failed: 1}))
+            self._messages.append((execution.failed, execution.output))
+            return None
+        latency = execution.done_ns - execution.due_ns
+        limit = self._plan.limit_ns
+        late = limit is not None and latency > limit
+        self._tallies.append(
+            Tally(
+                second,
+                0,
+                due=due,
+                on_time=int(not late),
+                late=int(late),
+                latency=times_of([latency]),
+                lag=times_of([execution.sent_ns - execution.due_ns]),
+                service=times_of([service_ns]),
+            )
+        )
+        return None
+
+    def cut(self, after_ns: int = 0) -> None:
+        """Counts the open execution as unfinished; one of a background workload not at all."""
+        if self._open_ns is None:
+            return
+        second, self._open_ns = self._open_ns // SECOND_NS, None
+        if self._plan.accompanies:
+            text = f"was ended after {after_ns / 1e9:.1f} s with the rest, and is not counted"
+            self._notes.append(f"the last execution of the background command {text}")
+        else:
+            self._tallies.append(Tally(second, 0, unfinished=1))
+
+    def close(self, second: int, end_ns: int, cpu_ns: int, last: bool) -> Interval:
+        """The interval of a second. end_ns: its end."""
+        flies = self._open_ns is not None and not last and not self._plan.accompanies
+        flying_ns = max(0, end_ns - (self._open_ns or 0)) if flies else 0
+        flown_ns = max(0, self._flown_ns + flying_ns - self._reported_ns)
+        self._reported_ns += flown_ns
+        interval = Interval(
+            second=second,
+            tallies=tuple(sorted(summed(self._tallies), key=lambda tally: tally.due_second)),
+            messages=tuple(dict(reversed(self._messages)).items()),
+            cpu_ns=(cpu_ns,),
+            in_flight_ns=flown_ns,
+            ended_ns=end_ns,
+            notes=tuple(self._notes),
+        )
+        self._tallies, self._messages, self._notes = [], [], []
+        return interval

@@ -1,0 +1,236 @@
+"""Load by the Rust engine: a trial in, intervals out. Python is entered once an interval.
+
+Knows nothing of servers, stores and terminals.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from pgpaces import _engine
+from pgpaces.core.errors import ServerError
+from pgpaces.core.record import Interval, copied
+from pgpaces.core.texts import decoded, encoded
+from pgpaces.core.units import SECOND_NS
+from pgpaces.load.time_slice import short_slice
+from pgpaces.server.record import quoted
+from pgpaces.spec.plan import LogPlan, TrialPlan
+from pgpaces.spec.shape import Segment
+from pgpaces.spec.target_plan import without_secrets
+
+# A script as the engine takes it: name, weight, text as bytes.
+ScriptText = tuple[str, int, bytes]
+
+
+class ScriptCommand(Struct, frozen=True):
+    """A command of a script: line, first line of its text, whether it is SQL."""
+
+    line: int
+    text: str
+    is_sql: bool
+
+
+class EnginePlan(Struct, frozen=True):
+    """A trial plan without open choices, as the binding reads it.
+
+    part: the number of the first client, and the clients of all generators; None where these are
+    all. shape: segments, empty for a constant rate. limits: of scripts with their own limit, by
+    number.
+    """
+
+    clients: int
+    threads: int
+    protocol: str
+    describe: bool
+    load: str
+    rate: float
+    arrivals: str
+    shape: list[Segment]
+    think: str
+    think_ns: int
+    policy: str
+    limit_ns: int | None
+    limits: list[tuple[int, int]]
+    duration_ns: int | None
+    transactions: int | None
+    start_every_ns: int
+    warmup_ns: int
+    grace_ns: int
+    seed: int
+    variables: list[tuple[bytes, bytes]]
+    on_connect: list[str]
+    backlog: str
+    max_tries: int
+    continue_on_error: bool
+    exit_on_abort: bool
+    recover: bool
+    connect_each: bool
+    time_commands: bool
+    verbose: bool
+    notices: bool
+    debug: bool
+    poll: str
+    log: LogPlan | None
+    part: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, plan: TrialPlan, clients: int, threads: int, scripts: Sequence[str]) -> EnginePlan:
+        """The plan with its number of clients and threads, for scripts of these names.
+
+        Raises PlanError if its latency limits do not fit them.
+        """
+        values = {**asdict(plan.load), **asdict(plan)}
+        values |= {
+            "clients": clients,
+            "threads": threads,
+            "load": plan.load.model,
+            "rate": plan.load.rate or 1.0,
+            "shape": list(plan.segments()),
+            "limits": list(plan.limits_of(scripts)),
+            "warmup_ns": 0 if plan.transactions is not None else plan.warmup,
+            "grace_ns": plan.grace,
+            "variables": [(encoded(name), encoded(text)) for name, text in plan.variables],
+            "on_connect": list(plan.on_connect),
+        }
+        return cls(**{name: values[name] for name in cls.__struct_fields__ if name in values})
+
+
+class Connection(Struct, frozen=True):
+    """Where the load goes: resolved keywords for Python's driver, and the engine's own form.
+
+    password: the one of all hosts; None where each finds its own in the password file.
+    """
+
+    keywords: Mapping[str, str]
+    password: str | None
+    warnings: tuple[str, ...]
+    resolved: _engine.Conninfo
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"Connection({without_secrets(self.keywords)})"
+
+
+def for_driver(connection: Connection) -> dict[str, str]:
+    """The keywords for Python's driver, with the password.
+
+    The names of a service are spent; the fallback of an application's name is its name.
+    """
+    spent = {"service", "servicefile", "fallback_application_name"}
+    keywords = {k: v for k, v in connection.keywords.items() if k not in spent}
+    if fallback := connection.keywords.get("fallback_application_name"):
+        keywords.setdefault("application_name", fallback)
+    return keywords | ({} if connection.password is None else {"password": connection.password})
+
+
+def resolve(dsn: str, **overrides: str) -> Connection:
+    """Resolves a connection string, URI or database name as libpq does. Raises ServerError.
+
+    As in libpq, an override with an empty value is none. Without a string the keywords are it, and
+    an empty value keeps its variable out.
+    """
+    if not dsn and overrides:
+        dsn, overrides = " ".join(f"{k}={quoted(v)}" for k, v in overrides.items()), {}
+    try:
+        resolved = _engine.resolve(dsn, overrides)
+    except UnicodeEncodeError:
+        raise ServerError(
+            "the connection string holds bytes that are not UTF-8",
+            "names of databases and roles must be UTF-8: rename the database or the role",
+        ) from None
+    keywords = resolved.keywords()
+    return Connection(keywords, resolved.password(), tuple(resolved.warnings), resolved)
+
+
+def probe(connection: Connection) -> tuple[str, ...]:
+    """Logs in once; returns what was done without despite a wish for it. Raises ServerError."""
+    return tuple(_engine.find_route(connection.resolved).warnings)
+
+
+def _shown(name: str) -> str:
+    """The name of a script in messages, where bytes that are not UTF-8 cannot stand."""
+    return encoded(name).decode("utf-8", "replace")
+
+
+@functools.lru_cache(maxsize=16)
+def commands(name: str, text: str, *, parameters: bool = False) -> tuple[ScriptCommand, ...]:
+    """The commands of a script, which is parsed once. Raises ScriptError with line, column, caret.
+
+    parameters: its SQL is sent with parameters, whose number is limited.
+    """
+    written = text if text.isascii() else encoded(text)
+    parsed = _engine.parse_script(_shown(name), written, parameters)
+    return tuple(ScriptCommand(line, decoded(shown), is_sql) for line, shown, is_sql in parsed)
+
+
+def rehearse(
+    name: str, text: str, variables: Sequence[tuple[str, str]] = (), seed: int = 1
+) -> list[tuple[int, str]]:
+    """The SQL of one execution of a script, without a server, as the simple protocol would send it.
+
+    Each statement with its place in `commands`, except for those that depend on variables from a
+    server or a shell (\\gset, \\aset, \\setshell). Raises ScriptError, also where a client would
+    give up; PlanError for invalid names of variables.
+    """
+    values = [(encoded(variable), encoded(value)) for variable, value in variables]
+    statements = _engine.rehearse(_shown(name), encoded(text), values, seed)
+    return [(place, decoded(sql)) for place, sql in statements]
+
+
+def due_seconds(
+    plan: EnginePlan, weights: Sequence[int], end_ns: Callable[[], int]
+) -> Iterator[Interval]:
+    """What falls due by a plan before end_ns, second by second, without outcomes; for ever."""
+    ledger = _engine.Ledger(plan, weights)
+    while True:
+        interval = copied(Interval, ledger.interval([], end_ns()))
+        ended_ns = min(end_ns(), (interval.second + 1) * SECOND_NS)
+        yield replace(interval, pending_ns=0, waited_ns=0, ended_ns=ended_ns)
+
+
+class Engine:
+    """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
+
+    A generators.composite.RunningLoad.
+    """
+
+    findings = ()
+    notice_ns = 10_000_000
+
+    def __init__(
+        self, plan: EnginePlan, scripts: Sequence[ScriptText], connection: Connection
+    ) -> None:
+        """Connects all clients. Raises PgpacesError."""
+        route = _engine.find_route(connection.resolved)
+        with short_slice(plan.load):
+            shown = [(_shown(name), weight, text) for name, weight, text in scripts]
+            self._run = _engine.Run(plan, shown, route)
+        self.scripts, self.threads, self.clients = len(scripts), plan.threads, plan.clients
+        self.connect_ns = self._run.connect_ns
+        self.poll = self._run.poll
+
+    def begin(self, ahead_ns: int = 0) -> None:
+        """Lets the load begin ahead_ns from now."""
+        self._run.begin(ahead_ns)
+
+    def __iter__(self) -> Iterator[Interval]:
+        """One interval a second until the load is over; then raises the error that ended it."""
+        while (interval := self._run.next_interval()) is not None:
+            yield copied(Interval, interval)
+
+    @property
+    def end_ns(self) -> int:
+        """The time when nothing new falls due any more; 2^62 in a run that ends by count."""
+        return self._run.end_ns
+
+    def stop(self) -> None:
+        """Lets nothing new fall due; the backlog is still served within the grace period."""
+        self._run.stop()
+
+    def abort(self) -> None:
+        """Ends at once; transactions in flight stay unfinished."""
+        self._run.abort()

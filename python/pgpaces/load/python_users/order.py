@@ -1,0 +1,66 @@
+"""The order to a process of users."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+from msgspec import Struct
+
+from pgpaces.load.engine import EnginePlan
+
+# Exception classes of a process with their own code: four hexadecimal digits are enough for 1,024
+# processes.
+CODES = 64
+# The beginning of faulthandler's output, when a process ends because its threads get no turn.
+STUCK = "Timeout (0:"
+
+
+class ProcessOrder(Struct, frozen=True):
+    """The order to a process.
+
+    path, text, folder: the file of its users, its content, the folder of the modules it imports;
+    or functions: pickled by value. names, weights: of the tasks that run, in the order of their
+    numbers in the record. number: of the process. secrets: texts to mask in messages.
+    counter: the descriptor of the shared counter; None if each user has its own schedule.
+    """
+
+    plan: EnginePlan
+    number: int
+    names: tuple[str, ...]
+    weights: tuple[int, ...]
+    dsn: str
+    variables: Mapping[str, str]
+    secrets: tuple[str, ...] = ()
+    path: Path | None = None
+    text: str = ""
+    folder: Path | None = None
+    functions: bytes = b""
+    modules: tuple[str, ...] = ()
+    counter: int | None = None
+
+    def __repr__(self) -> str:
+        """Without secrets."""
+        return f"ProcessOrder(number={self.number}, names={self.names})"
+
+
+def hidden(text: str, secrets: tuple[str, ...]) -> str:
+    """The text without secrets, whether plain or as URIs or Python write them."""
+    return _forms(secrets).sub("***", text) if secrets else text
+
+
+@lru_cache(maxsize=4)
+def _forms(secrets: tuple[str, ...]) -> re.Pattern[str]:
+    forms = {form for secret in secrets for form in _written(secret)}
+    # A message may be wrapped: any white space matches.
+    every = [r"\s+".join(map(re.escape, re.split(r"\s", form))) for form in forms]
+    return re.compile("|".join(sorted(every, key=len, reverse=True)))
+
+
+def _written(secret: str) -> set[str]:
+    escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
+    own = {secret, escaped, repr(secret)[1:-1], ascii(secret)[1:-1]}
+    return own | {quote(secret, safe=""), quote_plus(secret), quote(secret)}

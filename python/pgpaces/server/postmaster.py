@@ -1,0 +1,247 @@
+"""Runs initdb and pg_basebackup, and starts and ends one PostgreSQL process.
+
+The parent of PostgreSQL is supervise.py. pgpaces holds the other end of its standard input; when
+pgpaces ends, for whatever reason, supervise.py ends the server. Knows nothing of names, records
+and permission to start: embedded.py decides that.
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from msgspec import Struct
+
+from pgpaces.core.errors import ServerError
+from pgpaces.core.texts import Say
+from pgpaces.server import failure
+from pgpaces.server.binaries import Installation, run, server_environment
+from pgpaces.server.folder import is_ready
+from pgpaces.server.os_user import OsUser, make_private_folder, options_of
+
+SUPERUSER = "postgres"
+# Every copy of a primary has one of these, also an incomplete one.
+OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
+SILENCE_S_MAX = 60.0  # longest time without a new line in the log before a start has failed
+PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take minutes
+POLL_S = 0.01
+END_S_MAX = 90.0  # longer than the worst case of supervise.py
+
+_open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
+
+
+def _close_after_fork() -> None:
+    """Close the pipes in a forked child, which may outlive pgpaces."""
+    for pipe in list(_open_pipes):
+        pipe.close()
+
+
+os.register_at_fork(after_in_child=_close_after_fork)
+
+
+def initialize(
+    installation: Installation, data_dir: Path, os_user: OsUser | None, lock: int
+) -> None:
+    """Make a data directory: UTF8, locale C, data checksums on, superuser `postgres`.
+
+    Checksums are explicit because their default is on in 18 and off before, and versions are to
+    be compared. The directory gets its name when initdb has completed.
+    """
+    unfinished = data_dir.with_name(f"{data_dir.name}.new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    make_private_folder(unfinished, os_user)
+    options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--data-checksums", "-N")  # no sync
+    try:
+        words = ("-D", unfinished, "-U", SUPERUSER, *options)
+        done = _run(installation.program("initdb"), words, os_user, lock)
+        if done.returncode != 0:
+            raise failure.refusal(
+                f"PostgreSQL {installation.version} could not make its data in {data_dir}",
+                done.stdout,
+            )
+        unfinished.rename(data_dir)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def copy(
+    installation: Installation, dsn: str, data_dir: Path, os_user: OsUser | None, lock: int
+) -> None:
+    """Make a standby's data directory: a copy of a running server's, which streams from it.
+
+    dsn: the conninfo of that server, without a password. The directory of an earlier copy is
+    removed. Raises ServerError where there is that of another server.
+    """
+    is_copy = any((data_dir / name).exists() for name in OF_COPIES)
+    if (data_dir / "PG_VERSION").exists() and not is_copy:
+        raise ServerError(
+            f"{data_dir} has the data of a server that is no standby",
+            "a standby needs its name: remove that folder if its data is needed no more",
+        )
+    shutil.rmtree(data_dir, ignore_errors=True)
+    make_private_folder(data_dir, os_user)
+    words = ("-D", data_dir, "-d", dsn, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync
+    done = _run(installation.program("pg_basebackup"), words, os_user, lock)
+    if done.returncode != 0:
+        shutil.rmtree(data_dir, ignore_errors=True)
+        raise failure.refusal(f"no standby could be made in {data_dir}", done.stdout)
+
+
+def _run(
+    program: Path, words: Sequence[str | Path], os_user: OsUser | None, lock: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as the user; it holds the lock meanwhile."""
+    argv, options = [program, *words], options_of(os_user)
+    return run(argv, stderr=subprocess.STDOUT, cwd="/", pass_fds=(lock,), **options)
+
+
+class SupervisorOrder(Struct, frozen=True):
+    """The command and user for supervise.py, and the files to remove afterwards.
+
+    ending: the signal for a clean shutdown.
+    """
+
+    argv: tuple[str, ...]
+    os_user: OsUser | None
+    lock: int
+    stays: bool
+    files: tuple[Path, ...]
+    folder: Path
+    ending: signal.Signals = signal.SIGINT
+
+    def to_json(self) -> str:
+        """The order as a line of JSON."""
+        return json.dumps(
+            {
+                "argv": self.argv,
+                "uid": self.os_user.uid if self.os_user else None,
+                "gid": self.os_user.gid if self.os_user else None,
+                "lock_fd": self.lock,
+                "stays": self.stays,
+                "files": [str(path) for path in self.files],
+                "folder": str(self.folder),
+                "ending": int(self.ending),
+            }
+        )
+
+
+class Postmaster:
+    """A starting, running or ended PostgreSQL server, and the pipe to its supervisor."""
+
+    def __init__(self, order: SupervisorOrder, log: Path) -> None:
+        """Start supervise.py with its order."""
+        self.pid = 0
+        self._say: Say = lambda _: None
+        self._log = log
+        self._output = b""
+        with log.open("ab") as log_file:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", Path(__file__).with_name("supervise.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log_file,
+                bufsize=0,
+                cwd="/",
+                env=server_environment(),
+                pass_fds=(order.lock,),
+                start_new_session=True,
+            )
+        if self._supervisor.stdin is not None:
+            _open_pipes.add(self._supervisor.stdin)
+            weakref.finalize(self, self._supervisor.stdin.close)  # a Popen object alone stays alive
+        self._send(order.to_json())
+
+    def wait_ready(self, data_dir: Path, what: str, say: Say) -> None:
+        """Return when the server accepts connections; ServerError if it ends or hangs."""
+        self.wait(lambda: is_ready(data_dir, self.pid), what, say, str(data_dir))
+
+    def wait(self, ready: Callable[[], bool], what: str, say: Say, data: str = "its data") -> None:
+        """Return when it is ready; ServerError if it ends or hangs.
+
+        say: gets messages about long waits, here and when the server ends. data: its folder.
+        """
+        self._say = say
+        started = quiet_since = time.monotonic()
+        size = 0
+        while not ready():
+            now = time.monotonic()
+            if self._has_ended(POLL_S):
+                log = str(self._log)
+                raise failure.refusal(f"{what} did not start", self._log_text(), log, data)
+            if (new_size := self._log.stat().st_size) != size:
+                size, quiet_since = new_size, now
+                if now - started > PATIENCE_S:
+                    say(f"{what} is still starting: {failure.last_lines(self._log_text(), 1)}")
+            if now - quiet_since > SILENCE_S_MAX:
+                last = failure.last_lines(self._log_text())
+                raise ServerError(
+                    f"{what} did not accept connections and wrote nothing for "
+                    f"{SILENCE_S_MAX:.0f} s; its last lines: {last}",
+                    f"the whole log is {self._log}",
+                )
+
+    def leave(self) -> None:
+        """Let the server run on without pgpaces and without a supervisor."""
+        self._send("leave")
+        self._finish()
+
+    def stop(self) -> None:
+        """Shut the server down cleanly; return when it has ended and its files are removed."""
+        self._send("stop")
+        self._finish()
+
+    def end(self) -> None:
+        """End the server within seconds, as the end of pgpaces would."""
+        if self._supervisor.stdin is not None:
+            self._supervisor.stdin.close()
+        self._finish()
+
+    def _send(self, line: str) -> None:
+        """Send a line to the supervisor; `_finish` notices if that has ended."""
+        if self._supervisor.stdin is None or self._supervisor.stdin.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._supervisor.stdin.write(f"{line}\n".encode())
+
+    def _has_ended(self, timeout_s: float) -> bool:
+        """Read the supervisor's output: the pid, and whether the server has ended."""
+        if self._supervisor.stdout is None:
+            return True
+        if not select.select([self._supervisor.stdout], [], [], timeout_s)[0]:
+            return False
+        chunk = os.read(self._supervisor.stdout.fileno(), 4096)
+        self._output += chunk
+        for line in self._output.decode().splitlines():
+            if line.startswith("pid "):
+                self.pid = int(line.split()[1])
+        return not chunk or b"exit" in self._output
+
+    def _finish(self) -> None:
+        """Return when the supervisor has ended; report a long wait to `say`."""
+        try:
+            self._supervisor.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._say(
+                f"waiting for PostgreSQL (process {self.pid}) to end; its log: "
+                f"{failure.last_lines(self._log_text(), 1)}, "
+                f"for at most {END_S_MAX - PATIENCE_S:.0f} s more"
+            )
+            try:
+                self._supervisor.wait(END_S_MAX - PATIENCE_S)
+            except subprocess.TimeoutExpired as error:
+                raise ServerError(f"PostgreSQL (process {self.pid}) does not end") from error
+        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _log_text(self) -> str:
+        return self._log.read_text(errors="replace")

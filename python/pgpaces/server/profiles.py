@@ -1,0 +1,169 @@
+"""Profiles: named settings, in TOML files. Shipped ones, the user's, and how they differ.
+
+    about = "Its purpose."
+    [settings]
+    shared_buffers = "1GB"
+
+Knows nothing of servers; the settings of a server come as values.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.home import expanded, home, is_there, matching
+from pgpaces.core.texts import Say
+
+SHIPPED = Path(__file__).with_name("profiles")
+JIT_SINCE = 11  # older servers do not have the setting
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
+_QUANTITY = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)")
+_UNITS: Mapping[str, tuple[str, Fraction]] = {
+    "": ("", Fraction(1)),
+    "B": ("bytes", Fraction(1)),
+    "kB": ("bytes", Fraction(1024)),
+    "MB": ("bytes", Fraction(1024**2)),
+    "GB": ("bytes", Fraction(1024**3)),
+    "TB": ("bytes", Fraction(1024**4)),
+    "us": ("seconds", Fraction(1, 10**6)),
+    "ms": ("seconds", Fraction(1, 1000)),
+    "s": ("seconds", Fraction(1)),
+    "min": ("seconds", Fraction(60)),
+    "h": ("seconds", Fraction(3600)),
+    "d": ("seconds", Fraction(86400)),
+}
+_SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off", "no": "off"}
+
+
+class Profile(Struct, frozen=True):
+    """Named settings."""
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+
+
+def find(name: str) -> Profile:
+    """A profile by its name (the user's before a shipped one) or by the path of its file.
+
+    Raises PlanError.
+    """
+    path = _path(name)
+    if path is None:
+        raise PlanError(
+            f"there is no profile '{name}'",
+            nearest(name, names())
+            or f"profiles are {', '.join(names())}; or name a TOML file with [settings]",
+        )
+    return read(path)
+
+
+def names() -> list[str]:
+    """The shipped profiles and those of the user, by name."""
+    folders = (_user_folder(), SHIPPED)
+    stems = {path.stem for folder in folders for path in matching(folder, "*.toml")}
+    return sorted(stem for stem in stems if _path(stem) is not None)
+
+
+def ready_made(name: str) -> Mapping[str, str] | None:
+    """The settings of a profile; None where there is no such profile."""
+    return None if _path(name) is None else find(name).settings
+
+
+def read(path: Path) -> Profile:
+    """The profile in a file. Raises PlanError."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PlanError(f"the profile {path} cannot be read: {error}") from error
+    about, settings = document.pop("about", ""), document.pop("settings", {})
+    if document:
+        raise PlanError(
+            f"the profile {path} has {', '.join(document)}",
+            "a profile has `about` and a table [settings]",
+        )
+    if not isinstance(about, str) or not isinstance(settings, dict):
+        raise PlanError(f"{path} is not a profile", "`about` is a text, [settings] a table")
+    return Profile(path.stem, dict(_settings(settings, path, "")), about)
+
+
+def _settings(table: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[str, str]]:
+    """Names and values as texts; TOML turns `auto_explain.log_analyze` into a table."""
+    settings = []
+    for key, value in table.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            settings += _settings(value, path, f"{name}.")
+        elif not _SETTING.fullmatch(name) or not isinstance(value, str | int | float):
+            raise PlanError(
+                f"the profile {path} sets {name} to {value!r}",
+                'a setting is a text, a number or a boolean: work_mem = "64MB"',
+            )
+        elif isinstance(value, bool):
+            settings.append((name, "on" if value else "off"))
+        else:
+            settings.append((name, str(value)))
+    return settings
+
+
+def fitting(settings: Mapping[str, str], major: int, has_jit: bool, say: Say) -> dict[str, str]:
+    """The settings that fit a server: one that does not know `jit` gets none of `jit = off`.
+
+    has_jit: whether the build can compile queries at all.
+    """
+    fitting = dict(settings)
+    for name, value in settings.items():
+        if name.lower() == "jit" and _SWITCHES.get(value.lower()) == "off" and not has_jit:
+            say("jit = off changes nothing: this build of PostgreSQL never compiles queries")
+            if major < JIT_SINCE:
+                del fitting[name]
+    return fitting
+
+
+def differing(
+    left: Mapping[str, str], right: Mapping[str, str]
+) -> list[tuple[str, str | None, str | None]]:
+    """Settings that differ: name, left value, right value; None for an absent one.
+
+    "1GB" and "1024MB" are equal, as are "on" and "true".
+    """
+    left, right = ({n.lower(): v for n, v in side.items()} for side in (left, right))
+    rows = []
+    for name in sorted(left.keys() | right.keys()):
+        values = left.get(name), right.get(name)
+        if None in values or canonical(str(values[0])) != canonical(str(values[1])):
+            rows.append((name, *values))
+    return rows
+
+
+def canonical(value: str) -> tuple[str, Fraction | str]:
+    """The kind and size of a value of a setting; those of equal values compare equal."""
+    text = value.strip()
+    match = _QUANTITY.fullmatch(text)
+    if match and match[2] in _UNITS:
+        kind, factor = _UNITS[match[2]]
+        return kind, Fraction(match[1]) * factor
+    return "text", _SWITCHES.get(text.lower(), text)
+
+
+def _user_folder() -> Path:
+    return home() / "profiles"
+
+
+def _path(name: str) -> Path | None:
+    """The file of a profile, by name or path."""
+    if name.endswith(".toml"):
+        path = expanded(name)
+        return path if is_there(path, Path.is_file) else None
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+        return None
+    # "default" means no settings everywhere, whatever files there are.
+    folders = (SHIPPED,) if name == "default" else (_user_folder(), SHIPPED)
+    candidates = (folder / f"{name}.toml" for folder in folders)
+    return next((path for path in candidates if is_there(path, Path.is_file)), None)

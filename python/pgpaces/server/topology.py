@@ -1,0 +1,109 @@
+"""The standbys of a managed primary server.
+
+A standby is a copy of the primary that streams from it. It is made for each use and removed
+afterwards, so pgpaces never has to check whether an old one can still follow. Knows nothing of
+loads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pgpaces.core.errors import PlanError
+from pgpaces.core.home import home, matching
+from pgpaces.core.texts import Say
+from pgpaces.server import binaries, embedded, postmaster
+from pgpaces.server.folder import ServerFolder, server_folder
+
+# Before 10, the defaults do not allow streaming.
+_OLD = {"wal_level": "replica", "max_wal_senders": "10", "hot_standby": "on"}
+_OLD_BELOW = 10
+_SLOT_SINCE = 13
+_LEVELS = ("replica", "logical", "hot_standby", "archive")
+
+
+def settings_for(settings: Mapping[str, str], major: int) -> dict[str, str]:
+    """The settings of a primary with standbys. Raises PlanError if they prevent streaming."""
+    effective = {**(_OLD if major < _OLD_BELOW else {}), **settings}
+    if effective.get("wal_level", "replica") not in _LEVELS:
+        raise PlanError(
+            f"wal_level = {effective['wal_level']} writes too little for a standby",
+            "leave it at replica, or run without standbys",
+        )
+    if effective.get("max_wal_senders") == "0":
+        raise PlanError("max_wal_senders = 0 lets no standby stream", "leave it at its default")
+    return effective
+
+
+@contextlib.contextmanager
+def standbys(
+    primary: embedded.Server, count: int, data_dir: Path | None, say: Say
+) -> Iterator[tuple[embedded.Server, ...]]:
+    """`count` running standbys of a managed server. Raises ServerError.
+
+    data_dir: the folder that the user chose for data, if any.
+    """
+    installation = binaries.inspect(primary.bin)
+    settings = settings_for(primary.settings, primary.major)
+    if primary.major >= _SLOT_SINCE:
+        # Retains the WAL that a standby needs as long as it streams, and no longer.
+        settings |= {"wal_receiver_create_temp_slot": "on"}
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for number in range(1, count + 1):
+            spec = embedded.ServerSpec(
+                installation,
+                name=f"{primary.name}-standby{number}",
+                data_dir=data_dir,
+                settings=settings,
+                tcp=primary.tcp_host is not None,
+                tls=primary.certificate is not None,
+                standby_of=primary,
+            )
+            servers.append(stack.enter_context(_standby(spec, say)))
+        yield tuple(servers)
+
+
+def remove_lost(primary: str, data_dir: Path | None) -> None:
+    """Removes the standbys that a killed pgpaces left: each is as large as the data.
+
+    primary: the name of their server. Running ones, which hold a lock, stay, and so does a server
+    that is no standby but has such a name.
+    """
+    for path in matching(home() / "servers", f"{glob.escape(primary)}-standby*"):
+        with contextlib.suppress(OSError):  # then pgpaces does not own it
+            _remove_lost(ServerFolder(path), data_dir)
+
+
+def _remove_lost(folder: ServerFolder, data_dir: Path | None) -> None:
+    lock = folder.lock()
+    if lock is None:
+        return
+    try:
+        for home_dir in {folder.path, folder.data_home(data_dir)}:
+            data = home_dir / "data"
+            if any((data / name).exists() for name in postmaster.OF_COPIES):
+                _remove(data, folder)
+    finally:
+        os.close(lock)
+
+
+def _remove(data: Path, folder: ServerFolder) -> None:
+    """Removes a standby's data; on a disk that the user chose, with the folder around it."""
+    shutil.rmtree(data if data.parent == folder.path else data.parent, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _standby(spec: embedded.ServerSpec, say: Say) -> Iterator[embedded.Server]:
+    try:
+        with embedded.start(spec, on_progress=say) as server:
+            yield server
+    finally:
+        # Also of one that did not start; under the lock, as another pgpaces may make the next.
+        with contextlib.suppress(OSError):
+            _remove_lost(server_folder(spec.name), spec.data_dir)

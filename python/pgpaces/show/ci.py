@@ -1,0 +1,71 @@
+"""A verdict in the forms of continuous integration: JUnit's XML, an annotation of GitHub's.
+
+Markdown for a job's summary is in markdown.py. The mark of the verdict decides: `misses` is a
+failure, and `unknown` an error.
+"""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from pgpaces.show.escape import line, lines
+from pgpaces.show.section import Mark, Section
+
+_ELEMENTS: dict[Mark, str] = {"misses": "failure", "unknown": "error", "not valid": "error"}
+_LEVELS: dict[Mark, str] = {"misses": "error", "unknown": "warning", "not valid": "warning"}
+
+
+def junit(section: Section, text: str) -> bytes:
+    """A test suite of one case. text: the answer as a terminal shows it.
+
+    Form: the XML that JUnit's Ant task writes, which GitLab, Jenkins and others read.
+    """
+    mark = _mark(section)
+    element = _ELEMENTS.get(mark)
+    counts = {"failures": str(int(element == "failure")), "errors": str(int(element == "error"))}
+    suites = ElementTree.Element("testsuites", {"tests": "1", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "pgpaces", "tests": "1", **counts})
+    case = ElementTree.SubElement(
+        suite,
+        "testcase",
+        {"classname": f"pgpaces.{section.key}", "name": line(section.title)},
+    )
+    if element is not None:
+        reason = ElementTree.SubElement(
+            case, element, {"type": _word(section), "message": line(message(section))}
+        )
+        reason.text = lines("\n".join(each.text for each in section.sentences))
+    ElementTree.SubElement(case, "system-out").text = lines(text)
+    ElementTree.indent(suites)
+    xml = ElementTree.tostring(suites, encoding="unicode")
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{xml}\n".encode("utf-8", "replace")
+
+
+def annotation(section: Section) -> str:
+    """A workflow command of GitHub that shows the verdict at the top of the job."""
+    level = _LEVELS.get(_mark(section), "notice")
+    title = _property(f"pgpaces: {_word(section)}")
+    return f"::{level} title={title}::{_data(line(message(section)))}"
+
+
+def message(section: Section) -> str:
+    """The verdict in a sentence: the first main sentence, else the headline."""
+    main = [each.text for each in section.sentences if each.weight == "main"]
+    return main[0] if main else (section.headline.text if section.headline else section.title)
+
+
+def _mark(section: Section) -> Mark:
+    return section.headline.mark if section.headline else ""
+
+
+def _word(section: Section) -> str:
+    return section.headline.word.lower() if section.headline else section.key
+
+
+def _data(text: str) -> str:
+    """The text with the escapes that GitHub's runner decodes."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,263 @@
+"""Specifications drawn: SVG for the page, SVG and PNG for files. The only module that draws.
+
+The drawing library has no wheel for some platforms; the page states that it is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Literal
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from msgspec.structs import replace
+
+from pgpaces.core.errors import RunError
+from pgpaces.show.charts import plot_width, specification
+from pgpaces.show.section import Figure, Report
+from pgpaces.show.style import LIGHT, PAGE, Look
+
+_DECIMALS = re.compile(r"\d+\.\d+")
+_MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
+# Straight lines that do not touch; a pattern that nothing matches.
+_START = re.compile(r"M([-\d.]+),([-\d.]+)")
+_SEGMENTS, _NOTHING = re.compile(r"(?:M[-\d.,]+[hv][-\d.]+)+"), re.compile(r"(?!)")
+# A character that JSON writes as two halves of UTF-16.
+_PAIR = re.compile(r"\\ud[89ab]..\\ud[c-f]..")
+_NAMESPACE = "{http://www.w3.org/2000/svg}"
+# Attributes that a picture does not need, and those with their default value.
+_UNUSED = ("class", "role", "pointer-events", "aria-roledescription", "aria-hidden")
+_DEFAULTS = {
+    "opacity": "1",
+    "stroke-width": "1",
+    "stroke-dasharray": "1,0",
+    "font-family": "inherit",
+    "font-size": "12px",
+    "transform": "translate(0,0)",
+    "text-anchor": "start",
+    "x2": "0",
+    "y2": "0",
+}
+_PLACE = ("d", "transform", "x2", "y2")
+_INHERITED = ("stroke", "fill", "stroke-width", "text-anchor", "font-weight")
+
+
+def available() -> bool:
+    """Whether the drawing library is installed."""
+    try:
+        import vl_convert  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def inline(figure: Figure, width: int = 0) -> str:
+    """An SVG element with the colors of the page and short numbers.
+
+    width: of stacked charts, in pixels; 0: the default.
+
+    data-description: the point in words. data-series: the number of the series of a mark or of an
+    entry of the legend (data-key). data-plot: of stacked charts, the horizontal bounds of the plot
+    in pixels, and the values of the x axis there.
+    """
+    if width:
+        figure = replace(figure, charts=tuple(replace(c, width=width) for c in figure.charts))
+    root = ElementTree.fromstring(_svg(figure, PAGE, described=True))
+    box = root.get("width", "0"), root.get("height", "0")
+    names = {each.name: (number, f"var(--{each.color})")
+             for number, each in enumerate(figure.charts[0].series)}  # fmt: skip
+    if len(figure.charts) == 1 and len(names) > 1:
+        _series(root, names)
+    children = [child for each in root for child in _pruned(each)]
+    root.attrib = {
+        "role": "img",
+        "aria-label": f"{figure.title}: {figure.about}",
+        "viewBox": f"0 0 {box[0]} {box[1]}",
+        "style": f"max-width:{box[0]}px;font-size:12px",
+        **_plot(figure, children),
+    }
+    root[:], root.tag = children, "svg"
+    return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
+
+
+def _plot(figure: Figure, children: Sequence[Element]) -> dict[str, str]:
+    low, high = figure.charts[0].x.ends
+    moved = _MOVED.match(children[0].get("transform", "")) if children else None
+    if len(figure.charts) == 1 or moved is None or low is None or high is None:
+        return {}
+    left = float(moved[1])
+    end = left + plot_width(figure.charts[0])
+    return {"data-plot": f"{left:g} {end:g} {low:g} {high:g}"}
+
+
+def _series(root: Element, names: Mapping[str, tuple[int, str]]) -> None:
+    """Sets the number of the series on each mark and each entry of the legend."""
+    colors = {color: number for number, color in names.values()}
+    for group in root.iter(f"{_NAMESPACE}g"):
+        role = group.get("class", "").partition(" ")[2]
+        if role.startswith(("role-axis", "role-title")):
+            continue
+        for leaf in group:
+            number = colors.get(leaf.get("stroke", ""), colors.get(leaf.get("fill", "")))
+            if role == "role-legend-label" and (leaf.text or "") in names:
+                number = names[leaf.text or ""][0]
+            if leaf.tag != f"{_NAMESPACE}g" and number is not None:
+                leaf.set("data-series", str(number))
+                if role.startswith("role-legend"):
+                    leaf.set("data-key", "")
+
+
+def _pruned(element: Element) -> list[Element]:
+    """An element without invisible parts and without groups that have no effect."""
+    children = [child for each in element for child in _pruned(each)]
+    description = element.attrib.pop("aria-label", "")
+    attributes = {
+        name: _DECIMALS.sub(_tenths, value)
+        for name, value in element.attrib.items()
+        if name not in _UNUSED and _DEFAULTS.get(name) != value
+    }
+    element.tag = tag = element.tag.removeprefix(_NAMESPACE)
+    if tag == "g":
+        if not children or not attributes:
+            return children
+    elif tag == "line" and not {"x2", "y2"} & set(attributes):
+        return []
+    elif tag == "text":
+        if not (element.text or len(element)):
+            return []
+    elif not {"fill", "stroke"} & set(attributes) or attributes.get("display") == "none":
+        return []
+    if description and tag == "path":
+        attributes["data-description"] = description
+    element.attrib = attributes
+    element[:] = children
+    if tag == "g":
+        _join_lines(element)
+        _hoist(element)
+        return [_alone(element)]
+    if tag == "text" and (moved := _MOVED.fullmatch(attributes.get("transform", ""))):
+        del attributes["transform"]
+        attributes |= {"x": moved[1], "y": moved[2]}
+    return [element]
+
+
+def _tenths(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
+
+
+def _join_lines(group: Element) -> None:
+    """Joins lines of one look that follow each other, as those of a grid, into one path."""
+    for _, same in groupby(list(group), _look_of_line):
+        first, *others = same
+        if not _is_line(first) or "data-series" in first.attrib:
+            continue
+        path = "".join(_step(line.attrib) for line in (first, *others))
+        first.tag = "path"
+        first.set("d", path)
+        for line in others:
+            group.remove(line)
+
+
+def _is_line(element: Element) -> bool:
+    return element.tag == "line" or bool(_SEGMENTS.fullmatch(element.get("d", "")))
+
+
+def _look_of_line(element: Element) -> Any:
+    """Lines with the same value can be joined; no other element has the value of another one."""
+    if not _is_line(element):
+        return id(element)
+    return {name: value for name, value in element.attrib.items() if name not in _PLACE}
+
+
+def _step(place: dict[str, str]) -> str:
+    """A line as a part of a path; takes its place out of the attributes."""
+    path, transform, x2, y2 = (place.pop(name, "0") for name in _PLACE)
+    if path != "0":
+        return path
+    moved = _MOVED.fullmatch(transform)
+    start = f"M{moved[1]},{moved[2]}" if moved else "M0,0"
+    return start + (f"v{y2}" if x2 == "0" else f"h{x2}" if y2 == "0" else f"l{x2},{y2}")
+
+
+def _alone(group: Element) -> Element:
+    """A group, or the one child that it moves."""
+    moved = _MOVED.fullmatch(group.get("transform", ""))
+    if len(group) != 1 or moved is None or len(group.attrib) > 1 or "transform" in group[0].attrib:
+        return group
+    child, dx, dy = group[0], float(moved[1]), float(moved[2])
+    if child.tag == "text":
+        child.set("x", f"{float(child.get('x', 0)) + dx:g}")
+        child.set("y", f"{float(child.get('y', 0)) + dy:g}")
+    elif _SEGMENTS.fullmatch(child.get("d", "")):
+        child.set("d", _START.sub(lambda at: f"M{float(at[1]) + dx:g},{float(at[2]) + dy:g}",
+                                  child.get("d", "")))  # fmt: skip
+    else:
+        return group
+    return child
+
+
+def _hoist(group: Element) -> None:
+    """Moves attributes that children of a group share to the group.
+
+    Straight lines have no area and no text, so fill and anchor of the others are moved, too.
+    """
+    for name in _INHERITED:
+        bare = _SEGMENTS if name in ("fill", "text-anchor") else _NOTHING
+        owners = [e for e in group if name in e.attrib or not bare.fullmatch(e.get("d", ""))]
+        values = {child.get(name) for child in owners}
+        if len(owners) > 1 and len(values) == 1 and (value := values.pop()) is not None:
+            group.set(name, value)
+            for child in owners:
+                del child.attrib[name]
+
+
+def _svg(figure: Figure, look: Look, *, described: bool = False) -> str:
+    import vl_convert
+
+    specified = _json(figure, look, described=described)
+    text: str = _converted(vl_convert.vegalite_to_svg, specified)
+    return text
+
+
+def _converted(convert: Callable[..., Any], specified: str, **how: Any) -> Any:
+    """A drawn specification. Vega cuts long labels, also between two halves of a character, and
+    cannot draw one half: then there is U+FFFD in place of such characters.
+    """
+    try:
+        return convert(specified, **how)
+    except ValueError:
+        if not _PAIR.search(specified):
+            raise
+        return convert(_PAIR.sub(r"\\ufffd", specified), **how)
+
+
+def _json(figure: Figure, look: Look, *, described: bool = False) -> str:
+    return json.dumps(specification(figure.charts, look, described=described), allow_nan=False)
+
+
+def pictures(report: Report, form: Literal["svg", "png"]) -> dict[str, bytes]:
+    """Every chart as a file by its name. Raises RunError without the drawing library."""
+    return {f"{figure.key}.{form}": picture(figure, form) for figure in report.figures()}
+
+
+def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> bytes:
+    """A chart as a file. Raises RunError without the drawing library."""
+    if not available():
+        raise RunError(
+            "charts cannot be drawn here: the library vl-convert-python is not installed",
+            "install it where there is a wheel of it, or export csv or json",
+        )
+    import vl_convert
+
+    if form == "svg":
+        return _svg(figure, look).encode("utf-8", "replace")
+    png: bytes = _converted(vl_convert.vegalite_to_png, _json(figure, look), scale=2)
+    return png
+
+
+def drawn(figures: Iterable[Figure]) -> dict[str, str]:
+    """The SVG of each figure by its key; empty without the drawing library."""
+    return {figure.key: inline(figure) for figure in figures} if available() else {}

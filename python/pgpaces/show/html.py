@@ -1,0 +1,133 @@
+"""The report as one self-contained HTML page: no network, light and dark, printable.
+
+Its one script shows values of charts, sorts tables and copies commands. The page shows every number
+without it, and the content security policy of the page allows no other script.
+
+The template escapes all values and texts, except for drawn charts, whose texts were escaped when
+they were drawn.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib import resources
+from itertools import groupby
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from markupsafe import escape as quoted
+
+from pgpaces.show import draw, escape, style
+from pgpaces.show.section import Figure, Report, Section
+
+# The width of a chart over time at the top of the page, in pixels.
+_WIDE = 1080
+# The page leaves out the command that makes a page.
+_REPORT = "pgpaces report"
+
+
+def card(section: Section, figure: Figure | None) -> str:
+    """An answer with a chart, for a notebook."""
+    drawn = figure is not None and draw.available()
+    return (
+        _templates()
+        .get_template("card.html")
+        .render(
+            section=section,
+            figure=figure,
+            style=_variables(style.LIGHT),
+            svg=Markup(draw.inline(figure)) if figure and drawn else "",
+        )
+    )
+
+
+def html(report: Report, *, served: bool = False, part: str = "", trials: str = "") -> str:
+    """The page: the question and its answer first, with the main chart.
+
+    served: with a link to the list of runs, and its script and style as files of the server. part:
+    only the answer and the numbers, for another page of the server. trials: where it lists those of
+    the experiment.
+    """
+    script = template("page.js")
+    head = report.top.headline
+    lead = report.lead if draw.available() else None
+    wide = lead is not None and len(lead.charts) > 1
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            report=report,
+            head=head,
+            sentences=[
+                each
+                for each in report.sentences
+                if not head or each.text not in (head.text, f"{head.word}: {head.text}")
+            ],
+            next=[each for each in report.top.next if not each.startswith(_REPORT)],
+            lead=lead,
+            wide=Markup(draw.inline(lead, _WIDE)) if lead and wide else "",
+            sections=[
+                each
+                for each in report.sections
+                if each.rank != "text" and not (part and each.rank in ("details", "page"))
+            ],
+            served=served,
+            part=part,
+            trials=trials,
+            style=style_sheet(),
+            script=Markup(script),
+            script_hash=Markup(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),
+            svg={key: Markup(text) for key, text in draw.drawn(report.figures()).items()},
+            drawn=draw.available(),
+        )
+    )
+
+
+def _side_by_side(figures: Iterable[Figure]) -> list[list[Figure]]:
+    """Charts in their order, with those of a group together."""
+    return [list(group) for _, group in groupby(figures, lambda each: each.group or each.key)]
+
+
+def environment(package: str) -> Environment:
+    """The templates of a package. They escape every text, its control characters too."""
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: escape.line(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _templates() -> Environment:
+    templates = environment("pgpaces.show")
+    templates.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
+    templates.filters["soft"] = _soft
+    templates.filters["side_by_side"] = _side_by_side
+    return templates
+
+
+def _soft(text: str) -> Markup:
+    """A name with possible line breaks after its underscores."""
+    return Markup(str(quoted(escape.line(text))).replace("_", "_<wbr>"))
+
+
+def style_sheet() -> Markup:
+    """The light and dark colors, then the rest of the style sheet."""
+    rest = template("page.css")
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
+    return Markup(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
+
+
+def template(name: str) -> str:
+    """A file of the templates."""
+    return resources.files("pgpaces.show").joinpath("templates", name).read_text("utf-8")
+
+
+def _variables(chosen: style.Look) -> str:
+    """The colors as CSS variables."""
+    pairs = {**chosen.colors(), "paper": chosen.background}
+    return "".join(f"--{name}:{color};" for name, color in pairs.items())

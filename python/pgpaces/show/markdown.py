@@ -1,0 +1,134 @@
+"""The report as Markdown: the same words and tables, for a wiki, an issue, a README.
+
+Untrusted text is escaped: it yields no markup, no HTML, no link.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from pgpaces.show.escape import line
+from pgpaces.show.section import Facts, Mark, Report, Section, Sentence, Table, TableCell
+
+_MARKS = re.compile(r"([\\`*\[\]|~#])|(?<![^\W_])_|_(?![^\W_])")
+# Texts that Markdown renderers turn into links.
+_LINKS = re.compile(r"(?i)(https?|ftp):|(www)\.")
+# The level of headings in a section.
+_TOP = 3
+_SIGNS: dict[Mark, str] = {
+    "": "",
+    "meets": "✅",
+    "misses": "❌",
+    "unknown": "❔",
+    "not valid": "❔",
+}
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
+
+
+def text(value: str) -> str:
+    """An untrusted text in a line of Markdown."""
+    plain = _MARKS.sub(lambda match: f"\\{match[0]}", line(value))
+    plain = re.sub(r"[&<>@]", lambda match: _ENTITIES[match[0]], plain)
+    return _LINKS.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", plain)
+
+
+def paragraph(value: str) -> str:
+    """A text that begins a line, where some characters would begin a list or a heading."""
+    plain = re.sub(r"^\s*([-+=])", r"\\\1", text(value))
+    return re.sub(r"^\s*(\d+)([.)])(?=\s|$)", r"\1\\\2", plain)
+
+
+def code(value: str) -> str:
+    """A text as code, fenced by more backticks than it has in a row."""
+    shown = line(value)
+    longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {shown} {fence}" if shown.strip() else text(shown)
+
+
+def markdown(report: Report) -> str:
+    """The report."""
+    return "\n".join(_parts(report)).rstrip() + "\n"
+
+
+def summary(section: Section) -> str:
+    """One answer as the summary of a job: its verdict first, its tables folded."""
+    top = section.headline
+    title = section.title if top is None else f"{_SIGNS[top.mark]} {top.word}: {top.text}"
+    # Facts without a name are drawn with blocks.
+    facts = tuple(each for each in section.facts if each[0])
+    parts = [f"## {text(title.strip())}\n", *_answer(section.sentences), *_pairs(facts)]
+    for table in section.tables:
+        parts += [
+            f"<details><summary>{text(table.title)}</summary>\n",
+            *_table(table),
+            "</details>\n",
+        ]
+    return "\n".join(parts).rstrip() + "\n\n"
+
+
+def _parts(report: Report) -> Iterator[str]:
+    yield f"# {text(report.title)}\n"
+    if report.question:
+        yield f"{paragraph(report.question)}\n"
+    yield "## The answer\n"
+    yield from _answer(report.sentences)
+    for section in report.sections:
+        if section.rank != "page":
+            yield f"## {text(section.title)}\n"
+            yield from _section(section, _TOP)
+    yield f"Made by pgpaces {text(report.version)}."
+
+
+def _section(section: Section, level: int) -> Iterator[str]:
+    """The content of a section, and its parts under headings of a level."""
+    yield from _answer(section.sentences)
+    yield from () if section.headline else _pairs(section.facts)
+    yield from (f"{code(block.text)}\n" for block in section.blocks if not block.title)
+    tables = [table for table in section.tables if level == _TOP or not table.folded]
+    for table in tables:
+        if len(tables) > 1:
+            yield f"{'#' * level} {text(table.title)}\n"
+        yield from _table(table)
+    for part in section.parts:
+        yield f"{'#' * level} {text(part.title)}\n"
+        yield from _section(part, level + 1)
+
+
+def _answer(sentences: Sequence[Sentence]) -> Iterator[str]:
+    if not sentences:
+        return
+    for weight, mark in (("main", "**"), ("warning", "")):
+        for sentence in sentences:
+            if sentence.weight == weight:
+                warning = "Warning: " if weight == "warning" else ""
+                yield f"- {warning}{mark}{paragraph(sentence.text)}{mark}"
+    yield ""
+    yield from (
+        f"{paragraph(each.text)}\n" for each in sentences if each.weight in ("plain", "note")
+    )
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield _row(text(name) for name in table.columns)
+    yield _row("---" if n < table.labels else "--:" for n in range(len(table.columns)))
+    yield from (_row(_cell(cell) for cell in row) for row in table.rows)
+    yield ""
+    if table.note:
+        yield f"{text(table.note)}\n"
+
+
+def _cell(cell: TableCell) -> str:
+    ends = f" ({text(cell.ends)})" if cell.ends else ""
+    return f"{text(cell.text)}{ends}"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _pairs(pairs: Facts) -> Iterator[str]:
+    for name, value in pairs:
+        yield f"- {text(name)}: {code(value)}" if name else f"- {paragraph(value)}"
+    yield from ("",) if pairs else ()

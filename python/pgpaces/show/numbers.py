@@ -1,0 +1,179 @@
+"""Numbers as texts: shares, times, rates, durations, moments, and their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from pgpaces.core.units import ms_text, rate_text, significant
+from pgpaces.show.section import TableCell
+from pgpaces.spec.result import Estimate
+
+# Stands for an unknown value or interval.
+NOT_KNOWN = "–"
+# The column of the moments at which trials and experiments started.
+STARTED = "started (UTC)"
+# Its name in tables and sentences.
+rate = rate_text
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_SPARK_MAX = 40
+_LINE = 31
+
+
+def percent(share: float) -> str:
+    """A share as a percentage without its sign: one place, or 2 digits that count below 0.1."""
+    value = 100 * share
+    # A smaller number is the rounding error of a difference of shares.
+    if value < 0.095 and abs(value) > 1e-9:
+        return significant(value, 2)
+    return f"{value:.1f}"
+
+
+def milliseconds(value: float | None, above: str) -> str:
+    """A time of a table; `above` if it is infinite or None."""
+    if value is None or math.isinf(value):
+        return above
+    return ms_text(value)
+
+
+def ms(value: float | None) -> str:
+    """A time in milliseconds without its unit; `–` if it is infinite or None."""
+    return milliseconds(value, NOT_KNOWN)
+
+
+def quantile(estimate: Estimate | None, above: str) -> str:
+    """A quantile where its interval is not shown: `–` if it has none, `above` if it is infinite."""
+    if estimate is None or not (estimate.estimable or math.isinf(estimate.value)):
+        return NOT_KNOWN
+    return milliseconds(estimate.value, above)
+
+
+def moment(at: datetime | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A moment in UTC, which its column or sentence says; `–` for None."""
+    return NOT_KNOWN if at is None else at.astimezone(UTC).strftime(form)
+
+
+def or_dash(value: float | None, form: Callable[[float], str]) -> str:
+    """A number as a text; `–` for None."""
+    return NOT_KNOWN if value is None else form(value)
+
+
+def interval(estimate: Estimate, form: Callable[[float], str], to: str = "–") -> str:
+    """The interval of an estimate, in the fewest words."""
+    if not estimate.estimable:
+        return NOT_KNOWN
+    if math.isinf(estimate.low):
+        return ""
+    if math.isinf(estimate.high):
+        return f"over {form(estimate.low)}"
+    if estimate.low == 0 < estimate.value:
+        return f"0{to}{form(estimate.high)}"
+    return f"{form(estimate.low)}{to}{form(estimate.high)}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def capital(text: str) -> str:
+    """The text with a capital letter at its start."""
+    return text[:1].upper() + text[1:]
+
+
+def estimate_cell(estimate: Estimate | None, form: Callable[[float], str]) -> TableCell:
+    """An estimate and its interval as a cell of a table; `–` for None."""
+    if estimate is None:
+        return TableCell(NOT_KNOWN)
+    return TableCell(form(estimate.value), interval(estimate, form))
+
+
+def estimate_texts(estimate: Estimate | None, form: Callable[[float], str]) -> tuple[str, str]:
+    """An estimate and its interval as texts; `–` for what there is not."""
+    cell = estimate_cell(estimate, form)
+    return cell.text, cell.ends or NOT_KNOWN
+
+
+def share_cell(estimate: Estimate | None) -> TableCell:
+    """A share and both ends of its interval in percent, as a cell of a table; `–` for None."""
+    if estimate is None:
+        return TableCell(NOT_KNOWN)
+    return TableCell(percent(estimate.value), f"{percent(estimate.low)}–{percent(estimate.high)}")
+
+
+def share_in_words(estimate: Estimate) -> str:
+    """A share and both ends of its interval in a sentence."""
+    ends = f"{percent(estimate.low)} to {percent(estimate.high)}"
+    return f"{percent(estimate.value)}% ({ends})"
+
+
+def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:
+    """An estimate in a sentence."""
+    ends = interval(estimate, form, " to ") if estimate.estimable else ""
+    return f"{form(estimate.value)}{unit}" + (f" ({ends})" if ends else "")
+
+
+def ci(estimate: Estimate, form: Callable[[float], str], unit: str = "") -> str:
+    """The interval of an estimate, to stand after its value; empty if there is none."""
+    if not estimate.estimable:
+        return ""
+    return f" (95% CI {interval(estimate, form)}{unit})"
+
+
+def interval_line(estimate: Estimate, none: float, form: Callable[[float], str]) -> str:
+    """An interval drawn on a line, with a tick at `none`; empty if there is no interval."""
+    if not estimate.estimable or not all(map(math.isfinite, (estimate.low, estimate.high))):
+        return ""
+    least, most = min(estimate.low, none), max(estimate.high, none)
+    room = 0.1 * (most - least) or 1.0
+    least, most = least - room, most + room
+    width = _LINE - 1
+
+    def at(value: float) -> int:
+        return round(width * (value - least) / (most - least))
+
+    cells = ["─"] * _LINE
+    cells[at(none)] = "┼"
+    cells[at(estimate.low)], cells[at(estimate.high)] = "[", "]"
+    cells[at(estimate.value)] = "●"
+    return f"{form(least)} {''.join(cells)} {form(most)}"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A line of blocks from 0 to the largest value; a block is the largest of several values.
+
+    A blank stands for None. Only infinity has the highest block where there is one.
+    """
+    step = -(-len(values) // _SPARK_MAX) or 1
+    parts = [values[at : at + step] for at in range(0, len(values), step)]
+    most = [max((each for each in part if each is not None), default=None) for part in parts]
+    top = max((each for each in most if each is not None and each < math.inf), default=0.0) or 1.0
+    blocks = _BLOCKS[:-1] if math.inf in most else _BLOCKS
+    count = len(blocks)
+
+    def block(value: float) -> str:
+        if value == math.inf:
+            return _BLOCKS[-1]
+        return blocks[min(count - 1, int(count * max(0.0, value) / top))]
+
+    return "".join(" " if each is None else block(each) for each in most)
+
+
+def seconds(value: float) -> str:
+    """A duration in seconds, or in milliseconds below 1 s."""
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def clock(seconds: float) -> str:
+    """A duration in two units at most: `45 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"

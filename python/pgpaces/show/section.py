@@ -1,0 +1,224 @@
+"""The answer to any question as values: sections of sentences, facts, tables and charts.
+
+Every form of output (terminal, page, Markdown, JSON, notebook) is a function of sections alone.
+Texts are unescaped; the code that renders them escapes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+
+from pgpaces.show.chart import Chart
+
+Weight = Literal["main", "plain", "warning", "note"]
+Rank = Literal["answer", "numbers", "details", "page", "text"]
+Mark = Literal["", "meets", "misses", "unknown", "not valid"]
+Cells = tuple[tuple[str, ...], ...]
+Facts = tuple[tuple[str, str], ...]
+
+
+class Sentence(Struct, frozen=True):
+    """A sentence of the answer; main: the conclusion. note: a footnote to the numbers."""
+
+    text: str
+    weight: Weight = "plain"
+
+
+class Headline(Struct, frozen=True):
+    """The first line: a word such as PASS, its mark, and the text with the number."""
+
+    word: str
+    mark: Mark
+    text: str
+
+
+class TableCell(Struct, frozen=True):
+    """A text, its interval (empty if none), and its mark."""
+
+    text: str
+    ends: str = ""
+    mark: Mark = ""
+
+
+class Table(Struct, frozen=True):
+    """A table. labels: the number of columns at the left that identify a row.
+
+    folded: rarely needed, so a page folds it and a terminal omits it. spare: the columns that a
+    narrow terminal omits, in that order. absent: the indexes of rows without a measurement. brief:
+    it is part of the answer in one screen, with each interval after its value.
+    """
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    labels: int
+    rows: tuple[tuple[TableCell, ...], ...]
+    note: str = ""
+    folded: bool = False
+    spare: tuple[str, ...] = ()
+    absent: tuple[int, ...] = ()
+    brief: bool = False
+
+
+T = TypeVar("T")
+# The title of a column, and what it shows of an item.
+Column = tuple[str, Callable[[T], TableCell | str]]
+
+
+def table(
+    key: str,
+    title: str,
+    columns: Sequence[Column[T]],
+    items: Iterable[T],
+    labels: int = 1,
+    **more: Any,
+) -> Table:
+    """A table with a row for each item. more: other fields of the table."""
+    rows = tuple(
+        tuple(
+            TableCell(cell) if isinstance(cell := show(item), str) else cell for _, show in columns
+        )
+        for item in items
+    )
+    return Table(key, title, tuple(name for name, _ in columns), labels, rows, **more)
+
+
+class Figure(Struct, frozen=True):
+    """A chart: its title, a sentence about what it shows, and its numbers as a table.
+
+    key: for file names and anchors. charts: one, or several stacked ones with the same x axis.
+    group: figures of one non-empty group stand side by side, because they have the same axes.
+    """
+
+    key: str
+    title: str
+    about: str
+    columns: tuple[str, ...]
+    rows: Cells
+    charts: tuple[Chart, ...]
+    group: str = ""
+
+
+class Bar(Struct, frozen=True):
+    """A bar of a text chart. share: its length, 0 to 1. text: its number with its interval."""
+
+    name: str
+    share: float
+    text: str
+    mark: Mark = ""
+
+
+class Bars(Struct, frozen=True):
+    """A text chart, for a terminal: named groups of bars of one number."""
+
+    title: str
+    groups: tuple[tuple[str, tuple[Bar, ...]], ...]
+
+
+class Block(Struct, frozen=True):
+    """A text in fixed type, line by line: a command, an SQL statement, a plan.
+
+    title: the label of the folded block; empty: the block is not folded.
+    """
+
+    text: str
+    title: str = ""
+
+
+class Section(Struct, frozen=True):
+    """An answer, or a part of one.
+
+    key: for anchors and in JSON, unique in a report, and a prefix of the keys of its figures.
+    sentences: the answer first. note: how to read it, or what ran. next: follow-up commands. facts:
+    names and values. value: a value of `analysis/`, for Python and JSON. trials: the ids of the
+    trials that it rests on. parts: subsections. aside, mark: shown after the title. folded: only
+    the title is visible at first, unless open. rank: a terminal shows `answer` and `numbers`;
+    Markdown all but `page`; the page all but `text`.
+    """
+
+    key: str
+    title: str
+    sentences: tuple[Sentence, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    value: Any = None
+    trials: tuple[str, ...] = ()
+    note: str = ""
+    headline: Headline | None = None
+    next: tuple[str, ...] = ()
+    facts: Facts = ()
+    bars: tuple[Bars, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    parts: tuple[Section, ...] = ()
+    aside: tuple[str, ...] = ()
+    mark: TableCell | None = None
+    folded: bool = False
+    open: bool = False
+    rank: Rank = "answer"
+
+    def every_figure(self) -> Iterator[Figure]:
+        """The figures of the section and of its parts."""
+        yield from self.figures
+        for part in self.parts:
+            yield from part.every_figure()
+
+
+class Records(Struct, frozen=True):
+    """Rows for programs, all with the same keys. texts, whole: the columns of text and integers."""
+
+    rows: tuple[dict[str, Any], ...]
+    texts: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
+
+
+class Addition(Struct, frozen=True):
+    """What another answer adds to a report, by its key in the document.
+
+    sentences: of the answer. section: its numbers, if any. plain: as plain values. columns: the
+    columns of the row of a cell, by the cell's key; those of a trial have the key "". value: as in
+    a section.
+    """
+
+    key: str
+    sentences: tuple[Sentence, ...] = ()
+    section: Section | None = None
+    plain: Any = None
+    columns: Callable[[str], dict[str, Any]] | None = None
+    value: Any = None
+
+
+class Report(Struct, frozen=True):
+    """A whole report: its question, the answer in sentences, and sections in their order.
+
+    headline: facts under the title. top: the answer in one screen. lead: the chart of the sections
+    that shows the answer. document: the whole report as plain values, without the sections that
+    are answers. records: a row for each cell and each trial. Both are functions, because they take
+    longer than the rest.
+    """
+
+    title: str
+    question: str
+    made_at: datetime
+    version: str
+    id: str
+    sentences: tuple[Sentence, ...]
+    headline: Facts
+    sections: tuple[Section, ...]
+    top: Section
+    lead: Figure | None = None
+    rerun: str = ""
+    document: Callable[[], dict[str, Any]] = dict
+    records: Callable[[], Records] = lambda: Records(())
+
+    def figures(self) -> Iterator[Figure]:
+        """The figures of all sections."""
+        for section in self.sections:
+            yield from section.every_figure()
+
+    def answers(self) -> tuple[Section, ...]:
+        """The sections of rank `answer`."""
+        return tuple(each for each in self.sections if each.rank == "answer")

@@ -1,0 +1,128 @@
+"""How charts look: colors for light and dark, and the configuration that all of them share.
+
+Values for Vega-Lite, independent of the content of charts. In the page a color is a CSS variable,
+so that charts follow its light and dark mode; in image files it is a constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from pgpaces.show.chart import WIDTH
+
+# Six digits, no more than needed, and no exponent before they end.
+NUMBER = ".6~g"
+
+
+class Look(Struct, frozen=True):
+    """The colors of a chart. lines: distinguishable with color vision deficiency.
+
+    heat: from good over the middle to bad; on_heat: of text upon each. font: of all text.
+    """
+
+    background: str
+    ink: str
+    muted: str
+    grid: str
+    alarm: str
+    lines: tuple[str, ...]
+    heat: tuple[str, ...]
+    on_heat: tuple[str, ...]
+    font: str = "sans-serif"
+
+    def colors(self) -> dict[str, str]:
+        """Each color by the name of its CSS variable."""
+        colors = {name: getattr(self, name) for name in ("ink", "muted", "grid", "alarm")}
+        colors |= {f"line{n}": color for n, color in enumerate(self.lines)}
+        colors |= {f"heat{n}": color for n, color in enumerate(self.heat)}
+        return colors | {f"on-heat{n}": color for n, color in enumerate(self.on_heat)}
+
+
+# After Okabe and Ito (2008), darker on white and lighter on black where contrast requires it; every
+# line at least 3:1 against its background.
+LIGHT = Look(
+    background="#ffffff",
+    ink="#1c2430",
+    muted="#55606e",
+    grid="#dfe4ea",
+    alarm="#b3261e",
+    lines=("#0072b2", "#d55e00", "#00805d", "#a8478a", "#8f6400", "#2b8cc4", "#4d4d4d"),
+    heat=("#2166ac", "#67a9cf", "#d1e5f0", "#fddbc7", "#ef8a62", "#b2182b"),
+    on_heat=("#ffffff", "#10161f", "#10161f", "#10161f", "#10161f", "#ffffff"),
+)
+DARK = Look(
+    background="#14181f",
+    ink="#e8ecf1",
+    muted="#a9b4c0",
+    grid="#2f3743",
+    alarm="#ff8a80",
+    lines=("#56b4e9", "#ff8f40", "#2fc99a", "#e59ac4", "#f0c04a", "#a7b6ff", "#c8ccd2"),
+    heat=("#92c5de", "#4393c3", "#2a5378", "#6b3a2c", "#d6604d", "#f9b69c"),
+    on_heat=("#10161f", "#10161f", "#ffffff", "#ffffff", "#10161f", "#10161f"),
+)
+PAGE = Look(
+    background="transparent",
+    ink="var(--ink)",
+    muted="var(--muted)",
+    grid="var(--grid)",
+    alarm="var(--alarm)",
+    lines=tuple(f"var(--line{n})" for n in range(7)),
+    heat=tuple(f"var(--heat{n})" for n in range(6)),
+    on_heat=tuple(f"var(--on-heat{n})" for n in range(6)),
+    font="inherit",
+)
+
+
+def configuration(look: Look) -> dict[str, Any]:
+    """The configuration of all charts."""
+    text = {"labelFont": look.font, "titleFont": look.font, "titleFontWeight": 500}
+    return {
+        "aria": False,
+        "font": look.font,
+        "view": {"stroke": None},
+        "axis": {
+            **text,
+            "labelColor": look.muted,
+            "titleColor": look.muted,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titlePadding": 6,
+            "gridColor": look.grid,
+            "domainColor": look.muted,
+            "tickColor": look.muted,
+            "tickSize": 4,
+            "labelLimit": 130,
+            "labelOverlap": True,
+        },
+        "axisX": {"grid": False},
+        "axisY": {"domain": False, "ticks": False, "tickCount": 5},
+        "legend": {
+            **text,
+            "orient": "bottom",
+            "labelColor": look.ink,
+            "titleColor": look.muted,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "labelLimit": WIDTH - 40,
+            "titleLimit": WIDTH,
+            "symbolSize": 70,
+            "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
+            "symbolDash": [1, 0],
+            "rowPadding": 3,
+            "offset": 8,
+        },
+        "title": {
+            "font": look.font,
+            "color": look.muted,
+            "fontSize": 12,
+            "fontWeight": 500,
+            "anchor": "start",
+            "frame": "group",
+            "offset": 4,
+        },
+        "text": {"font": look.font, "fontSize": 12, "color": look.ink},
+        "header": text,
+    }

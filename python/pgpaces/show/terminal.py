@@ -1,0 +1,311 @@
+"""Sections as text for a terminal: sentences, tables, small charts of blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
+
+from msgspec.structs import replace
+from rich.bar import Bar
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from pgpaces.show.escape import line
+from pgpaces.show.grid import table
+from pgpaces.show.numbers import NOT_KNOWN, plural
+from pgpaces.show.section import Bars, Facts, Headline, Report, Section, Sentence, Table, TableCell
+
+# A word of a command; spaces within quotes do not separate words.
+_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
+# A number and its unit, which stay on one line.
+_UNIT = re.compile(r"(\d) (%|[a-zA-Z]{1,3}/?s?\b)")
+_BAR_MIN, _BAR_MAX = 8, 50
+_GROUPS_MAX = 12
+# The number of rows without a measurement that are listed.
+_ABSENT_MAX = 20
+# Longer names of factors are abbreviated, with a key above the table.
+_LABEL_MAX = 12
+_SIGNS = {"meets": "✓", "misses": "✗", "unknown": "?", "not valid": "?"}
+_SENTENCE_SIGNS = {"warning": ("!", "yellow"), "note": ("–", "dim")}
+# The least and largest width of names of facts, and the least width of their values.
+_NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
+_WARNINGS_MAX = 1
+_STYLES = {"meets": "green", "misses": "red", "unknown": "yellow", "not valid": "magenta"}
+
+
+def terminal(report: Report, width: int = 100) -> str:
+    """The report as text of this width, without colors."""
+    console = Console(width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    segments = console.render(Group(*parts(report, width)))
+    text = "".join(segment.text for segment in segments if not segment.control)
+    return "\n".join(each.rstrip() for each in text.splitlines()) + "\n"
+
+
+def parts(report: Report, width: int) -> Iterator[RenderableType]:
+    """The parts of the report, for a console without markup."""
+    yield Text(line(report.title), style="bold")
+    if report.question:
+        yield Text(line(report.question), style="dim")
+    yield Text("")
+    yield from _sentences(report.sentences, width)
+    for each in report.sections:
+        if each.rank in ("answer", "numbers"):
+            yield Text("")
+            # The cells follow the answer without a title.
+            yield from answered(each, width) if each.key == "cells" else section(each, width)
+    if report.rerun:
+        yield Text("")
+        yield _unbroken(command(line(report.rerun), width, "again: "), "dim")
+
+
+def section(answer: Section, width: int) -> Iterator[RenderableType]:
+    """A section: its title, its sentences, its tables."""
+    yield Text(line(answer.title), style="bold")
+    yield from answered(answer, width)
+
+
+def answered(answer: Section, width: int) -> Iterator[RenderableType]:
+    """A section without its title: sentences and facts, then tables and bars."""
+    yield from _sentences(answer.sentences, width)
+    yield from () if answer.headline else _facts(answer.facts)
+    shown = [each for each in answer.tables if not each.folded]
+    for number, each in enumerate(shown):
+        if number or answer.sentences or answer.facts:
+            yield Text("")
+        if len(shown) > 1:
+            yield Text(line(each.title), style="bold")
+        yield from _table(each, width)
+        if each.note and answer.rank == "answer":
+            yield Text(line(each.note), style="dim")
+    for bars in answer.bars:
+        yield Text("")
+        yield from _bars(bars, width)
+
+
+def brief(
+    answer: Section, width: int, warnings: int | None = _WARNINGS_MAX
+) -> Iterator[RenderableType]:
+    """A section in one screen: its headline, facts, warnings and what to do next.
+
+    warnings: how many are shown; the others are counted. None: all.
+    """
+    yield from () if answer.headline is None else _first(answer.headline, width)
+    if answer.note:
+        yield from (Text(f"  {each}") for each in _wrapped(line(answer.note), width - 2))
+    yield from _rows(answer.facts, width)
+    yield from _warnings(answer.sentences, width, warnings)
+    for shown in answer.tables:
+        if shown.brief:
+            yield from (
+                Padding(part, (0, 0, 0, 2), expand=False)
+                for part in _table(shown, width - 2, inline=True)
+            )
+    if answer.aside:
+        # Its parts are three blanks apart, and lines break only there: two are commands.
+        lines = [f"  run {answer.trials[0][-8:]}"]
+        for part in answer.aside:
+            fits = len(lines[-1]) + 3 + len(part) <= width
+            lines[-1:] = [f"{lines[-1]}   {part}"] if fits else [lines[-1], f"  {part}"]
+        yield from map(_unbroken, lines)
+    if answer.next:
+        yield from _rows(tuple(("next", each) for each in answer.next), width)
+
+
+def _first(top: Headline, width: int) -> Iterator[RenderableType]:
+    style = f"bold {_STYLES.get(top.mark, '')}".strip()
+    sign = f"{_SIGNS[top.mark]} " if top.mark else ""
+    word = f"{sign}{top.word}  " if top.word else ""
+    for each in _wrapped(word + line(top.text), width, indent=2):
+        yield Text(each, style=style)
+
+
+def _warnings(
+    sentences: Sequence[Sentence], width: int, most: int | None
+) -> Iterator[RenderableType]:
+    """The first warnings, the number of the others, and footnotes."""
+    warnings = [each for each in sentences if each.weight == "warning"]
+    if most is not None and (more := len(warnings[most:])):
+        text = f"{plural(more, 'more warning')}: --verbose"
+        warnings[most:] = [Sentence(text, "warning")]
+    for sentence in (*warnings, *(each for each in sentences if each.weight == "note")):
+        sign, style = _SENTENCE_SIGNS[sentence.weight]
+        for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
+            yield Text(f"  {' ' if number else sign} {each}", style=style)
+
+
+def whole(answer: Section, width: int) -> Iterator[RenderableType]:
+    """The section in one screen, then every sentence, table and fact."""
+    plain = tuple(replace(each, brief=False) for each in answer.tables)
+    notes = tuple(each for each in answer.sentences if each.weight == "note")
+    first = answer.sentences if answer.headline is None or answer.parts else notes
+    yield from brief(replace(answer, aside=(), tables=plain, sentences=first), width, None)
+    if first is notes:
+        yield from _sentences((each for each in answer.sentences if each.weight != "note"), width)
+    for each in plain:
+        yield Text("")
+        yield from _table(each, width)
+        if each.note:
+            yield Text(line(each.note), style="dim")
+    for part in answer.parts:
+        yield Text("")
+        yield from _rows(part.facts, width)
+
+
+def _rows(facts: Facts, width: int) -> Iterator[RenderableType]:
+    """Names and values in two columns, without names that repeat that of the row above."""
+    names = [line(name) for name, _ in facts]
+    left = max([_NAME_MIN, *(len(name) for name in names if len(name) <= _NAME_MAX)]) + 2
+    last = ""
+    for name, (_, value) in zip(names, facts, strict=True):
+        long = len(name) > _NAME_MAX
+        if long:
+            yield Text(f"  {name}")
+        shown = "" if long or name == last else name
+        room = max(_VALUE_MIN, width - left - 2)
+        # A command is wrapped so that a shell reads it as one.
+        text, is_command = line(value), value.startswith("pgpaces ")
+        lines = command(text, room).splitlines() if is_command else _wrapped(text, room)
+        for number, each in enumerate(lines or [""]):
+            begun = f"  {(shown if not number else ''):<{left}}{each}"
+            yield _unbroken(begun) if is_command else Text(begun)
+        last = name
+
+
+def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """Lines that break between words, but not between a number and its unit."""
+    glued = _UNIT.sub("\\1\0\\2", text)
+    lines = [glued]
+    if len(text) > width:
+        lines = wrap(glued, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    return [each.replace("\0", " ") for each in lines]
+
+
+def command(text: str, width: int, begin: str = "") -> str:
+    """A command in lines that a shell reads as one when copied from a narrow terminal."""
+    lines = [begin]
+    for word in _WORD.findall(text):
+        # 2 is for the space and the backslash at the end of a line.
+        if lines[-1].strip() and len(lines[-1]) + len(word) + 2 > width:
+            lines[-1] += "\\"
+            lines.append("  ")
+        lines[-1] += f"{word} "
+    return "\n".join(lines).rstrip()
+
+
+def _unbroken(text: str, style: str = "") -> Text:
+    """Lines of a command: a word that is too long runs over the width, if not cropped."""
+    return Text(text, style=style, no_wrap=True, overflow="ignore")
+
+
+def _sentences(sentences: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
+    """Sentences, styled by weight. A sentence may be a command."""
+    styles = {"main": "bold", "warning": "yellow", "plain": "", "note": "dim"}
+    for sentence in sentences:
+        warning = "warning: " if sentence.weight == "warning" else ""
+        text, style = f"{warning}{line(sentence.text)}", styles[sentence.weight]
+        is_command = text.startswith("pgpaces ")
+        yield _unbroken(command(text, width), style) if is_command else Text(text, style=style)
+
+
+def _facts(facts: Facts) -> Iterator[RenderableType]:
+    for name, value in facts:
+        yield Text(f" {line(name)}: {line(value)}")
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _table(content: Table, width: int, *, inline: bool = False) -> Iterator[RenderableType]:
+    """A table, with a key of abbreviated names above it.
+
+    inline: intervals follow their values, so that a row is a line.
+    """
+    short = _short(content.columns[: content.labels])
+    for name, whole in short.items():
+        if name != line(whole):
+            yield Text(f"{name}: {line(whole)}", style="dim")
+    names = (*short, *(line(name) for name in content.columns[content.labels :]))
+    left = set(content.absent[_ABSENT_MAX:])
+    if inline:
+        rows = tuple(tuple(_inline(cell) for cell in row) for row in content.rows)
+        content = replace(content, rows=rows)
+    yield _grid(content, names, width, left)
+    if left:
+        yield Text(f"and {len(left)} more cells that were not run", style="dim")
+
+
+def _inline(cell: TableCell) -> TableCell:
+    """A cell with its interval after its value, unless it is unknown."""
+    ends = "" if cell.ends == NOT_KNOWN else cell.ends
+    return replace(cell, text=f"{cell.text} ({ends})" if ends else cell.text, ends="")
+
+
+def _short(names: Sequence[str]) -> dict[str, str]:
+    """Unique short names of columns: the initials of long ones."""
+    short: dict[str, str] = {}
+    for name in names:
+        whole = line(name)
+        label = whole
+        if len(whole) > _LABEL_MAX:
+            label = "".join(part[:1] for part in re.split(r"[\W_]+", whole) if part)[:_LABEL_MAX]
+        while len(label) < 2 < len(whole) or label in short:
+            label = f"{whole[: _LABEL_MAX - 3]}{len(short) + 1}"
+            whole = f"{whole} "
+        short[label] = name
+    return short
+
+
+def _grid(content: Table, names: Sequence[str], width: int, left: set[int]) -> RenderableType:
+    """A table with the columns that fit. left: the indexes of rows that are left out."""
+
+    def needed(at: int) -> int:
+        cells = (max(len(r[at].text), len(r[at].ends)) for r in content.rows)
+        return max(len(names[at]), *cells, 0) + 2
+
+    columns = list(range(len(names)))
+    for name in content.spare:
+        if sum(needed(at) for at in columns) > width and name in names:
+            columns.remove(names.index(name))
+    grid = table(names[0], [names[at] for at in columns[1:]])
+    for at, column in enumerate(grid.columns):
+        column.overflow = "fold"
+        column.no_wrap = columns[at] >= content.labels
+        column.justify = "left" if columns[at] < content.labels else "right"
+    for number, row in enumerate(content.rows):
+        if number not in left:
+            grid.add_row(
+                *(
+                    Text.assemble(
+                        (line(row[at].text), _STYLES.get(row[at].mark, "")),
+                        *([("\n" + row[at].ends, "dim")] if row[at].ends else []),
+                    )
+                    for at in columns
+                )
+            )
+    return grid
+
+
+# --- bars -----------------------------------------------------------------------------------------
+
+
+def _bars(chart: Bars, width: int) -> Iterator[RenderableType]:
+    """A chart of blocks, with a group for each line of cells."""
+    yield Text(line(chart.title), style="bold")
+    for name, bars in chart.groups[:_GROUPS_MAX]:
+        if name:
+            yield Text(f" {line(name)}", style="dim")
+        left = min(max(len(line(bar.name)) for bar in bars), width // 3)
+        size = max(_BAR_MIN, min(_BAR_MAX, width - left - 34))
+        grid = Grid.grid(padding=(0, 1))
+        grid.add_column(width=left + 1, justify="right", no_wrap=True, overflow="ellipsis")
+        grid.add_column(width=size)
+        grid.add_column()
+        for bar in bars:
+            drawn = Bar(1.0, 0, bar.share, width=size, color=_STYLES.get(bar.mark, "blue"))
+            grid.add_row(Text(line(bar.name)), drawn, Text(bar.text))
+        yield grid
+    if len(chart.groups) > _GROUPS_MAX:
+        yield Text(f" {len(chart.groups) - _GROUPS_MAX} more lines are in the table")

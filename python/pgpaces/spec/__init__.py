@@ -1,0 +1,1 @@
+"""What a user asked for: options, workloads, and experiments as checked values."""

@@ -1,0 +1,128 @@
+"""The price of a machine, as its owner enters it.
+
+Facts of a machine, stored with each trial. Knows no files. A year has 8760 hours and a month a
+twelfth of them, 730, as providers of machines count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields
+
+from pgpaces.core.errors import PlanError
+
+HOURS_A_YEAR = 8760.0
+MONTHS = 12
+HOURS_A_MONTH = HOURS_A_YEAR / MONTHS
+PRICES = ("price_per_month", "price_per_h", "price")
+# In a host file, and below `[targets.NAME]` of an experiment file.
+KEYS = {
+    "price_per_month": "What the machine costs a month.",
+    "price_per_h": "Or an hour.",
+    "price": "Or what it was bought for, with `lifetime_years`.",
+    "lifetime_years": "The `price` is spread over this many years.",
+    "currency": "Of the prices. Default: USD.",
+}
+
+
+class Costs(Struct, frozen=True):
+    """The costs of a machine; None: not known. At most one of the three prices is set.
+
+    price, lifetime_years: of one that was bought. Raises PlanError for invalid values.
+    """
+
+    price_per_month: float | None = None
+    price_per_h: float | None = None
+    price: float | None = None
+    lifetime_years: float | None = None
+    currency: str = "USD"
+
+    def __post_init__(self) -> None:
+        """Raises PlanError."""
+        prices = [name for name in PRICES if getattr(self, name) is not None]
+        if len(prices) > 1:
+            raise PlanError(f"{' and '.join(prices)} are prices of the same machine", "choose one")
+        if (self.price is None) is not (self.lifetime_years is None):
+            raise PlanError(
+                "price and lifetime_years belong together",
+                "price = 85, lifetime_years = 4; or price_per_month",
+            )
+        for field in fields(self):
+            self._check(field.name, getattr(self, field.name))
+        if not self.currency.strip():
+            raise PlanError("the currency is empty", "such as USD or EUR")
+
+    @staticmethod
+    def _check(name: str, value: Any) -> None:
+        if value is None or name == "currency":
+            return
+        free = name in PRICES
+        if not math.isfinite(value) or value < 0 or (value == 0 and not free):
+            least = "0 or more" if free else "more than 0"
+            raise PlanError(f"{name} is {value:g}", f"a number, {least}")
+
+    @property
+    def a_month(self) -> float | None:
+        """price_per_month, or price_per_h x 730 h, or price / (12 x lifetime_years)."""
+        if self.price_per_month is not None:
+            return self.price_per_month
+        if self.price_per_h is not None:
+            return self.price_per_h * HOURS_A_MONTH
+        if self.price is not None and self.lifetime_years is not None:
+            return self.price / (MONTHS * self.lifetime_years)
+        return None
+
+    @property
+    def an_hour(self) -> float | None:
+        """The price of a month / 730 h."""
+        return None if self.a_month is None else self.a_month / HOURS_A_MONTH
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, without unknown ones."""
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        return values if values.keys() - {"currency"} else {}
+
+
+class MonthlyCost(Struct, frozen=True):
+    """The price of machines for a month, in `currency`; None: unknown."""
+
+    currency: str
+    month: float | None = None
+
+    @classmethod
+    def of(cls, machines: Sequence[Costs]) -> MonthlyCost:
+        """Of machines together: prices add up if all are known and have the same currency."""
+        currencies = {one.currency for one in machines}
+        prices = [price for one in machines if (price := one.a_month) is not None]
+        complete = len(currencies) == 1 and len(prices) == len(machines)
+        return MonthlyCost(" and ".join(sorted(currencies)), sum(prices) if complete else None)
+
+    @property
+    def year(self) -> float | None:
+        """A year's cost."""
+        return None if self.month is None else MONTHS * self.month
+
+
+def machines_of(documents: Iterable[Any]) -> tuple[Costs, ...]:
+    """The machines of a trial by what is stored of them; none if that of one is invalid."""
+    machines = [read(each) for each in documents]
+    return tuple(one for one in machines if one) if None not in machines else ()
+
+
+def read(stored: Any) -> Costs | None:
+    """The costs of plain values from a store; None if they are invalid or empty."""
+    if not isinstance(stored, Mapping):
+        return None
+    values = {name: stored[name] for name in KEYS if name in stored}
+    currency = values.pop("currency", "USD")
+    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in values.values())
+    if not values or not numbers or not isinstance(currency, str):
+        return None
+    try:
+        return Costs(currency=currency, **{name: float(n) for name, n in values.items()})
+    except (PlanError, OverflowError):
+        return None

@@ -1,0 +1,318 @@
+"""Experiment files: TOML in, a draft of an experiment out; their JSON Schema; a new one.
+
+Reads files; knows no server and no results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from pgpaces.core import tables
+from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.home import expanded
+from pgpaces.core.units import COUNT_MAX, SEED_MAX
+from pgpaces.spec import costs, levels, options, workload
+from pgpaces.spec.design import Target
+from pgpaces.spec.draft import Draft, goal_share
+from pgpaces.spec.levels import of_values
+
+TEMPLATE = Path(__file__).parent / "new.toml"
+# Tables of levels with free names.
+TABLES = ("set", "define")
+
+_HINTS = {
+    "factors": "factors are lists of levels: clients = [1, 2, 4]",
+    "missed": 'write a percentage as text: missed = "5%"',
+}
+
+KEYS = {
+    "name": "Name of the experiment. Default: the file's name without its extension.",
+    "question": "The question that it is to answer, in a sentence, for the page.",
+    "workload": "A shipped workload, or a folder (relative to this file).",
+    "files": "Scripts that run instead of the workload's: FILE or FILE@WEIGHT.",
+    "from_database": "A database whose copy is measured, instead of the workload's own data.",
+    "trials": "How often each cell is run, once in each block.",
+    "seed": "Seed of everything random: the order, arrivals, script parameters.",
+    "missed": "The share that may miss the limit.",
+    "factors": "A list of levels for each name that varies. Default: the full grid of them.",
+    "exclude": "Cells of the grid that are left out: those with all these levels.",
+    "cells": "Cells outside the grid. A factor that one does not name takes all its levels.",
+    "targets": "External servers, by the name that `target` uses.",
+    "targets.dsn": "Anything libpq reads. Leave the password to a password file.",
+    "targets.kind": "Machines of one kind are replicates of each other.",
+    **{f"targets.{name}": text for name, text in costs.KEYS.items()},
+    "targets.alter_system": "Settings of the whole server may be changed; they are put back.",
+    "targets.restart": "A shell command that restarts the server, for settings that need it.",
+    "targets.observe_command": "A shell command that runs `pgpaces observe` there, over ssh.",
+    "targets.nodes": "DSNs of servers that belong to it: standby1, standby2, ..., pool.",
+    "profiles": "Named sets of settings, by the name that `profile` uses.",
+    "quick": "Levels, and `trials`, of `--quick`.",
+    "set": "Settings that all cells share.",
+    "define": "Script variables that all cells share.",
+}
+
+
+_LEVEL = (str, bool, int, float)
+_LEVELS_MAX = 10_000
+# Type and default of each key; a key without a default is required.
+_OF_TARGETS: dict[str, tuple[Any, ...]] = {
+    "dsn": (str,),
+    "kind": (str | None, None),
+    "alter_system": (bool, False),
+    "restart": (str | None, None),
+    "observe_command": (str | None, None),
+    "nodes": (dict[str, str], msgspec.field(default_factory=dict)),
+}
+_OF_FILE: dict[str, tuple[Any, ...]] = {
+    "name": (str, ""),
+    "question": (str, ""),
+    "workload": (str | None, None),
+    "files": (list[str], msgspec.field(default_factory=list)),
+    "from_database": (str | None, None),
+    "trials": (Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)], 1),
+    "seed": (Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)], 1),
+    "missed": (str, "5%"),
+    "factors": (dict[str, Any], msgspec.field(default_factory=dict)),
+    "exclude": (list[dict[str, Any]], msgspec.field(default_factory=list)),
+    "cells": (list[dict[str, Any]], msgspec.field(default_factory=list)),
+    "profiles": (dict[str, dict[str, Any]], msgspec.field(default_factory=dict)),
+    "quick": (dict[str, Any], msgspec.field(default_factory=dict)),
+}
+
+
+def _model() -> Any:
+    """The class of the file's keys that are not levels; created only if a file is read."""
+    from pgpaces.spec.host_file import CostTable
+
+    def fields(of: Mapping[str, tuple[Any, ...]], place: str) -> list[Any]:
+        return [
+            (name, Annotated[kind, msgspec.Meta(description=KEYS[place + name])], *default)
+            for name, (kind, *default) in of.items()
+        ]
+
+    table = msgspec.defstruct(
+        "Target", fields(_OF_TARGETS, "targets."), bases=(CostTable,), frozen=True, kw_only=True
+    )
+    tables_of: Any = dict[str, table]  # type: ignore[valid-type]
+    file = {**_OF_FILE, "targets": (tables_of, msgspec.field(default_factory=dict))}
+    return msgspec.defstruct("ExperimentFile", fields(file, ""), frozen=True, kw_only=True)
+
+
+def read(path: Path) -> Draft:
+    """The draft that a file describes. Raises PlanError with the key and the defect."""
+    hint = f"`pgpaces sweep --new {path}` writes one"
+    raw = tables.document(path, "", PlanError, hint)
+    try:
+        return _draft(path, tables.table(_model(), raw), raw)
+    except tables.WrongKeyError as error:
+        raise _explained(path, error) from None
+    except PlanError as error:
+        raise PlanError(f"{path}: {error.message}", error.hint) from None
+
+
+def _explained(path: Path, error: tables.WrongKeyError) -> PlanError:
+    if error.valid:
+        near = f"did you mean {error.near}?" if error.near else None
+        hint = near or f"keys there are {', '.join(error.valid)}"
+        return PlanError(f"{path}: there is no key '{error.key}'", hint)
+    return PlanError(f"{path}: {error}", _HINTS.get(error.key.partition(".")[0]))
+
+
+def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
+    others = {name: level for name, level in raw.items() if name not in keys.__struct_fields__}
+    single = {name: (_resolved(path, name, level),) for name, level in _flat(others)}
+    factors = {
+        name: [_resolved(path, name, level) for level in _several(name, several)]
+        for name, several in _flat(keys.factors)
+    }
+    for name in single:
+        _check_key(name)
+    for name in (*factors, *(name for name, _ in _flat(keys.quick) if name != "trials")):
+        levels.check_name(name)
+    twice = [name for name in factors if name in single]
+    if twice:
+        raise PlanError(f"{twice[0]} is given for all and under [factors]", "choose one")
+    return Draft(
+        name=keys.name or path.stem,
+        workload=_near(path, keys.workload) if keys.workload else None,
+        question=keys.question,
+        missed_max=goal_share(keys.missed, "missed"),
+        trials=keys.trials,
+        seed=keys.seed,
+        levels={**_texts(factors), **_texts(single)},
+        factors=frozenset(factors),
+        exclude=tuple(_one(path, part) for part in keys.exclude),
+        extra=tuple(_one(path, part) for part in keys.cells),
+        targets=tuple(_target(name, table) for name, table in keys.targets.items()),
+        profiles={name: _one(path, table) for name, table in keys.profiles.items()},
+        files=tuple(_near(path, file, script=True) for file in keys.files),
+        from_database=keys.from_database,
+        quick=_one(path, keys.quick),
+    )
+
+
+def _target(name: str, keys: Any) -> Target:
+    """Raises PlanError for invalid costs."""
+    rest = {key: getattr(keys, key) for key in _OF_TARGETS}
+    try:
+        own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
+    except PlanError as error:
+        raise PlanError(f"[targets.{name}]: {error.message}", error.hint) from None
+    return Target(name=name, costs=own if own.plain() else None, **rest)
+
+
+def _check_key(name: str) -> None:
+    """Raises PlanError, with the nearest key, for one that does not exist."""
+    try:
+        levels.check_name(name)
+    except PlanError:
+        keys = [key for key in KEYS if "." not in key]
+        near = nearest(name, [*keys, *levels.names()])
+        hint = near or "docs/reference/experiment-toml.md lists them"
+        raise PlanError(f"there is no key '{name}'", hint) from None
+
+
+def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`set = {a = 1}` as `set.a`, at any depth."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", level) for inner, level in _flat(value))
+        else:
+            yield name, value
+
+
+def _several(name: str, value: object) -> list[Any]:
+    """The levels of a factor. Raises WrongKeyError."""
+    key = f"factors.{name}"
+    if not isinstance(value, list):
+        raise tables.WrongKeyError(key, f"expected a list of levels, got {value!r}")
+    if not 0 < len(value) <= _LEVELS_MAX:
+        has = f"{len(value)} levels, at most {_LEVELS_MAX}" if value else "no level"
+        raise tables.WrongKeyError(key, f"it has {has}")
+    for level in value:
+        if not isinstance(level, _LEVEL):
+            raise tables.WrongKeyError(key, f"{level!r} is no level: a text, number or boolean")
+    return value
+
+
+def _text(level: object) -> str:
+    """A level as one writes it on a command line. Raises PlanError for other types."""
+    if not isinstance(level, _LEVEL):
+        raise PlanError(f"{level!r} is no level", "a text, a number or a boolean")
+    return levels.text(level)
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    for name, value in values.items():
+        if isinstance(value, tuple) and isinstance(value[0], list | dict):
+            raise PlanError(f"{name} cannot be {value[0]!r}", "several levels go under [factors]")
+    return {name: tuple(_text(level) for level in value) for name, value in values.items()}
+
+
+def _one(path: Path, part: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(_resolved(path, name, level)) for name, level in _flat(part)}
+
+
+def _resolved(path: Path, name: str, level: Any) -> Any:
+    """A level; the path of a background workload is relative to the folder of the file."""
+    if name.startswith("background.") and name.endswith(".workload") and isinstance(level, str):
+        return _near(path, level, script=level.endswith(".sql"))
+    return level
+
+
+def _near(path: Path, name: str, *, script: bool = False) -> str:
+    """A file or folder relative to the folder of the experiment file."""
+    if not script and ("/" not in name or _is_shipped(path.parent, name)):
+        return name
+    return str((path.parent / expanded(name)).resolve())
+
+
+def _is_shipped(folder: Path, name: str) -> bool:
+    """Whether it is NAME/VARIANT of a shipped workload, and no folder of that name is here."""
+    base = name.partition("/")[0]
+    return base in workload.shipped() and not (folder / base).exists()
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the file, for editors."""
+    generated = msgspec.json.schema(_model())
+    generated |= generated["$defs"].pop("ExperimentFile")
+    del generated["$ref"]
+    level: dict[str, Any] = {"type": ["string", "boolean", "integer", "number"]}
+    many: dict[str, Any] = {"type": "array", "items": level, "minItems": 1}
+    about = {name: option.help for name, option in options.FACTORS.items()}
+    families = "^({})\\..+$".format("|".join(options.FAMILIES))
+    single = {name: {**level, "description": text} for name, text in about.items()}
+    several = {name: {**many, "description": text} for name, text in about.items()}
+    for table in TABLES:
+        text = options.FAMILIES[table]
+        single[table] = {"type": "object", "additionalProperties": level, "description": text}
+        several[table] = {"type": "object", "additionalProperties": many, "description": text}
+    inner: dict[str, Any] = {"type": "object", "description": options.FAMILIES["background"]}
+    single["background"] = several["background"] = {
+        **inner,
+        "additionalProperties": {"type": "object"},
+    }
+    one_each = {"type": "object", "additionalProperties": level}
+    single["node"] = {"anyOf": [single["node"], one_each], "description": about["node"]}
+    part = {
+        "type": "object",
+        "properties": single,
+        "patternProperties": {families: level},
+        "additionalProperties": False,
+    }
+    own = generated["properties"]
+    own["factors"] = {
+        "type": "object",
+        "description": KEYS["factors"],
+        "properties": several,
+        "patternProperties": {families: many},
+        "additionalProperties": False,
+    }
+    for key in ("exclude", "cells"):
+        own[key] = {"type": "array", "items": part, "description": KEYS[key]}
+    quick = {**single, "trials": {"type": "integer", "minimum": 1}}
+    own["quick"] = {**part, "properties": quick, "description": KEYS["quick"]}
+    own.update(single)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **generated,
+        "title": "An experiment of pgpaces",
+        "patternProperties": {families: level},
+        "additionalProperties": False,
+    }
+
+
+def create(path: Path) -> None:
+    """Writes a commented file to start from. Raises PlanError if the file exists."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE.read_text(encoding="utf-8"))
+    except FileExistsError:
+        raise PlanError(f"{path} exists", "name a new file") from None
+    except OSError as error:
+        raise PlanError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def drafted(
+    what: str | Path,
+    levels: Mapping[str, Any],
+    targets: Mapping[str, str | Target] | None,
+    *,
+    quick: bool = False,
+) -> Draft:
+    """The experiment that arguments describe. Raises PlanError."""
+    text = str(what)
+    draft = read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
+    draft = draft.quickly() if quick else draft
+    draft = draft.with_levels(of_values(levels))
+    own = [
+        target if isinstance(target, Target) else Target(name, target)
+        for name, target in (targets or {}).items()
+    ]
+    return replace(draft, targets=(*draft.targets, *own))

@@ -1,0 +1,374 @@
+"""Facts of a trial about its plan, workload, server and host: typed, checked once on reading.
+
+Fields are stored in their order, under their own names unless a field or class maps them. A field
+that an earlier version, or a file of another program, lacks has its default.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+import msgspec
+from msgspec.structs import asdict
+
+from pgpaces.spec.plan import LogPlan
+from pgpaces.spec.target_plan import PoolPlan
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Values of one kind. SPARSE: fields that are not stored if they have their default."""
+
+    SPARSE: ClassVar[frozenset[str]] = frozenset()
+
+    def but(self, **changes: Any) -> Self:
+        """The same with other values, by the names of fields."""
+        return msgspec.structs.replace(self, **changes)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Each field's name with its value."""
+        return [(name, getattr(self, name)) for name in self.__struct_fields__]
+
+
+class ComponentFacts(Facts, frozen=True, kw_only=True):
+    """A component load. of: its background workload; "" for the trial's own."""
+
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("think", "think_ns"))
+
+    of: str = ""
+    workload: str = ""
+    node: str = "primary"
+    scripts: tuple[str, ...] = ()
+    load_text: str = ""
+    model: str = ""
+    rate: float | None = None
+    think: str = "none"
+    think_ns: Count = 0
+    clients: Count
+    seed: int = 1
+    limit_ns: Count | None = None
+    limits: tuple[tuple[str, Count], ...] = ()
+    policy: str = "run"
+    dbname: str = ""
+
+
+class ImportedFacts(Facts, frozen=True, kw_only=True):
+    """Which program made the files that a trial was read from."""
+
+    program: str
+    command: str | None = None
+    files: tuple[str, ...] = ()
+
+
+class GeneratorFacts(Facts, frozen=True, kw_only=True):
+    """One of several generators: its share of the clients, and its clock before the load.
+
+    name: of its machine, with a number if several are on it. offset_ns: its monotonic clock minus
+    that of the machine that stored the trial; uncertainty_ns: the most that can be wrong.
+    """
+
+    name: str
+    clients: Count
+    threads: Count
+    cpus: Count
+    offset_ns: int
+    uncertainty_ns: Count
+
+
+class PlanFacts(Facts, frozen=True, kw_only=True, rename={"components": "lanes"}):
+    """The plan of the trial's own load, with the clients and threads of all components.
+
+    model: open, closed or paced. rate: transactions per second; of each user if paced.
+    limits: of scripts with their own limit, by name. shape, load_text: as typed. poll: how the
+    generator waited. generators: as typed, if they are several; generated: each of
+    them. missed_max: a share, the goal; None: the default. imported: None for a trial that pgpaces
+    ran. Times in nanoseconds; None if an imported file lacks them.
+    """
+
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("imported", "generators", "generated"))
+
+    clients: Count
+    threads: Count | None = None
+    protocol: str
+    describe: bool = False
+    load: str | None = None
+    rate: float | None = None
+    arrivals: str | None = None
+    shape: str = "constant"
+    think: str | None = None
+    think_ns: Count | None = None
+    policy: str
+    limit_ns: Count | None
+    limits: tuple[tuple[str, Count], ...] = ()
+    duration_ns: Count | None = None
+    transactions: Count | None = None
+    start_every_ns: Count = 0
+    warmup_ns: Count
+    grace_ns: Count | None = None
+    seed: int
+    variables: tuple[tuple[str, str], ...] = ()
+    on_connect: tuple[str, ...] = ()
+    backlog: str | None = None
+    max_tries: Count = 1
+    continue_on_error: bool = True
+    exit_on_abort: bool = True
+    recover: bool = True
+    connect_each: bool = False
+    time_commands: bool = False
+    verbose: bool = False
+    notices: bool = False
+    debug: bool = False
+    poll: str | None = None
+    log: LogPlan | None = None
+    load_text: str
+    model: str
+    settings: Mapping[str, str] = {}
+    kill_switch: float | None = None
+    missed_max: float | None = None
+    components: tuple[ComponentFacts, ...] = ()
+    imported: ImportedFacts | None = None
+    generators: str | None = None
+    generated: tuple[GeneratorFacts, ...] = ()
+
+    @property
+    def own(self) -> tuple[ComponentFacts, ...]:
+        """Components of the trial's own load, without those of background workloads."""
+        return tuple(each for each in self.components if not each.of)
+
+    @property
+    def own_clients(self) -> int:
+        """Clients of the trial's own load."""
+        return sum(each.clients for each in self.own) if self.own else self.clients
+
+
+class CommandFacts(Facts, frozen=True, array_like=True):
+    """A command of a script. line: from 1; 0 where there is no text."""
+
+    line: Count
+    text: str
+    is_sql: bool
+
+
+class ScriptFacts(Facts, frozen=True, kw_only=True):
+    """A script, as intervals count them. queries: of a transaction; None: not known.
+
+    text, commands: as far as they are stored. length: of the whole text, if only a part is stored.
+    kind: "users", "command", or None for SQL.
+    """
+
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("length", "kind"))
+
+    name: str
+    weight: Count
+    text: str = ""
+    source: str = ""
+    queries: Count | None = None
+    node: str = "primary"
+    commands: tuple[CommandFacts, ...]
+    length: Count | None = None
+    kind: str | None = None
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a command."""
+        return self.kind == "command"
+
+
+class Prepared(Facts, frozen=True):
+    """A database with its data: its name, and the time to create it.
+
+    created: in this run, not reused. cloned_from: the database of which this is a copy, if it is.
+    seconds: in all; of these, clone_seconds made this copy, and settle_seconds let the server
+    finish the work that follows. notes: remarks for trials on it.
+    """
+
+    dbname: str
+    fingerprint: str
+    created: bool
+    seconds: float
+    size_bytes: int
+    cloned_from: str | None = None
+    clone_seconds: float = 0.0
+    settle_seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+class BackgroundFacts(Facts, frozen=True, kw_only=True):
+    """A background workload. of: its name in the trial."""
+
+    of: str
+    name: str
+    hash: str
+    scale: int
+    prepared: Prepared
+
+
+class RequestFacts(Facts, frozen=True, kw_only=True):
+    """The options to repeat a trial that no other value of its record holds; no password.
+
+    workload: a name or a folder; None for scripts, functions or a command alone. files: scripts
+    named as files, with their weights. target: a DSN; None for a managed server. without: the
+    workload's own rate and start_every, where the trial has none.
+    """
+
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("insecure_cluster", "without"))
+
+    workload: str | None = None
+    files: tuple[tuple[str, Count], ...] = ()
+    scripts: tuple[tuple[str, Count | None], ...] = ()
+    command: str | None = None
+    from_database: str | None = None
+    target: str | None = None
+    own: str | None = None
+    data_dir: str | None = None
+    tls: bool | None = None
+    server_settings: Mapping[str, str] = {}
+    standbys: Count = 0
+    target_nodes: Mapping[str, str] = {}
+    pool: PoolPlan | None = None
+    node: str | None = None
+    nodes: Mapping[str, str] = {}
+    insecure_cluster: bool = False
+    without: tuple[str, ...] = ()
+
+
+class WorkloadFacts(Facts, frozen=True, kw_only=True):
+    """A workload, and its data. hash: of all its files.
+
+    request: None for trials that an earlier version stored.
+    """
+
+    name: str
+    description: str = ""
+    hash: str = ""
+    scale: int = 1
+    data_seed: int | None = None
+    init: Mapping[str, str] = {}
+    scripts: tuple[ScriptFacts, ...]
+    prepared: Prepared | None = None
+    background: tuple[BackgroundFacts, ...] = msgspec.field(default=(), name="beside")
+    request: RequestFacts | None = None
+
+    @property
+    def requested(self) -> RequestFacts:
+        """The request; an empty one if none is stored."""
+        return self.request or RequestFacts()
+
+    @property
+    def about_command(self) -> bool:
+        """Whether a trial is about a command: few executions, each unlike the others."""
+        return any(script.is_command for script in self.scripts[:1])
+
+    @property
+    def command_alone(self) -> bool:
+        """Whether a trial consists of one command alone."""
+        return self.about_command and len(self.scripts) == 1
+
+
+class PoolFacts(Facts, frozen=True, kw_only=True):
+    """A managed pooler; false if there is none. size: the maximum of its server connections."""
+
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("pooler", "version", "mode", "size"))
+
+    pooler: str = ""
+    version: str = ""
+    mode: str = ""
+    size: Count = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self.pooler)
+
+
+class ServerFacts(Facts, frozen=True, kw_only=True):
+    """The primary as a session of the load saw it. settings: those with non-default values.
+
+    target: its address, as connection keywords without a password; nodes: of all nodes.
+    applied: how each setting was applied (connection, database, start, ...). ours: a managed
+    server; only these have name, stays, tls, requested, build. data_device: of its data, if on
+    this machine.
+    """
+
+    SPARSE: ClassVar[frozenset[str]] = frozenset(("data_device", "name", "stays", "build"))
+
+    version: str
+    version_text: str = ""
+    version_number: int | None = None
+    settings: Mapping[str, str] = {}
+    system_identifier: str | None = None
+    data_directory: str | None = None
+    postmaster_started: str | None = None
+    configure: str | None = None
+    target: Mapping[str, str] = {}
+    data_device: str | None = None
+    ours: bool = False
+    name: str | None = None
+    stays: bool | None = None
+    tls: bool | None = None
+    requested: str | None = msgspec.field(default=None, name="asked")
+    build: str | None = None
+    applied: Mapping[str, str] = {}
+    nodes: Mapping[str, Mapping[str, str]] = {}
+    standbys: Count = 0
+    pool: PoolFacts = msgspec.field(default_factory=PoolFacts)
+
+
+class HostFacts(Facts, frozen=True, kw_only=True):
+    """The generator's machine; None: not known. data_disk: of a server's data on it.
+
+    pid: of the process of pgpaces that made the load. costs: of the server's machine, as
+    `pgpaces.spec.costs` reads them.
+    """
+
+    SPARSE: ClassVar[frozenset[str]] = frozenset(
+        ("hostname", "system", "kernel", "architecture", "cpus", "cpu", "memory_bytes", "python",
+         "data_disk", "pid", "costs")
+    )  # fmt: skip
+
+    hostname: str | None = None
+    system: str | None = None
+    kernel: str | None = None
+    architecture: str | None = None
+    cpus: Count | None = None
+    cpu: str | None = None
+    memory_bytes: Count | None = None
+    python: str | None = None
+    data_disk: str | None = None
+    pid: Count | None = None
+    costs: tuple[Any, ...] = ()
+
+
+F = TypeVar("F")
+# msgspec prepares a type when it is first used, and crashes if another thread uses it meanwhile.
+_CONVERTING = threading.Lock()
+
+
+def read(kind: type[F], document: object, what: str) -> F:
+    """Values of a kind from a stored document. Raises ValueError that describes the defect."""
+    try:
+        with _CONVERTING:
+            return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        raise ValueError(f"{what}: {text[:1].lower()}{text[1:]}") from None
+
+
+def stored(value: Any) -> Any:
+    """Objects, lists, numbers and texts as they are stored."""
+    if isinstance(value, CommandFacts):
+        return [value.line, value.text, value.is_sql]
+    if isinstance(value, Facts):
+        usual = {f.name: f.default for f in msgspec.structs.fields(value) if f.name in value.SPARSE}
+        return {
+            key: stored(own)
+            for key, (name, own) in zip(value.__struct_encode_fields__, value.items(), strict=True)
+            if name not in usual or own != usual[name]
+        }
+    if isinstance(value, msgspec.Struct):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {key: stored(own) for key, own in value.items()}
+    return [stored(own) for own in value] if isinstance(value, tuple | list) else value

@@ -1,0 +1,260 @@
+"""Levels of an experiment: options by name, as texts, and the options of a cell.
+
+Turns them into the values of `plan.py`. Knows no files and no server.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from msgspec import Struct, field
+
+from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.units import exact
+from pgpaces.spec import options
+from pgpaces.spec.design import Cell, Levels
+from pgpaces.spec.options import FACTORS, FAMILIES
+from pgpaces.spec.plan import TrialPlan, pairs, trial_plan
+from pgpaces.spec.target_plan import Pooler, PoolMode, PoolPlan
+
+BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
+
+
+# Options of a cell in addition to those of its trial.
+_OWN = (
+    *("scale", "data_seed", "variant", "scripts", "server", "data_dir", "tls", "target"),
+    *("profile", "standbys", "pool", "pool_mode", "pool_size"),
+)
+
+
+def names() -> list[str]:
+    """Every name that levels may have; families end in a dot."""
+    return [*FACTORS, *(f"{family}." for family in FAMILIES)]
+
+
+def check_name(name: str) -> None:
+    """Raises PlanError, with the nearest name, if levels cannot have this name."""
+    family, dot, rest = name.partition(".")
+    if dot and family == "background":
+        return _check_background(name, rest)
+    if name in FACTORS or (dot and rest and family in FAMILIES):
+        return None
+    ending = [f"{each}.{rest}" for each in FAMILIES if rest]
+    raise PlanError(
+        f"there is no factor '{name}'",
+        nearest(name, [*names(), *ending]) or "such as clients, rate, server, set.work_mem",
+    )
+
+
+def _check_background(name: str, rest: str) -> None:
+    """Raises PlanError for a level that a background workload cannot have."""
+    of, dot, level = rest.partition(".")
+    if not dot or not level or not BACKGROUND_NAME.fullmatch(of):
+        raise PlanError(
+            f"'{name}' is not background.NAME.LEVEL",
+            "such as background.reporting.rate; NAME is any word",
+        )
+    family = level.partition(".")[0]
+    if (level in FACTORS and FACTORS[level].whole) or family in ("background", "set"):
+        raise PlanError(f"{name}: {level} is of the whole trial", f"give {level} by itself")
+    if level != "workload":
+        check_name(level)
+
+
+class CellOptions(Struct, frozen=True):
+    """The options of a cell.
+
+    settings: of the server or of the session, applied with the least possible interruption. node:
+    where the load goes; nodes: where individual scripts go. background: the levels of each
+    background workload, by its name.
+    """
+
+    trial: TrialPlan
+    scale: int | None = None
+    data_seed: int = 1
+    variant: str | None = None
+    scripts: tuple[tuple[str, int | None], ...] = ()
+    server: str | None = None
+    data_dir: str | None = None
+    tls: bool | None = None
+    target: str | None = None
+    profile: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    node: str | None = None
+    nodes: tuple[tuple[str, str], ...] = ()
+    standbys: int = 0
+    pool: str | None = None
+    pool_mode: str | None = None
+    pool_size: int | None = None
+    background: Mapping[str, Levels] = field(default_factory=dict)
+
+    @property
+    def pool_plan(self) -> PoolPlan | None:
+        """The requested pooler. Raises PlanError if it is invalid."""
+        if self.pool in (None, "none"):
+            if self.pool_mode or self.pool_size:
+                name = "pool_mode" if self.pool_mode else "pool_size"
+                word = options.BY_NAME[name].word
+                raise PlanError(f"{word} needs --pool", "pgbouncer or pgpool")
+            return None
+        mode = self.pool_mode or "session"
+        return PoolPlan(cast("Pooler", self.pool), cast("PoolMode", mode), self.pool_size)
+
+
+def _read(name: str, text: str) -> Any:
+    try:
+        return FACTORS[name].kind.read(text)
+    except PlanError as error:
+        raise PlanError(f"{name}: {error.message}", error.hint) from None
+
+
+def _family(levels: Levels, family: str) -> tuple[tuple[str, str], ...]:
+    prefix = f"{family}."
+    return tuple((k.removeprefix(prefix), v) for k, v in levels.items() if k.startswith(prefix))
+
+
+def options_of(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> CellOptions:
+    """The options of these levels, over the workload's defaults. Raises PlanError."""
+    for name in levels:
+        check_name(name)
+    values = {**options.defaults(), "seed": seed}
+    values |= {name: _read(name, text) for name, text in levels.items() if name in FACTORS}
+    for several in ("latency_limit", "node"):
+        values[several] = (levels[several],) if several in levels else ()
+    for family in ("latency_limit", "define"):
+        values[family] += tuple(f"{name}={text}" for name, text in _family(levels, family))
+    own = {"settings": _family(levels, "set"), "nodes": _family(levels, "node")}
+    return cell_options(values, defaults, **own, background=background_of(levels))
+
+
+def cell_options(
+    values: Mapping[str, Any], defaults: Mapping[str, str], **more: Any
+) -> CellOptions:
+    """The options of a cell. values: of options by name, as `options.defaults` has them.
+
+    more: fields of CellOptions that are not options. Raises PlanError.
+    """
+    trial = trial_plan(values, defaults)
+    own = {name: values[name] for name in _OWN if values[name] is not None}
+    own["node"], own["nodes"] = by_script(values["node"])
+    return CellOptions(trial, **own | more)
+
+
+def by_script(values: Sequence[str]) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+    """[SCRIPT=]NODE texts: the node of all, and of individual scripts. Raises PlanError."""
+    of_all = [value for value in values if "=" not in value]
+    if len(of_all) > 1:
+        raise PlanError(f"--node is given twice: {', '.join(of_all)}", "or say it by script")
+    return (of_all[0] if of_all else None), pairs([v for v in values if "=" in v], "--node")
+
+
+def background_of(levels: Levels) -> dict[str, dict[str, str]]:
+    """The levels of each background workload, by its name, except for a workload `none`."""
+    workloads: dict[str, dict[str, str]] = {}
+    for rest, level in _family(levels, "background"):
+        of, _, name = rest.partition(".")
+        workloads.setdefault(of, {})[name] = level
+    return {of: own for of, own in workloads.items() if own.get("workload") != "none"}
+
+
+def backgrounds(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The levels of several texts of `background`. Raises PlanError if two have one name."""
+    levels: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        more = background(text)
+        if twice := sorted(levels.keys() & more.keys()):
+            name = twice[0].split(".")[1]
+            of = more[f"background.{name}.workload"][0]
+            raise PlanError(
+                f"there are two background workloads called {name}",
+                f"call one something else: '{name}-2 workload={of} ...'",
+            )
+        levels |= more
+    return levels
+
+
+def background(text: str) -> dict[str, tuple[str, ...]]:
+    """`reporting node=standby1 rate=1/s,2/s` as levels: background.reporting.rate, and so on.
+
+    The first word is a workload, and its name in the trial, unless `workload=` names another.
+    Raises PlanError.
+    """
+    try:
+        parts = shlex.split(text)
+    except ValueError as error:
+        raise PlanError(f"background '{text}': {error}", "quotes come in pairs") from None
+    if not parts:
+        raise PlanError(f"background '{text}' names no workload", "such as 'reporting rate=1/s'")
+    first, *words = parts
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
+    own: dict[str, tuple[str, ...]] = {"workload": (first,)}
+    for word in words:
+        key, equals, level = word.partition("=")
+        if not equals:
+            raise PlanError(
+                f"background '{text}': '{word}' is not NAME=LEVEL",
+                "such as 'reporting node=standby1 rate=1/s latency_limit=500ms'",
+            )
+        own[key] = split(level)
+    levels = {f"background.{name}.{key}": level for key, level in own.items()}
+    for each in levels:
+        check_name(each)
+    return levels
+
+
+def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Levels from Python values, one or a list of them, by name.
+
+    Families are mappings: `set={"work_mem": ["4MB", "64MB"]}`. Times are in seconds.
+    """
+    levels: dict[str, tuple[str, ...]] = {}
+    for key, value in values.items():
+        name = prefix + key
+        if isinstance(value, Mapping):
+            levels |= of_values(value, f"{name}.")
+        elif value is not None:
+            several = value if isinstance(value, list | tuple | range | set) else (value,)
+            levels[name] = tuple(_of_value(name, each) for each in several)
+    return levels
+
+
+def _of_value(name: str, level: object) -> str:
+    parts = name.split(".")
+    kind = parts[2] if parts[0] == "background" and len(parts) > 2 else parts[0]
+    option = options.BY_NAME.get(kind)
+    if option and option.kind.seconds and isinstance(level, int | float) and level:
+        return f"{exact(level)}s"
+    return text(level)
+
+
+def text(level: object) -> str:
+    """A value as one writes it on a command line."""
+    if isinstance(level, bool):
+        return "true" if level else "false"
+    return exact(level) if isinstance(level, float) else str(level)
+
+
+def in_cell(error: PlanError, cell: Cell) -> PlanError:
+    """The same error, with the cell it is of."""
+    where = f" (in cell {cell})" if cell.levels else ""
+    return PlanError(f"{error.message}{where}", error.hint)
+
+
+def split(text: str) -> tuple[str, ...]:
+    r"""The levels in `a,b,c`; a comma that belongs to a level is written `\,`.
+
+    The hosts of `ssh:a,b` are one level.
+    """
+    levels: list[str] = []
+    hosts = False
+    for part in re.split(r"(?<!\\),", text):
+        level = part.strip().replace("\\,", ",")
+        if hosts and not re.search("^ssh:|^[0-9]+$|=", level):
+            levels[-1] += f",{level}"
+        else:
+            levels.append(level)
+            hosts = re.search("(^|=)ssh:", level) is not None
+    return tuple(levels)

@@ -1,0 +1,522 @@
+"""Plans of loads and trials as frozen values.
+
+Knows no files, servers or engine. Every value is checked when it is created.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.core.errors import PlanError
+from pgpaces.core.units import (
+    COUNT_MAX,
+    RATE_MAX,
+    RATE_MIN,
+    RATES,
+    SECOND_NS,
+    digits,
+    duration_ns,
+    rate_per_s,
+    whole,
+)
+from pgpaces.spec import shape
+from pgpaces.spec.shape import Shape
+
+GENERATORS_MAX = 1000
+THREADS_MAX = 1024
+# Connection keywords whose value is secret.
+# name: continue_on_error, exit_on_abort, recover of a TrialPlan
+ON_ERROR = {
+    "continue": (True, True, True),
+    "stop-client": (False, False, False),
+    "stop": (False, True, False),
+}
+
+# Options of a TrialPlan that only scripts have, with their defaults.
+ONLY_OF_SCRIPTS: Mapping[str, Any] = {
+    "protocol": "simple",
+    "describe": False,
+    "connect_each": False,
+    "on_connect": (),
+    "max_tries": 1,
+    "threads": None,
+    "log": None,
+}
+
+# The optional integers of a TrialPlan: name, minimum, maximum.
+_RANGES = (
+    ("clients", 1, 100_000),
+    ("threads", 1, THREADS_MAX),
+    ("transactions", 1, COUNT_MAX),
+    ("max_tries", 0, COUNT_MAX),
+    ("seed", 0, 2**64 - 1),
+)
+
+# Options with the name and value of a field of a TrialPlan.
+_SAME = (
+    *("threads", "policy", "protocol", "describe", "poll", "seed", "connect_each", "max_tries"),
+    "kill_switch",
+)
+
+Model = Literal["open", "closed", "paced"]
+Policy = Literal["run", "skip"]
+Protocol = Literal["simple", "extended", "prepared"]
+Arrivals = Literal["poisson", "even"]
+Polling = Literal["auto", "epoll", "io_uring"]
+Backlog = Literal["serve", "drop"]
+
+
+class Load(Struct, frozen=True):
+    """The source of transactions (open, closed or paced).
+
+    rate: transactions a second, in all (open) or for each user (paced); None when closed.
+    think: mean pause of a closed client before each transaction, ns.
+    shape: how the rate changes over the trial.
+    """
+
+    model: Model
+    rate: float | None = None
+    arrivals: Arrivals = "poisson"
+    think_ns: int = 0
+    think: Literal["none", "fixed", "exponential"] = "none"
+    shape: Shape = shape.CONSTANT
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for a rate out of range, also by its shape, and for a shape without."""
+        if self.rate is not None and not RATE_MIN <= self.rate <= RATE_MAX:
+            raise PlanError(f"a rate of {self.rate:g}/s is out of range", RATES)
+        if self.shape == shape.CONSTANT:
+            return
+        if self.rate is None:
+            raise PlanError(
+                f"shape {self.shape} needs a rate or a pace: a closed load has none to change",
+                "add --rate, or --users with their --pace",
+            )
+        if self.rate * self.shape.peak > RATE_MAX:
+            raise PlanError(
+                f"shape {self.shape} takes the rate to {self.rate * self.shape.peak:g}/s",
+                f"{RATE_MAX:.0f}/s is the highest there is",
+            )
+
+    def __str__(self) -> str:
+        """The load in words, for a sentence."""
+        if self.rate is not None:
+            each = " per user" if self.model == "paced" else ""
+            spacing = "" if self.arrivals == "poisson" else ", evenly spaced"
+            changes = "" if self.shape == shape.CONSTANT else f", shape {self.shape}"
+            return f"{self.model}, {self.rate:g}/s{each}{spacing}{changes}"
+        if self.think == "none":
+            return "closed, without think time"
+        return f"closed, {self.think} think time of {self.think_ns / 1e6:g} ms"
+
+
+def _one_of(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    used = [f"--{name.replace('_', '-')}" for name in names if options.get(name) is not None]
+    if len(used) > 1:
+        raise PlanError(f"{' and '.join(used)} exclude each other", "choose one kind of load")
+
+
+def choose_load(options: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
+    """The load and the number of clients of the options (texts, by name).
+
+    options: rate, rate_per_client, clients, users, pace, think_time, think, arrivals, shape; None
+    if not specified. defaults: the workload's own, used if no kind of load is named.
+    Raises PlanError for options that exclude each other, and for missing ones.
+    """
+    load, clients = _steady_load(options, defaults)
+    if options["shape"] is None:
+        return load, clients
+    return replace(load, shape=shape.parse(options["shape"])), clients
+
+
+def _steady_load(
+    options: Mapping[str, Any], defaults: Mapping[str, str]
+) -> tuple[Load, int | None]:
+    """The load before its rate changes."""
+    _one_of(options, ("rate", "rate_per_client", "users", "think_time"))
+    _one_of(options, ("clients", "users"))
+    if options["users"] is not None or options["pace"] is not None:
+        return _paced(options)
+    clients = options["clients"]
+    if clients is None and "clients" in defaults:
+        clients = int(defaults["clients"])
+    if options["think_time"] is not None:
+        return _closed(options, defaults), clients or 1
+    rate = _open_rate(options, defaults)
+    if rate is None:
+        own = {"think_time": defaults.get("think_time", "0"), "think": options["think"]}
+        return _closed(own, defaults), clients or 1
+    return Load("open", rate, options["arrivals"]), clients
+
+
+def _paced(options: Mapping[str, Any]) -> tuple[Load, int]:
+    if options["pace"] is None:
+        raise PlanError(
+            "--users needs the pace of each",
+            "add --pace, such as --pace 1/s; users with pauses of their own are --clients N",
+        )
+    if options["users"] is None:
+        raise PlanError("--pace needs the number of users", "add --users N")
+    rate = rate_per_s(options["pace"], "--pace")
+    return Load("paced", rate, options["arrivals"]), options["users"]
+
+
+def _closed(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Load:
+    pause = duration_ns(options["think_time"], "--think-time", zero=True, bare="s")
+    if not pause:
+        return Load("closed")
+    think = options["think"] or defaults.get("think", "exponential")
+    return Load("closed", think_ns=pause, think="fixed" if think == "fixed" else "exponential")
+
+
+def _open_rate(options: Mapping[str, Any], defaults: Mapping[str, str]) -> float | None:
+    """The total rate; None if no option and no default names one."""
+    if options["rate_per_client"] is not None:
+        if options["clients"] is None:
+            raise PlanError("--rate-per-client needs the number of clients", "add --clients N")
+        each = rate_per_s(options["rate_per_client"], "--rate-per-client")
+        return each * float(options["clients"])
+    if options["rate"] is not None:
+        return rate_per_s(options["rate"], "--rate")
+    return rate_per_s(defaults["rate"], "the workload's rate") if "rate" in defaults else None
+
+
+def start_every_ns(options: Mapping[str, Any], defaults: Mapping[str, str]) -> int:
+    """The interval between the starts of clients, ns.
+
+    options: start_every, rate, rate_per_client, shape, as texts; None if not specified. The
+    workload's default applies to its own kind of load only, not with a rate or a shape.
+    """
+    text = options["start_every"]
+    if text is None and all(options[name] is None for name in ("rate", "rate_per_client", "shape")):
+        text = defaults.get("start_every")
+    return 0 if text is None else duration_ns(text, "--start-every", zero=True, bare="s")
+
+
+class LogPlan(Struct, frozen=True):
+    """A log of every transaction in pgbench's format: one file for each thread.
+
+    prefix: of the files' names. sampling: share of transactions written, over 0 to 1.
+    aggregate_s: seconds summed up in a line; None writes a line for each transaction.
+    detailed: failures have the name of their kind.
+    """
+
+    prefix: str
+    sampling: float = 1.0
+    aggregate_s: int | None = None
+    detailed: bool = False
+
+
+class GeneratorsPlan(Struct, frozen=True):
+    """Several generators of one load: processes here, hosts by SSH, or workers of a Dask cluster.
+
+    count: how many; None: all workers of the cluster. cluster: the address of its scheduler.
+    insecure: other machines are reached without encryption.
+    """
+
+    count: int | None = None
+    hosts: tuple[str, ...] = ()
+    cluster: str | None = None
+    insecure: bool = False
+
+    @property
+    def here(self) -> bool:
+        """Whether they are processes of this machine."""
+        return not self.hosts and self.cluster is None
+
+    def __str__(self) -> str:
+        """As they are typed, `4` or `ssh:a,b`; of a cluster its address, or `4 of ADDRESS`."""
+        if self.hosts:
+            return f"ssh:{','.join(self.hosts)}"
+        return " of ".join(str(each) for each in (self.count, self.cluster) if each is not None)
+
+
+def generators_plan(options: Mapping[str, Any]) -> GeneratorsPlan | None:
+    """Where the load is generated; None: in this process. Raises PlanError.
+
+    options: generators (an integer, or ssh:HOST,HOST), cluster, insecure_cluster.
+    """
+    text, cluster = options["generators"], options["cluster"]
+    count, hosts = _generators("" if text is None else str(text))
+    if cluster is None:
+        if options["insecure_cluster"]:
+            raise PlanError("--insecure-cluster needs the address of a --cluster", "leave it out")
+        return GeneratorsPlan(count, hosts) if hosts or (count or 1) > 1 else None
+    if hosts:
+        raise PlanError("generators are hosts or workers of a cluster, not both", "choose one")
+    if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", cluster):
+        raise PlanError(
+            f"--cluster '{cluster}' is not the address of a Dask scheduler",
+            "such as tls://HOST:8786, as the scheduler prints it",
+        )
+    return GeneratorsPlan(count, (), cluster, options["insecure_cluster"])
+
+
+def _generators(text: str) -> tuple[int | None, tuple[str, ...]]:
+    """Their number, and the hosts of `ssh:HOST,HOST`. Raises PlanError."""
+    kind, colon, names = text.partition(":")
+    hosts = tuple(name.strip() for name in names.split(","))
+    if colon and kind == "ssh" and all(re.fullmatch(r"[^\s/:-][^\s/:]*", name) for name in hosts):
+        if len({name.rpartition("@")[2] for name in hosts}) < len(hosts):
+            raise PlanError(f"--generators '{text}' has a host twice", "each makes one generator")
+        return len(hosts), hosts
+    count = digits(text)
+    if text and (count is None or not 1 <= count <= GENERATORS_MAX):
+        raise PlanError(
+            f"--generators '{text}' is neither a number from 1 to {GENERATORS_MAX} nor hosts",
+            "such as 4, or ssh:pi1,pi2",
+        )
+    return count, ()
+
+
+class TrialPlan(Struct, frozen=True):
+    """One trial: everything that determines what is sent when. Times in nanoseconds.
+
+    clients: None lets the pipeline choose (see `clients_for`).
+    limit_ns: a transaction that takes longer is late. limits: of scripts with their own limit, by
+    name.
+    duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
+    start_every_ns: interval between the starts of clients of a closed or paced load.
+    backlog: transactions that were due and not started at the end are still served, or dropped.
+    max_tries: of a transaction that fails by serialization or deadlock, within its latency limit;
+    0: any number.
+    continue_on_error: a failed statement fails its transaction, else it aborts its client.
+    exit_on_abort: an aborted client ends the run. recover: a client goes on after a lost
+    connection, and after a script that leaves a transaction block open; else both abort it.
+    connect_each: a connection for every transaction.
+    kill_switch: the load stops when other sessions of the server get slower by this factor.
+    time_commands: meta commands are timed as well. verbose: print every failure and retry.
+    notices: print those of the server. debug: print every step of every client.
+    poll: how the engine waits for its connections; auto: io_uring if a thread has many clients
+    that never pause, and the system allows it; else epoll.
+    generators: of the load, if it is not this process alone.
+    """
+
+    load: Load
+    clients: int | None = None
+    threads: int | None = None
+    start_every_ns: int = 0
+    limit_ns: int | None = None
+    limits: tuple[tuple[str, int], ...] = ()
+    policy: Policy = "run"
+    protocol: Protocol = "simple"
+    describe: bool = False
+    duration_ns: int | None = 60 * SECOND_NS
+    transactions: int | None = None
+    warmup_ns: int | None = None
+    grace_ns: int | None = None
+    seed: int = 1
+    variables: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    on_connect: tuple[str, ...] = ()
+    backlog: Backlog = "serve"
+    max_tries: int = 1
+    continue_on_error: bool = True
+    exit_on_abort: bool = True
+    recover: bool = True
+    connect_each: bool = False
+    time_commands: bool = False
+    verbose: bool = False
+    notices: bool = False
+    debug: bool = False
+    poll: Polling = "auto"
+    log: LogPlan | None = None
+    kill_switch: float | None = None
+    generators: GeneratorsPlan | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for values that are out of range or exclude each other."""
+        for name, low, high in _RANGES:
+            if (value := getattr(self, name)) is not None:
+                whole(value, name, low, high)
+        self._check_start_every()
+        if self.policy == "skip" and self.load.model == "closed":
+            raise PlanError(
+                "policy skip needs a rate: a closed load has no schedule, so nothing is late",
+                "add --rate, or use --policy run",
+            )
+        if self.kill_switch is not None and not 1 < self.kill_switch < math.inf:
+            raise PlanError(
+                f"a kill switch at {self.kill_switch:g} times cannot be", "more than 1, such as 3"
+            )
+        if not self.limits:
+            self._check_limits(everywhere=self.limit_ns is not None)
+        if self.generators is not None and self.log is not None:
+            raise PlanError("a log of transactions is written by one generator", "leave one out")
+        count = None if self.generators is None else self.generators.count
+        if count and self.clients is not None and self.clients < count:
+            raise PlanError(
+                f"{count} generators need a client each, and there are {self.clients}",
+                "use more --clients, or fewer --generators",
+            )
+        self.segments()
+
+    def _check_start_every(self) -> None:
+        if not self.start_every_ns:
+            return
+        if self.load.model == "open":
+            raise PlanError(
+                "clients of an open load cannot come one after another: it has one rate",
+                "use --users and --pace, or --think-time, or a --shape",
+            )
+        if self.load.shape != shape.CONSTANT:
+            raise PlanError("clients come one after another or by a shape, not both")
+        last_ns = ((self.clients or 1) - 1) * self.start_every_ns
+        if self.duration_ns is not None and last_ns >= self.warmup + self.duration_ns:
+            raise PlanError(
+                f"the last of {self.clients} clients would come {last_ns / SECOND_NS:g} s after the"
+                f" first, when the trial is over",
+                "a longer --duration or --warmup, or a shorter --start-every; 0s: all at once",
+            )
+
+    def _check_limits(self, *, everywhere: bool) -> None:
+        """Raises PlanError; everywhere: every script has a limit."""
+        if everywhere:
+            return
+        if self.policy == "skip":
+            raise PlanError(
+                "policy skip needs a latency limit for every script: without one nothing is too"
+                " late",
+                "add --latency-limit, or use --policy run",
+            )
+        if self.max_tries == 0 and self.transactions is not None:
+            raise PlanError(
+                "unlimited tries need something that ends them",
+                "add --latency-limit or --duration, or set --max-tries",
+            )
+
+    def limits_of(self, scripts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+        """The limits of scripts with their own limit, by number in `scripts` (names).
+
+        Raises PlanError for an unknown script, and if a script lacks a limit that it needs.
+        """
+        own = dict(self.limits)
+        for name in own:
+            if name not in scripts:
+                raise PlanError(
+                    f"there is a latency limit for script '{name}', which does not run",
+                    f"scripts that run are {', '.join(dict.fromkeys(scripts))}",
+                )
+        everywhere = self.limit_ns is not None or all(name in own for name in scripts)
+        self._check_limits(everywhere=everywhere)
+        return tuple((at, own[name]) for at, name in enumerate(scripts) if name in own)
+
+    def segments(self) -> tuple[shape.Segment, ...]:
+        """The shape of the load over this trial. Raises PlanError if it does not fit."""
+        if self.load.shape == shape.CONSTANT:
+            return ()
+        if self.transactions is not None or self.duration_ns is None:
+            raise PlanError(
+                f"shape {self.load.shape} needs the time that it is drawn over",
+                "give --duration instead of --transactions",
+            )
+        return self.load.shape.segments(self.duration_ns)
+
+    @property
+    def limit_max_ns(self) -> int | None:
+        """The largest latency limit of any script; None if there is no limit."""
+        limits = [ns for _, ns in self.limits]
+        return max(limits if self.limit_ns is None else [self.limit_ns, *limits], default=None)
+
+    @property
+    def warmup(self) -> int:
+        """The warm-up: as specified, else a tenth of the duration and at most 30 s."""
+        if self.warmup_ns is not None:
+            return self.warmup_ns
+        return min((self.duration_ns or 0) // 10, 30 * SECOND_NS)
+
+    @property
+    def grace(self) -> int:
+        """The time for the backlog at the end: the larger of the limits and 5 s by default."""
+        floor = self.limit_max_ns or 0
+        return max(floor, 5 * SECOND_NS if self.grace_ns is None else self.grace_ns)
+
+    def clients_for(self, free_connections: int | None) -> int:
+        """The number of clients: as specified, else max(4, ceil(4 x rate x limit)), capped.
+
+        The rate is the highest of the shape, the limit the largest of the scripts.
+        free_connections: of the server; None if not known.
+        """
+        if self.clients is not None:
+            return self.clients
+        if self.load.model != "open" or self.load.rate is None:
+            return 1
+        limit_s = (self.limit_max_ns or SECOND_NS) / SECOND_NS
+        clients = max(4, math.ceil(4 * self.load.rate * self.load.shape.peak * limit_s))
+        return clients if free_connections is None else max(1, min(clients, free_connections))
+
+
+def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE texts as pairs. Raises PlanError."""
+    named = []
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name.strip():
+            raise PlanError(f"{option} '{value}' is not NAME=VALUE", f"such as {name}=VALUE")
+        named.append((name.strip(), text))
+    return tuple(named)
+
+
+def _limits(
+    texts: Sequence[str], defaults: Mapping[str, str]
+) -> tuple[int | None, tuple[tuple[str, int], ...]]:
+    """The limit of all scripts, and those of individual scripts. Raises PlanError."""
+    limits: dict[str, int] = {}
+    for text in texts:
+        name, _, limit = text.rpartition("=")
+        if name in limits:
+            whose = f"script '{name}' has" if name else "there are"
+            raise PlanError(f"{whose} two latency limits", "give one")
+        limits[name] = duration_ns(limit, "--latency-limit", bare="ms")
+    general = limits.pop("", None)
+    if general is None and "latency_limit" in defaults:
+        general = duration_ns(defaults["latency_limit"], "the workload's latency limit")
+    return general, tuple(limits.items())
+
+
+def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
+    """The trial of the options, over the workload's defaults.
+
+    options: values of the command line's options by name, None if not specified; durations and
+    rates as texts; latency limits as texts LIMIT or SCRIPT=LIMIT. Raises PlanError.
+    """
+    if options["duration"] is not None and options["transactions"] is not None:
+        raise PlanError("--duration and --transactions exclude each other", "choose one")
+    kind, clients = choose_load(options, defaults)
+    limit_ns, limits = _limits(options["latency_limit"] or (), defaults)
+
+    def optional(name: str) -> int | None:
+        text = defaults.get(name) if options[name] is None else options[name]
+        return None if text is None else duration_ns(text, f"--{name}", zero=True, bare="s")
+
+    transactions = options["transactions"]
+    if transactions is None and options["duration"] is None and "transactions" in defaults:
+        transactions = int(defaults["transactions"])
+    duration = "60s" if options["duration"] is None else options["duration"]
+    continue_on_error, exit_on_abort, recover = ON_ERROR[options["on_error"]]
+    return TrialPlan(
+        load=kind,
+        clients=clients,
+        limit_ns=limit_ns,
+        limits=limits,
+        duration_ns=None if transactions else duration_ns(duration, "--duration", bare="s"),
+        transactions=transactions,
+        start_every_ns=start_every_ns(options, defaults),
+        warmup_ns=optional("warmup"),
+        grace_ns=optional("grace"),
+        variables=pairs(options["define"], "--define"),
+        settings=pairs(options["set"], "--set"),
+        on_connect=tuple(options["on_connect"]),
+        continue_on_error=continue_on_error,
+        exit_on_abort=exit_on_abort,
+        recover=recover,
+        verbose=options["verbose_errors"],
+        generators=generators_plan(options),
+        **{name: options[name] for name in _SAME},
+    )

@@ -1,0 +1,162 @@
+"""How the rate of a load changes over a trial: shapes as typed, and their segments.
+
+A shape is a multiplier of the rate over time. Knows no rate, no engine and no clock.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from pgpaces.core.errors import PlanError
+from pgpaces.core.units import NUMBER, duration_ns
+
+# Begin in ns from the beginning of the measured part, multiplier at its begin and at its end;
+# linear in between. A segment ends where the next one begins, the last with the trial.
+Segment = tuple[int, float, float]
+
+_MULTIPLIER_MAX = 1000.0
+_STEPS_MAX = 1000
+_BURSTS_MAX = 10_000
+# A day's curve is drawn in quarters of an hour: within 0.0005 of the cosine.
+_DAY_SEGMENTS = 96
+_DAY_SWING = 0.8
+GRAMMAR = "constant, steps:0.5:1:2, ramp:0.5:2, burst:4:10s:1min or day"
+
+
+class Shape(Struct, frozen=True):
+    """A multiplier of the rate over a trial.
+
+    text: as typed. multipliers: those of steps, the two ends of a ramp, that of a burst.
+    burst_ns, every_ns: the length of a burst, and the time from the end of a burst to the next end.
+    """
+
+    text: str
+    multipliers: tuple[float, ...] = (1.0,)
+    burst_ns: int = 0
+    every_ns: int = 0
+
+    def __str__(self) -> str:
+        """As typed."""
+        return self.text
+
+    @property
+    def kind(self) -> str:
+        """Its first word."""
+        return self.text.partition(":")[0]
+
+    @property
+    def peak(self) -> float:
+        """The highest multiplier."""
+        if self.kind == "day":
+            return 1 + _DAY_SWING
+        return max(self.multipliers) if self.kind != "burst" else max(1.0, *self.multipliers)
+
+    def segments(self, duration_ns: int) -> tuple[Segment, ...]:
+        """The shape over a measured part of this length; empty for a constant rate.
+
+        Raises PlanError if it does not fit into it.
+        """
+        kinds: dict[str, Callable[[int], tuple[Segment, ...]]] = {
+            "steps": self._steps,
+            "ramp": self._ramp,
+            "burst": self._bursts,
+            "day": _day,
+        }
+        return kinds[self.kind](duration_ns) if self.kind in kinds else ()
+
+    def _steps(self, duration_ns: int) -> tuple[Segment, ...]:
+        count = len(self.multipliers)
+        return tuple((duration_ns * n // count, m, m) for n, m in enumerate(self.multipliers))
+
+    def _ramp(self, duration_ns: int) -> tuple[Segment, ...]:
+        low, high = self.multipliers
+        return ((0, low, high),)
+
+    def _bursts(self, duration_ns: int) -> tuple[Segment, ...]:
+        """Each at the end of its period, so that warm-up and trial begin at the rate itself."""
+        count = math.ceil(duration_ns / self.every_ns)
+        calm_ns = self.every_ns - self.burst_ns
+        if duration_ns <= calm_ns:
+            raise PlanError(
+                f"shape {self}: the first burst would begin after the end of the trial",
+                "run longer, or give a shorter period",
+            )
+        if count > _BURSTS_MAX:
+            raise PlanError(
+                f"shape {self} has {count} bursts in this trial, more than {_BURSTS_MAX}",
+                "give a longer period",
+            )
+        (high,) = self.multipliers
+        segments: list[Segment] = []
+        for begin in range(0, duration_ns, self.every_ns):
+            segments += [(begin, 1.0, 1.0), (begin + calm_ns, high, high)]
+        return tuple(segment for segment in segments if segment[0] < duration_ns)
+
+
+def _day(duration_ns: int) -> tuple[Segment, ...]:
+    """A day compressed into the trial: m(t) = 1 - 0.8 cos(2 pi t / T), from night to night.
+
+    t: time from the beginning of the measured part; T: its length, in the same unit. 0.2 at t = 0
+    and T, 1.8 at T/2; its mean is 1, also of the chords that are drawn between its knots.
+    """
+
+    def multiplier(n: int) -> float:
+        return 1 - _DAY_SWING * math.cos(2 * math.pi * n / _DAY_SEGMENTS)
+
+    return tuple(
+        (duration_ns * n // _DAY_SEGMENTS, multiplier(n), multiplier(n + 1))
+        for n in range(_DAY_SEGMENTS)
+    )
+
+
+CONSTANT = Shape("constant")
+_DAY = Shape("day")
+
+
+def parse(text: str) -> Shape:
+    """The shape of a text: `constant`, `steps:0.5:1:2` (equal parts of the trial),
+    `ramp:0.5:2`, `burst:4:10s:1min` (10 s at 4x at the end of every minute, else 1x), `day`.
+
+    Raises PlanError.
+    """
+    text = text.strip()
+    kind, *words = text.split(":")
+    if text in ("constant", "day"):
+        return CONSTANT if text == "constant" else _DAY
+    if kind == "steps" and 2 <= len(words) <= _STEPS_MAX:
+        return _loaded(Shape(text, tuple(_multiplier(text, word) for word in words)))
+    if kind == "ramp" and len(words) == 2:
+        return _loaded(Shape(text, tuple(_multiplier(text, word) for word in words)))
+    if kind == "burst" and len(words) == 3:
+        return _burst(text, words)
+    raise PlanError(f"'{text}' is not the shape of a load", f"write {GRAMMAR}")
+
+
+def _burst(text: str, words: list[str]) -> Shape:
+    burst_ns = duration_ns(words[1], f"shape {text}: the burst of")
+    every_ns = duration_ns(words[2], f"shape {text}: the period of")
+    if burst_ns >= every_ns:
+        raise PlanError(
+            f"shape {text}: a burst of {words[1]} every {words[2]} leaves no time between bursts",
+            "give a longer period",
+        )
+    return Shape(text, (_multiplier(text, words[0]),), burst_ns, every_ns)
+
+
+def _multiplier(text: str, word: str) -> float:
+    if not re.fullmatch(NUMBER, word.strip()) or not float(word) <= _MULTIPLIER_MAX:
+        raise PlanError(
+            f"shape {text}: '{word}' cannot multiply a rate",
+            f"write a number from 0 to {_MULTIPLIER_MAX:g}; shapes are {GRAMMAR}",
+        )
+    return float(word)
+
+
+def _loaded(shape: Shape) -> Shape:
+    if not any(shape.multipliers):
+        raise PlanError(f"shape {shape} is nothing but 0", "a load needs some time above it")
+    return shape

@@ -1,0 +1,339 @@
+"""Whether a workload's folder may execute programs: its user confirms its content once.
+
+Programs of shipped workloads and of the user's own options are executed. Every other folder is read
+from a private copy, so that later changes of the folder are not executed; its digest is that of the
+copy.
+
+HOME/trust/DIGEST          confirmations, by the digest of all files of a folder, or a script
+HOME/cache/folders/NAME    copies, which exist as long as the pgpaces process that uses them
+
+An unconfirmed workload executes no programs: scripts run, and psql runs SQL without its commands.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.core.errors import TrustError, WorkloadError
+from pgpaces.core.home import home, is_there, make_folder
+from pgpaces.spec import actions, workload
+from pgpaces.spec.actions import Action
+from pgpaces.spec.workload import Workload, WorkloadScript
+
+# Folders of tools, and of files that Python compiles again.
+_LEFT_OUT = {".git", ".hg", ".svn", "__pycache__"}
+# Prefixes, so that no script has the digest of a folder, whatever its text.
+_FOLDER, _SCRIPT = b"pgpaces folder 1\n", b"pgpaces script 1\n"
+_COPY_BYTES = 64 * 2**20  # a larger file is linked, if possible
+_TOTAL_BYTES = 2**30
+_DEPTH = 64
+_CHUNK_BYTES = 2**20
+
+
+class Question(Struct, frozen=True):
+    """May a folder, or a script, execute these actions? Without any, it is not asked."""
+
+    path: Path
+    actions: tuple[Action, ...]
+
+
+Consent = Callable[[Question], bool]
+
+
+def refuse(question: Question) -> bool:
+    """The answer without a user to ask."""
+    return False
+
+
+def grant(question: Question) -> bool:
+    """The answer if the user trusts the workloads that are named."""
+    return True
+
+
+def answer(trust: bool) -> Consent:
+    """The answer of a caller who specifies in advance whether the workloads are trusted."""
+    return grant if trust else refuse
+
+
+def of_typed(consent: Consent) -> Consent:
+    """Consent to every script, because the user named it; for folders as before."""
+    return lambda question: question.path.is_file() or consent(question)
+
+
+def find(name: str, consent: Consent = refuse) -> Workload:
+    """The workload called `name`, ready to run.
+
+    consent: whether an unconfirmed folder may execute programs. Raises WorkloadError, and
+    TrustError if it may not.
+    """
+    folder, variant = workload.located(name)
+    candidate = workload.read(folder, variant)  # whose errors name the folder itself
+    if candidate.trusted:
+        return workload.performed(candidate)
+    copy = _copied(folder)
+    return _agreed(copy, workload.read(copy.folder, variant), consent)
+
+
+def variant(base: Workload, name: str, consent: Consent = refuse) -> Workload:
+    """Another variant of a workload. Raises WorkloadError if it does not exist, TrustError."""
+    candidate = workload.read(base.folder, name)
+    if candidate.trusted:
+        return workload.performed(candidate)
+    copy = _COPIES.get(base.folder) or _copied(base.folder)
+    return _agreed(copy, workload.read(copy.folder, name), consent)
+
+
+def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
+    """A script that an experiment names. Raises WorkloadError, and TrustError as for folders."""
+    read = workload.read_script(path, weight)
+    if listed := actions.of_script(read):
+        text = read.text.encode(errors="surrogateescape")
+        digest = hashlib.sha256(_SCRIPT + text).hexdigest()
+        if not _recorded(digest):
+            if not consent(Question(Path(path), listed)):
+                raise TrustError(
+                    f"script {path} has shell commands, and was not confirmed",
+                    "read it; if you trust it, say --trust (in Python: trust=True)",
+                )
+            _record(digest, Path(path), listed)
+    return read
+
+
+def check(candidate: Workload) -> None:
+    """Raises TrustError for an unconfirmed workload that would execute programs."""
+    if not candidate.trusted and next(actions.programs(candidate), None) is not None:
+        raise _refusal(candidate, candidate.folder)
+
+
+def confirm_made(folder: Path) -> None:
+    """Confirms a folder that pgpaces just created, if it executes nothing and can be copied."""
+    with contextlib.suppress(WorkloadError):
+        copy = _copied(folder)
+        if not actions.of_folder(workload.read(copy.folder)):
+            _record(copy.digest, copy.original, ())
+
+
+class _Copy(Struct, frozen=True):
+    """A copy of a folder, and the digest of its content."""
+
+    folder: Path
+    original: Path
+    digest: str
+
+
+_COPIES: dict[Path, _Copy] = {}
+# The folder of this process's copies, by the home; and the locks on it against other processes.
+_PLACES: dict[Path, Path] = {}
+_LOCKS: list[int] = []
+_CONFIRMED: set[str] = set()
+
+
+def _agreed(copy: _Copy, candidate: Workload, consent: Consent) -> Workload:
+    executes = actions.of(candidate)
+    if not (trusted := _recorded(copy.digest)):
+        listed = actions.of_folder(candidate) if executes else ()
+        if trusted := consent(Question(copy.original, listed)):
+            _record(copy.digest, copy.original, listed)
+        elif executes:
+            raise _refusal(candidate, copy.original)
+    return workload.performed(replace(candidate, trusted=trusted, original=copy.original))
+
+
+def _refusal(candidate: Workload, folder: Path) -> TrustError:
+    return TrustError(
+        f"workload {candidate.name} executes programs, and its folder was not confirmed",
+        f"`pgpaces workload show {shlex.quote(str(folder))}` lists them; if you trust the folder,"
+        " say --trust (in Python: trust=True)",
+    )
+
+
+def _recorded(digest: str) -> bool:
+    return digest in _CONFIRMED or is_there(home() / "trust" / digest, Path.is_file)
+
+
+def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
+    """Stores a confirmation; if that fails, the next run asks again."""
+    _CONFIRMED.add(digest)
+    lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", str(path)]
+    lines += [f"{each.what}, {each.file}: {each.text}" for each in listed]
+    with contextlib.suppress(OSError):
+        folder = home() / "trust"
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        text = "".join(f"{' '.join(line.split())}\n" for line in lines)
+        (folder / digest).write_bytes(text.encode("utf-8", "backslashreplace"))
+
+
+def _copied(folder: Path) -> _Copy:
+    """A copy of a folder's present content. Raises WorkloadError."""
+    original = folder.resolve()
+    try:
+        place = Path(tempfile.mkdtemp(dir=_place(), prefix=""))
+        target = place / original.name
+        copy = _Copy(target, original, _Copying(original, target).digest())
+    except OSError as error:
+        raise WorkloadError(
+            f"folder {folder} cannot be copied: {error}",
+            "set PGPACES_HOME to a folder of yours on a disk with room",
+        ) from None
+    # One copy of the same content is enough.
+    for earlier in list(_COPIES.values()):
+        same = (earlier.original, earlier.digest) == (copy.original, copy.digest)
+        if same and earlier.folder.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+            return earlier
+    _COPIES[target] = copy
+    return copy
+
+
+def _place() -> Path:
+    """A private folder that is removed at the end of this process, or by a later one after a kill.
+
+    A temporary folder if the home is not writable. Raises OSError.
+    """
+    root = home() / "cache" / "folders"
+    if (existing := _PLACES.get(root)) is not None and existing.is_dir():
+        return existing
+    try:
+        make_folder(root)
+        place = _locked(root)
+    except OSError:
+        place = Path(tempfile.mkdtemp(prefix="pgpaces-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    _PLACES[root] = place
+    return place
+
+
+def _locked(root: Path) -> Path:
+    """A new locked folder in this one; removes those without a lock."""
+    lock = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for remains in root.iterdir():
+            _remove_unlocked(remains)
+        place = Path(tempfile.mkdtemp(dir=root, prefix=""))
+        _LOCKS.append(os.open(place, os.O_RDONLY))
+        fcntl.flock(_LOCKS[-1], fcntl.LOCK_EX)
+    finally:
+        os.close(lock)
+    return place
+
+
+def _remove_unlocked(place: Path) -> None:
+    """Removes the folder of a process that was killed."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(place, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+class _Copying:
+    """Copies a folder, and computes the digest of the copied content."""
+
+    def __init__(self, original: Path, target: Path) -> None:
+        self._original, self._target = original, target
+        root = home().resolve()
+        self._excluded = {root, root / "cache" / "folders"}  # the copy is in them
+        self._hash = hashlib.sha256(_FOLDER)
+        self._bytes = 0
+
+    def digest(self) -> str:
+        """Copies the folder; returns the digest. Raises WorkloadError, OSError."""
+        self._folder(Path())
+        return self._hash.hexdigest()
+
+    def _folder(self, at: Path) -> None:
+        if len(at.parts) > _DEPTH:
+            raise WorkloadError(f"folder {self._original} has folders in folders, {_DEPTH} deep")
+        (self._target / at).mkdir()
+        with os.scandir(self._original / at) as iterator:
+            entries = sorted(iterator, key=lambda entry: os.fsencode(entry.name))
+        for entry in entries:
+            path = at / entry.name
+            if entry.name in _LEFT_OUT or self._original / path in self._excluded:
+                continue
+            if entry.is_symlink():
+                self._link(path)
+            elif entry.is_dir(follow_symlinks=False):
+                self._add(b"folder", os.fsencode(path))
+                self._folder(path)
+            elif entry.is_file(follow_symlinks=False):
+                self._file(path)
+
+    def _add(self, *words: bytes) -> None:
+        """Adds words to the digest, each with its length, so that no two lists are the same."""
+        for word in words:
+            self._hash.update(b"%d:%s" % (len(word), word))
+
+    def _link(self, path: Path) -> None:
+        link = self._original / path
+        try:
+            to = link.resolve()
+        except (OSError, RuntimeError):
+            to = Path("/")  # a loop
+        if not to.is_relative_to(self._original):
+            raise WorkloadError(
+                f"workload {self._original.name}: the link '{path}' leads out of the folder, to"
+                f" {to}",
+                "a workload reads files of its folder only: copy it there",
+            )
+        text = os.path.relpath(to, link.parent.resolve())
+        (self._target / path).symlink_to(text)
+        self._add(b"link", os.fsencode(path), os.fsencode(text))
+
+    def _file(self, path: Path) -> None:
+        descriptor = os.open(self._original / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return
+            mode = 0o700 if status.st_mode & 0o111 else 0o600
+            self._add(b"file", os.fsencode(path), b"%o" % mode)
+            if status.st_size > _COPY_BYTES and self._linked(path, status):
+                self._add(hashlib.file_digest(file, "sha256").digest())
+                return
+            content = hashlib.sha256()
+            with (self._target / path).open("xb") as copy:
+                for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
+                    self._count(len(chunk))
+                    content.update(chunk)
+                    copy.write(chunk)
+            (self._target / path).chmod(mode)
+            self._add(content.digest())
+
+    def _linked(self, path: Path, status: os.stat_result) -> bool:
+        """Makes the copy a hard link to the file that is being read; whether that succeeded."""
+        target = self._target / path
+        try:
+            os.link(self._original / path, target, follow_symlinks=False)
+        except OSError:
+            return False
+        if os.path.samestat(target.lstat(), status):
+            return True
+        target.unlink()
+        return False
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > _TOTAL_BYTES:
+            raise WorkloadError(
+                f"folder {self._original} holds more than {_TOTAL_BYTES // 2**30} GiB",
+                "keep data that programs read elsewhere, and name it by -D NAME=PATH",
+            )

@@ -1,0 +1,365 @@
+"""Application users as Python functions: their actions, and the set-up of each user.
+
+    import random
+    import psycopg
+    from pgpaces import task, user
+
+    @user(pause="1s")
+    def gardener(dsn):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            yield connection
+
+    @task(weight=3)
+    def look(connection):
+        connection.execute("SELECT * FROM ui.get_plantings_listing()").fetchall()
+
+Reads and checks them; runs none. The functions themselves are not changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import textwrap
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar, cast, overload
+
+from msgspec.structs import replace
+
+from pgpaces.core.errors import WorkloadError
+from pgpaces.core.redaction import Redacted
+from pgpaces.core.units import duration_ns
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_MARK = "__pgpaces__"
+_WEIGHT_MAX = 2**31 - 1
+_PLAIN: Mapping[str, Any] = {"kind": "task", "weight": 1, "queries": 1}
+# Parameters by name, in addition to the variables of the workload and of the command line.
+PARAMETERS: Mapping[str, str] = {
+    "dsn": "the connection to the database, as a URI",
+    "number": "the number of this user, from 0",
+    "rng": "a seeded random.Random for this user alone",
+    "loop": "the number of this action of the user, from 1",
+}
+
+
+class Task(Redacted, frozen=True):
+    """An action of users: its function, and its weight among all tasks.
+
+    queries: the number it sends, as its author specifies. source: its text, if it is known.
+    """
+
+    REDACTED: ClassVar = ("function", "source")
+    name: str
+    function: Callable[..., Any]
+    weight: int = 1
+    queries: int = 1
+    source: str = ""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is a coroutine."""
+        return inspect.iscoroutinefunction(self.function)
+
+
+class Users(Redacted, frozen=True):
+    """Users: their tasks, and a setup, a generator that yields once what each user has.
+
+    pause: the default one between actions, such as "1s". path: of their file. folder: from which it
+    and the modules next to it are read, if that is another one. text: their source, as far as it is
+    known.
+    """
+
+    REDACTED: ClassVar = ("setup", "text")
+    tasks: tuple[Task, ...]
+    setup: Callable[..., Any] | None = None
+    pause: str | None = None
+    path: Path | None = None
+    text: str = ""
+    folder: Path | None = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether they are coroutines: all of them, or none."""
+        return self.tasks[0].is_async
+
+
+@overload
+def task(function: Function, /) -> Function: ...
+@overload
+def task(*, weight: int = 1, queries: int = 1) -> Callable[[Function], Function]: ...
+def task(
+    function: Function | None = None, /, *, weight: int = 1, queries: int = 1
+) -> Function | Callable[[Function], Function]:
+    """Marks a function (or coroutine function) as an action of users.
+
+    weight: how often it is chosen, among all tasks. queries: how many it sends, for the numbers of
+    queries in the report. Its parameters are passed by name: dsn, number, rng, loop, and variables
+    of the workload and of --define; the first other one gets the value that the function marked
+    @user yields, by default a psycopg connection with autocommit.
+    """
+    return _marked(function, {"kind": "task", "weight": weight, "queries": queries})
+
+
+@overload
+def user(function: Function, /) -> Function: ...
+@overload
+def user(*, pause: str | float | None = None) -> Callable[[Function], Function]: ...
+def user(
+    function: Function | None = None, /, *, pause: str | float | None = None
+) -> Function | Callable[[Function], Function]:
+    """Marks a generator function as the life of each user: set-up, one yield, tear-down.
+
+    pause: between its actions, such as "1s", or seconds; --think-time overrides it. It may be
+    asynchronous, if the tasks are. Parameters as those of a task, without loop.
+    """
+    return _marked(function, {"kind": "user", "pause": pause})
+
+
+def _marked(
+    function: Function | None, mark: dict[str, Any]
+) -> Function | Callable[[Function], Function]:
+    def decorate(marked: Function) -> Function:
+        if not callable(marked):
+            raise WorkloadError(f"@{mark['kind']} marks functions, and {marked!r} is none")
+        setattr(marked, _MARK, mark)
+        return marked
+
+    return decorate if function is None else decorate(function)
+
+
+def of_file(path: Path, shown: Path) -> Users:
+    """The users in a file, which is executed. shown: in messages. Raises WorkloadError."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{shown} cannot be read: {error}") from None
+    return of_text(text, shown, path.parent)
+
+
+def of_text(text: str, path: Path, folder: Path) -> Users:
+    """The users in the text of a file, which is executed. It can import modules in `folder`.
+
+    path: for messages. Raises WorkloadError if it cannot be run, or has no tasks.
+    """
+    namespace = _run(text, path, folder.resolve())
+    marked = {id(value): value for value in namespace.values() if _mark(value) is not None}
+    return replace(_users(list(marked.values()), path), text=text, folder=folder.resolve())
+
+
+def of_functions(functions: Sequence[Callable[..., Any]]) -> Users:
+    """Users with these tasks; the function marked @user is their setup. Raises WorkloadError."""
+    for each in functions:
+        if not callable(each):
+            raise WorkloadError(f"{each!r} is no function", "tasks are functions")
+    return replace(_users(functions, None), text="\n".join(map(_source, functions)))
+
+
+def _mark(value: Any) -> Mapping[str, Any] | None:
+    """The mark of a function; None for everything else, even objects with any attribute."""
+    mark = getattr(value, _MARK, None) if callable(value) else None
+    return mark if isinstance(mark, dict) else None
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
+    """The namespace of an executed file. It can import modules in its folder, as a program does."""
+    import linecache
+    import sys
+
+    module = ModuleType(f"users of {path.parent.name}")
+    namespace = vars(module)
+    namespace["__file__"] = str(folder / path.name)
+    sys.path.insert(0, str(folder))
+    # Data classes look their module up.
+    sys.modules[module.__name__] = module
+    # For tracebacks with the executed lines, even if the file changes meanwhile.
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    try:
+        # Its prints must not mix with the output of pgpaces.
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(text, str(path), "exec"), namespace)
+    except SyntaxError as error:
+        where = f"{error.filename or path}:{error.lineno}"
+        raise WorkloadError(f"{where}: {error.msg}\n{caret(error)}") from None
+    except ModuleNotFoundError as error:
+        raise WorkloadError(
+            f"{path} imports {error.name}, which is not installed here",
+            f"install it where pgpaces is: pip install {error.name}, or what provides it",
+        ) from None
+    except WorkloadError as error:
+        raise WorkloadError(f"{path}: {error.message}", error.hint) from None
+    except (Exception, SystemExit) as error:
+        raise WorkloadError(f"{path} cannot be run: {describe(error, path)}") from None
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(folder))
+        sys.modules.pop(module.__name__, None)
+    return namespace
+
+
+def caret(error: SyntaxError) -> str:
+    """The line of a syntax error, with a caret under its column."""
+    line = (error.text or "").rstrip("\n")
+    at = max(0, (error.offset or 1) - 1)
+    return f"  {line}\n  {' ' * at}^"
+
+
+def describe(error: BaseException, path: Path | None = None) -> str:
+    """An exception in a line: its class, its message, and its last line in this file."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # its class may be foreign code
+        message = ""
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if path is not None and frame.filename == str(path)]
+    return f"{text} ({own[-1].filename}:{own[-1].lineno})" if own else text
+
+
+def _users(marked: Sequence[Any], path: Path | None) -> Users:
+    where = f"{path}: " if path else ""
+    marks = [(each, _mark(each) or _PLAIN) for each in marked]
+    setups = [each for each, mark in marks if mark["kind"] == "user"]
+    tasks = [_task(each, mark) for each, mark in marks if mark["kind"] == "task"]
+    if not tasks:
+        raise WorkloadError(
+            f"{where}no function is marked as a task",
+            "put @task before what users do (from pgpaces import task)",
+        )
+    if len(setups) > 1:
+        names = ", ".join(map(_name, setups))
+        raise WorkloadError(f"{where}several functions are marked @user: {names}", "mark one")
+    for name in {each.name for each in tasks if [t.name for t in tasks].count(each.name) > 1}:
+        raise WorkloadError(f"{where}two tasks are called {name}", "give each a name of its own")
+    setup = setups[0] if setups else None
+    _check_kinds(where, tasks, setup)
+    pause = getattr(setup, _MARK)["pause"] if setup else None
+    if isinstance(pause, int | float):
+        pause = f"{pause}s"
+    if pause is not None:
+        duration_ns(pause, "pause of @user", zero=True)
+    return Users(tuple(tasks), setup, pause, path)
+
+
+def _task(function: Any, mark: Mapping[str, Any]) -> Task:
+    name = _name(function)
+    for what, low in (("weight", 0), ("queries", 0)):
+        if type(mark[what]) is not int or not low <= mark[what] <= _WEIGHT_MAX:
+            raise WorkloadError(
+                f"task {name}: {what} {mark[what]!r} cannot be", f"an integer, at least {low}"
+            )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise WorkloadError(
+            f"task {name} yields, so a call of it does nothing",
+            "mark it @user if it sets a user up; else leave the yield out",
+        )
+    return Task(name, function, mark["weight"], mark["queries"], _source(function))
+
+
+def _source(function: Any) -> str:
+    """A function's text; empty if it is not available."""
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""
+
+
+def _check_kinds(where: str, tasks: Sequence[Task], setup: Callable[..., Any] | None) -> None:
+    """Raises WorkloadError if coroutines and functions are mixed, or @user yields nothing."""
+    kinds = {each.is_async for each in tasks}
+    if setup is not None:
+        if not (inspect.isgeneratorfunction(setup) or inspect.isasyncgenfunction(setup)):
+            raise WorkloadError(
+                f"{where}{_name(setup)} is marked @user and yields nothing",
+                "set up, yield what tasks get, tear down",
+            )
+        kinds.add(inspect.isasyncgenfunction(setup))
+    if len(kinds) > 1:
+        raise WorkloadError(
+            f"{where}some functions are coroutines (async def) and some are not",
+            "make all of them coroutines, or none: a plain one would hold up all the others",
+        )
+
+
+class Call(Redacted, frozen=True):
+    """A function, and the source of each argument: a name of PARAMETERS, a variable, "setup"."""
+
+    REDACTED: ClassVar = ("function",)
+    function: Callable[..., Any]
+    sources: tuple[tuple[str, str], ...]
+    fixed: Mapping[str, Any]
+
+    def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Its arguments, with these values for the sources that are not fixed."""
+        return {**self.fixed, **{name: values[source] for name, source in self.sources}}
+
+
+def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bool) -> Call:
+    """The call of a function. Raises WorkloadError for a parameter without a source.
+
+    variables: as texts; a parameter's annotation or default specifies the type.
+    """
+    name = _name(function)
+    sources, fixed, has_setup = list[tuple[str, str]](), dict[str, Any](), False
+    for parameter in _parameters(function):
+        if parameter.name in variables:
+            fixed[parameter.name] = _value(name, parameter, variables[parameter.name])
+        elif parameter.name in PARAMETERS and (task or parameter.name != "loop"):
+            sources.append((parameter.name, parameter.name))
+        elif task and not has_setup and parameter.default is parameter.empty:
+            sources.append((parameter.name, "setup"))
+            has_setup = True
+        elif parameter.default is parameter.empty:
+            names = ", ".join([*PARAMETERS, *variables])
+            raise WorkloadError(
+                f"{name} needs a parameter '{parameter.name}', which pgpaces does not give",
+                f"given are {names}; others by --define {parameter.name}=VALUE, or a default",
+            )
+    return Call(function, tuple(sources), fixed)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters that can be passed by name. Raises WorkloadError if one cannot."""
+    name = _name(function)
+    try:
+        every = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        raise WorkloadError(f"the parameters of {name} cannot be read", "use a def") from None
+    for parameter in every:
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
+            raise WorkloadError(
+                f"{name} takes '{parameter.name}' by its place alone",
+                "parameters are passed by name: leave out the / after it",
+            )
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [parameter for parameter in every if parameter.kind in by_name]
+
+
+def _value(name: str, parameter: inspect.Parameter, text: str) -> Any:
+    """A variable's text, converted by the parameter's annotation, else by its default's type."""
+    kinds: Mapping[Any, Callable[[str], Any]] = {
+        **{key: int for key in (int, "int")},
+        **{key: float for key in (float, "float")},
+        **{key: _switch for key in (bool, "bool")},
+    }
+    annotation: Any = parameter.annotation
+    if annotation is parameter.empty and parameter.default is not parameter.empty:
+        annotation = type(parameter.default)
+    try:
+        return kinds.get(annotation, str)(text)
+    except ValueError:
+        kind = cast("Any", getattr(annotation, "__name__", annotation))
+        raise WorkloadError(f"{name}: variable {parameter.name}={text} is no {kind}") from None
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false", "on", "off", "1", "0"):
+        raise ValueError(text)
+    return text.lower() in ("true", "on", "1")

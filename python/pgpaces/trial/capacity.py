@@ -1,0 +1,221 @@
+"""The experiment of a question for a capacity, from its options. Starts nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis.capacity.goal import CapacityGoal, Kind, Mode
+from pgpaces.analysis.capacity.trials import SearchSpec, first, level
+from pgpaces.core.errors import PlanError
+from pgpaces.core.units import duration_ns, rate_per_s
+from pgpaces.server import profiles
+from pgpaces.spec import levels, options, trust
+from pgpaces.spec.design import Cell, Experiment, Levels, Slot
+from pgpaces.spec.draft import Draft, goal_share
+from pgpaces.spec.plan import TrialPlan
+from pgpaces.trial.order import Builder, Order
+
+# The default range of loads: for clients and users, the range of their levels.
+_LOWEST: Mapping[Kind, float] = {"rate": 0.1, "users": 1, "clients": 1}
+_HIGHEST: Mapping[Kind, float] = {"rate": 1e6, "users": 100_000, "clients": 100_000}
+_START: Mapping[Kind, float] = {"rate": 10, "users": 4, "clients": 4}
+_MODELS: Mapping[Kind, tuple[str, ...]] = {
+    "rate": ("open",),
+    "users": ("paced",),
+    "clients": ("closed", "open"),
+}
+# Options that select a load of another kind.
+_OTHERS: Mapping[Kind, tuple[str, ...]] = {
+    "rate": ("users", "pace", "rate_per_client", "think_time"),
+    "users": ("rate", "rate_per_client", "think_time", "clients"),
+    "clients": ("rate", "users", "pace"),
+}
+_GOAL = re.compile(r"\s*p(\d+(?:\.\d+)?)\s*<=?\s*(\S.*?)\s*")
+
+
+class CapacityQuestion(Struct, frozen=True):
+    """The options of a question for a capacity; None: not specified.
+
+    missed: a share, `5%`. quantile: `p99 <= 250ms`, instead of a share and a latency limit. by:
+    the unit of loads. soak: how long 0.9 of the proved load runs at the end; `0`: no soak.
+    """
+
+    missed: str | None = None
+    quantile: str | None = None
+    by: Kind | None = None
+    mode: Mode = "normal"
+    soak: str = "10min"
+
+
+def ask(
+    draft: Draft, question: CapacityQuestion, consent: trust.Consent = trust.refuse
+) -> tuple[Experiment, SearchSpec]:
+    """The experiment and the search of each of its cells. Raises PlanError.
+
+    One level of the load is where the search begins, two are the smallest and the largest load.
+    The search chooses the number and length of trials. consent: whether the workload's folder may
+    execute programs.
+    """
+    draft, missed_max = _threshold(draft, question)
+    load = question.by or _kind(draft.levels)
+    ends = draft.levels.get(load, ())
+    own = {n: v for n, v in draft.levels.items() if n not in (load, "duration", "transactions")}
+    _check_kind(load, own)
+    if load == "clients" and not {"rate_per_client", "think_time"} & own.keys():
+        # A pause of zero, so that the workload's default rate does not make it an open load.
+        own["think_time"] = ("0s",)
+    draft = replace(
+        draft,
+        levels=own,
+        factors=frozenset(name for name in draft.factors if name in own),
+        trials=1,
+        missed_max=missed_max,
+        exclude=_without(draft.exclude, load),
+        extra=_without(draft.extra, load),
+    )
+    goal = _goal(load, ends, missed_max, question)
+    experiment = draft.experiment(profiles.ready_made)
+    each = _each(experiment, goal, consent, begins=len(ends) == 1)
+    clients = experiment.design.fixed.get("clients")
+    return experiment, SearchSpec(goal, each, *(() if clients is None else (int(clients),)))
+
+
+def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, SearchSpec]:
+    """A search in the store: its id, its experiment, its goal.
+
+    Raises PlanError for an experiment that is no search, StoreError.
+    """
+    from pgpaces.trial import sweep
+
+    id_, experiment, goal = sweep.find(name, store)
+    if not isinstance(goal, SearchSpec):
+        raise PlanError(
+            f"experiment {experiment.name} is no search for a capacity",
+            "`pgpaces runs -E` lists experiments; others are resumed by `pgpaces sweep --resume`",
+        )
+    return id_, experiment, goal
+
+
+def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
+    """The share that may be missed, and the draft with the limit that belongs to it."""
+    if question.quantile is None:
+        text = question.missed or None
+        return draft, goal_share(text, "--missed") if text else draft.missed_max
+    match = _GOAL.fullmatch(question.quantile)
+    if match is None or not 0 < float(match[1]) < 100:
+        raise PlanError(
+            f"--goal '{question.quantile}' is no bound on a quantile",
+            "such as 'p99 <= 250ms'; a mean says nothing of how many were late",
+        )
+    if question.missed is not None or any(_is_limit(name) for name in draft.levels):
+        raise PlanError(
+            "--goal is a latency limit and a share that may miss it",
+            "leave out --missed and --latency-limit, or --goal",
+        )
+    if match[2].replace(".", "", 1).isdigit():
+        raise PlanError(
+            f"--goal '{question.quantile}' has no unit: {match[2]} of what?",
+            f"write 'p{match[1]} <= {match[2]}ms'",
+        )
+    duration_ns(match[2], "the time in --goal")
+    # Rounded to decimal digits, so that p99 is exactly 0.01.
+    missed = round(1 - float(match[1]) / 100, 12)
+    return draft.with_levels({"latency_limit": (match[2],)}), missed
+
+
+def _is_limit(name: str) -> bool:
+    return name == "latency_limit" or name.startswith("latency_limit.")
+
+
+def _kind(own: Mapping[str, tuple[str, ...]]) -> Kind:
+    if "users" in own or "pace" in own:
+        return "users"
+    return "clients" if {"rate_per_client", "think_time"} & own.keys() else "rate"
+
+
+def _check_kind(load: Kind, own: Mapping[str, tuple[str, ...]]) -> None:
+    """Raises PlanError for levels of another kind of load than the requested one."""
+    for name in _OTHERS[load]:
+        if name in own:
+            option = f"--{name.replace('_', '-')}"
+            raise PlanError(f"--by {load} does not go with {option}", "leave one of them out")
+
+
+def _without(parts: tuple[Levels, ...], load: Kind) -> tuple[Levels, ...]:
+    """The excluded or extra parts that do not name the load that is searched."""
+    return tuple(part for part in parts if load not in part)
+
+
+def _goal(
+    load: Kind, ends: tuple[str, ...], missed_max: float, question: CapacityQuestion
+) -> CapacityGoal:
+    values = sorted(_value(load, text) for text in ends)
+    if len(values) > 2:
+        raise PlanError(
+            f"a search for a capacity by {load} has {len(values)} levels of them",
+            "one is where it begins, two are the least and the most that is offered",
+        )
+    lowest, highest = _LOWEST[load], _HIGHEST[load]
+    start = _START[load]
+    if len(values) > 1:
+        lowest, highest = values[0], values[-1]
+        start = min(max(start, lowest), highest)
+    elif values:
+        start, lowest = values[0], min(lowest, values[0])
+    soak_s = duration_ns(question.soak, "--soak", zero=True, bare="s") / 1e9
+    quick = question.mode == "quick"
+    return CapacityGoal(
+        missed_max, start, lowest, highest, load, question.mode, 0.0 if quick else soak_s
+    )
+
+
+def _value(load: Kind, text: str) -> float:
+    if load == "rate":
+        # Rounded like a trial's level: a bound that differs in the last digit is never reached.
+        return float(level(load, rate_per_s(text, "--rate")).removesuffix("/s"))
+    return float(options.FACTORS[load].kind.read(text))
+
+
+def _each(
+    experiment: Experiment, goal: CapacityGoal, consent: trust.Consent, *, begins: bool
+) -> float | None:
+    """The transactions per second of a load of 1, if a saturating trial is to find the start.
+
+    Raises PlanError if levels make another kind of load than the one that is searched, or if
+    nothing can be late.
+    """
+    builder = Builder.of(Order(experiment, consent=consent))
+    each: float | None = None
+    for cell in experiment.design.cells():
+        # Of the cell as the user wrote it, so that errors do not name the load of a trial.
+        ask = first(SearchSpec(goal), cell)
+        load: dict[str, str | None] = {goal.load: dict(ask.cell.levels)[goal.load]}
+        request = builder.request(Slot(1, cell), "", {**ask.options, **load})
+        _check(request.trial, cell, goal)
+        plan, start = request.trial, goal.start
+        if plan.load.model == "closed":
+            each = 1e9 / plan.load.think_ns if plan.load.think_ns else None
+        elif plan.load.rate is not None:
+            each = plan.load.rate if plan.load.model == "paced" else plan.load.rate / start
+    return None if begins else each
+
+
+def _check(plan: TrialPlan, cell: Cell, goal: CapacityGoal) -> None:
+    if plan.load.model not in _MODELS[goal.load]:
+        error = PlanError(
+            f"a search by {goal.load} found a load that is {plan.load.model}",
+            "say --by rate, --by users (with --pace) or --by clients (with --rate-per-client or"
+            " --think-time, or neither)",
+        )
+        raise levels.in_cell(error, cell)
+    if plan.limit_ns is None and not plan.limits:
+        error = PlanError(
+            "without a latency limit every load meets the goal",
+            "add --latency-limit, such as 500ms, or --goal 'p99 <= 250ms'",
+        )
+        raise levels.in_cell(error, cell)

@@ -1,0 +1,223 @@
+"""The component loads of a trial: scripts of one workload on one server, with their own clients.
+
+A trial has one component unless its scripts go to several servers, or it has background workloads.
+Each component of an open load has its share of the rate: independent Poisson streams add up to
+one stream with the sum of the rates. Each has its share of clients or users, at least one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.core.texts import encoded
+from pgpaces.load import engine as generator
+from pgpaces.load.composite import RunningLoad
+from pgpaces.spec.facts import ComponentFacts, Prepared
+from pgpaces.spec.plan import TrialPlan
+from pgpaces.spec.workload import WorkloadScript
+from pgpaces.trial import dealt, functions
+from pgpaces.trial.request import Request, check_clients, choose, node_of, nodes_of, source_of
+
+if TYPE_CHECKING:
+    from pgpaces.load.cluster.workers import Workers
+
+# Connections reserved for a command: programs that load data open several.
+_OF_COMMAND = 16
+# Connections where their number is not known: poolers take 100 by default, some are of sensors.
+_OF_A_POOLER = 90
+# Clients of a thread and Python users of a process, at least, if no number is requested.
+_OF_A_THREAD, _OF_A_PROCESS = 64, 8
+_SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
+
+
+class Work(Struct, frozen=True):
+    """A workload whose data stands ready. name: of a background workload; "" for the trial's."""
+
+    name: str
+    request: Request
+    scripts: tuple[WorkloadScript, ...]
+    commands: list[Sequence[generator.ScriptCommand]]
+    prepared: Prepared
+    scale: int
+
+    def variables(self) -> dict[str, str]:
+        """The variables of the scripts: the scale, the workload's own, and the requested ones."""
+        own = self.request.workload.variables
+        return {"scale": str(self.scale), **own, **dict(self.request.trial.variables)}
+
+
+class ComponentLoad(Struct, frozen=True):
+    """Scripts of a workload that go to a node.
+
+    places: of its scripts among those of the workload; weights: of each, here. plan: with its share
+    of the load. labels: the names of its scripts in the trial.
+    """
+
+    work: Work
+    node: str
+    places: tuple[int, ...]
+    weights: tuple[int, ...]
+    plan: TrialPlan
+    labels: tuple[str, ...] = ()
+
+    @property
+    def clients(self) -> int:
+        """The number of its clients."""
+        return self.plan.clients or 1
+
+    @property
+    def scripts(self) -> tuple[WorkloadScript, ...]:
+        """Its scripts."""
+        return tuple(
+            replace(self.work.scripts[place], weight=weight)
+            for place, weight in zip(self.places, self.weights, strict=True)
+        )
+
+    @property
+    def commands(self) -> list[Sequence[generator.ScriptCommand]]:
+        """The commands of each of its scripts."""
+        return [self.work.commands[place] for place in self.places]
+
+    @property
+    def clients_each(self) -> int:
+        """The clients of a thread, or users of a process, at least."""
+        return _OF_A_THREAD if self.work.request.workload.users is None else _OF_A_PROCESS
+
+    def engine_plan(self) -> generator.EnginePlan:
+        """Its plan, with a number of threads."""
+        half = max(1, (os.cpu_count() or 2) // 2)
+        threads = self.plan.threads or max(1, min(half, self.clients // self.clients_each))
+        decided = replace(self.plan, variables=tuple(self.work.variables().items()))
+        names = [script.name for script in self.scripts]
+        return generator.EnginePlan.of(decided, self.clients, threads, names)
+
+    def load(self, connection: generator.Connection, workers: Workers | None = None) -> RunningLoad:
+        """The connected load. workers: those of several generators. Raises PgpacesError."""
+        if workers is not None:
+            return dealt.load(self, connection, workers)
+        if self.work.request.workload.users is not None:
+            return functions.load(self, connection)
+        return generator.Engine(self.engine_plan(), self.texts(), connection)
+
+    def texts(self) -> tuple[generator.ScriptText, ...]:
+        """Its scripts, as the engine takes them."""
+        return tuple((source_of(s), s.weight, encoded(s.text)) for s in self.scripts)
+
+    def facts(self) -> ComponentFacts:
+        """Its part of the trial's record."""
+        return ComponentFacts(
+            of=self.work.name,
+            workload=self.work.request.workload.name,
+            node=self.node,
+            scripts=self.labels,
+            load_text=str(self.plan.load),
+            model=self.plan.load.model,
+            rate=self.plan.load.rate,
+            think=self.plan.load.think,
+            think_ns=self.plan.load.think_ns,
+            clients=self.clients,
+            seed=self.plan.seed,
+            limit_ns=self.plan.limit_ns,
+            limits=limits([self], self.plan.limit_ns),
+            policy=self.plan.policy,
+            dbname=self.work.prepared.dbname,
+        )
+
+
+def component_loads(
+    works: Sequence[Work], nodes: Sequence[str], free: int | None
+) -> tuple[ComponentLoad, ...]:
+    """The component loads of these workloads, the trial's own first. nodes: names of all.
+
+    free: free connections of the server; None if not known. Raises PlanError.
+    """
+    free = _OF_A_POOLER if free is None else free
+    if any(work.request.workload.command is not None for work in works):
+        free = max(1, free - _OF_COMMAND)
+    components = [component for work in works for component in _of_work(work, nodes, free)]
+    nodes_of_script = Counter((id(c.work), place) for c in components for place in c.places)
+    named = []
+    for number, component in enumerate(components):
+        prefix = f"{component.work.name}/" if component.work.name else ""
+        labels = tuple(
+            f"{prefix}{script.name}"
+            + (f" on {component.node}" if nodes_of_script[id(component.work), place] > 1 else "")
+            for place, script in zip(component.places, component.scripts, strict=True)
+        )
+        seed = (component.plan.seed + number * _SEEDS) % 2**64
+        named.append(replace(component, labels=labels, plan=replace(component.plan, seed=seed)))
+    return tuple(named)
+
+
+def _of_work(work: Work, nodes: Sequence[str], free: int) -> Iterator[ComponentLoad]:
+    plan = work.request.trial
+    weights = _weights(work.request, work.scripts, nodes)
+    shares = {node: sum(own.values(), Fraction()) for node, own in weights.items()}
+    clients = _shares(plan.clients_for(free), list(shares.values()))
+    total = sum(shares.values(), Fraction())
+    # Weights are integers, also those of a script that goes to several nodes.
+    parts = math.lcm(*(w.denominator for own in weights.values() for w in own.values()))
+    for (node, own), count in zip(weights.items(), clients, strict=True):
+        load = plan.load
+        if load.model == "open" and load.rate is not None and len(weights) > 1:
+            load = replace(load, rate=load.rate * float(shares[node] / total))
+        whole = tuple(int(weight * parts) for weight in own.values())
+        names = {work.scripts[place].name for place in own}
+        own_limits = tuple((name, limit) for name, limit in plan.limits if name in names)
+        share = replace(plan, load=load, clients=count, limits=own_limits)
+        yield ComponentLoad(work, node, tuple(own), whole, share)
+
+
+def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
+    """The clients of a workload at each node; empty if their number was not requested."""
+    if request.trial.clients is None:
+        return {}
+    weights = _weights(request, choose(request.workload, request.scripts), nodes)
+    shares = [sum(own.values(), Fraction()) for own in weights.values()]
+    return dict(zip(weights, _shares(request.trial.clients, shares), strict=True))
+
+
+def _weights(
+    request: Request, scripts: Sequence[WorkloadScript], nodes: Sequence[str]
+) -> dict[str, dict[int, Fraction]]:
+    """The scripts of each node, by place, with their share of the weight."""
+    weights: dict[str, dict[int, Fraction]] = {}
+    for place, script in enumerate(scripts):
+        where = nodes_of(node_of(request, script.name, nodes), nodes)
+        for node in where:
+            weights.setdefault(node, {})[place] = Fraction(script.weight, len(where))
+    # Idle nodes are left out. If all are idle, one stays, so that the engine reports the error.
+    busy = {node: own for node, own in weights.items() if any(own.values())}
+    return busy or dict(list(weights.items())[:1])
+
+
+def _shares(clients: int, weights: Sequence[Fraction]) -> list[int]:
+    """The clients of each share: at least one, the others by weight. Raises PlanError."""
+    check_clients(clients, len(weights))
+    total = sum(weights) or 1
+    exact = [clients * weight / total for weight in weights]
+    counts = [max(1, int(share)) for share in exact]
+    while sum(counts) != clients:
+        step = 1 if sum(counts) < clients else -1
+        able = [n for n, count in enumerate(counts) if count + step >= 1]
+        furthest = max(able, key=lambda n: step * (exact[n] - counts[n]))
+        counts[furthest] += step
+    return counts
+
+
+def limits(components: Sequence[ComponentLoad], general: int | None) -> tuple[tuple[str, int], ...]:
+    """The scripts whose limit, ns, is not the general one, with that limit; 0: none."""
+    every: dict[str, int | None] = {}
+    for component in components:
+        own = dict(component.plan.limits)
+        for label, script in zip(component.labels, component.scripts, strict=True):
+            every[label] = own.get(script.name, component.plan.limit_ns)
+    return tuple((label, limit or 0) for label, limit in every.items() if limit != general)

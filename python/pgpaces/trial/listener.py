@@ -1,0 +1,91 @@
+"""Listeners receive the events of the pipeline, which knows no terminal."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from pgpaces.core.record import Interval
+from pgpaces.spec.result import Trial
+
+if TYPE_CHECKING:
+    from pgpaces.core.errors import PgpacesError
+    from pgpaces.spec.design import Slot
+    from pgpaces.trial.trial import Outcome
+
+
+class Listener:
+    """Receives the events of a trial. Override the methods that you need."""
+
+    def say(self, text: str) -> None:
+        """A stage has begun or makes progress."""
+
+    def started(self, trial: Trial, connect_ns: int) -> None:
+        """The load runs; connect_ns: how long it took to connect."""
+
+    def interval(self, interval: Interval) -> None:
+        """A second has passed and is stored."""
+
+    def stopping(self, count: int) -> None:
+        """The user asked to stop, for the first or a further time."""
+
+
+class SweepListener(Listener):
+    """Receives the events of an experiment. Each machine calls it from its own thread."""
+
+    def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
+        """A trial begins; returns the listener for its events."""
+        return Listener()
+
+    def done(self, machine: str, slot: Slot, outcome: Outcome | PgpacesError) -> None:
+        """A trial has ended, or could not begin."""
+
+    def due(self, machine: str, slot: Slot, why: str) -> None:
+        """The next trial of an adaptive experiment, and why it was chosen."""
+
+    def away(self, machine: str, error: PgpacesError, trials: int) -> None:
+        """A server was unreachable for several trials; trials: the number left out for it."""
+
+
+class Progress(Struct):
+    """The progress of an experiment. done: trials that were run, also before it was resumed.
+
+    total: None if it is not known in advance.
+    """
+
+    total: int | None
+    done: int = 0
+    failed: int = 0
+    spent_s: dict[str, list[float]] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ended(self, machine: str, seconds: float, left: int, *, well: bool) -> None:
+        """Counts a trial of a machine. left: the number of its remaining trials."""
+        with self._lock:
+            self.done += well
+            self.failed += not well
+            self.left[machine] = left
+            self.spent_s.setdefault(machine, []).append(seconds)
+
+    def seconds_left(self) -> float | None:
+        """Time until the last machine is done, by the mean of its trials; None before any."""
+        with self._lock:
+            means = {m: sum(spent) / len(spent) for m, spent in self.spent_s.items()}
+            if not means:
+                return None
+            usual = sum(means.values()) / len(means)
+            return max((means.get(m, usual) * n for m, n in self.left.items()), default=0.0)
+
+    def left_out(self, machine: str, left: int) -> None:
+        """Counts a trial that is left out, which says nothing about the time of the others."""
+        with self._lock:
+            self.failed += 1
+            self.left[machine] = left
+
+    def place(self) -> str:
+        """The running trial: `3/18`, or `3` if the total is not known."""
+        of = "" if self.total is None else f"/{self.total}"
+        return f"{self.done + self.failed + 1}{of}"

@@ -1,0 +1,243 @@
+"""The trials of one machine in sequence: opens and reuses servers, repeats failed trials."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pgpaces.core.errors import (
+    ConnectionsError,
+    ConsentError,
+    PgpacesError,
+    PlanError,
+    PrepareError,
+    RunError,
+    ScriptError,
+    ServerError,
+    StoreError,
+    WorkloadError,
+)
+from pgpaces.core.texts import Say
+from pgpaces.database import settings
+from pgpaces.spec.facts import ServerFacts
+from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.trial.listener import Progress, SweepListener
+from pgpaces.trial.queue import Due, Queue
+from pgpaces.trial.request import Request
+from pgpaces.trial.site import Site, site
+from pgpaces.trial.trial import Outcome, TrialContext, run_at
+
+ATTEMPTS = 2
+# Errors of the request itself; another attempt fails the same way.
+_PERMANENT = (PlanError, ConsentError, WorkloadError, ScriptError)
+# Errors of a cell: it fails the same way when the experiment is resumed.
+LASTING = (PlanError, WorkloadError, ScriptError, ConnectionsError)
+# Errors by a server that answers: another cell may fit.
+_ANSWERED = (ConnectionsError, ConsentError, PrepareError)
+# A server counts as away after this number of trials in a row that could not reach it.
+AWAY_AFTER = 3
+# Wait for a server that earlier trials reached and that is away now: it may be restarting.
+BACK_S = 120.0
+_LOOK_S = 1.0
+
+
+class Machine(Struct):
+    """One machine and the trials to run on it.
+
+    expected: facts of each server as it was for its first trial. errors: of the trials that could
+    not be run. failure: an unexpected exception.
+    """
+
+    name: str
+    queue: Queue
+    progress: Progress
+    expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict)
+    errors: list[PgpacesError] = field(default_factory=list)
+    failure: BaseException | None = None
+    _away: dict[object, int] = field(default_factory=dict)
+    _reached: set[TargetPlan] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.progress.left[self.name] = self.queue.left
+
+    def run(self, context: TrialContext) -> None:
+        """Runs every trial, until the end is requested."""
+        try:
+            with contextlib.closing(_Sites()) as sites, context.with_clusters() as own:
+                while not own.stops.requests and (due := self.queue.next()) is not None:
+                    self._trial(due, sites, own)
+        except BaseException as error:
+            self.failure = error
+            if not context.stops.requests:  # the other machines complete their trials
+                context.stops.ask()
+
+    def _trial(self, due: Due, sites: _Sites, context: TrialContext) -> None:
+        """Runs one trial, twice if it fails. Raises StoreError if it cannot be stored."""
+        listener, stops = context.listener, context.stops
+        assert isinstance(listener, SweepListener)
+        slot, request = due.slot, due.request
+        key = _server(request)
+        if self._away.get(key, 0) >= AWAY_AFTER:
+            self.errors.append(ServerError("the server is away"))
+            self.queue.ended(due, self.errors[-1])
+            self.progress.left_out(self.name, self.queue.left)
+            return
+        if due.why:
+            listener.due(self.name, slot, due.why)
+        started = time.monotonic()
+        well = False
+        outcome: Outcome | PgpacesError = RunError("it was not tried")
+        for attempt in range(1, ATTEMPTS + 1):
+            own = replace(context, listener=listener.trial(self.name, slot, attempt, self.progress))
+            if isinstance(outcome, ServerError):
+                self._await(request, sites, own)
+            outcome = self._attempt(request, attempt, sites, own)
+            listener.done(self.name, slot, outcome)
+            well = isinstance(outcome, Outcome) and outcome.trial.state == "finished"
+            well = well and not _lost(outcome)
+            if well or stops.requests or _permanent(outcome):
+                break
+        if (lost := _lost(outcome)) is not None:
+            raise lost
+        if stops.requests and not well:
+            return
+        if not well:
+            self.errors.append(_error(outcome))
+        self.queue.ended(due, outcome)
+        self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
+        self._count_away(key, outcome, listener)
+
+    def _attempt(
+        self, request: Request, attempt: int, sites: _Sites, context: TrialContext
+    ) -> Outcome | PgpacesError:
+        place = request.place
+        assert place is not None
+        # A trial that is run again later continues its count of attempts.
+        place, key = replace(place, attempt=place.attempt + attempt - 1), request.target
+        request = replace(request, place=place, expected=self.expected.get(key))
+        store, listener = context.store, context.listener
+        assert store is not None
+        try:
+            # No load without a store that takes its results.
+            context.write(lambda: store.beat_experiment(place.experiment))
+            where = sites.open(request, context)
+            self._reached.add(key)
+            outcome = run_at(where, request, context)
+        except StoreError as error:
+            return error
+        except PgpacesError as error:
+            sites.abandon(listener.say)
+            if not context.stops.requests:
+                note = (place.experiment, place.cell, place.block, place.attempt, error.message)
+                context.write(lambda: store.note_failure(*note))
+            return error
+        if outcome.error is not None:
+            sites.abandon(listener.say)
+        self.expected.setdefault(key, outcome.trial.server)
+        return outcome
+
+    def _await(self, request: Request, sites: _Sites, context: TrialContext) -> None:
+        """Waits for an external server that earlier trials reached."""
+        target, stops = request.target, context.stops
+        if target.dsn is None or target not in self._reached or self._away.get(_server(request), 0):
+            return
+        deadline, announced = time.monotonic() + BACK_S, False
+        while not stops.requests and time.monotonic() < deadline:
+            try:
+                sites.open(request, context)
+                return
+            except ServerError as error:
+                if not announced:
+                    context.listener.say(f"waiting for the server: {error.message}")
+                announced = True
+            stops.rest(_LOOK_S)
+
+    def _count_away(
+        self, key: object, outcome: Outcome | PgpacesError, listener: SweepListener
+    ) -> None:
+        if not isinstance(outcome, ServerError) or isinstance(outcome, _ANSWERED):
+            self._away[key] = 0
+            return
+        self._away[key] = self._away.get(key, 0) + 1
+        if self._away[key] == AWAY_AFTER:
+            listener.away(self.name, outcome, self.progress.left[self.name])
+
+
+def _server(request: Request) -> object:
+    """What is away if trials do not reach it: of a managed server, with these settings."""
+    target = request.target
+    return target if target.dsn is not None else (target, request.trial.settings)
+
+
+def _lost(outcome: Outcome | PgpacesError) -> StoreError | None:
+    """The error that kept a trial out of the store, if any."""
+    if isinstance(outcome, Outcome):
+        return outcome.store_error
+    return outcome if isinstance(outcome, StoreError) else None
+
+
+def _error(outcome: Outcome | PgpacesError) -> PgpacesError:
+    """Why a trial was not run to its end."""
+    if isinstance(outcome, Outcome):
+        return outcome.error or RunError(outcome.killed or "it did not complete")
+    return outcome
+
+
+def _permanent(outcome: Outcome | PgpacesError) -> bool:
+    """Whether another attempt would fail the same way, or trip the kill switch again."""
+    return isinstance(outcome, _PERMANENT) or (
+        isinstance(outcome, Outcome) and bool(outcome.killed)
+    )
+
+
+class _Sites:
+    """The running server: the last trial's, reused if the next trial needs the same one.
+
+    One at a time on a machine, so that no other server competes for memory and CPU.
+    """
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._target: TargetPlan | None = None
+        self._site: Site | None = None
+        self._contexts: dict[TargetPlan, dict[str, str]] = {}
+
+    def open(self, request: Request, context: TrialContext) -> Site:
+        """The server of a trial. A managed one is started with the settings that need a start.
+
+        Raises ServerError, and PlanError for unknown settings.
+        """
+        target, say = request.target, context.listener.say
+        if target.dsn is not None:
+            return self._open(target, say)
+        options = dict(request.trial.settings)
+        contexts = self._contexts.setdefault(target, {})
+        if unknown := {name: value for name, value in options.items() if name not in contexts}:
+            where = self._open(target, say)
+            of_server = settings.server_contexts(where.access, unknown)
+            contexts |= {name: of_server.get(name, "") for name in unknown}
+        at_start = tuple((n, v) for n, v in options.items() if contexts[n] == "postmaster")
+        return self._open(replace(target, server_settings=at_start), say)
+
+    def _open(self, target: TargetPlan, say: Say) -> Site:
+        if self._site is not None and self._target == target:
+            return self._site
+        self.close()
+        self._site = self._stack.enter_context(site(target, say))
+        self._target = target
+        return self._site
+
+    def abandon(self, say: Say) -> None:
+        """Stops it after a failed trial; the next trial gets a fresh server."""
+        try:
+            self.close()
+        except PgpacesError as error:
+            say(f"warning: {error.message}")
+
+    def close(self) -> None:
+        """Stops a managed server."""
+        self._site = self._target = None
+        self._stack.close()

@@ -1,0 +1,287 @@
+"""Monitors of the server during a load, and once after it: kill switch, sensors, plans."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis import throttle
+from pgpaces.core.errors import PgpacesError
+from pgpaces.core.locality import is_local
+from pgpaces.core.series import Sample, Series
+from pgpaces.load import engine as generator
+from pgpaces.load.engine import for_driver
+from pgpaces.monitor import host, plans, postgres, remote, server
+from pgpaces.spec.result import Blocked, Explained, Finding, Observed
+from pgpaces.trial.components import ComponentLoad
+from pgpaces.trial.listener import Listener
+from pgpaces.trial.ready_trial import ReadyTrial
+from pgpaces.trial.request import POOL, PRIMARY
+from pgpaces.trial.stops import Stoppable
+
+if TYPE_CHECKING:
+    from pgpaces.trial.bulk import Counters
+
+# Characters of a script up to which its statements are explained: that executes each once more.
+_EXPLAINED_MAX = 2**20
+# Seconds between observations that are stored as a whole, at least.
+_WHOLE_S = 10
+
+
+@contextlib.contextmanager
+def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
+    """The monitors, active within this context."""
+    connection, factor = ready.primary(), ready.request.trial.kill_switch
+    keywords = for_driver(connection)
+    with contextlib.ExitStack() as stack:
+        watch, sensors = None, _Sensors({}, {}, None)
+        if factor is not None:
+            name = connection.keywords["application_name"]
+            listener.say("kill switch: looking at the server as it is without the load")
+            watch = stack.enter_context(postgres.watch(keywords, name, factor))
+        if ready.request.observe:
+            sensors = _sensing(ready, stack)
+        yield Monitors(ready, keywords, watch, counters, sensors)
+
+
+def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
+    """Sensors of the primary and of every standby, and of their machines.
+
+    A standby on the same machine adds no machine. The generator's machine, if no server is on it.
+    """
+    machines: dict[str, host.HostSensor] = {}
+    servers: dict[str, server.Sensor] = {}
+    places: set[str] = set()
+    for node in (PRIMARY, *ready.site.standbys):
+        name = "" if node == PRIMARY else node
+        # The database that a standby serves, if any.
+        served = (
+            component.work.prepared.dbname
+            for component in ready.components
+            if component.node == node
+        )
+        dbname = ready.prepared.dbname if not name else next(served, ready.prepared.dbname)
+        connection = ready.way(node, dbname)
+        keywords = for_driver(connection)
+        place = "" if is_local(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
+        if place not in places:
+            places.add(place)
+            command = None if name else ready.request.target.observe_command
+            source = (
+                remote.NearbySource({**keywords, "dbname": dbname})
+                if command is None
+                else remote.RemoteCommand(command)
+            )
+            machines[name] = stack.enter_context(host.sensing(source))
+        application = connection.keywords["application_name"]
+        primary = servers.get("")
+        sensor = server.sensing(keywords, dbname, name, application, primary)
+        servers[name] = stack.enter_context(sensor)
+    generator = None if "" in places else stack.enter_context(host.sensing(host.here(())))
+    return _Sensors(machines, servers, generator)
+
+
+class _Sensors(Struct, frozen=True):
+    """Sensors of the machines, and of the servers, by node; the key of the primary is "".
+
+    generator: of its machine, if that has no server.
+    """
+
+    machines: Mapping[str, host.HostSensor]
+    servers: Mapping[str, server.Sensor]
+    generator: host.HostSensor | None
+
+    def begin(self, start_s: float) -> None:
+        """Begins to read. start_s: start of second 0 by the monotonic clock."""
+        own = () if self.generator is None else (self.generator,)
+        for sensor in (*self.machines.values(), *self.servers.values(), *own):
+            sensor.begin(start_s)
+
+    def notes(self) -> list[str]:
+        """What the sensors of servers and their machines could not read."""
+        machines = [note for sensor in self.machines.values() for note in sensor.notes()]
+        return machines + [note for sensor in self.servers.values() for note in sensor.notes()]
+
+    def drain(self) -> list[Sample]:
+        """The samples of all sensors since the last call."""
+        samples = [sample for sensor in self.servers.values() for sample in sensor.drain()]
+        for node, machine in self.machines.items():
+            prefix = f"{node}/" if node else ""
+            samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.drain()]
+        if self.generator is not None:
+            own = (s for s in self.generator.drain() if s.name in host.OF_GENERATOR)
+            samples += [replace(s, source=host.GENERATOR) for s in own]
+        return samples
+
+    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
+        """The findings of all sensors. series: their samples. pace: of the load."""
+        findings = []
+        for node in self.machines:
+            prefix = f"the machine of {node}: " if node else ""
+            for finding in throttle.findings(_of_node(series, node), pace):
+                findings.append(replace(finding, text=f"{prefix}{finding.text}"))
+        for node, sensor in self.servers.items():
+            findings += sensor.findings(_of_node(series, node))
+        return findings
+
+
+def _of_node(series: Iterable[Series], node: str) -> list[Series]:
+    """The series of a node, with their sources as on a single one."""
+    parts = [(each.source.rpartition("/"), each) for each in series]
+    return [replace(each, source=source) for (of, _, source), each in parts if of == node]
+
+
+class Monitors:
+    """All monitors of a trial. explained: see `explain`. reason: why the load was stopped."""
+
+    def __init__(
+        self,
+        ready: ReadyTrial,
+        keywords: dict[str, str],
+        watch: postgres.Watch | None,
+        counters: Counters,
+        sensors: _Sensors,
+    ) -> None:
+        self._ready, self._keywords = ready, keywords
+        self._watch, self._counters, self._sensors = watch, counters, sensors
+        self.reason: str | None = None
+        self.explained: tuple[Explained, ...] = ()
+        self._notes: list[str] = []
+        self._silent_s = 0.0
+        self._whole_at = _WHOLE_S
+        self._blocked: dict[str, tuple[Blocked, ...]] = {}
+
+    def ready(self) -> None:
+        """To be called just before the load begins."""
+        self._counters.begin()
+
+    def begin(self, start_s: float) -> None:
+        """To be called when the load runs. start_s: start of second 0 by the monotonic clock."""
+        if self._watch:
+            self._watch.begin()
+        self._sensors.begin(start_s)
+
+    def sample(self, load: Stoppable) -> None:
+        """To be called once a second. Stops the load when the watch reports a reason."""
+        if self._watch and self.reason is None and (reason := self._watch.reason()):
+            self.reason = f"kill switch: {reason}"
+            load.stop()
+
+    def answers(self) -> bool:
+        """Whether the server answers after the load; a silent one gets no more queries."""
+        servers = self._sensors.servers
+        self._silent_s = servers[""].silent_s() if servers else 0.0
+        return not self._silent_s
+
+    def _silence(self) -> Iterator[Finding]:
+        if self._silent_s:
+            copy = self._ready.prepared.cloned_from is not None
+            text = (
+                f"the server had not answered for {self._silent_s:.0f} s when the run ended; not"
+                " known are plans and what it counted at the end"
+                f"{'; the next run drops the copy of the data' if copy else ''}"
+            )
+            yield Finding("server", "warning", text, self._silent_s, "s")
+
+    def explain(self) -> None:
+        """Explains each statement once, after the load, so that it slows nothing.
+
+        In a database that must stay as it is, statements are not executed.
+        """
+        plans_: list[Explained] = []
+        first = 0
+        for component in self._ready.components:
+            plans_ += self._explain(component, first)
+            first += len(component.places)
+        self.explained = tuple(plans_)
+
+    def _explain(self, component: ComponentLoad, first: int) -> list[Explained]:
+        """The plans of a component, from its own server; of a pool, from the primary.
+
+        first: the number of its first script.
+        """
+        ready, work = self._ready, component.work
+        if not work.request.workload.is_scripts:
+            return []
+        variables = tuple(work.variables().items())
+        say = self._notes.append
+        scripts = [
+            (n, script)
+            for n, script in enumerate(component.scripts, first)
+            if len(script.text) <= _EXPLAINED_MAX
+        ]
+        if len(scripts) < len(component.scripts):
+            say(f"plans: scripts over {_EXPLAINED_MAX // 2**20} MiB are not explained")
+        statements: list[plans.Statement] = []
+        for number, script in scripts:
+            try:
+                rehearsed = generator.rehearse(
+                    script.name, script.text, variables, component.plan.seed
+                )
+            except PgpacesError as error:  # its clients give up, too
+                say(f"plans: {error.message}")
+                continue
+            statements += ((number, command, text) for command, text in rehearsed)
+        as_is = ready.request.as_is and work.prepared.dbname == ready.prepared.dbname
+        keywords = (
+            self._keywords if component.node == POOL else for_driver(ready.connection(component))
+        )
+        dbname = work.prepared.dbname
+        try:
+            return list(plans.explain(keywords, dbname, statements, not as_is, say))
+        except PgpacesError as error:
+            where = f" on {component.node}" if len(ready.components) > 1 else ""
+            say(f"plans{where}: {error.message}")
+            return []
+
+    def drain(self) -> list[Sample]:
+        """The samples of the sensors since the last call."""
+        return self._sensors.drain()
+
+    def news(self, second: int) -> list[Observed]:
+        """Other observations that are new; to be called once a second.
+
+        Blocked sessions when they change. All others whenever the load is a tenth longer, as what
+        is stored of them grows with its length.
+        """
+        whole = second >= self._whole_at
+        if whole:
+            self._whole_at = second + max(_WHOLE_S, second // 10)
+        readings = [
+            sensor.observed() if whole else sensor.blocked()
+            for sensor in self._sensors.servers.values()
+        ]
+        new = [
+            each for each in readings if whole or each.blocked != self._blocked.get(each.node, ())
+        ]
+        self._blocked.update((each.node, each.blocked) for each in new)
+        return new
+
+    def observed(self) -> tuple[Observed, ...]:
+        """Other observations of each server."""
+        return tuple(sensor.observed() for sensor in self._sensors.servers.values())
+
+    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
+        """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
+        findings = self._sensors.findings(series, pace)
+        return [*findings, *self._counters.findings(), *self._silence()]
+
+    def notes(self) -> list[str]:
+        """Their sentences in the answer."""
+        return [*self._of_kill_switch(), *self._sensors.notes(), *self._notes]
+
+    def _of_kill_switch(self) -> Iterator[str]:
+        if self._watch is None:
+            return
+        yield f"kill switch: before the load, {self._watch.before}"
+        if self._watch.blind:
+            yield (
+                "kill switch: statements of other roles are hidden from this one; grant it"
+                " pg_read_all_stats"
+            )
+        if self.reason is not None:
+            yield self.reason

@@ -1,0 +1,190 @@
+"""Prepares everything that a trial needs, and cleans up after it.
+
+In this order: what a killed run left changed is put back, settings of the whole server (some
+restart it, which would end the sessions that hold the data), data, settings of sessions and
+databases, up-to-date standbys, a pool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from pgpaces.core.errors import ConnectionsError
+from pgpaces.core.texts import Say
+from pgpaces.database import changes, data, identity, settings, streaming
+from pgpaces.database.access import Access
+from pgpaces.database.settings import Applied, Terms
+from pgpaces.server import pooler
+from pgpaces.spec.facts import PoolFacts, Prepared
+from pgpaces.spec.target_plan import PoolPlan
+from pgpaces.trial.components import ComponentLoad, Work, clients_at, component_loads
+from pgpaces.trial.ready_trial import ReadyTrial, as_superuser
+from pgpaces.trial.request import (
+    POOL,
+    PRIMARY,
+    Request,
+    choose,
+    commands_of,
+    shares_data,
+    spec_of,
+)
+from pgpaces.trial.site import Site, restarting
+
+Check = Callable[[], None]
+
+# Sessions of pgpaces during a load: those that lock its data, and a server's sensors.
+_OF_DATA, _OF_SENSORS = 2, 2
+
+
+@contextlib.contextmanager
+def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[ReadyTrial]:
+    """A trial whose data, settings, standbys and pool stand ready within this context.
+
+    check: raises StoppedError after a request to stop; preparation calls it with each progress
+    message, which is every few seconds.
+    """
+    target = request.target
+    restart = restarting(target.restart, where.access) if target.restart else None
+    pooled = request.pool is not None
+    terms = Terms(where.managed, target.alter_system, restart, say, pooled)
+    changes.put_back_leftovers(where.access, restart, say)
+    changing = {n: v for n, v in request.trial.settings if n not in where.start_settings}
+    whole = settings.server_contexts(where.access, changing) if changing else {}
+    of_server = {name: changing[name] for name in whole}
+    rest = {name: value for name, value in changing.items() if name not in whole}
+    untouched = request.as_is and not changing
+    with contextlib.ExitStack() as stack:
+        around = Applied()
+        if of_server:
+            way = settings.applied(where.access, where.access.dbname, of_server, terms)
+            around = stack.enter_context(way)
+            if where.managed:
+                stack.enter_context(streaming.on_standbys(where.standbys, of_server))
+        _check_connections(where, request)
+        works = stack.enter_context(_works(where, request, say, check))
+        inner = Applied()
+        # The facts of the first database stand for the trial.
+        for dbname in [] if untouched else dict.fromkeys(w.prepared.dbname for w in works):
+            applied = stack.enter_context(settings.applied(where.access, dbname, rest, terms))
+            inner = inner if inner.how else applied
+        effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
+        effect = replace(effect, verified={**around.verified, **inner.verified})
+        check()
+        free = _free(PRIMARY, where.access, request)
+        components = component_loads(
+            works, (*request.target.node_names, *([POOL] if pooled else [])), free
+        )
+        if where.standbys:
+            say("waiting for the standbys")
+            streaming.wait_for_standbys(where.access, where.standbys, say, check)
+        nodes, about = stack.enter_context(_pool(where, request, components, say))
+        yield ReadyTrial(request, works, where, effect, components, nodes, about)
+
+
+@contextlib.contextmanager
+def _works(where: Site, request: Request, say: Say, check: Check) -> Iterator[tuple[Work, ...]]:
+    """The trial's own workload and background workloads, each with its data."""
+
+    def say_and_check(text: str) -> None:
+        check()
+        say(text)
+
+    if (warning := as_superuser(where, request)) is not None:
+        say(f"warning: {warning}")
+    sharing = [other for _, other in request.background if shares_data(request, other)]
+    writes = any(each.workload.writes for each in (request, *sharing))
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(_data(where, request, say_and_check, writes=writes))
+        works = [_work("", request, own)]
+        for name, other in request.background:
+            prepared = own
+            if not shares_data(request, other):
+                data_of_other = _data(where, other, say_and_check, writes=other.workload.writes)
+                prepared = stack.enter_context(data_of_other)
+            works.append(_work(name, other, prepared))
+        yield tuple(works)
+
+
+def _work(name: str, request: Request, prepared: Prepared) -> Work:
+    scripts = choose(request.workload, request.scripts)
+    scale = request.scale or (1 if request.as_is else request.workload.scale)
+    return Work(name, request, scripts, commands_of(request.workload, scripts), prepared, scale)
+
+
+@contextlib.contextmanager
+def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[Prepared]:
+    """The database of a load. writes: whether any workload on it changes it."""
+    if request.as_is:
+        yield data.as_is(where.access)
+        return
+    spec = spec_of(request)
+    spec = replace(spec, workload=replace(spec.workload, writes=writes))
+    with data.prepare(where.access, spec, say) as prepared:
+        yield prepared
+
+
+def _check_connections(where: Site, request: Request) -> None:
+    """Raises ConnectionsError if a server has fewer free connections than requested clients."""
+    needs: Counter[str] = Counter()
+    for each in (request, *(other for _, other in request.background)):
+        needs.update(clients_at(each, request.node_names))
+    if request.pool is not None:
+        through = needs.pop(POOL, 0)
+        needs[PRIMARY] += min(through, request.pool.size or through)
+    for node, access in {PRIMARY: where.access, **where.standbys}.items():
+        free = _free(node, access, request) if needs[node] else None
+        if free is not None and free < needs[node]:
+            name = "the server" if node == PRIMARY else node
+            raise ConnectionsError(
+                f"{name} has {max(0, free)} free connections, {needs[node]} clients need as many",
+                "use fewer --clients, or raise max_connections (on a managed server:"
+                f" --server-set max_connections={needs[node] + 20})",
+            )
+
+
+def _free(node: str, access: Access, request: Request) -> int | None:
+    """The number of connections that clients may use; None if not known, as of a pooler."""
+    free = identity.free_connections(access)
+    if free is None:
+        return None
+    locks = node == PRIMARY and not request.as_is
+    return free - _OF_DATA * locks - _OF_SENSORS * request.observe
+
+
+@contextlib.contextmanager
+def _pool(
+    where: Site, request: Request, components: tuple[ComponentLoad, ...], say: Say
+) -> Iterator[tuple[Mapping[str, Access], PoolFacts]]:
+    """Access to all nodes, including a requested managed pool, and the facts of that pool.
+
+    It is started for each trial: no connection in it is older than the trial's settings.
+    """
+    nodes = {"primary": where.access, **where.nodes}
+    if request.pool is None:
+        yield nodes, PoolFacts()
+        return
+    clients = sum(component.clients for component in components if component.node == POOL)
+    pooler.check_slots(request.pool, _persistent_clients(request.pool, components))
+    with pooler.pool(request.pool, max(1, clients), where.servers, say) as running:
+        way = {"host": running.host, "port": str(running.port)}
+        keywords = {k: v for k, v in where.access.keywords.items() if k not in ("host", "port")}
+        about = PoolFacts(
+            pooler=request.pool.pooler,
+            version=running.version,
+            mode=request.pool.mode,
+            size=running.size,
+        )
+        yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
+
+
+def _persistent_clients(plan: PoolPlan, components: tuple[ComponentLoad, ...]) -> int:
+    """The clients that keep a connection of a pool: pgbouncer has a pool for each database."""
+    of_each: Counter[str] = Counter()
+    for component in components:
+        if component.node == POOL and not component.plan.connect_each:
+            of_each[component.work.prepared.dbname] += component.clients
+    return max(of_each.values(), default=0) if plan.pooler == "pgbouncer" else of_each.total()

@@ -1,0 +1,329 @@
+"""A trial whose data and servers stand ready: the ways to them, and the record of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from pgpaces.core.locality import is_local
+from pgpaces.core.texts import decoded
+from pgpaces.database import identity, settings
+from pgpaces.database.access import Access
+from pgpaces.database.settings import Applied
+from pgpaces.load import engine as generator
+from pgpaces.load.engine import for_driver
+from pgpaces.monitor import generator_host as host
+from pgpaces.monitor.device import device_of
+from pgpaces.spec.costs import Costs
+from pgpaces.spec.facts import (
+    BackgroundFacts,
+    CommandFacts,
+    HostFacts,
+    PlanFacts,
+    PoolFacts,
+    Prepared,
+    RequestFacts,
+    ScriptFacts,
+    ServerFacts,
+    WorkloadFacts,
+)
+from pgpaces.spec.result import Finding, Trial
+from pgpaces.spec.workload import WorkloadScript
+from pgpaces.store.store import new_id
+from pgpaces.trial import targets
+from pgpaces.trial.components import ComponentLoad, Work, limits
+from pgpaces.trial.request import POOL, PRIMARY, Request
+from pgpaces.trial.site import Site
+
+# Characters of a script, or of a line of it, that are stored; the hash is of all of it.
+_KEPT_MAX = 2**20
+
+
+class ReadyTrial(Struct, frozen=True):
+    """A trial whose data and servers stand ready.
+
+    works: its own workload, and background workloads. nodes: access to its servers, and to a pool,
+    whose facts are in `pool`.
+    """
+
+    request: Request
+    works: tuple[Work, ...]
+    site: Site
+    applied: Applied
+    components: tuple[ComponentLoad, ...]
+    nodes: Mapping[str, Access]
+    pool: PoolFacts
+
+    @property
+    def prepared(self) -> Prepared:
+        """The data of its own workload."""
+        return self.works[0].prepared
+
+    def way(self, node: str, dbname: str) -> generator.Connection:
+        """The connection to a database on a node, with the requested session settings."""
+        access = self.nodes[node]
+        present = access.keywords.get("options", "")
+        overrides = {k: v for k, v in access.keywords.items() if k != "options"}
+        overrides["dbname"] = dbname
+        overrides["options"] = settings.as_options(present, self.applied.options)
+        overrides["application_name"] = overrides.get("application_name") or "pgpaces"
+        return generator.resolve("", **overrides)
+
+    def connection(self, component: ComponentLoad) -> generator.Connection:
+        """The connection of a component to its database."""
+        return self.way(component.node, component.work.prepared.dbname)
+
+    def primary(self) -> generator.Connection:
+        """The connection to the primary, whose counters and facts are the trial's."""
+        return self.way(PRIMARY, self.prepared.dbname)
+
+
+def trial_of(ready: ReadyTrial) -> Trial:
+    """The record of a trial that is about to start, with all that a rerun needs."""
+    from importlib.metadata import version
+
+    request, workload = ready.request, ready.request.workload
+    return Trial(
+        id=new_id(),
+        state="running",
+        started_at=datetime.now(UTC),
+        version=version("pgpaces"),
+        plan=_plan(ready),
+        workload=WorkloadFacts(
+            name=workload.name,
+            description=workload.description,
+            hash=workload.hash,
+            scale=ready.works[0].scale,
+            data_seed=request.data_seed,
+            init={step.name: step.text for step in workload.init},
+            scripts=tuple(_scripts(ready)),
+            prepared=ready.prepared,
+            background=tuple(_background(work) for work in ready.works[1:]),
+            request=requested(request),
+        ),
+        server=(server := _server(ready)),
+        host=host_facts(server, request.costs),
+        notes=tuple(_notes(ready)),
+        findings=(*_changed(ready, server), *_unused(ready), *_unconfirmed(ready)),
+        place=request.place,
+    )
+
+
+def host_facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
+    """The facts of this machine. costs: of the server's machine."""
+    data, plain = server.data_directory, {} if costs is None else costs.plain()
+    disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
+    return host.facts().but(data_disk=disk, pid=os.getpid(), costs=(plain,) if plain else ())
+
+
+def requested(request: Request) -> RequestFacts:
+    """The options to repeat the trial that no other value of its record holds; no password."""
+    workload, target = request.workload, request.target
+    alone = workload.command and not workload.reference
+    trial, generators = request.trial, request.trial.generators
+    of_load = {"rate": trial.load.rate, "start_every": trial.start_every_ns}
+    unused = [name for name, value in of_load.items() if not value]
+    where = None if target.dsn is None else targets.target(target.dsn, **dict(target.overrides))
+    return RequestFacts(
+        workload=workload.reference,
+        files=tuple((s.source, s.weight) for s in workload.scripts if s.source == s.name),
+        scripts=request.scripts,
+        command=str(workload.command) if alone else None,
+        from_database=targets.source(request.from_database),
+        target=where,
+        own=target.own,
+        data_dir=target.data_dir,
+        tls=target.tls,
+        server_settings=dict(target.server_settings),
+        standbys=target.standbys,
+        target_nodes={name: targets.target(dsn) for name, dsn in target.nodes},
+        pool=request.pool,
+        node=request.node,
+        nodes=dict(request.nodes),
+        insecure_cluster=generators is not None and generators.insecure,
+        without=tuple(name for name in unused if name in workload.load),
+    )
+
+
+def _plan(ready: ReadyTrial) -> PlanFacts:
+    """The plan of the trial's own load, with the clients and threads of all components."""
+    trial, own = ready.request.trial, ready.components[0]
+    plan = own.engine_plan()
+    every = [component.engine_plan() for component in ready.components]
+    named: dict[str, Any] = {
+        **asdict(plan),
+        "rate": trial.load.rate or plan.rate,
+        "clients": sum(each.clients for each in every),
+        "threads": sum(each.threads for each in every),
+        "variables": tuple((decoded(name), decoded(text)) for name, text in plan.variables),
+        "on_connect": tuple(plan.on_connect),
+        "shape": str(trial.load.shape),
+        "limits": limits([c for c in ready.components if not c.work.name], trial.limit_ns),
+    }
+    del named["part"]
+    return PlanFacts(
+        **named,
+        generators=None if trial.generators is None else str(trial.generators),
+        load_text=str(trial.load),
+        model=trial.load.model,
+        settings=dict(trial.settings),
+        kill_switch=trial.kill_switch,
+        missed_max=ready.request.missed_max,
+        components=tuple(component.facts() for component in ready.components),
+    )
+
+
+def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:
+    """The scripts of every component, in the order in which its intervals count them."""
+    for component in ready.components:
+        for label, script, commands in zip(
+            component.labels, component.scripts, component.commands, strict=True
+        ):
+            workload = component.work.request.workload
+            command = None if workload.command is None else "command"
+            yield ScriptFacts(
+                name=label,
+                weight=script.weight,
+                text=script.text[:_KEPT_MAX],
+                source=script.source,
+                queries=queries_of(script, commands),
+                node=component.node,
+                commands=tuple(
+                    CommandFacts(c.line, c.text[:_KEPT_MAX], c.is_sql) for c in commands
+                ),
+                length=len(script.text) if len(script.text) > _KEPT_MAX else None,
+                kind=command if workload.users is None else "users",
+            )
+
+
+def queries_of(script: WorkloadScript, commands: Sequence[generator.ScriptCommand]) -> int | None:
+    """The number of queries of a transaction; None if it is not certain.
+
+    Branches may differ, and several queries joined by `\\;` are one command.
+    """
+    if script.queries is not None or not commands:
+        return script.queries
+    return None if "\\;" in script.text else _sent(commands)
+
+
+def _sent(commands: Sequence[generator.ScriptCommand]) -> int | None:
+    """The number of queries if all branches have the same; None if they differ."""
+    sums, others, whole = [0], list[set[int]](), list[bool]()
+    for command in commands:
+        word = "" if command.is_sql else command.text.split(None, 1)[0].lower()
+        if command.is_sql:
+            sums[-1] += 1
+        elif word == "\\if":
+            sums.append(0)
+            others.append(set())
+            whole.append(False)
+        elif word in ("\\elif", "\\else"):
+            others[-1].add(sums[-1])
+            sums[-1], whole[-1] = 0, word == "\\else"
+        elif word == "\\endif":
+            every = others.pop() | {sums.pop()} | (set() if whole.pop() else {0})
+            if len(every) > 1:
+                return None
+            sums[-1] += every.pop()
+    return sums[0]
+
+
+def _background(work: Work) -> BackgroundFacts:
+    workload = work.request.workload
+    return BackgroundFacts(
+        of=work.name,
+        name=workload.name,
+        hash=workload.hash,
+        scale=work.scale,
+        prepared=work.prepared,
+    )
+
+
+def _server(ready: ReadyTrial) -> ServerFacts:
+    """Facts of the primary, as a session of the load sees them; addresses of the other nodes."""
+    shown = ("host", "hostaddr", "port", "user", "sslmode")
+    connection = ready.primary()
+    access = replace(ready.site.access, keywords=for_driver(connection))
+    ways = {PRIMARY: connection.keywords} | {n: way.keywords for n, way in ready.nodes.items()}
+    nodes = {name: {k: v for k, v in way.items() if v and k in shown} for name, way in ways.items()}
+    server: ServerFacts = identity.facts(access, ready.prepared.dbname).but(
+        target={k: v for k, v in connection.keywords.items() if v and k in shown},
+        ours=ready.site.managed,
+        **ready.site.server,
+        applied={**dict.fromkeys(ready.site.start_settings, "start"), **ready.applied.how},
+        nodes={name: nodes[name] for name in ready.nodes},
+        standbys=len(ready.site.standbys),
+        pool=ready.pool,
+    )
+    return server.but(data_device=_data_device(server))
+
+
+def _notes(ready: ReadyTrial) -> Iterator[str]:
+    """Requested variables without effect, and what the numbers of several components mean."""
+    for work in ready.works:
+        yield from work.prepared.notes
+        for name, _ in work.request.trial.variables:
+            if not work.request.workload.uses(name):
+                yield f"nothing in {work.request.workload.name} uses the variable {name}"
+    own = [component for component in ready.components if not component.work.name]
+    if len(own) > 1:
+        where = ", ".join(f"{component.node} ({component.clients} clients)" for component in own)
+        streams = f"the load is {len(own)} streams of their own, to {where}"
+        yield f"{streams}: {len(own)} queues are not one"
+
+
+def _unused(ready: ReadyTrial) -> Iterator[Finding]:
+    """A pool that no component uses: trials with and without it would be the same."""
+    where = dict.fromkeys(component.node for component in ready.components)
+    if ready.pool and POOL not in where:
+        text = f"nothing goes through {ready.pool.pooler}: the load goes to {', '.join(where)}"
+        yield Finding("pool", "warning", f"{text}; leave out the node, or send it to {POOL}")
+
+
+def as_superuser(where: Site, request: Request) -> str | None:
+    """A warning if unconfirmed workloads run as a superuser on an external server, else None."""
+    every = (request, *(other for _, other in request.background))
+    names = [each.workload.name for each in every if not each.workload.trusted]
+    if not names or where.managed or not identity.is_superuser(where.access):
+        return None
+    return (
+        f"workload {', '.join(names)} was not confirmed and is run as a superuser of this server:"
+        " its SQL may read and change everything there, and execute programs; use a role that may"
+        " do less"
+    )
+
+
+def _unconfirmed(ready: ReadyTrial) -> Iterator[Finding]:
+    if (text := as_superuser(ready.site, ready.request)) is not None:
+        yield Finding("trust", "warning", text)
+
+
+def _data_device(server: ServerFacts) -> str | None:
+    """The device with the data of a server on this machine; None if it is not known."""
+    data = server.data_directory
+    if not data or not is_local(server.target):
+        return None
+    with contextlib.suppress(OSError):
+        Path(data).lstat()  # a tunnel leads to another machine, with other folders
+        return device_of(Path(data)).id
+    return None
+
+
+def _changed(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
+    """Changes of the server since the earlier trials with which this one is compared."""
+    request, before = ready.request, ready.request.expected
+    if before is None:
+        return
+    if ready.site.managed or request.target.restart:  # pgpaces starts these itself
+        before = before.but(postmaster_started=None)
+    requested_names = [name for name, _ in request.trial.settings]
+    for change in identity.server_changes(before, now, requested_names):
+        text = f"the server is not as it was for earlier trials of the experiment: {change}"
+        yield Finding("server", "warning", text)

@@ -1,0 +1,248 @@
+"""Where the load goes: an external server, or a managed server while it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pgpaces.core.errors import ServerError
+from pgpaces.core.texts import Say
+from pgpaces.database import identity, psql
+from pgpaces.database.access import Access, connect
+from pgpaces.database.specification import is_dsn
+from pgpaces.load import engine as generator
+from pgpaces.server import binaries, describe, embedded, libraries, packages, profiles, topology
+from pgpaces.server.record import Transport
+from pgpaces.spec.target_plan import TargetPlan
+
+_BACK_S = 120.0
+
+
+class Site(Struct, frozen=True):
+    """Where the load goes: administrative access, and whether pgpaces manages the server.
+
+    server: facts of a managed server. start_settings: those it was started with. nodes: access to
+    its standbys and to an external pooler, by name. servers: managed ones, the primary first.
+    """
+
+    access: Access
+    managed: bool
+    server: dict[str, Any] = field(default_factory=dict)
+    start_settings: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, Access] = field(default_factory=dict)
+    servers: tuple[embedded.Server, ...] = ()
+
+    @property
+    def standbys(self) -> dict[str, Access]:
+        """Access to the standbys, by name."""
+        return {name: way for name, way in self.nodes.items() if name.startswith("standby")}
+
+
+@contextlib.contextmanager
+def site(target: TargetPlan, say: Say, name: str = "") -> Iterator[Site]:
+    """A running server: external, or managed within this context. Raises ServerError.
+
+    name: of a managed server; that of its version by default.
+    """
+    folders = tuple(i.bin for i in binaries.installations())
+    candidates = [folder / "psql" for folder in folders]
+    if target.dsn is not None:
+        connection = generator.resolve(target.dsn, **dict(target.overrides))
+        for warning in (*connection.warnings, *generator.probe(connection)):
+            say(f"warning: {warning}")
+        program = psql.find(None, candidates)
+        access = Access(generator.for_driver(connection), program, folders)
+        nodes = {name: _node(access, dsn) for name, dsn in target.nodes}
+        yield Site(access, managed=False, nodes=nodes)
+        return
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(without_pg_variables())
+        server = stack.enter_context(_managed_server(target, say, name))
+        data_dir = Path(target.data_dir) if target.data_dir else None
+        topology.remove_lost(server.name, data_dir)
+        others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say))
+        way = Transport.SOCKET if target.tls is None else Transport.TCP
+        keywords = generator.for_driver(generator.resolve(server.dsn(transport=way)))
+        program = psql.find(_existing(server.bin / "psql"), candidates)
+        about = {
+            "name": server.name,
+            "stays": server.stays,
+            "tls": target.tls,
+            "requested": target.server,
+            "build": packages.family(server.bin),
+        }
+        access = Access(keywords, program, folders)
+        nodes = {
+            f"standby{number}": _node(access, other.dsn(transport=way))
+            for number, other in enumerate(others, 1)
+        }
+        settings = dict(target.server_settings)
+        yield Site(access, True, about, settings, nodes, (server, *others))
+
+
+def _node(primary: Access, dsn: str) -> Access:
+    """Access to another server of the same layout. Raises ServerError if it is not reachable."""
+    connection = generator.resolve(dsn)
+    generator.probe(connection)
+    return replace(primary, keywords=generator.for_driver(connection))
+
+
+@contextlib.contextmanager
+def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedded.Server]:
+    """A managed server: the running one of this name, else a new one."""
+    for running in embedded.running():
+        if running.stays and running.name == (name or target.server):
+            _check_settings(running, target)
+            _check_way(running, target)
+            yield running
+            return
+    installation = packages.locate(target.server, say)
+    settings = _server_settings(target, name or installation.server_name)
+    if target.standbys:
+        settings = topology.settings_for(settings, installation.major)
+    spec = embedded.ServerSpec(
+        installation,
+        name=name,
+        data_dir=Path(target.data_dir) if target.data_dir else None,
+        settings=profiles.fitting(
+            settings,
+            installation.major,
+            libraries.has_jit(installation.bin.parent),
+            say,
+        ),
+        tcp=target.tls is not None,
+        tls=target.tls is True,
+    )
+    runs = any(running.stays and running.name == spec.name for running in embedded.running())
+    does = f"using {spec.name}, which runs:" if runs else "starting"
+    say(f"{does} PostgreSQL {installation.version}")
+    try:
+        started = embedded.start(spec, on_progress=say)
+    except ServerError as error:
+        wrong = dict(describe.misspelled(installation, settings))
+        guess = "; ".join(f"{name}: did you mean {near}?" for name, near in wrong.items())
+        raise ServerError(error.message, guess or error.hint) from None
+    with started as server:
+        yield server
+
+
+def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
+    """Raises ServerError if a permanent server runs with other settings than the requested."""
+    if target.data_dir and not running.data_dir.is_relative_to(Path(target.data_dir).absolute()):
+        raise ServerError(
+            f"the server {running.name} that runs has its data in {running.data_dir}, not in"
+            f" {target.data_dir}",
+            f"`pgpaces server stop {running.name}`, and leave its start to this run",
+        )
+    other = [n for n, v in target.server_settings if running.settings.get(n) != v]
+    if other:
+        raise ServerError(
+            f"the server {running.name} that runs was started without {', '.join(other)} as asked",
+            f"`pgpaces server stop {running.name}`, and start it with them",
+        )
+
+
+def _check_way(running: embedded.Server, target: TargetPlan) -> None:
+    """Raises ServerError if a permanent server is not reachable as requested."""
+    if target.tls is None:
+        return
+    if running.tcp_host is None or (running.certificate is not None) is not target.tls:
+        encryption = "with TLS" if target.tls else "without it"
+        raise ServerError(
+            f"the server {running.name} that runs cannot be reached by TCP {encryption}",
+            f"`pgpaces server stop {running.name}`, and leave its start to this run",
+        )
+
+
+@contextlib.contextmanager
+def without_pg_variables() -> Iterator[None]:
+    """Hides PG* variables: they are for an external server, not for a managed one.
+
+    Except PGPACES_*, which other threads may be reading, and PGDATA, by which a restart command
+    finds the data.
+    """
+    names = [name for name in os.environ if name.startswith("PG")]
+    libpq = [name for name in names if not name.startswith("PGPACES_") and name != "PGDATA"]
+    hidden = {name: os.environ.pop(name) for name in libpq}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def source_database(text: str | None) -> str | None:
+    """A database to copy, its DSN completed from the environment; a name stays a name.
+
+    To be called before `site`, which hides the PG* variables.
+    """
+    if text is None or not is_dsn(text):
+        return text
+    from psycopg.conninfo import make_conninfo
+
+    return make_conninfo(**generator.for_driver(generator.resolve(text)))
+
+
+def server_settings(dsn: str) -> dict[str, str]:
+    """Every setting of a running server. Raises ServerError, PlanError."""
+    access = Access(generator.for_driver(generator.resolve(dsn)), Path("psql"))
+    return identity.settings_of(access)
+
+
+def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
+    """The requested settings; if there are none, those of a permanent server of this name."""
+    if not target.server_settings:
+        for server in embedded.running():
+            if server.name == name and server.stays:
+                return dict(server.settings)
+    return dict(target.server_settings)
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.is_file() else None
+
+
+def restarting(command: str, access: Access) -> Callable[[], None]:
+    """A function that restarts a server by the owner's shell command, and waits until it is up."""
+
+    def restart() -> None:
+        # A file and no pipe: a server that inherits it would keep a pipe open.
+        with tempfile.TemporaryFile() as output:
+            done = subprocess.run(
+                command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+            output.seek(0)
+            words = output.read().decode(errors="replace") if done.returncode != 0 else ""
+        if done.returncode != 0:
+            lines = words.strip().splitlines()
+            why = lines[-1] if lines else "it said nothing"
+            raise ServerError(
+                f"the command that restarts the server ended with {done.returncode}: {why}",
+                f"it is: {command}",
+            )
+        deadline = time.monotonic() + _BACK_S
+        while True:
+            try:
+                with connect(access):
+                    return
+            except ServerError as error:
+                if time.monotonic() > deadline:
+                    raise ServerError(
+                        f"the server is not back {_BACK_S:.0f} s after its restart: {error.message}"
+                    ) from None
+            time.sleep(0.2)
+
+    return restart

@@ -1,0 +1,140 @@
+"""How loads are ended from outside: by signals, or by code that has a Stops.
+
+Code that waits learns of it from the same Stops. Knows loads only by their `stop` and `abort`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Protocol
+
+from pgpaces.core.errors import RunError, StoreError
+from pgpaces.core.texts import Say
+from pgpaces.trial.listener import Listener
+
+_TURN_S = 0.1
+_AGAIN_S = 1.0
+
+
+class Stoppable(Protocol):
+    """What can be ended."""
+
+    def stop(self) -> None:
+        """Lets nothing new fall due."""
+
+    def abort(self) -> None:
+        """Ends at once."""
+
+
+class Stops:
+    """Ends the running loads on request. requests: how often that was requested."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self._loads: list[Stoppable] = []
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def over(self, load: Stoppable) -> Iterator[None]:
+        """Applies earlier and later requests to this load too."""
+        with self._lock:
+            self._loads = [*self._loads, load]
+        try:
+            if self.requests:
+                load.stop()
+            if self.requests > 1:
+                load.abort()
+            yield
+        finally:
+            with self._lock:
+                self._loads = [other for other in self._loads if other is not load]
+
+    def ask(self) -> None:
+        """First: nothing new falls due. Again: ends at once."""
+        self.requests += 1
+        for load in self._loads:  # code that begins one meanwhile checks `requests`
+            if self.requests == 1:
+                load.stop()
+            else:
+                load.abort()
+
+    def check(self) -> None:
+        """Raises StoppedError after a request."""
+        if self.requests:
+            raise StoppedError("stopped before the load began")
+
+    def rest(self, seconds: float) -> None:
+        """Waits for this time, or until a request."""
+        deadline = time.monotonic() + seconds
+        while not self.requests and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(_TURN_S, left))
+
+
+class StoppedError(RunError):
+    """The end was requested before anything was measured."""
+
+
+def retry_write(write: Callable[[], None], stops: Stops, say: Say, wait_s: float) -> None:
+    """Writes to a store, and retries for wait_s while the store refuses.
+
+    Raises StoreError if it refuses to the end, or if the end is requested meanwhile.
+    """
+    deadline, warned = time.monotonic() + wait_s, False
+    while True:
+        try:
+            return write()
+        except StoreError as error:
+            if stops.requests or time.monotonic() >= deadline:
+                raise
+            if not warned:
+                say(f"warning: {error.message}; trying again for {wait_s:.0f} s")
+            warned = True
+        stops.rest(_AGAIN_S)
+
+
+@contextlib.contextmanager
+def signals(stops: Stops, listener: Listener) -> Iterator[None]:
+    """While active, Ctrl-C, SIGTERM and SIGHUP in the main thread request the end.
+
+    Each counts, and at once: a handler in Python would run only after the main thread has waited
+    for the next second, and once for all signals until then.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # A closed terminal ends it like Ctrl-C, unless nohup ignores SIGHUP.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+
+    def receive() -> None:
+        while byte := os.read(reads, 1):
+            if byte[0] in numbers:
+                stops.ask()
+                listener.stopping(stops.requests)
+
+    thread = threading.Thread(target=receive, name="pgpaces-signals", daemon=True)
+    thread.start()
+    wakes = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _do_nothing) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+        signal.set_wakeup_fd(wakes)
+        os.close(writes)
+        thread.join()
+        os.close(reads)
+
+
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    """A handler, because only a handled signal is written to the pipe."""

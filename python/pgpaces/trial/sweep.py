@@ -1,0 +1,464 @@
+"""An experiment: its trials planned, run machine by machine, resumed where it stopped.
+
+Every trial is stored as it runs, so the store alone shows which trials are missing.
+Knows no terminal: a SweepListener receives the events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pgpaces.analysis.pairing import Pairing
+from pgpaces.analysis.preview import Preview, Step, between, preview
+from pgpaces.analysis.sequential import Ask, Expected, Tell
+from pgpaces.core.errors import PgpacesError, PlanError, StoreError
+from pgpaces.database import data
+from pgpaces.load import engine as generator
+from pgpaces.server import binaries, embedded, packages, tls
+from pgpaces.spec import levels, workload
+from pgpaces.spec.design import HERE, Experiment, Slot, by_machine, missing
+from pgpaces.spec.facts import ServerFacts
+from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import sizes_at_once
+from pgpaces.store.rows import ExperimentState
+from pgpaces.store.store import Store, new_id
+from pgpaces.trial import document, targets
+from pgpaces.trial.listener import Progress, SweepListener
+from pgpaces.trial.machine import LASTING, Machine
+from pgpaces.trial.order import Builder, Order
+from pgpaces.trial.queue import ChosenTrials, ListedTrials, Queue
+from pgpaces.trial.request import Request, check, choose, commands_of, spec_of
+from pgpaces.trial.site import without_pg_variables
+from pgpaces.trial.stops import Stops, signals
+from pgpaces.trial.strategies import Goal, Strategy, resumed, strategies
+from pgpaces.trial.trial import TrialContext
+
+_BEAT_S = 5.0
+# Maximum wait for a store that refuses writes, before a trial and after it.
+PATIENCE_S = 60.0
+
+
+class SweepPlan(Struct, frozen=True):
+    """An experiment whose trials were all checked, as far as that is possible without a server.
+
+    slots: the missing ones of a design. total: including the trials that ran before; None if
+    trials are chosen adaptively. requests: by block and cell of the design, else one of each kind.
+    """
+
+    order: Order
+    builder: Builder
+    slots: tuple[Slot, ...]
+    total: int | None
+    preview: Preview
+    requests: Mapping[tuple[int, str], Request]
+    id: str = ""
+    workload_hash: str = ""
+
+
+class SweepResult(Struct, frozen=True):
+    """The result of running an experiment. failed: trials that failed twice.
+
+    missing: trials of a design that were not run. given_up: why an adaptive experiment ended
+    without an answer. errors: of trials that could not be run. lasting: they would be the same if
+    it was resumed.
+    """
+
+    id: str
+    done: int
+    failed: int
+    missing: int
+    interrupted: bool
+    given_up: str = ""
+    errors: tuple[PgpacesError, ...] = ()
+    lasting: bool = False
+
+
+def plan(order: Order) -> SweepPlan:
+    """Checks everything that can be checked without a server, and estimates time and size.
+
+    Raises PlanError, WorkloadError, ScriptError; an experiment to resume must not have changed.
+    """
+    builder, id_ = Builder.of(order), order.resume or new_id()
+    if isinstance(order.goal, Pairing):
+        sample = builder.request(Slot(1, order.goal.cells[0]), id_)
+        metric = order.goal.goal.of(planned=sample.trial.load.model == "open")
+        order = replace(order, goal=replace(order.goal, goal=metric))
+    goal, cells = order.goal, order.experiment.design.cells()
+    chosen: list[Strategy] = []
+    if goal is None:
+        slots = order.experiment.design.slots()
+        requests = {(slot.block, slot.cell.key): builder.request(slot, id_) for slot in slots}
+    else:
+        chosen = list(strategies(goal, cells, builder.machines).values())
+        samples = [ask for strategy in chosen for ask in strategy.samples()]
+        slots = tuple(Slot(ask.block, ask.cell) for ask in samples)
+        requests = {(ask.block, ask.cell.key): _request(builder, ask, id_) for ask in samples}
+    _check(slots, requests)
+    left, workload_hash = slots, _hash(builder.base, requests.values())
+    if order.resume is not None:
+        left = _left(order, slots, workload_hash)
+    _check_servers(requests[slot.block, slot.cell.key] for slot in left)
+    if chosen:
+        estimate = _expected(order, builder, [each.expected() for each in chosen], id_)
+    else:
+        steps = [(slot, requests[slot.block, slot.cell.key]) for slot in left]
+        estimate = _preview(order, steps, builder.machines)
+    return SweepPlan(
+        order=order,
+        builder=builder,
+        slots=left,
+        total=len(slots) if goal is None else None,
+        preview=estimate,
+        requests=requests,
+        id=id_,
+        workload_hash=workload_hash,
+    )
+
+
+def _expected(
+    order: Order, builder: Builder, chosen: Iterable[Expected], experiment_id: str
+) -> Preview:
+    """The preview of adaptively chosen trials: of the fewest, and of the most."""
+
+    def of(asks: Iterable[Ask]) -> Preview:
+        steps = [(Slot(a.block, a.cell), _request(builder, a, experiment_id)) for a in asks]
+        return _preview(order, steps, builder.machines)
+
+    least, most = zip(*chosen, strict=True)
+    return between(of(chain.from_iterable(least)), of(chain.from_iterable(most)))
+
+
+def _request(builder: Builder, ask: Ask, experiment_id: str) -> Request:
+    request = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.options)
+    assert request.place is not None
+    return replace(request, place=replace(request.place, attempt=ask.attempt))
+
+
+def _check(slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
+    for slot in {slot.cell.key: slot for slot in slots}.values():
+        try:
+            check(requests[slot.block, slot.cell.key])
+        except PlanError as error:
+            raise levels.in_cell(error, slot.cell) from None
+
+
+def _hash(base: workload.Workload, requests: Iterable[Request]) -> str:
+    """A hash of the workload and its background workloads, on which results depend."""
+    others = {f"{n}\0{other.workload.hash}" for each in requests for n, other in each.background}
+    if not others:
+        return base.hash
+    return hashlib.sha256("\0".join([base.hash, *sorted(others)]).encode()).hexdigest()
+
+
+def _check_servers(requests: Iterable[Request]) -> None:
+    """Raises ServerError for versions that are not installed and cannot be fetched."""
+    named = {request.target.server for request in requests if request.target.dsn is None}
+    for server in named - {running.name for running in embedded.running() if running.stays}:
+        packages.check(server)
+
+
+def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot, ...]:
+    """The missing trials of a resumed experiment. Raises PlanError if it has changed."""
+    store = Store.existing(order.store)
+    row = store.experiment(order.resume or "")
+    before = document.read(row.document)
+    if row.state == "running":
+        raise _already_running(row.name)
+    now = order.experiment
+    changed = [
+        part
+        for part, old, new in (
+            ("its cells", before.design, now.design),
+            ("its workload", row.document.get("workload_hash"), workload_hash),
+            ("its settings", before.profiles, now.profiles),
+            ("its goal", document.goal(row.document), order.goal),
+            (
+                "the database that is copied",
+                before.from_database,
+                targets.source(now.from_database),
+            ),
+        )
+        if old != new
+    ]
+    if changed:
+        raise PlanError(
+            f"experiment {row.name} ({row.id}) cannot be resumed: {' and '.join(changed)}"
+            " changed since",
+            "put them back as they were, or run it anew without --resume",
+        )
+    return tuple(slots) if order.goal else missing(slots, _done(store, row.id))
+
+
+def _already_running(name: str) -> PlanError:
+    return PlanError(
+        f"experiment {name} is being run by another pgpaces",
+        "wait until it is done; one that was killed can be resumed after a quarter of a minute",
+    )
+
+
+def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
+    """The block and cell of each finished trial; one in an outage is run again when resumed."""
+    finished = [each for each in store.placed(experiment_id) if each.state == "finished"]
+    invalid = [t.id for t in finished if (t.brief or {}).get("validity") == "invalid"]
+    outages = {d.trial.id for d in store.digests(invalid) if d.summary.validity.outage}
+    return [(each.block, each.cell) for each in finished if each.id not in outages]
+
+
+def _preview(
+    order: Order, due: Sequence[tuple[Slot, Request]], machines: Mapping[str, str]
+) -> Preview:
+    sizes = sizes_at_once(order.store)
+    requests = {(slot.block, slot.cell.key): request for slot, request in due}
+    steps: dict[str, list[Step]] = {}
+    prices: dict[str, tuple[float, str]] = {}
+    slots = [slot for slot, _ in due]
+    for machine, own in by_machine(slots, machines).items():
+        of_cells = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in own}
+        cells_steps = {key: _step(request, sizes) for key, request in of_cells.items()}
+        steps[machine] = [cells_steps[slot.cell.key] for slot in own]
+        for costs in (request.costs for request in of_cells.values()):
+            if costs is not None and (hourly := costs.an_hour) is not None:
+                prices[machine] = (hourly, costs.currency)
+    return preview(len({slot.cell.key for slot in slots}), steps, prices)
+
+
+def preview_of(request: Request) -> Preview:
+    """The time and size of one run. Raises PlanError, ScriptError, TrustError if it cannot be."""
+    check(request)
+    hourly = None if request.costs is None else request.costs.an_hour
+    prices = {HERE: (hourly, request.costs.currency)} if request.costs and hourly else {}
+    return preview(1, {HERE: [_step(request, sizes_at_once(request.store))]}, prices)
+
+
+def _step(request: Request, sizes: Mapping[str, int]) -> Step:
+    """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
+    spec, as_is = spec_of(request), request.as_is
+    fingerprints = data.fingerprints(spec)
+    measured = fingerprints & sizes.keys() if spec.from_database is None else ()
+    lists = commands_of(request.workload, choose(request.workload, request.scripts))
+    return Step(
+        request.trial,
+        tuple(sum(command.is_sql for command in commands) for commands in lists),
+        request.workload.writes and not as_is,
+        (request.target, fingerprints),
+        0 if as_is else max((sizes[each] for each in measured), default=None),
+    )
+
+
+def run(
+    planned: SweepPlan,
+    listener: SweepListener | None = None,
+    resources: contextlib.ExitStack | None = None,
+) -> SweepResult:
+    """Runs the missing trials, and stores every second of them.
+
+    resources: closed by the caller once it has reported the answer, as in `trial.run`.
+
+    Raises StoreError if it cannot begin, or if the store refuses trials for good. A trial that
+    fails is tried once more and then left out; an unreachable machine does not delay the others.
+    """
+    listener, stops = listener or SweepListener(), Stops()
+    _get_servers(planned, listener)
+    store = Store.open(planned.order.store)
+    state: ExperimentState = "interrupted"
+    with contextlib.ExitStack() as own:
+        own.callback(store.close)
+        (resources or own).enter_context(signals(stops, listener))
+        _begin(store, planned)
+        context = TrialContext(listener, stops, store, PATIENCE_S)
+        try:
+            work = _work(planned, store)
+            progress = Progress(planned.total, work.before)
+            try:
+                machines = [
+                    Machine(name, queue, progress, dict(work.expected))
+                    for name, queue in work.queues.items()
+                ]
+                with without_pg_variables():
+                    _together(machines, context, planned.id)
+                reason = work.given_up()
+                absent = 0 if planned.total is None else planned.total - progress.done
+                errors = tuple(error for machine in machines for error in machine.errors)
+                lasting = all(isinstance(error, LASTING) for error in errors)
+                whole = not absent or (lasting and absent == len(errors))
+                if whole and not (reason or (planned.total is None and stops.requests)):
+                    state = "finished"
+            finally:
+                context.write(lambda: store.finish_experiment(planned.id, state))
+        except StoreError as error:
+            resume = f"then go on with --resume {planned.id}"
+            hint = f"{error.hint}; {resume}" if error.hint else resume
+            raise StoreError(error.message, hint) from None
+    interrupted = bool(stops.requests)
+    return SweepResult(
+        planned.id,
+        progress.done,
+        progress.failed,
+        absent,
+        interrupted,
+        "" if interrupted else reason,
+        errors,
+        lasting,
+    )
+
+
+class _Work(Struct, frozen=True):
+    """The trials of each machine. before: how many ran earlier. expected: facts of each server.
+
+    chosen: the queues of an adaptive experiment, by machine; empty for those of a design.
+    """
+
+    queues: Mapping[str, Queue]
+    before: int
+    expected: Mapping[TargetPlan, ServerFacts]
+    chosen: Mapping[str, ChosenTrials] = field(default_factory=dict)
+
+    def given_up(self) -> str:
+        """Why there is no answer; empty if there is one, or if the trials are those of a design."""
+        reasons = (queue.strategy.given_up(queue.results) for queue in self.chosen.values())
+        return "; ".join(filter(None, reasons))
+
+
+def _work(planned: SweepPlan, store: Store) -> _Work:
+    """The trials to run: since planning, another pgpaces may have run some of them and ended."""
+    order, goal = planned.order, planned.order.goal
+    if goal is not None:
+        return _chosen(planned, store, goal)
+    slots = missing(planned.slots, _done(store, planned.id))
+    before = _servers(store, planned) if order.resume else {}
+    queues = {
+        name: ListedTrials(own, planned.requests)
+        for name, own in by_machine(slots, planned.builder.machines).items()
+    }
+    assert planned.total is not None
+    return _Work(queues, planned.total - len(slots), before)
+
+
+def _chosen(planned: SweepPlan, store: Store, goal: Goal) -> _Work:
+    builder, id_ = planned.builder, planned.id
+    cells = planned.order.experiment.design.cells()
+    ids = [each.id for each in store.placed(id_)] if planned.order.resume else []
+    results = resumed(goal, cells, [Tell.of(digest) for digest in store.digests(ids)])
+    expected: dict[TargetPlan, ServerFacts] = {}
+    for each in results:
+        if each.digest is not None and each.digest.trial.state == "finished":
+            target = builder.request(Slot(each.block, each.cell), id_).target
+            expected.setdefault(target, each.digest.trial.server)
+    chosen = {
+        name: ChosenTrials(
+            strategy,
+            list(results),
+            lambda ask: _request(builder, ask, id_),
+            lambda trial: store.digests([trial])[0],
+        )
+        for name, strategy in strategies(goal, cells, builder.machines).items()
+    }
+    return _Work(chosen, len(results), expected, chosen)
+
+
+def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
+    """Fetches missing PostgreSQL versions before the first trial rather than between two.
+
+    Raises PlanError, ServerError for servers that are not available.
+    """
+    targets = {planned.requests[slot.block, slot.cell.key].target for slot in planned.slots}
+    for target in sorted(targets, key=lambda target: target.server or ""):
+        if target.dsn is not None or not binaries.is_version(target.server or "18"):
+            continue
+        installation = packages.locate(target.server, listener.say)
+        if target.tls:
+            tls.check(installation)
+
+
+def _servers(store: Store, planned: SweepPlan) -> dict[TargetPlan, ServerFacts]:
+    """Each server of a resumed experiment as it was for its first trial."""
+    first: dict[TargetPlan, str] = {}
+    for placed in store.placed(planned.id):
+        request = planned.requests.get((placed.block, placed.cell))
+        if request is not None and placed.state == "finished":
+            first.setdefault(request.target, placed.id)
+    digests = store.digests(list(first.values()))
+    return {target: digest.trial.server for target, digest in zip(first, digests, strict=True)}
+
+
+def _begin(store: Store, planned: SweepPlan) -> None:
+    from importlib.metadata import version
+
+    order = planned.order
+    if order.resume is not None:
+        if not store.claim_experiment(planned.id):
+            raise _already_running(order.experiment.name)
+        return
+    store.begin_experiment(
+        ExperimentRow(
+            id=planned.id,
+            name=order.experiment.name,
+            started_at=datetime.now(UTC),
+            ended_at=None,
+            state="running",
+            version=version("pgpaces"),
+            document=document.write(
+                order.experiment, order.command, planned.workload_hash, order.goal
+            ),
+        )
+    )
+
+
+def _together(machines: Sequence[Machine], context: TrialContext, experiment_id: str) -> None:
+    """Runs every machine in a thread of its own; this thread waits, and receives signals.
+
+    If the store refuses a heartbeat, the machines decide whether to wait or to give up.
+    """
+    store, stops = context.store, context.stops
+    assert store is not None
+    threads = [
+        threading.Thread(
+            target=machine.run, args=(context,), name=f"machine {machine.name or 'here'}"
+        )
+        for machine in machines
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(_BEAT_S / len(threads))
+            with contextlib.suppress(StoreError):
+                store.beat_experiment(experiment_id)
+    except BaseException:
+        stops.ask()
+        stops.ask()
+        for thread in threads:
+            thread.join()
+        raise
+    for machine in machines:
+        if machine.failure is not None:
+            raise machine.failure
+
+
+def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | None]:
+    """The experiment called `name`: its id, itself, its goal. Raises PlanError, StoreError."""
+    with contextlib.closing(Store.existing(store)) as opened:
+        row = opened.experiment(opened.find_experiment(name))
+    return row.id, document.read(row.document), document.goal(row.document)
+
+
+def label(dsn: str) -> str:
+    """The label of a target without a name: where its server is, without a password."""
+    keywords = generator.resolve(dsn).keywords
+    host = keywords.get("host") or keywords.get("hostaddr") or "local"
+    port = keywords.get("port", "5432")
+    return host if port == "5432" else f"{host}:{port}"
+
+
+__all__ = ["Order", "SweepPlan", "SweepResult", "find", "label", "plan", "run"]

@@ -1,0 +1,273 @@
+"""One trial: prepare, generate, store, from its plan to its answer.
+
+Knows no terminal: a Listener receives the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pgpaces.analysis import outcome, throttle
+from pgpaces.analysis.digest import Bucket, digest
+from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.core.errors import PgpacesError, StoreError
+from pgpaces.core.locality import is_local
+from pgpaces.load import engine as generator
+from pgpaces.load.composite import RunningLoad, Together
+from pgpaces.spec.facts import ServerFacts
+from pgpaces.spec.result import Finding, State, Trial
+from pgpaces.store.store import Store
+from pgpaces.trial import bulk, dealt, preparation
+from pgpaces.trial.listener import Listener
+from pgpaces.trial.monitors import Monitors, monitoring
+from pgpaces.trial.ready_trial import ReadyTrial, trial_of
+from pgpaces.trial.recorder import Recorder
+from pgpaces.trial.request import OnStoreError, Request, check
+from pgpaces.trial.site import Site, site, source_database
+from pgpaces.trial.stops import Stops, retry_write, signals
+
+_MEASURED_MAX_NS = 2**61
+
+
+class Outcome(Struct, frozen=True):
+    """A trial that was run, its answer, and the error that kept part of it from the store, if any.
+
+    The trial's intervals are in the store. aborted: the number of clients that gave up. killed: why
+    the kill switch stopped it, if it did. whole: the answer including the warm-up, if one was cut.
+    series: the values over time that charts show. stored: its end is in the store.
+    """
+
+    trial: Trial
+    summary: Summary
+    error: PgpacesError | None = None
+    store_error: StoreError | None = None
+    aborted: int = 0
+    killed: str | None = None
+    whole: Summary | None = None
+    series: tuple[Bucket, ...] = ()
+    stored: bool = True
+
+
+def run(
+    request: Request, listener: Listener | None = None, resources: ExitStack | None = None
+) -> Outcome:
+    """Runs one trial and stores every second of it.
+
+    resources: see TrialContext; the caller closes it once it has reported the answer. Raises
+    PgpacesError if the load cannot start. An error that ends it early is in the outcome, together
+    with everything that was measured.
+    """
+    listener, stops = listener or Listener(), Stops()
+    check(request)
+    request = replace(request, from_database=source_database(request.from_database))
+    store = Store.open(request.store) if request.keep else None
+    with ExitStack() as own:
+        if store is not None:
+            own.callback(store.close)
+        context = TrialContext(listener, stops, store, resources=resources or own)
+        with context.with_clusters() as context, site(request.target, listener.say) as where:
+            return run_at(where, request, context)
+
+
+class TrialContext(Struct, frozen=True):
+    """The listener of a trial, what may end it, and the store.
+
+    wait_s: maximum wait at its end for a store that refuses writes. resources: open from the
+    beginning of the load to the answer, so that a signal after the load does not cost the answer.
+    clusters: of generators.
+    """
+
+    listener: Listener
+    stops: Stops
+    store: Store | None
+    wait_s: float = 0.0
+    resources: ExitStack = field(default_factory=ExitStack)
+    clusters: dealt.Clusters = field(default_factory=dealt.Clusters)
+
+    def write(self, write: Callable[[], None]) -> None:
+        """Writes to the store, as `retry_write` does. Raises StoreError."""
+        retry_write(write, self.stops, self.listener.say, self.wait_s)
+
+    @contextmanager
+    def with_clusters(self) -> Iterator[TrialContext]:
+        """The same with clusters of its own, which end with this context."""
+        with closing(dealt.Clusters()) as clusters:
+            yield replace(self, clusters=clusters)
+
+
+def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
+    """Runs one trial on a running server. Raises as `run`."""
+    stops = context.stops
+    with preparation.ready(where, request, context.listener.say, stops.check) as ready:
+        stops.check()
+        return _measure(ready, context)
+
+
+def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
+    """Generates the load and stores its results, until it ends or is stopped."""
+    listener, stops, store = context.listener, context.stops, context.store
+    connections = [ready.connection(component) for component in ready.components]
+    for connection in connections:
+        generator.probe(connection)
+    plan = ready.components[0].engine_plan()
+    before = store.size_bytes() if store else 0
+    trial = trial_of(ready)
+
+    with (
+        bulk.jobs(ready, connections, listener.say, stops.check) as jobs,
+        monitoring(ready, listener, bulk.Counters(ready, jobs)) as monitors,
+    ):
+        load, facts = _loads(ready, context, jobs, connections)
+        trial = replace(trial, plan=trial.plan.but(**facts))
+        recorder = Recorder(store, trial, listener.say)
+        context.resources.enter_context(signals(stops, listener))
+        with stops.over(load):
+            try:
+                stops.check()
+                recorder.begin()
+                monitors.ready()
+                begins_ns = load.begin()
+                listener.started(trial, load.connect_ns)
+                monitors.begin((begins_ns + plan.warmup_ns) / 1e9)
+                error = _follow(load, recorder, listener, ready.request.on_store_error, monitors)
+            except BaseException:
+                load.abort()
+                raise
+        ended_early = bool(stops.requests or monitors.reason)
+        answers = monitors.answers()
+    stopped = recorder.error if ready.request.on_store_error == "stop" else None
+    state = _state(why := error or stopped, ended_early=ended_early)
+    accumulator = recorder.accumulator
+    with recorder.beating():
+        if state == "finished" and ready.request.observe and answers:
+            monitors.explain()
+        measured_ns = _measured_ns(load.end_ns, accumulator.ended_ns)
+        series = recorder.series(monitors.drain())
+        trial = replace(
+            trial,
+            state=state,
+            ended_at=datetime.now(UTC),
+            measured_ns=measured_ns,
+            error=str(why) if why else None,
+            notes=(*trial.notes, *recorder.notes, *monitors.notes()),
+            findings=(
+                *trial.findings,
+                *load.findings,
+                *outcome.given_up(
+                    accumulator.aborted, trial.plan, load.clients, recorder.first_error
+                ),
+                *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
+                *_stored(recorder, store, before),
+            ),
+            samples=series,
+            explained=monitors.explained,
+            observed=monitors.observed(),
+        )
+        summary = summarize(trial, accumulator)
+        shown = digest(trial, summary, accumulator)
+        failed = _finish(lambda: recorder.finish(trial, shown), context)
+    ends = (error, failed or stopped, accumulator.aborted, monitors.reason)
+    whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
+    return Outcome(trial, summary, *ends, whole, shown.series, failed is None)
+
+
+def _loads(
+    ready: ReadyTrial,
+    context: TrialContext,
+    jobs: Sequence[bulk.CommandJob | None],
+    connections: Sequence[generator.Connection],
+) -> tuple[Together, dict[str, Any]]:
+    """The connected loads of a trial as one, and facts of its plan that follow."""
+    several, say = ready.request.trial.generators, context.listener.say
+    workers = None
+    if several is not None:
+        workers = dealt.workers(context.clusters, several, ready.request.target, say)
+    loads: list[tuple[str, RunningLoad]] = []
+    try:
+        for component, job, connection in zip(ready.components, jobs, connections, strict=True):
+            load = job.load() if job else component.load(connection, workers)
+            loads.append((component.work.name, load))
+    except BaseException:
+        for _, load in loads:
+            load.abort()
+        raise
+    bulk.end_together(loads)
+    every = Together(
+        [each for name, each in loads if not name], [each for name, each in loads if name]
+    )
+    facts: dict[str, Any] = {"poll": every.poll}
+    if workers is not None:
+        facts |= {"threads": every.threads, "generated": dealt.generated(each for _, each in loads)}
+    return every, facts
+
+
+def _measured_ns(planned_ns: int, ended_ns: int) -> int:
+    """The measured time: as planned, or to the end of the load if that was earlier."""
+    return max(0, min(planned_ns if planned_ns < _MEASURED_MAX_NS else ended_ns, ended_ns))
+
+
+def _state(why: PgpacesError | None, *, ended_early: bool) -> State:
+    if why is not None:
+        return "failed"
+    return "interrupted" if ended_early else "finished"
+
+
+def _finish(finish: Callable[[], None], context: TrialContext) -> StoreError | None:
+    """Stores the end of a trial; returns the error if that failed."""
+    try:
+        context.write(finish)
+    except StoreError as error:
+        return error
+    return None
+
+
+def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:
+    """Findings about the influence of storing on the trial."""
+    if store and store.path and _same_disk(store.path, recorder.trial.server):
+        written = max(0, store.size_bytes() - before) / 1024
+        text = "the store lies on the disk that is measured; it grew by"
+        yield Finding("store", "info", f"{text} {written:.0f} KiB in this run", written, "KiB")
+    if recorder.unread:
+        text = "the readings of monitors could not be read from it: no finding is based on them"
+        yield Finding("store", "warning", text)
+    if recorder.delayed:
+        text = f"for {recorder.delayed} s the store took nothing; it was kept in memory"
+        yield Finding("store", "warning", text, recorder.delayed, "s")
+
+
+def _follow(
+    load: Together,
+    recorder: Recorder,
+    listener: Listener,
+    on_store_error: OnStoreError,
+    monitors: Monitors,
+) -> PgpacesError | None:
+    """Records every second of a load; returns the error that ended it early, if any."""
+    try:
+        for interval in load:
+            recorder.add(interval, monitors.drain(), monitors.news(interval.second))
+            if recorder.error and on_store_error == "stop":
+                load.stop()
+            listener.interval(interval)
+            monitors.sample(load)
+    except PgpacesError as error:
+        return error
+    return None
+
+
+def _same_disk(store: Path, server: ServerFacts) -> bool:
+    """Whether the store shares a file system with the server's data, if that is visible here."""
+    data = server.data_directory
+    try:
+        return bool(
+            is_local(server.target) and data and Path(data).stat().st_dev == store.stat().st_dev
+        )
+    except OSError:
+        return False
