@@ -95,6 +95,7 @@ lint: build ## Every check that is not a test
 	mypy
 	MYPYPATH=bench:. mypy --follow-imports=silent --explicit-package-bases $(filter-out %/locust_select.py,$(wildcard bench/*.py))
 	lint-imports
+	python bench/house.py --check
 	cd python && stubtest --mypy-config-file ../.ci/stubs.ini pgpaces._engine
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings

@@ -166,7 +166,7 @@ def test_what_a_command_has_not_is_refused_before_anything_is_started(
         pytest.param('before = ["true", "{dns}"]', 2, "{dns}", marks=SLOW),
     ],
 )
-def test_what_cannot_be_is_refused_before_it_is_measured(  # noqa: PLR0917
+def test_what_cannot_be_is_refused_before_it_is_measured(
     pgpaces: Command, tmp_path: Path, target: tuple[str, ...], more: Any, code: int, message: str
 ) -> None:
     made = workload(tmp_path, f'run = ["true"]\n{more}')

@@ -103,7 +103,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("line", "code", "wrong", "hint"), MISTAKES, ids=lambda v: str(v)[:40])
-def test_a_mistake_is_named_with_the_way_out(  # noqa: PLR0917 - a row of the table
+def test_a_mistake_is_named_with_the_way_out(
     line: str,
     code: int,
     wrong: str,

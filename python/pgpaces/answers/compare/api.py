@@ -90,7 +90,7 @@ def _new_pairs(
         return answer_of(opened, swept.id)
 
 
-def check(  # noqa: PLR0913 - the options of a command, all by keyword
+def check(
     run: str = "last",
     *,
     baseline: str,
