@@ -107,7 +107,7 @@ def _besides(workers: Workers, load: RunningLoad) -> float:
 def planned(*, rate: float, clients: int, seconds: int) -> EnginePlan:
     """An open load of these seconds, without a warm-up."""
     trial = TrialPlan(Load("open", rate), duration_ns=seconds * 10**9, warmup_ns=0, grace_ns=10**9)
-    return EnginePlan.of(trial, clients, 1, ["select"])
+    return EnginePlan.of(trial, clients, 1, scripts=["select"])
 
 
 def keywords(way: Mapping[str, str]) -> dict[str, str]:

@@ -118,7 +118,7 @@ def _spread(every: Sequence[Times]) -> dict[str, float | None]:
 def _engine(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     """The engine alone: what connecting took in ns, memory while everybody is connected."""
     text = (order.script, 1, Path(order.script).read_bytes())
-    plan = engine.EnginePlan.of(order.plan(), order.clients, 1, ())
+    plan = engine.EnginePlan.of(order.plan(), order.clients, 1, scripts=())
     run = engine.Engine(plan, [text], engine.resolve(""))
     memory: dict[str, int] = {}
     for interval in run:

@@ -63,7 +63,7 @@ def _ours(found: users.Users, dsn: str, count: int) -> float:
     """Microseconds of CPU for each action, in a process of users."""
     [task] = found.tasks
     asked: dict[str, Any] = {"duration_ns": None, "transactions": count}
-    plan = EnginePlan.of(TrialPlan(Load("closed"), **asked), 1, 1, [task.name])
-    load = UsersLoad(plan, found, [(task.name, 1)], UserConnection(dsn))
+    plan = EnginePlan.of(TrialPlan(Load("closed"), **asked), 1, 1, scripts=[task.name])
+    load = UsersLoad(plan, found, [(task.name, 1)], way=UserConnection(dsn))
     load.begin()
     return sum(sum(interval.cpu_ns) for interval in load) / count / 1000

@@ -143,6 +143,7 @@ def _workload(
     name: str | None,
     files: Sequence[str],
     tasks: Sequence[Callable[..., Any]],
+    *,
     consent: consents.Consent,
 ) -> workload.Workload:
     """The named workload, with the scripts in these files or these tasks if there are any."""
@@ -250,7 +251,9 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     values, others = _values(options)
     consent = consents.answer(trust)
     paths = (files,) if isinstance(files, str | Path) else files
-    base = _workload(None if name is None else str(name), tuple(map(str, paths)), tasks, consent)
+    base = _workload(
+        None if name is None else str(name), tuple(map(str, paths)), tasks, consent=consent
+    )
     values["fresh"] = values["fresh"] or from_database is not None
     chosen = (scripts,) if isinstance(scripts, str) else scripts
     values["scripts"] = tuple((script, None) for script in chosen)
@@ -260,8 +263,8 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
         base,
         values,
         {of: background.get(of, {}) for of in named},
-        consents.of_typed(consent),
-        host_file,
+        consent=consents.of_typed(consent),
+        host_file=host_file,
         from_database=from_database,
         missed_max=None if missed is None else draft.goal_share(missed, "missed"),
         store=store,

@@ -236,7 +236,7 @@ def test_who_waits_for_whom_and_marks_appear_while_it_runs(
         samples = [Sample(1, "host", "disk_sda_busy", 7.0), Sample(1, "waits", "Lock:tuple", 1.0),
                    Sample(1, "checkpoints", "checkpoints", 1.0),
                    Sample(1, "generator", "cpu_busy", 50.0)]  # fmt: skip
-        served.store.add(trial.id, None, samples, [Observed(blocked=(pair,))])
+        served.store.add(trial.id, None, samples, observed=[Observed(blocked=(pair,))])
         served.seconds(trial, range(3, 4))
         expect(elsewhere).to_be_visible()
         for title in ("Server's machine", "Active sessions"):

@@ -76,7 +76,7 @@ def test_a_log_of_transactions_gives_the_numbers_of_the_report(
     files = [PgbenchFile(p.name, p.read_text()) for p in sorted(tmp_path.glob("pgbench_log.*"))]
     assert len(files) == 2
     told = ImportOptions(limit_ns=20_000_000)
-    summary = summarize(imported.trial(files, told, "ID", "0"))
+    summary = summarize(imported.trial(files, told, "ID", version="0"))
     counts = summary.counts
     assert counts.on_time + counts.late == number(report, r"actually processed: (\d+)")
     assert counts.late == number(report, r"ms latency limit: (\d+)")

@@ -124,7 +124,9 @@ def ours(server: Postgres, options: Options, steps: str, user: str = "postgres")
     with connect(server, OURS, user) as connection:
         try:
             steps = parse(["-i", "-I", steps], {"PGUSER": user}).steps
-            initialize(connection, Tables(**options), steps, said.parts.append, said.progress)
+            initialize(
+                connection, Tables(**options), steps, say=said.parts.append, progress=said.progress
+            )
         except OptionError as error:
             said.parts += [f"pgbench: {level}: {text}\n" for level, text in error.lines]
         except PgpacesError as error:
@@ -382,7 +384,7 @@ def test_ctrl_c_while_rows_are_sent_leaves_nothing_behind(emptied: Postgres) -> 
 
     with connect(emptied, OURS) as connection:
         with pytest.raises(pgbench_tables.TablesError) as caught:
-            initialize(connection, Tables(scale=3), "g", said.append, interrupted)
+            initialize(connection, Tables(scale=3), "g", say=said.append, progress=interrupted)
         connection.rollback()
         count = connection.execute("SELECT count(*) FROM pgbench_accounts").fetchone()
     assert caught.value.detail == "Query was: copy pgbench_accounts from stdin with (freeze on)"
@@ -419,7 +421,7 @@ def test_the_vacuum_before_a_run_goes_on_behind_errors(
 
     def use(connection: Any, said: Said) -> None:
         pgbench_tables.vacuum_before_run(
-            connection, accounts, said.parts.append, said.complain
+            connection, accounts, said.parts.append, complain=said.complain
         )  # fmt: skip
 
     words = ("-v",) if accounts else ()
@@ -432,7 +434,7 @@ def test_the_vacuum_before_a_run_empties_the_history(emptied: Postgres) -> None:
     ours(emptied, {}, "dt")
     with connect(emptied, OURS) as connection:
         connection.execute("INSERT INTO pgbench_history (tid) VALUES (1)")
-        pgbench_tables.vacuum_before_run(connection, False, lambda _: None, lambda _: None)
+        pgbench_tables.vacuum_before_run(connection, False, lambda _: None, complain=lambda _: None)
         assert connection.execute("SELECT count(*) FROM pgbench_history").fetchone() == (0,)
 
 

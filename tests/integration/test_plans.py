@@ -45,7 +45,7 @@ def test_what_is_explained_was_executed_and_is_undone(tables: Access) -> None:
         (0, 3, "COMMIT"),
         (1, 0, "INSERT INTO plans_t VALUES (0, 0)"),
     ]
-    found = explain(tables.keywords, "postgres", statements, True)
+    found = explain(tables.keywords, "postgres", statements, analyze=True)
     assert [(e.script, e.command) for e in found] == [(0, 1), (0, 2), (1, 0)]
     assert found[0].summary == "Index Scan using plans_i on plans_t > Update on plans_t"
     [plan] = json.loads(found[1].plan)
@@ -65,7 +65,7 @@ def test_one_that_fails_does_not_end_the_others(tables: Access) -> None:
         (0, 6, "SELECT 1/0"),
         (0, 7, "SELECT 1;"),
     ]
-    found = explain(tables.keywords, "postgres", statements, True, told.append)
+    found = explain(tables.keywords, "postgres", statements, analyze=True, say=told.append)
     assert [e.command for e in found] == [5, 7]
     assert len(told) == 6
     assert "statement 'SELECT nonsense' has no plan" in told[0]
@@ -80,7 +80,7 @@ def test_a_statement_that_a_rule_replaces_by_nothing_has_no_plan(
         admin.execute("CREATE RULE plans_r AS ON INSERT TO plans_t DO INSTEAD NOTHING")
     notes: list[str] = []
     statements = [(0, 0, "INSERT INTO plans_t VALUES (0, 0)"), (0, 1, "SELECT 1")]
-    [plan] = explain(tables.keywords, "postgres", statements, analyze, notes.append)
+    [plan] = explain(tables.keywords, "postgres", statements, analyze=analyze, say=notes.append)
     assert plan.command == 1
     assert "rules of its table replace it" in notes[0]
 
@@ -88,7 +88,7 @@ def test_a_statement_that_a_rule_replaces_by_nothing_has_no_plan(
 def test_without_analyze_nothing_is_executed(tables: Access) -> None:
     statements = [(0, 0, "CREATE TABLE plans_new ()"), (0, 1, "SELECT pg_sleep(60)"),
                   (0, 2, "TABLE plans_new")]  # fmt: skip
-    [found] = explain(tables.keywords, "postgres", statements, False)
+    [found] = explain(tables.keywords, "postgres", statements, analyze=False)
     assert (found.command, found.analyzed, found.workers_launched) == (1, False, 0)
 
 
@@ -99,7 +99,7 @@ def test_a_plan_keeps_its_shape_for_other_parameters_and_not_for_another_way(
         sql = "SELECT * FROM plans_t WHERE i = "
         statements = [(0, 0, f"{sql}5"), (0, 1, f"{sql}4000")]
         keywords = with_options(tables, options)
-        return [e.shape for e in explain(keywords, "postgres", statements, True)]
+        return [e.shape for e in explain(keywords, "postgres", statements, analyze=True)]
 
     first, second = shapes("")
     assert first == second
@@ -116,15 +116,15 @@ def test_workers_and_spills_are_counted(tables: Access) -> None:
         (0, 0, "SELECT count(*) FROM plans_t"),
         (0, 1, "SELECT * FROM plans_t ORDER BY j"),
     ]
-    count, sort = explain(with_options(tables, forced), "postgres", statements, True)
+    count, sort = explain(with_options(tables, forced), "postgres", statements, analyze=True)
     assert count.workers_planned == 2
     assert 0 <= count.workers_launched <= 2
     assert "Parallel" in count.summary
     assert sort.spilled_bytes > 100_000
-    [idle] = explain(with_options(tables, ""), "postgres", [(0, 0, "SELECT 1")], True)
+    [idle] = explain(with_options(tables, ""), "postgres", [(0, 0, "SELECT 1")], analyze=True)
     assert (idle.workers_planned, idle.spilled_bytes) == (0, 0)
 
 
 def test_a_server_that_is_away_is_an_error_of_ours(access: Access) -> None:
     with pytest.raises(ServerError, match="plans cannot be had"):
-        explain(access.keywords, "no_such_database", [(0, 0, "SELECT 1")], True)
+        explain(access.keywords, "no_such_database", [(0, 0, "SELECT 1")], analyze=True)

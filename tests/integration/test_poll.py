@@ -100,7 +100,7 @@ def test_threads_of_a_load_with_a_schedule_wake_before_others(
     own = attributes()
     if own is None or not own.runtime:
         pytest.skip("skipped: the kernel has no slices of tasks")
-    plan = EnginePlan.of(TrialPlan(load, duration_ns=10**9, warmup_ns=0), 2, 1, ["one"])
+    plan = EnginePlan.of(TrialPlan(load, duration_ns=10**9, warmup_ns=0), 2, 1, scripts=["one"])
     engine = Engine(plan, [("one", 1, b"SELECT 1")], resolve(pg15.dsn()))
     tasks = [
         int(task.name)

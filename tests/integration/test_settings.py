@@ -93,7 +93,7 @@ def drops_options(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_session_can_set_travels_with_the_connections(
     access: Access, name: str, value: str, shown: str
 ) -> None:
-    with applied(access, "postgres", {name: value}, Terms()) as effect:
+    with applied(access, "postgres", {name: value}, terms=Terms()) as effect:
         [(spelt, carried)] = effect.options
         assert (spelt.lower(), carried) == (name.lower(), value)
         assert (effect.how, effect.verified) == ({spelt: "connection"}, {spelt: shown})
@@ -116,13 +116,13 @@ def test_options_that_get_lost_become_settings_of_our_database(
 ) -> None:
     query = f"SELECT current_setting('{name}')"
     before = ask(access, query, ours)
-    with applied(access, ours, {name: value}, Terms()) as effect:
+    with applied(access, ours, {name: value}, terms=Terms()) as effect:
         assert (effect.options, effect.how) == ((), {name: "database"})
         assert ask(access, query, ours) == value
     assert ask(access, query, ours) == before
     with connect(access) as admin:
         admin.execute(f'ALTER DATABASE "pgpaces_ "" x" SET {name} = "{other}"'.encode())
-    with applied(access, ours, {name: value}, Terms()):
+    with applied(access, ours, {name: value}, terms=Terms()):
         assert ask(access, query, ours) == value
     assert ask(access, query, ours) == other
 
@@ -136,7 +136,7 @@ def test_a_role_that_overrides_an_empty_list_is_named_and_not_the_servers_file(
     try:
         with (
             pytest.raises(ServerError, match=r"search_path = ''.*shows mine") as raised,
-            applied(access, ours, {"search_path": ""}, Terms()),
+            applied(access, ours, {"search_path": ""}, terms=Terms()),
         ):
             pass
         assert "a setting of the role" in str(raised.value.hint)
@@ -150,11 +150,11 @@ def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_the
 ) -> None:
     with (
         pytest.raises(ConsentError, match=r"not own.*work_mem"),
-        applied(access, "postgres", {"work_mem": "64MB"}, Terms()),
+        applied(access, "postgres", {"work_mem": "64MB"}, terms=Terms()),
     ):
         pass
     wanted = {"work_mem": "64MB", "log_disconnections": "on"}
-    with applied(access, "postgres", wanted, ALLOWED) as effect:
+    with applied(access, "postgres", wanted, terms=ALLOWED) as effect:
         assert (effect.how, effect.verified) == (dict.fromkeys(wanted, "reload"), wanted)
     assert auto_conf(access) is None
 
@@ -165,7 +165,7 @@ def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Acc
     try:
         before = auto_conf(access)
         wanted = {"checkpoint_timeout": "720s", "bgwriter_delay": "100ms", "work_mem": "1MB"}
-        with applied(access, "postgres", wanted, ALLOWED) as effect:
+        with applied(access, "postgres", wanted, terms=ALLOWED) as effect:
             assert effect.options == (("work_mem", "1MB"),)
             assert effect.verified == {
                 "checkpoint_timeout": "12min", "bgwriter_delay": "100ms", "work_mem": "1MB",
@@ -183,7 +183,7 @@ def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Acc
 def test_they_are_put_back_when_the_load_fails(access: Access) -> None:
     with (
         pytest.raises(KeyError, match="the load"),
-        applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED),
+        applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED),
     ):
         raise KeyError("the load")
     assert auto_conf(access) is None
@@ -194,7 +194,7 @@ def test_what_another_session_changed_in_the_meantime_stays(access: Access) -> N
     told: list[str] = []
     terms = Terms(alter_system=True, say=told.append)
     with (
-        applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms),
+        applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=terms),
         connect(access) as admin,
     ):
         admin.execute("ALTER SYSTEM SET bgwriter_delay = '150ms'")
@@ -208,13 +208,13 @@ def test_what_another_session_changed_in_the_meantime_stays(access: Access) -> N
 def test_two_of_us_do_not_change_one_server_at_once(access: Access) -> None:
     def other() -> str:
         try:
-            with applied(access, "postgres", {"checkpoint_timeout": "6min"}, ALLOWED):
+            with applied(access, "postgres", {"checkpoint_timeout": "6min"}, terms=ALLOWED):
                 return "changed"
         except ServerError as error:
             return error.message
 
     with (
-        applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED),
+        applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED),
         ThreadPoolExecutor(1) as pool,
     ):
         assert "another pgpaces has changed" in pool.submit(other).result()
@@ -222,8 +222,8 @@ def test_two_of_us_do_not_change_one_server_at_once(access: Access) -> None:
 
 
 def test_within_its_own_changes_a_run_may_make_more(access: Access) -> None:
-    with applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED):
-        with applied(access, "postgres", {"checkpoint_timeout": "6min"}, ALLOWED):
+    with applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED):
+        with applied(access, "postgres", {"checkpoint_timeout": "6min"}, terms=ALLOWED):
             assert ask(access, "SHOW checkpoint_timeout") == "6min"
         assert auto_conf(access) == "bgwriter_delay=100ms"
         assert ask(access, "SHOW checkpoint_timeout") == "5min"
@@ -248,7 +248,7 @@ def test_within_its_own_changes_a_run_may_make_more(access: Access) -> None:
 def test_what_cannot_be_set_is_named_with_the_reason(
     access: Access, wanted: dict[str, str], terms: Terms, kind: type[Exception], said: str
 ) -> None:
-    with pytest.raises(kind, match=said), applied(access, "postgres", wanted, terms):
+    with pytest.raises(kind, match=said), applied(access, "postgres", wanted, terms=terms):
         pass
     assert auto_conf(access) is None
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_set_is_named_with_the_reason(
 def test_a_setting_that_is_unknown_comes_with_the_nearest_one(access: Access) -> None:
     with (
         pytest.raises(PlanError) as raised,
-        applied(access, "postgres", {"max_paralel_workers": "1"}, Terms()),
+        applied(access, "postgres", {"max_paralel_workers": "1"}, terms=Terms()),
     ):
         pass
     assert raised.value.hint == "did you mean max_parallel_workers?"
@@ -265,7 +265,7 @@ def test_a_setting_that_is_unknown_comes_with_the_nearest_one(access: Access) ->
 def test_the_command_line_of_a_server_is_above_alter_system(pg18: Access) -> None:
     with (
         pytest.raises(ServerError, match="fsync is set on the command line"),
-        applied(pg18, "postgres", {"fsync": "on"}, Terms(managed=True)),
+        applied(pg18, "postgres", {"fsync": "on"}, terms=Terms(managed=True)),
     ):
         pass
 
@@ -274,9 +274,12 @@ def test_a_role_without_the_right_is_told_of_it(pg15: Postgres) -> None:
     role = access_to(pg15, "u_trust")
     for name in ("log_statement_stats", "bgwriter_delay"):
         wanted = {name: "1"}
-        with pytest.raises(ServerError, match=name), applied(role, "postgres", wanted, ALLOWED):
+        with (
+            pytest.raises(ServerError, match=name),
+            applied(role, "postgres", wanted, terms=ALLOWED),
+        ):
             pass
-    with applied(role, "postgres", {"work_mem": "2MB"}, Terms()) as effect:
+    with applied(role, "postgres", {"work_mem": "2MB"}, terms=Terms()) as effect:
         assert effect.verified == {"work_mem": "2MB"}
 
 
@@ -287,7 +290,7 @@ def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own: 
         "max_connections": "50",
         "shared_preload_libraries": "auto_explain, pg_stat_statements",
     }
-    with applied(access, "postgres", wanted, terms) as effect:
+    with applied(access, "postgres", wanted, terms=terms) as effect:
         assert set(effect.how.values()) == {"restart"}
         assert effect.verified["max_connections"] == "50"
         assert ask(access, "SHOW shared_preload_libraries") == "auto_explain, pg_stat_statements"
@@ -298,8 +301,8 @@ def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own: 
 def test_an_empty_list_is_set_where_no_file_sets_another(own: Postgres) -> None:
     access, terms = access_to(own), Terms(alter_system=True, restart=own.restart)
     name, empty = "shared_preload_libraries", {"shared_preload_libraries": ""}
-    with applied(access, "postgres", {name: "auto_explain"}, terms):
-        with applied(access, "postgres", empty, terms) as effect:
+    with applied(access, "postgres", {name: "auto_explain"}, terms=terms):
+        with applied(access, "postgres", empty, terms=terms) as effect:
             assert (effect.how, effect.verified) == ({name: "restart"}, empty)
             assert ask(access, f"SHOW {name}") == ""
         assert ask(access, f"SHOW {name}") == "auto_explain"
@@ -314,7 +317,7 @@ def test_a_list_that_the_servers_file_sets_is_not_emptied(own: Postgres) -> None
     try:
         with (
             pytest.raises(ServerError, match=r"''.*not in effect.*auto_explain") as raised,
-            applied(access, "postgres", {"shared_preload_libraries": ""}, terms),
+            applied(access, "postgres", {"shared_preload_libraries": ""}, terms=terms),
         ):
             pass
         assert "take shared_preload_libraries out of postgresql.conf" in str(raised.value.hint)
@@ -328,8 +331,8 @@ def test_a_restart_within_is_survived_and_seen(own: Postgres) -> None:
     before = identity.facts(access, "postgres")
     terms = Terms(alter_system=True, restart=own.restart)
     with (
-        applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED),
-        applied(access, "postgres", {"max_connections": "50"}, terms),
+        applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED),
+        applied(access, "postgres", {"max_connections": "50"}, terms=terms),
     ):
         assert ask(access, "SHOW bgwriter_delay") == "100ms"
         assert ask(access, "SHOW max_connections") == "50"
@@ -350,7 +353,7 @@ def test_a_server_that_does_not_start_with_a_setting_is_started_without(own: Pos
     terms = Terms(managed=True, restart=restart)
     with (
         pytest.raises(ServerError, match=r"shared_preload_libraries = nosuch") as raised,
-        applied(access, "postgres", {"shared_preload_libraries": "nosuch"}, terms),
+        applied(access, "postgres", {"shared_preload_libraries": "nosuch"}, terms=terms),
     ):
         pass
     assert raised.value.hint == "it was started again without them"
@@ -381,7 +384,7 @@ def test_what_a_kill_left_changed_is_put_back_by_the_next_run(access: Access, wh
     died = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
     assert died.returncode == -signal.SIGKILL
     assert (auto_conf(access) is None) == (where == "set")
-    with applied(access, "postgres", {}, Terms()):
+    with applied(access, "postgres", {}, terms=Terms()):
         assert auto_conf(access) is None
         assert ask(access, "SHOW bgwriter_delay") == "200ms"
 
@@ -390,10 +393,10 @@ def test_a_server_that_died_gets_its_settings_back_in_the_next_run(own: Postgres
     access = access_to(own)
     with (
         pytest.raises(ServerError, match="not put back"),
-        applied(access, "postgres", {"bgwriter_delay": "100ms"}, ALLOWED),
+        applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED),
     ):
         own.program("pg_ctl", "-m", "immediate", "stop")
     own.program("pg_ctl", "-l", own.folder / "log", "-w", "start")
     assert auto_conf(access) == "bgwriter_delay=100ms"
-    with applied(access, "postgres", {}, Terms()):
+    with applied(access, "postgres", {}, terms=Terms()):
         assert auto_conf(access) is None

@@ -211,7 +211,7 @@ def test_a_generator_that_hears_nothing_ends_its_load(two: Workers, pg15: Postgr
     from pgpaces.load.engine import EnginePlan
     from pgpaces.spec.plan import Load, TrialPlan
 
-    plan = EnginePlan.of(TrialPlan(Load("closed"), duration_ns=3600 * 10**9), 2, 1, ["s"])
+    plan = EnginePlan.of(TrialPlan(Load("closed"), duration_ns=3600 * 10**9), 2, 1, scripts=["s"])
     keywords = {"host": str(pg15.folder), "port": str(pg15.port), "user": "u_trust",
                 "dbname": "postgres", "application_name": "unheard"}  # fmt: skip
     order = LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=2_500_000_000)

@@ -224,7 +224,7 @@ def test_what_goes_to_a_server_and_back_is_what_it_was(database: Postgres, tmp_p
         new_id(), "pi\0\udc80", datetime.now(UTC), None, "running", "0", {"\0": [1.5, None]}
     )
     here.begin_experiment(row)
-    here.note_failure(row.id, "cell", 2, 1, "\0")
+    here.note_failure(row.id, "cell", 2, attempt=1, error="\0")
     trial = replace(
         whole(1200), id=new_id(), notes=("\0 \udc80",), error="\0",
         place=Place(row.id, "cell", {"clients": "\udc80"}, 1),

@@ -233,9 +233,9 @@ def test_the_trials_of_an_experiment_and_their_places_are_known(store: Store) ->
 
 def test_trials_that_never_began_are_kept_with_their_reason(store: Store) -> None:
     row = begun(store)
-    store.note_failure(row.id, "a", 1, 1, "no route\0 to \udcff")
-    store.note_failure(row.id, "a", 1, 2, "refused")
-    store.note_failure(row.id, "a", 1, 2, "refused again")
+    store.note_failure(row.id, "a", 1, attempt=1, error="no route\0 to \udcff")
+    store.note_failure(row.id, "a", 1, attempt=2, error="refused")
+    store.note_failure(row.id, "a", 1, attempt=2, error="refused again")
     found = [(f.cell, f.block, f.attempt, f.error) for f in store.failures(row.id)]
     assert found == [("a", 1, 1, "no route\0 to \udcff"), ("a", 1, 2, "refused again")]
 

@@ -457,7 +457,7 @@ def cluster(request: pytest.FixtureRequest, pgpaces_home: Path) -> Iterator[Clus
             tcp=True,
         )
         primary = stack.enter_context(embedded.start(spec))
-        (standby,) = stack.enter_context(topology.standbys(primary, 1, None, lambda _: None))
+        (standby,) = stack.enter_context(topology.standbys(primary, 1, None, say=lambda _: None))
         yield Cluster(primary, standby)
 
 
@@ -468,7 +468,9 @@ def execute(server: ServerRecord, query: str) -> None:
 
 def wait(cluster: Cluster) -> None:
     ways = {"standby1": cluster.access(cluster.standby)}
-    streaming.wait_for_standbys(cluster.access(cluster.primary), ways, lambda _: None, lambda: None)
+    streaming.wait_for_standbys(
+        cluster.access(cluster.primary), ways, lambda _: None, check=lambda: None
+    )
 
 
 def test_a_standby_has_what_its_primary_wrote_when_it_was_waited_for(cluster: Cluster) -> None:
@@ -558,11 +560,14 @@ def test_a_server_that_is_no_standby_of_the_target_is_refused(
     for found in (cluster.access(cluster.primary), access_to(pg15)):
         with pytest.raises(PlanError, match="standby1 is not a standby"):
             streaming.wait_for_standbys(
-                cluster.access(cluster.primary), {"standby1": found}, lambda _: None, lambda: None
+                cluster.access(cluster.primary),
+                {"standby1": found},
+                lambda _: None,
+                check=lambda: None,
             )
     ways = {"standby1": cluster.access(cluster.standby)}
     with pytest.raises(PlanError, match="standby1 is a standby of another server"):
-        streaming.wait_for_standbys(access_to(pg15), ways, lambda _: None, lambda: None)
+        streaming.wait_for_standbys(access_to(pg15), ways, lambda _: None, check=lambda: None)
 
 
 def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) -> None:

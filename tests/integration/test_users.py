@@ -72,8 +72,8 @@ def load_of(folder: Path, text: str, dsn: str, **more: str) -> UsersLoad:
     tasks = [(each.name, each.weight) for each in users.tasks]
     plan = TrialPlan(Load("closed"), duration_ns=None, transactions=3)
     keywords = for_driver(engine.resolve(dsn, **more))
-    made = EnginePlan.of(plan, 2, 2, [name for name, _ in tasks])
-    return UsersLoad(made, users, tasks, UserConnection(uri(keywords), {}, (PASSWORD,)))
+    made = EnginePlan.of(plan, 2, 2, scripts=[name for name, _ in tasks])
+    return UsersLoad(made, users, tasks, way=UserConnection(uri(keywords), {}, (PASSWORD,)))
 
 
 def run(load: UsersLoad) -> list[Interval]:

@@ -42,7 +42,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store.open(path)
     design = Design((Factor(MEMORY, tuple(level for level, _ in LEVELS)),))
     asked = Experiment("memory", "w", design, missed_max=0.05)
-    made = document.write(asked, "pgpaces capacity w", "h", SearchSpec(GOAL))
+    made = document.write(asked, "pgpaces capacity w", "h", goal=SearchSpec(GOAL))
     begun = datetime(2026, 11, 1, tzinfo=UTC)
     row = ExperimentRow("E" * 26, "memory", begun, None, "running", "0", made)
     store.begin_experiment(row)

@@ -54,7 +54,7 @@ def experiment(store: Store, name: str = "pi") -> tuple[ExperimentRow, list[Tria
     row = ExperimentRow(new_id(), name, datetime.now(UTC), None, "running", "0", {"a": 1})
     store.begin_experiment(row)
     kept = [keep(store, whole(place=Place(row.id, "cell", {"clients": "1"}, n))) for n in (1, 2)]
-    store.note_failure(row.id, "cell", 3, 1, "no route")
+    store.note_failure(row.id, "cell", 3, attempt=1, error="no route")
     store.finish_experiment(row.id, "finished")
     return store.experiment(row.id), kept
 

@@ -63,7 +63,7 @@ def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
 
 
 def _begin(opened: Store, id_: str, name: str, goal: Goal | None) -> None:
-    made = document.write(Experiment(name, None, Design()), "pgpaces capacity", "h", goal)
+    made = document.write(Experiment(name, None, Design()), "pgpaces capacity", "h", goal=goal)
     row = ExperimentRow(id_, name, datetime.now(UTC), None, "running", "0", made)
     opened.begin_experiment(row)
     opened.finish_experiment(id_, "interrupted")

@@ -340,14 +340,14 @@ def test_outcomes_add_up_to_what_was_due_whatever_happens(
         books.due(now)
         for _ in range(pause):
             second = len(found)
-            found.append(books.close(second, (second + 1) * SECOND_NS, 0, False))
+            found.append(books.close(second, (second + 1) * SECOND_NS, 0, last=False))
         execution = Execution(now, now, now + took, "" if end == "cut" else end)
         books.done(execution, 0, end == "cut")
         now, flown = now + took, flown + took * (end != "cut" or not accompanies)
     if open_end:
         books.due(now)
         books.cut()
-    found.append(books.close(len(found), max(now, len(found) * SECOND_NS), 0, True))
+    found.append(books.close(len(found), max(now, len(found) * SECOND_NS), 0, last=True))
     sums = total(found)
     assert sums.pending == 0
     cuts = sum(end == "cut" for _, end, _ in steps) + open_end

@@ -33,7 +33,7 @@ GOAL = ComparisonGoal(secondary=("mean", "missed"))
 
 
 def made(pairs: tuple[Pair, ...] = PAIRS, names: tuple[str, str] = ("old", "new")) -> Section:
-    return section(judge(pairs, GOAL), *names, VerdictBasis(pairs=pairs, ids=("01A", "01B")))
+    return section(judge(pairs, GOAL), *names, basis=VerdictBasis(pairs=pairs, ids=("01A", "01B")))
 
 
 def layers(figure: Figure, kind: str) -> list[tuple[Point, ...]]:
@@ -94,7 +94,7 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
     both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
     order = tuple(one for pair in both for one in pair)
     verdict = unpaired.unpaired(a, b, ComparisonGoal(), mixed=True)
-    figures = section(verdict, "old", "new", VerdictBasis(trials=order)).figures
+    figures = section(verdict, "old", "new", basis=VerdictBasis(trials=order)).figures
     dots = layers(figures[0], "point")[0]
     assert [dot.filled for dot in dots] == [False, True] * 3
     assert dots[1].x == pytest.approx(1.2, rel=1e-3)
@@ -102,7 +102,7 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
 
 
 def test_nothing_that_can_be_drawn_is_no_chart() -> None:
-    found = section(judge((), ComparisonGoal()), "old", "new", VerdictBasis())
+    found = section(judge((), ComparisonGoal()), "old", "new", basis=VerdictBasis())
     assert found.figures == ()
     assert found.tables == ()
     assert "is inconclusive" in found.sentences[0].text

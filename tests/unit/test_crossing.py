@@ -81,19 +81,25 @@ def test_a_setting_moves_the_break_where_one_level_holds_and_another_does_not() 
         crossing.find_crossing(line("hhb", "x"), 0.05),
         crossing.find_crossing(line("hbb", "y"), 0.05),
     ]
-    moved = crossing.shift(found, "set.a", "clients", 0.05)
+    moved = crossing.shift(found, "set.a", "clients", missed_max=0.05)
     ((better, worse),) = moved.pairs
     assert (better.cell.levels, worse.cell.levels) == (
         (("clients", "2"), ("set.a", "x")),
         (("clients", "2"), ("set.a", "y")),
     )
     same = crossing.shift(
-        [found[0], crossing.find_crossing(line("hhb", "y"), 0.05)], "set.a", "clients", 0.05
+        [found[0], crossing.find_crossing(line("hhb", "y"), 0.05)],
+        "set.a",
+        "clients",
+        missed_max=0.05,
     )
     assert same.pairs == ()
     assert same.decided
     blind = crossing.shift(
-        [found[0], crossing.find_crossing(line("???", "y"), 0.05)], "set.a", "clients", 0.05
+        [found[0], crossing.find_crossing(line("???", "y"), 0.05)],
+        "set.a",
+        "clients",
+        missed_max=0.05,
     )
     assert not blind.decided
 

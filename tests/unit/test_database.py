@@ -181,7 +181,7 @@ def test_settings_become_words_that_the_server_takes_apart_again() -> None:
 def test_a_copy_has_the_locale_provider_of_its_source(
     provider: tuple[str, str | None, str | None], version: int, end: str | None
 ) -> None:
-    words = source.provider(version, *provider)
+    words = source.provider(version, *provider[:2], rules=provider[2])
     assert (None if words is None else words.as_string(None)) == end
 
 
@@ -288,7 +288,7 @@ def test_a_database_of_ones_own_is_marked_before_it_is_emptied(
     spec = DatasetSpec(workload.find("tpcb-like"), 1, 1, own="mine", fresh=True)
     target = data.DatabaseTarget("mine", "f", spec)
     with contextlib.nullcontext() if may_mark else pytest.raises(ConsentError):
-        data._empty_own(Access({}, Path("psql")), session, target, True, OWNED)
+        data._empty_own(Access({}, Path("psql")), session, target, exists=True, owned=OWNED)
     dropped = ['DROP SCHEMA "public" CASCADE', "CREATE SCHEMA IF NOT EXISTS public"]
     assert done == (["preparing", *dropped] if may_mark else [])
 

@@ -594,6 +594,6 @@ def test_a_cluster_behind_a_tunnel_is_elsewhere(
     assert workers.here == here
     target = TargetPlan("host=pi password=secret")
     with contextlib.nullcontext() if here else pytest.raises(PlanError, match="can run code"):
-        dealt.workers(clusters, plan, target, lambda _: None)
+        dealt.workers(clusters, plan, target, say=lambda _: None)
     with contextlib.nullcontext() if here else pytest.raises(PlanError, match="encryption"):
-        dealt.workers(clusters, replace(plan, insecure=True), target, lambda _: None)
+        dealt.workers(clusters, replace(plan, insecure=True), target, say=lambda _: None)

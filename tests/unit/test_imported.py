@@ -26,7 +26,7 @@ EPOCH = 1_700_000_000
 def made(*texts: str, told: ImportOptions | None = None) -> tuple[Trial, Summary]:
     """The trial of texts and its answer; it is sound."""
     files = [PgbenchFile(f"log.{n}", text) for n, text in enumerate(texts)]
-    trial = imported.trial(files, told or ImportOptions(), "ID", "0.1.0")
+    trial = imported.trial(files, told or ImportOptions(), "ID", version="0.1.0")
     check(trial)
     return trial, summarize(trial)
 

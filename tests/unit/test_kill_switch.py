@@ -95,8 +95,8 @@ def test_times_below_the_floor_are_nobodys_trouble() -> None:
 
 
 def test_silence_counts_as_slower() -> None:
-    assert verdict(1e9, BEFORE, [], SILENCE_S - 0.1) is None
-    assert verdict(1e9, BEFORE, [], SILENCE_S) == (
+    assert verdict(1e9, BEFORE, [], silent_s=SILENCE_S - 0.1) is None
+    assert verdict(1e9, BEFORE, [], silent_s=SILENCE_S) == (
         "the server has not answered a small query for 5 s"
     )
 

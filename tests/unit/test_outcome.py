@@ -541,7 +541,7 @@ def ended_by_errors(aborted: int, clients: int = 4, due: int = 6, **changes: Any
     tally = Tally(0, 0, due=due, on_time=2, failed={"22012": due - 2}) if due else None
     run = of(interval(0, tally, ended_ns=0), plan=plan, measured_ns=0, **changes)
     error = "client 3 aborted: ERROR:  division by zero"
-    return replace(run, findings=tuple(outcome.given_up(aborted, run.plan, clients, error)))
+    return replace(run, findings=tuple(outcome.given_up(aborted, run.plan, clients, error=error)))
 
 
 def test_clients_that_all_gave_up_are_why_a_run_is_not_valid() -> None:
@@ -551,7 +551,7 @@ def test_clients_that_all_gave_up_are_why_a_run_is_not_valid() -> None:
     assert reason.startswith(f"all 4 {why}")
     assert section(every, summarize(every)).next == ("pgpaces show T",)
     assert any(text.startswith(f"3 of 4 {why}") for text in summarize(some).validity.warnings)
-    assert not list(outcome.given_up(0, every.plan, 4, ""))
+    assert not list(outcome.given_up(0, every.plan, 4, error=""))
 
 
 def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time() -> None:

@@ -39,7 +39,7 @@ def interval(second: int, *tallies: Tally, **more: object) -> Interval:
 
 
 def lines(asked: Options, counted: Totals, facts: Facts = FACTS) -> list[str]:
-    return report(asked, facts, counted, 2_500_000).splitlines()
+    return report(asked, facts, counted, connect_ns=2_500_000).splitlines()
 
 
 PROCESSED = interval(0, tally(on_time=15, late=5, latency=times(1, 3)), ended_ns=SECOND_NS // 2)

@@ -44,7 +44,7 @@ def ended(
     watch = run._Watch(options, Voice("p"))
     watch.interval(replace(SECOND, aborted=aborted))
     outcome = Outcome(replace(TRIAL, state=state), summary=None, **more)  # type: ignore[arg-type]
-    return run._end(options, Facts(), outcome, watch)
+    return run._end(options, Facts(), outcome, watch=watch)
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ class Interrupted:
 def test_ctrl_c_leaves_no_statement_running_in_the_server() -> None:
     connection, said = Interrupted(), list[str]()
     with pytest.raises(TablesError) as caught:
-        initialize(cast(Any, connection), Tables(), "v", said.append, lambda *_: None)
+        initialize(cast(Any, connection), Tables(), "v", say=said.append, progress=lambda *_: None)
     assert connection.cancelled == 1
     assert said == ["vacuuming...\n", "Cancel request sent\n"]
     assert caught.value.detail == "Query was: vacuum analyze pgbench_branches"

@@ -16,7 +16,7 @@ OWN = (0,)
 def planned(shape: str, seconds: int, start: int = 0) -> list[float] | None:
     plan = {"limit_ns": None, "policy": "run", "model": "open", "shape": shape}
     made = trial([], plan=plan, measured_ns=seconds * SECOND_NS)
-    found = planned_rates(made, OWN, start, seconds - start)
+    found = planned_rates(made, OWN, start, count=seconds - start)
     return None if found is None else found.tolist()
 
 
@@ -35,8 +35,8 @@ def test_the_planned_rate_of_each_second_is_that_of_the_shape() -> None:
 def test_a_workload_beside_the_trials_own_has_a_constant_rate() -> None:
     plan = {"limit_ns": None, "policy": "run", "model": "open", "shape": "ramp:1:2"}
     made = trial([], plan=plan, measured_ns=4 * SECOND_NS)
-    assert planned_rates(made, (7,), 0, 4) is None
-    assert planned_rates(made, OWN, 0, 0) is None
+    assert planned_rates(made, (7,), 0, count=4) is None
+    assert planned_rates(made, OWN, 0, count=0) is None
 
 
 def test_what_was_planned_is_no_chance() -> None:

@@ -112,12 +112,12 @@ def test_nodes_are_called_as_explain_calls_them(tree: dict[str, Any], line: str)
 
 
 def test_workers_and_spills_are_those_of_the_whole_tree() -> None:
-    found = plans.read(json.dumps([{"Plan": PARALLEL}]), (1, 2), 8192, True)
+    found = plans.read(json.dumps([{"Plan": PARALLEL}]), (1, 2), 8192, analyze=True)
     assert (found.script, found.command, found.analyzed) == (1, 2, True)
     assert (found.workers_planned, found.workers_launched) == (2, 1)
     assert found.spilled_bytes == 4 * 8192, "the root's blocks hold those of the sort"
     untold = {**PARALLEL, "Temp Written Blocks": 0}
-    found = plans.read(json.dumps([{"Plan": untold}]), (1, 2), 8192, True)
+    found = plans.read(json.dumps([{"Plan": untold}]), (1, 2), 8192, analyze=True)
     assert found.spilled_bytes == 8 * 1024
 
 
@@ -218,8 +218,8 @@ def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
     ready = SimpleNamespace(
         components=[component], prepared=work.prepared, request=SimpleNamespace(as_is=False)
     )
-    faked: Any = (ready, {}, None, None, SimpleNamespace(notes=list))
-    every = monitors.Monitors(*faked)
+    faked: Any = {"counters": None, "sensors": SimpleNamespace(notes=list)}
+    every = monitors.Monitors(ready, {}, None, **faked)
     every.explain()
     assert explained == [(1, 0, "SELECT 1;")]
     assert every.notes() == ["plans: bad:1: division by zero"]

@@ -33,7 +33,7 @@ def of(tmp_path: Path, *steps: str) -> workload.Workload:
 
 def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path: Path) -> None:
     run = ("sh", "{dsn}", "{scratch}/{scale}.txt", "{hot}")
-    with programs.program_environment(WAY, of(tmp_path), VALUES, print) as found:
+    with programs.program_environment(WAY, of(tmp_path), VALUES, say=print) as found:
         order = found.order("it", run)
         assert order.words == (
             "sh",
@@ -50,14 +50,14 @@ def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path: P
 
 
 def test_what_is_hidden_is_in_no_variable(tmp_path: Path) -> None:
-    with programs.program_environment(WAY, of(tmp_path), VALUES, print) as found:
+    with programs.program_environment(WAY, of(tmp_path), VALUES, say=print) as found:
         order = found.order("it", "echo", frozenset({"hot"}))
     assert "PGPACES_HOT" not in order.variables
     assert order.variables["PGPACES_SCALE"] == "2"
 
 
 def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None:
-    with programs.program_environment(WAY, of(tmp_path), VALUES, print) as found:
+    with programs.program_environment(WAY, of(tmp_path), VALUES, say=print) as found:
         with pytest.raises(PlanError, match=r"names \{hott\}") as error:
             found.order("it", ("sh", "{hott}"))
         assert "{hot}" in str(error.value.hint)
@@ -156,7 +156,7 @@ def test_a_home_that_holds_no_cache_is_told(
     (tmp_path / "home").touch()
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     with (
-        programs.program_environment(WAY, of(tmp_path), VALUES, print) as found,
+        programs.program_environment(WAY, of(tmp_path), VALUES, say=print) as found,
         pytest.raises(RunError, match="home/cache/workloads/mine cannot be made") as error,
     ):
         found.order("it", ("sh", "{cache}"))

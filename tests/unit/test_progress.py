@@ -26,7 +26,7 @@ def outcome(**changed: object) -> Outcome:
 
 def told(capsys: pytest.CaptureFixture[str], found: Outcome | PgpacesError) -> str:
     listener = SweepProgress(None)
-    listener.trial("", SLOT, 1, Progress(4, left={"": 4}))
+    listener.trial("", SLOT, 1, progress=Progress(4, left={"": 4}))
     listener.done("", SLOT, found)
     return capsys.readouterr().err
 
@@ -62,7 +62,7 @@ def test_a_quantile_above_every_time_has_no_unit(capsys: pytest.CaptureFixture[s
 def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(
     capsys: pytest.CaptureFixture[str], every_s: int | None, shown: bool
 ) -> None:
-    listener = SweepProgress(every_s).trial("", SLOT, 1, Progress(4))
+    listener = SweepProgress(every_s).trial("", SLOT, 1, progress=Progress(4))
     assert isinstance(listener, TrialProgress)
     listener.say("making the data")
     listener.say("warning: the store takes nothing")
@@ -73,7 +73,7 @@ def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(
 
 def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
     listener = SweepProgress(None)
-    listener.trial("", SLOT, 1, Progress(4, left={"": 4}))
+    listener.trial("", SLOT, 1, progress=Progress(4, left={"": 4}))
     listener.stopping(1)
     listener.done("", SLOT, PlanError("canceling statement", "fix the file"))
     listener.done("", SLOT, outcome())
@@ -93,7 +93,7 @@ def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(
 ) -> None:
     listener = SweepProgress(None)
     listener.due("", LONG, "meets it up to 160/s, misses it from 180/s; trial 5 of at least 12")
-    listener.trial("", LONG, 1, Progress(None, done=4))
+    listener.trial("", LONG, 1, progress=Progress(None, done=4))
     listener.done("", LONG, outcome())
     due, done = capsys.readouterr().err.splitlines()
     assert due.startswith(
@@ -105,7 +105,7 @@ def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(
 
 def test_a_trial_of_a_search_that_failed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     listener = SweepProgress(None)
-    listener.trial("pi4", LONG, 1, Progress(None))
+    listener.trial("pi4", LONG, 1, progress=Progress(None))
     listener.done("pi4", LONG, StoreError("the disk is full", "free some space"))
     said = "pi4: set.work_mem=4MB, 171/s: failed: the disk is full (free some space)\n"
     assert capsys.readouterr().err == said
@@ -118,7 +118,7 @@ def test_a_trial_of_a_search_whose_generator_was_late_says_so(
     found = outcome()
     generator = replace(found.summary.generator, late=late, excused=0)
     listener = SweepProgress(None)
-    listener.trial("", LONG, 1, Progress(None))
+    listener.trial("", LONG, 1, progress=Progress(None))
     listener.done("", LONG, replace(found, summary=replace(found.summary, generator=generator)))
     said = capsys.readouterr().err
     assert "missed 0.0% (0.0 to " in said
@@ -136,7 +136,7 @@ def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(
     )
     listener._every_s = 1
     listener.due("", LONG, "meets it up to 160/s, misses it from 180/s")
-    ear = listener.trial("", LONG, 1, Progress(None))
+    ear = listener.trial("", LONG, 1, progress=Progress(None))
     for interval in series([[10.0, 20.0]]).intervals:
         ear.interval(interval)
     listener.done("", LONG, outcome())
@@ -150,7 +150,7 @@ def test_nothing_is_told_of_a_search_where_nothing_is_to_be(
 ) -> None:
     listener = SweepProgress(0)
     listener.due("", LONG, "where the search begins")
-    listener.trial("", LONG, 1, Progress(None))
+    listener.trial("", LONG, 1, progress=Progress(None))
     listener.done("", LONG, outcome())
     assert capsys.readouterr().err == ""
 

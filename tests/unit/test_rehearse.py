@@ -70,7 +70,7 @@ def test_hot_narrows_the_sensors_that_are_touched(
     given = (("hot", hot), ("scale", scale))
     ids = []
     for seed in range(300):
-        [first, *_] = engine.rehearse(script.name, script.text, given, seed)
+        [first, *_] = engine.rehearse(script.name, script.text, given, seed=seed)
         ids.append(int(first[1].rpartition("= ")[2].rstrip(";")))
     assert min(ids) >= 1
     assert most / 2 < max(ids) <= most

@@ -33,7 +33,7 @@ def test_what_a_primary_says_becomes_samples_and_what_it_hides_a_gap() -> None:
     slot = {"name": "s1", "retained": 16 * MB}
     found = {
         (s.source, s.name): (s.value, s.unit)
-        for s in samples(3, [standby(replay_lag=0.25)], [slot], [])
+        for s in samples(3, [standby(replay_lag=0.25)], [slot], own=[])
     }
     assert found["replication", "standby1 replay_lag"] == (5, "B")
     assert found["replication", "standby1 replay_delay"] == (0.25, "s")
@@ -44,13 +44,13 @@ def test_what_a_primary_says_becomes_samples_and_what_it_hides_a_gap() -> None:
 
 def test_a_standby_that_receives_nothing_does_not_know_how_far_behind_it_is() -> None:
     row = {"receiving": False, "position": 1, "unreplayed": 0, "delay": None}
-    found = {s.name: s.value for s in samples(0, [], [], [row])}
+    found = {s.name: s.value for s in samples(0, [], [], own=[row])}
     assert found == {"receiving": 0, "unreplayed": 0}
 
 
 def test_a_standby_whose_clock_is_ahead_is_not_behind() -> None:
     row = {"receiving": True, "position": 1, "unreplayed": -8, "delay": -0.2}
-    found = {s.name: s.value for s in samples(0, [standby(flush_bytes=None)], [], [row])}
+    found = {s.name: s.value for s in samples(0, [standby(flush_bytes=None)], [], own=[row])}
     assert (found["unreplayed"], found["replay_delay"]) == (0, 0)
     assert "standby1 flush_lag" not in found, "not known is not 0"
 

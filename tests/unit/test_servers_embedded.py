@@ -62,7 +62,7 @@ def test_a_standby_takes_the_place_of_no_server_of_the_users(tmp_path: Path) -> 
     data.mkdir()
     (data / "PG_VERSION").write_text("18\n")
     with pytest.raises(ServerError, match="data of a server that is no standby"):
-        postmaster.copy(PG18, "host=/nowhere", data, None, 0)
+        postmaster.copy(PG18, "host=/nowhere", data, os_user=None, lock=0)
     assert (data / "PG_VERSION").exists()
 
 

@@ -96,7 +96,7 @@ ENUM = f"""\
 def test_a_refusal_gives_postgresqls_reason_and_a_way_out(
     output: str, reason: str, hint: str
 ) -> None:
-    error = failure.refusal("the server pg18 did not start", output, "/x/log", "/x/data")
+    error = failure.refusal("the server pg18 did not start", output, "/x/log", data="/x/data")
     assert error.message.startswith("the server pg18 did not start: ")
     assert reason in error.message
     assert hint in str(error.hint)

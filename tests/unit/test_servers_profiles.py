@@ -97,11 +97,11 @@ def test_an_unknown_profile_is_refused_with_those_there_are(name: str) -> None:
 def test_jit_off_fits_a_server_without_jit_and_that_is_said() -> None:
     said: list[str] = []
     wanted = {"jit": "off", "work_mem": "50MB"}
-    assert fitting(wanted, 9, False, said.append) == {"work_mem": "50MB"}
-    assert fitting(wanted, 18, False, said.append) == wanted
+    assert fitting(wanted, 9, False, say=said.append) == {"work_mem": "50MB"}
+    assert fitting(wanted, 18, False, say=said.append) == wanted
     assert len(said) == 2
-    assert fitting(wanted, 18, True, said.append) == wanted
-    assert fitting({"jit": "on"}, 9, False, said.append) == {"jit": "on"}
+    assert fitting(wanted, 18, True, say=said.append) == wanted
+    assert fitting({"jit": "on"}, 9, False, say=said.append) == {"jit": "on"}
     assert len(said) == 2
 
 

@@ -64,7 +64,7 @@ def stuck(at: int) -> Iterator[int]:
 
 def wait(world: World, *names: str, **more: Any) -> None:
     check = more.get("check", world.check)
-    streaming.wait_for_standbys(PRIMARY, standbys(*names), world.said.append, check)
+    streaming.wait_for_standbys(PRIMARY, standbys(*names), world.said.append, check=check)
 
 
 def test_standbys_that_have_everything_are_not_waited_for(world: World) -> None:

@@ -566,9 +566,9 @@ def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path:
     step = trust.find(str(folder(tmp_path))).init[0]
     way = psql.ClientProgram(old, {}, "d")
     with pytest.raises(TrustError, match="does not know") as error:
-        psql.run(way, step, {}, print, trusted=False)
+        psql.run(way, step, {}, progress=print, trusted=False)
     assert "17.6" in (error.value.hint or "")
-    psql.run(way, step, {}, print)
+    psql.run(way, step, {}, progress=print)
 
 
 def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anything(
@@ -580,10 +580,10 @@ def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anyth
     noting.write_text(script)
     noting.chmod(0o755)
     step = trust.find(str(folder(tmp_path))).init[0]
-    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, print, trusted=False)
+    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, progress=print, trusted=False)
     words = told.read_text().split()
     assert words[0] == "-X"
     assert words.index("\\restrict") == words.index("-c") + 1 < words.index("-f")
-    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, print)
+    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, progress=print)
     assert "\\restrict" not in (words := told.read_text().split())
     assert words[0] == "-X"

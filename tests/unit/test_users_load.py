@@ -57,8 +57,10 @@ def make(tmp_path: Path) -> Iterator[Make]:
         if asked["duration_ns"]:
             asked |= {"transactions": None, "warmup_ns": asked.get("warmup_ns", 0)}
         tasks = [(each.name, each.weight) for each in users.tasks]
-        plan = EnginePlan.of(TrialPlan(load, **asked), clients, number, [n for n, _ in tasks])
-        made.append(UsersLoad(plan, users, tasks, way or UserConnection("postgresql:///none")))
+        plan = EnginePlan.of(
+            TrialPlan(load, **asked), clients, number, scripts=[n for n, _ in tasks]
+        )
+        made.append(UsersLoad(plan, users, tasks, way=way or UserConnection("postgresql:///none")))
         return made[-1]
 
     yield of
@@ -540,9 +542,9 @@ def test_one_that_is_stopped_while_it_begins_has_begun_before(
 
 
 def test_one_that_nobody_keeps_leaves_nothing(tmp_path: Path) -> None:
-    plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, ["<lambda>"])
+    plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, scripts=["<lambda>"])
     load = UsersLoad(
-        plan, of_functions([lambda: None]), [("<lambda>", 1)], UserConnection("postgresql:///d")
+        plan, of_functions([lambda: None]), [("<lambda>", 1)], way=UserConnection("postgresql:///d")
     )
     [pid] = children(load)
     del load
@@ -676,9 +678,9 @@ def test_what_cannot_be_sent_to_another_process_is_a_sentence() -> None:
     def act() -> None:
         lock.acquire()
 
-    plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, ["act"])
+    plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, scripts=["act"])
     with pytest.raises(WorkloadError, match=r"cannot be sent to other processes: .*lock"):
-        UsersLoad(plan, of_functions([act]), [("act", 1)], UserConnection("postgresql:///d"))
+        UsersLoad(plan, of_functions([act]), [("act", 1)], way=UserConnection("postgresql:///d"))
 
 
 # --- what it says of itself -----------------------------------------------------------------

@@ -52,7 +52,7 @@ LEAST: dict[str, tuple[type[facts.Facts], dict[str, Any]]] = {
 
 def spread(times: Times, due: int) -> Spread:
     """The distribution of what succeeded of all `due`, as if transactions were independent."""
-    return spread_of(times, due, np.zeros(0), np.zeros(0))
+    return spread_of(times, due, np.zeros(0), sums_ns=np.zeros(0))
 
 
 def known(**parts: Any) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class _Rows:
 
     def between(self, start: int, end: int) -> Numbers:
         """The table from second `start` until before `end`."""
-        return _window(self.table(), self.first, start, end)
+        return _window(self.table(), self.first, start, end=end)
 
 
 class _Blocks:
@@ -99,7 +99,7 @@ class _Blocks:
         return self._parts.get(block, ())
 
 
-def _window(rows: Numbers, first: int, start: int, end: int) -> Numbers:
+def _window(rows: Numbers, first: int, start: int, *, end: int) -> Numbers:
     """Rows from second `start` until before `end`, zero where there is none; first: of `rows`."""
     window = np.zeros((max(0, end - start), rows.shape[1]), dtype=np.int64)
     low, high = max(start, first), min(end, first + len(rows))
@@ -125,7 +125,7 @@ class ScriptSeconds(Struct, frozen=True):
 
     def between(self, start: int, end: int) -> ScriptSeconds:
         """The seconds from `start` until before `end`, zero where there is no row."""
-        return ScriptSeconds(start, _window(self.rows, self.first, start, end))
+        return ScriptSeconds(start, _window(self.rows, self.first, start, end=end))
 
     @property
     def end(self) -> int:
@@ -267,7 +267,7 @@ class Accumulator:
         trial has not ended yet are left out.
         """
         return {
-            script: ScriptSeconds(rows.first, _settled(rows, script, trial.id, trial.state))
+            script: ScriptSeconds(rows.first, _settled(rows, script, trial.id, state=trial.state))
             for script, rows in self._scripts.items()
         }
 
@@ -386,7 +386,7 @@ def together(ledgers: Iterable[ScriptSeconds]) -> ScriptSeconds:
     return ScriptSeconds(start, rows)
 
 
-def _settled(rows: _Rows, script: int, trial_id: str, state: State) -> Numbers:
+def _settled(rows: _Rows, script: int, trial_id: str, *, state: State) -> Numbers:
     """The table of a script, with due equal to the sum of the outcomes in every second."""
     table = rows.table()
     due, outcomes = _TALLY.index("due"), [_TALLY.index(name) for name in _OUTCOMES]

@@ -105,6 +105,7 @@ def rows(
     cells: Iterable[Cell],
     digests: Iterable[Digest],
     kinds: Mapping[str, str] | None = None,
+    *,
     numbers: Numbers | None = None,
 ) -> tuple[Row, ...]:
     """A row for each cell, in their order, also for cells without trials.

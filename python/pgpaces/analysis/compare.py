@@ -261,7 +261,7 @@ def planned(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
 
 
 def judge(
-    pairs: Sequence[Pair], goal: ComparisonGoal, level: float = ALPHA, basis: Basis = "pairs"
+    pairs: Sequence[Pair], goal: ComparisonGoal, level: float = ALPHA, *, basis: Basis = "pairs"
 ) -> Verdict:
     """The verdict on these pairs. level: the p that decides."""
     real = [pair for pair in pairs if not pair.same]
@@ -276,7 +276,9 @@ def judge(
         single = alone(differences[0], metric) if differences else None
         return replace(base, estimate=single, needed=PAIRS_MIN)
     ends = bca(differences, goal.seed)
-    bootstrap = None if ends is None else _as(metric, effect.value, *ends, n=effect.n)
+    bootstrap = (
+        None if ends is None else _as(metric, effect.value, ends[0], high=ends[1], n=effect.n)
+    )
     base = replace(base, bootstrap=bootstrap, secondary=_secondary(real, goal))
     return conclude(base, effect, effect_of(same, metric)[1])
 
@@ -390,12 +392,12 @@ def alone(value: float, metric: Metric) -> Estimate:
 def shown(metric: Metric, effect: Effect) -> Estimate:
     """An effect on the metric's own scale, with its interval of 95%."""
     half = effect.half()
-    return _as(metric, effect.value, effect.value - half, effect.value + half, n=effect.n)
+    return _as(metric, effect.value, effect.value - half, high=effect.value + half, n=effect.n)
 
 
-def _as(metric: Metric, middle: float, low: float, high: float, *, n: int) -> Estimate:
+def _as(metric: Metric, middle: float, low: float, *, high: float, n: int) -> Estimate:
     if metric.scale == "ratio":
-        return ratio_of(middle, low, high, n)
+        return ratio_of(middle, low, high, n=n)
     return Estimate(middle, max(-1.0, low), min(1.0, high), n)
 
 

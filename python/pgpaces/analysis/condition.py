@@ -65,7 +65,7 @@ def parse(text: str) -> Condition:
         raise _unreadable(text)
     name, compare, bound = match[1].replace("on time", "on_time"), _COMPARE[match[2]], match[3]
     if name in _COUNTS:
-        return _count(name, compare, bound, text)
+        return _count(name, compare, bound, text=text)
     kind, quantile = _split(name)
     if quantile in _TIMES and kind in ("", "latency", "lag", "service"):
         if re.fullmatch(NUMBER, bound):
@@ -97,7 +97,9 @@ def _split(name: str) -> tuple[str, str]:
     return "", name
 
 
-def _count(name: str, compare: Callable[[float, float], bool], bound: str, text: str) -> Condition:
+def _count(
+    name: str, compare: Callable[[float, float], bool], bound: str, *, text: str
+) -> Condition:
     number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
     if not number:
         raise _unreadable(text)

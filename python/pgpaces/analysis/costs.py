@@ -79,6 +79,7 @@ def economy(
     machines: Sequence[Costs],
     served: Estimate | None = None,
     users: int | None = None,
+    *,
     written: Written | None = None,
 ) -> Economy | None:
     """The cost of these machines, and what it buys at a load. None without machines.
@@ -199,7 +200,7 @@ def of_row(row: Row, *, clients: bool) -> Economy | None:
         machines.pop(),
         on_time(row.rate, row.late, row.counts),
         users.pop() if len(users) == 1 else None,
-        written(trials),
+        written=written(trials),
     )
 
 

@@ -181,7 +181,7 @@ class Shift(Struct, frozen=True):
 
 
 def shift(
-    crossings: Sequence[ThresholdCrossing], factor: str, main: str, missed_max: float
+    crossings: Sequence[ThresholdCrossing], factor: str, main: str, *, missed_max: float
 ) -> Shift:
     """Whether one level of a factor meets the goal where another misses it."""
     pairs = []

@@ -300,4 +300,4 @@ def ratio_of_runs(values: Sequence[float], bases: Sequence[float]) -> Estimate |
         value = math.exp(statistics.fmean(b) - statistics.fmean(a))
         return Estimate.alone(value, min(len(a), len(b)))
     half = effect.half()
-    return ratio_of(effect.value, effect.value - half, effect.value + half, effect.n)
+    return ratio_of(effect.value, effect.value - half, effect.value + half, n=effect.n)

@@ -72,14 +72,14 @@ class Effect(Struct, frozen=True):
             error = spread / math.sqrt(n)
             near = max(0.0, margin - student_quantile(n - 1, 1 - ALPHA) * error)
             far = student_quantile(n - 1, 1 - ALPHA / 2) * error
-            return near >= far or self._between(near, far, error, n - 1) <= 1 - _POWER
+            return near >= far or self._between(near, far, error, freedom=n - 1) <= 1 - _POWER
 
         if spread == 0:
             return self.n
         at = bisect_left(range(self.n, _NEEDED_MAX), True, key=decides)
         return None if self.n + at >= _NEEDED_MAX else self.n + at
 
-    def _between(self, near: float, far: float, error: float, freedom: int) -> float:
+    def _between(self, near: float, far: float, error: float, *, freedom: int) -> float:
         """The probability of a mean between these distances from 0, on either side."""
         ends = ((near, far), (-far, -near))
         return sum(
@@ -165,7 +165,7 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def ratio_of(middle: float, low: float, high: float, n: int) -> Estimate:
+def ratio_of(middle: float, low: float, high: float, *, n: int) -> Estimate:
     """exp of a difference of logarithms; infinite where that overflows."""
     return Estimate(_exp(middle), _exp(low), _exp(high), n)
 

@@ -105,7 +105,7 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
     every = load.every
     cpu = max(accumulator.cpu_shares(load.seconds), default=0.0)
     times, counts, sums_ns = accumulator.dispatch()
-    p99 = spread_of(times, times.count, counts, sums_ns).p99
+    p99 = spread_of(times, times.count, counts, sums_ns=sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Exact only where every transaction that began is in the sum of service times.
     complete = service_ns and not (sums.failed or sums.unfinished or trial.plan.imported)
@@ -115,7 +115,7 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
     if not (late or busy):
         excused = _while_still(load, stops)
     elif not (busy or _closed(trial)):
-        excused = _excused(trial, accumulator, load, times, _while_still(load, stops))
+        excused = _excused(trial, accumulator, load, lags=times, still=_while_still(load, stops))
     generator = Generator(
         cpu=cpu,
         dispatch_p99=p99,
@@ -170,7 +170,7 @@ def _decides(trial: Trial, generator: Generator, clusters: Clusters) -> bool:
 
 
 def _excused(
-    trial: Trial, accumulator: Accumulator, load: GeneratorWork, lags: Times, still: int
+    trial: Trial, accumulator: Accumulator, load: GeneratorWork, *, lags: Times, still: int
 ) -> int:
     """The most missed transactions that the generator's own lateness can explain.
 
@@ -196,7 +196,7 @@ def _excused(
         return most
     service = merge(times[n, "service"] for n in scripts)
     limits = {n: ns for n, ns in zip(scripts, goal.limits_ns(trial), strict=False) if ns}
-    late_anyhow = _queued(trial, load, service, lags)
+    late_anyhow = _queued(trial, load, service, lags=lags)
     lost, due = seconds.column("late") + seconds.column("skipped"), seconds.column("due")
     down = accumulator.all_down(len(due)) * due
     unconnected = sum(int(min(each)) for each in zip(lost, down, strict=True))
@@ -231,7 +231,7 @@ def _while_still(load: GeneratorWork, stops: Sequence[tuple[int, int, float]]) -
     return int(sum(lost[at] for at in due if at < len(lost)))
 
 
-def _queued(trial: Trial, load: GeneratorWork, service: Times, lags: Times) -> float | None:
+def _queued(trial: Trial, load: GeneratorWork, service: Times, *, lags: Times) -> float | None:
     """The share of due transactions that is late without the generator, where it delayed clients.
 
     None where it did not: clients were idle when most transactions fell due, or lost next to no

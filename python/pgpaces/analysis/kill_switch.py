@@ -57,7 +57,7 @@ class Before(Struct, frozen=True):
 
 
 def verdict(
-    factor: float, before: Before, samples: Sequence[KillSwitchSample], silent_s: float = 0.0
+    factor: float, before: Before, samples: Sequence[KillSwitchSample], *, silent_s: float = 0.0
 ) -> str | None:
     """The reason why the load must stop, as a sentence; None as long as it may continue.
 

@@ -97,7 +97,7 @@ def advice(counts: Counts) -> str:
     return "lower the rate, raise the limit, or use --policy run"
 
 
-def given_up(aborted: int, plan: PlanFacts, clients: int, error: str) -> Iterator[Finding]:
+def given_up(aborted: int, plan: PlanFacts, clients: int, *, error: str) -> Iterator[Finding]:
     """A finding about clients that an error ended. error: the first one, with its client."""
     if not aborted:
         return
@@ -216,6 +216,7 @@ def findings(
     counts: Counts,
     error: str,
     parts: Iterable[LoadPart] = (),
+    *,
     background: Iterable[LoadPart] = (),
     silent: Silences | None = None,
 ) -> Iterator[Finding]:

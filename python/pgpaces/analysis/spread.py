@@ -82,7 +82,7 @@ class Tails(Struct, frozen=True):
         return prior
 
 
-def spread_of(times: Times, due: int, counts: Numbers, sums_ns: Numbers) -> Spread:
+def spread_of(times: Times, due: int, counts: Numbers, *, sums_ns: Numbers) -> Spread:
     """The distribution of what succeeded of all `due`, by its seconds in order.
 
     counts, sums_ns: how many succeeded in each, and the sum of their times. Without seconds as if
@@ -92,7 +92,7 @@ def spread_of(times: Times, due: int, counts: Numbers, sums_ns: Numbers) -> Spre
 
 
 def spread_and_tails(
-    times: Times, due: int, seconds: Seconds, blocks: Blocks | None = None
+    times: Times, due: int, seconds: Seconds, *, blocks: Blocks | None = None
 ) -> tuple[Spread, Tails]:
     """The distribution, and the clusters that its intervals allow for.
 
@@ -101,11 +101,11 @@ def spread_and_tails(
     """
     stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
     sums_ms, counts, planned = seconds.sums_ns / 1e6, seconds.counts, seconds.planned
-    body = stats.clusters(sums_ms, counts, stddev_ms, planned)
-    mean = stats.mean(sums_ms, counts, body.effect, planned)
+    body = stats.clusters(sums_ms, counts, stddev_ms, planned=planned)
+    mean = stats.mean(sums_ms, counts, body.effect, planned=planned)
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
-    above = tuple(_above(times, due, body, blocks)) if due and blocks else ()
+    above = tuple(_above(times, due, body, blocks=blocks)) if due and blocks else ()
     tails = Tails(body, above)
     spread = Spread(
         count=times.count,
@@ -130,7 +130,7 @@ def _quantiles(times: Times, due: int, tails: Tails) -> dict[str, Estimate | Non
     ranks = [rank or 0 for pair in ends for rank in (pair or (0, None))]
     bounds = iter(values_at_ranks(times, ranks))
     return {
-        name: _estimate(value, pair, next(bounds), next(bounds), due)
+        name: _estimate(value, pair, next(bounds), last=next(bounds), due=due)
         for name, value, pair in zip(names, values, ends, strict=True)
     }
 
@@ -140,7 +140,7 @@ def _values(times: Times, due: int) -> Sequence[int | None]:
     return values_at_ranks(times, [stats.quantile_rank(q, due) for q in QUANTILES.values()])
 
 
-def _above(times: Times, due: int, body: Clusters, blocks: Blocks) -> Iterator[Clusters]:
+def _above(times: Times, due: int, body: Clusters, *, blocks: Blocks) -> Iterator[Clusters]:
     """The clusters of the transactions that are above each quantile or did not succeed.
 
     The prior of a quantile is the mean, that of a quantile after the 95th percentile the one before
@@ -152,7 +152,7 @@ def _above(times: Times, due: int, body: Clusters, blocks: Blocks) -> Iterator[C
     prior = body
     for q, column in zip(QUANTILES.values(), below.T, strict=True):
         clusters = stats.clusters_of(
-            due_of - column, due_of, prior, blocks.planned, is_rarer=q > _CHAINED
+            due_of - column, due_of, prior, planned=blocks.planned, is_rarer=q > _CHAINED
         )
         yield clusters
         if q >= _CHAINED:
@@ -163,6 +163,7 @@ def _estimate(
     value: int | None,
     ends: tuple[int, int | None] | None,
     first: int | None,
+    *,
     last: int | None,
     due: int,
 ) -> Estimate:

@@ -113,7 +113,7 @@ def _clumped(effect: float) -> float:
 
 
 def clusters(
-    sums: Numbers, counts: Numbers, stddev: float | None, planned: Numbers | None = None
+    sums: Numbers, counts: Numbers, stddev: float | None, *, planned: Numbers | None = None
 ) -> Clusters:
     """The clusters of values, from their sum and count in each second.
 
@@ -132,8 +132,8 @@ def clusters_of(
     hits: Numbers,
     due: Numbers,
     prior: Clusters,
-    planned: Numbers | None = None,
     *,
+    planned: Numbers | None = None,
     is_rarer: bool = False,
 ) -> Clusters:
     """The clusters of hits, from hits and due in equal stretches of time.
@@ -388,7 +388,7 @@ def inefficiency(series: Numbers) -> float:
 
 
 def mean(
-    sums: Numbers, counts: Numbers, effect: float = 1.0, planned: Numbers | None = None
+    sums: Numbers, counts: Numbers, effect: float = 1.0, *, planned: Numbers | None = None
 ) -> Estimate | None:
     """The mean of nonnegative values, from their sum and count in each second; None without any.
 

@@ -131,7 +131,7 @@ class _Part(Struct, frozen=True):
 
     def planned(self, count: int, scripts: Sequence[int]) -> Numbers | None:
         """The planned rate of each second; None for a constant rate."""
-        return planned_rates(self.trial, scripts, self.start, count)
+        return planned_rates(self.trial, scripts, self.start, count=count)
 
     def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Blocks:
         """Due transactions of these scripts in each block of seconds, and their times."""
@@ -167,14 +167,16 @@ def summarize(
     flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(measured))
     spreads, tails = {}, {}
     for kind in KINDS:
-        spreads[kind], tails[kind] = _spread(part, measured, kind, numbers)
+        spreads[kind], tails[kind] = _spread(part, measured, kind, scripts=numbers)
     typical = (spreads["latency"], tails["latency"])
-    missed, clusters = _missed(part, measured, numbers, typical)
+    missed, clusters = _missed(part, measured, numbers, typical=typical)
     generator = examine(trial, accumulator, GeneratorWork(every, own, total, end, clusters))
     return Summary(
         counts=total,
         missed=missed,
-        validity=validity.judge(trial, _evidence(part, total, generator, cut, flatness)),
+        validity=validity.judge(
+            trial, _evidence(part, total, generator, cut=cut, flatness=flatness)
+        ),
         phi=clusters.phi,
         retried=int(measured.column("retried").sum()),
         retries=int(measured.column("retries").sum()),
@@ -197,7 +199,7 @@ def summarize(
 
 
 def _evidence(
-    part: _Part, total: Counts, generator: Generator, cut: Cut, flatness: Flatness | None
+    part: _Part, total: Counts, generator: Generator, *, cut: Cut, flatness: Flatness | None
 ) -> Evidence:
     accumulator, own = part.accumulator, own_scripts(part.trial)
     scripts = part.trial.workload.scripts
@@ -230,8 +232,8 @@ def _background(part: _Part) -> Iterable[BackgroundSummary]:
     """Each background workload, in the part of the trial that is evaluated."""
     for name, numbers in _background_scripts(part.trial).items():
         own = part.seconds(_of(part.scripts, numbers))
-        total, typical = own.counts, _spread(part, own, "latency", numbers)
-        missed, clusters = _missed(part, own, numbers, typical)
+        total, typical = own.counts, _spread(part, own, "latency", scripts=numbers)
+        missed, clusters = _missed(part, own, numbers, typical=typical)
         rate = _rate(part, total, numbers)
         yield BackgroundSummary(name, total, missed, clusters.phi, rate, typical[0])
 
@@ -283,7 +285,7 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
 
 
 def _missed(
-    part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], typical: tuple[Spread, Tails]
+    part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], *, typical: tuple[Spread, Tails]
 ) -> tuple[Estimate | None, Clusters]:
     """The missed share of these seconds, and the clusters that its interval accounts for.
 
@@ -297,21 +299,23 @@ def _missed(
     is_far = latency.p99 is not None and latency.p99.value * _FAR < part.limit_ms(scripts)
     prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
     planned = part.planned(len(due), scripts)
-    clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned)
+    clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned=planned)
     return stats.share(total.missed, total.due, clusters), clusters
 
 
 def _spread(
-    part: _Part, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]
+    part: _Part, seconds: ScriptSeconds, kind: str, *, scripts: Sequence[int]
 ) -> tuple[Spread, Tails]:
     times = merge(part.times(kind, script) for script in scripts)
     counts = seconds.column("count")
     by_second = Seconds(counts, seconds.column(kind), part.planned(len(counts), scripts))
     blocks = part.blocks(seconds, kind, scripts)
-    return spread_and_tails(times, seconds.counts.due, by_second, blocks)
+    return spread_and_tails(times, seconds.counts.due, by_second, blocks=blocks)
 
 
-def planned_rates(trial: Trial, scripts: Sequence[int], start: int, count: int) -> Numbers | None:
+def planned_rates(
+    trial: Trial, scripts: Sequence[int], start: int, *, count: int
+) -> Numbers | None:
     """The planned multiplier of these scripts' rate in each of `count` seconds from `start` on.
 
     None if the rate was planned to stay the same, as it is for every background workload.
@@ -360,8 +364,8 @@ def _scripts(part: _Part, latency: Spread, missed: Estimate | None) -> Iterable[
     for number, script in enumerate(scripts):
         own = part.seconds(part.scripts.get(number, nothing))
         if len(scripts) > 1:
-            typical = _spread(part, own, "latency", (number,))
-            latency, (missed, _) = typical[0], _missed(part, own, (number,), typical)
+            typical = _spread(part, own, "latency", scripts=(number,))
+            latency, (missed, _) = typical[0], _missed(part, own, (number,), typical=typical)
         yield ScriptSummary(script.name, script.weight, own.counts, missed, latency)
 
 
@@ -381,7 +385,7 @@ def _statements(part: _Part) -> Iterable[StatementSummary]:
             texts.get((number, place), command.text),
             failed=int(failed.sum()),
             retries=int(retries.sum()),
-            times=spread_of(times, times.count, counts, sums_ns),
+            times=spread_of(times, times.count, counts, sums_ns=sums_ns),
         )
 
 

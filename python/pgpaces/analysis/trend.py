@@ -159,7 +159,7 @@ def _tests(logs: Sequence[float], starts: Sequence[int], own: float) -> list[Eff
 
 def _ratio(effect: Effect) -> Estimate:
     half = effect.half()
-    return ratio_of(effect.value, effect.value - half, effect.value + half, effect.n)
+    return ratio_of(effect.value, effect.value - half, effect.value + half, n=effect.n)
 
 
 def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -> Verdict:

@@ -131,8 +131,13 @@ def _outage(all_down_s: float) -> Iterable[Finding]:
 def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
     """Whether the trial measured anything; unknown while it runs, or if it ended before."""
     if trial.state == "finished" or (trial.state != "running" and evidence.counts.due):
-        parts = (evidence.scripts, evidence.background)
-        yield from outcome.findings(evidence.counts, evidence.error, *parts, evidence.silences)
+        yield from outcome.findings(
+            evidence.counts,
+            evidence.error,
+            evidence.scripts,
+            background=evidence.background,
+            silent=evidence.silences,
+        )
 
 
 def _run(trial: Trial) -> Iterable[Finding]:

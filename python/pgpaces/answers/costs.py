@@ -36,7 +36,7 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
         machines_of(trial.host.costs),
         rules.on_time(summary.rate, late, counts),
         rules.users_of(trial),
-        rules.written([(trial, means, summary.seconds)]),
+        written=rules.written([(trial, means, summary.seconds)]),
     )
 
 
@@ -95,8 +95,8 @@ def addition(
     rows: Sequence[Row],
     experiment: Experiment | None,
     factors: Sequence[Factor],
-    missed_max: float,
     *,
+    missed_max: float,
     limited: bool,
 ) -> Addition:
     """The costs of the machines of an experiment. factors: those shown; limited: with a limit."""
@@ -148,7 +148,9 @@ def _section(machines: Sequence[Priced], *, limited: bool) -> Section:
     )
     spare = ("a year", "users", "written a day")
     title = "What it costs"
-    shown = table("costs", title, _columns(machines), machines, 2, note=note, spare=spare)
+    shown = table(
+        "costs", title, _columns(machines), items=machines, labels=2, note=note, spare=spare
+    )
     return Section("costs", title, tables=(shown,), rank=("details", "numbers")[len(machines) > 1])
 
 

@@ -172,7 +172,7 @@ def _postgres_table(disk: Disk) -> Table:
     ]
     runs = [each for job in disks.POSTGRES for each in disk.of(job)]
     spare = ("p50 ms", "MB/s", "p99.9 ms")
-    return table("disk-postgres", "PostgreSQL", columns, runs, spare=spare, brief=True)
+    return table("disk-postgres", "PostgreSQL", columns, items=runs, spare=spare, brief=True)
 
 
 def _ms(name: str, each: JobRun) -> str:

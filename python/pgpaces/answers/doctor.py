@@ -101,7 +101,7 @@ def section(diagnosis: Diagnosis) -> Section:
     facts = ((group, text) for group in groups if (text := _listed(diagnosis, group)))
     columns: list[Column[Part]] = [("missing", _name), ("gives", _sentence)]
     ordered = sorted(missing, key=lambda each: not each.needed)
-    listed = table("missing", "Missing", columns, ordered, 2, brief=True)
+    listed = table("missing", "Missing", columns, items=ordered, labels=2, brief=True)
     return Section(
         "doctor",
         "What pgpaces finds here",

@@ -309,12 +309,12 @@ def _waited(trial: Trial, summary: Summary) -> str:
         where = f"{busiest.node}: " if busiest.node not in ("", "primary") else ""
         listed = (f"{name} {100 * share:.0f}%" for name, _, share in top if share >= 0.005)
         shares = f"{where}{', '.join(listed)}"
-    busy = _mean(trial.samples, "host", "cpu_busy", summary)
+    busy = _mean(trial.samples, "host", "cpu_busy", summary=summary)
     cpu = f"host CPU {busy:.0f}%" if busy is not None else ""
     return "; ".join(filter(None, (shares, cpu)))
 
 
-def _mean(series: Iterable[Series], source: str, name: str, summary: Summary) -> float | None:
+def _mean(series: Iterable[Series], source: str, name: str, *, summary: Summary) -> float | None:
     """The mean of a sensor's samples in the measured seconds."""
     end = summary.cut_s + summary.seconds
     values = [
@@ -481,7 +481,7 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
     rows = tuple(
         (TableCell(name), *_times(getattr(summary, name), text)) for name, text in ends.items()
     )
-    yield _table("times", "Times", ("ms", *_TIMES), rows)
+    yield _table("times", "Times", ("ms", *_TIMES), rows=rows)
     if len(summary.scripts) > 1:
         kind = "task" if by_functions(trial) else "script"
         rows = tuple(
@@ -494,7 +494,7 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
             for each in summary.scripts
         )
         names = (kind, "due", "missed %", *_TIMES)
-        yield _table("scripts", f"Each {kind}", names, rows, "Latency in ms.")
+        yield _table("scripts", f"Each {kind}", names, rows=rows, unit="Latency in ms.")
     if summary.statements:
         yield _statements(summary)
 
@@ -511,7 +511,7 @@ def _statements(summary: Summary) -> Table:
         for each in summary.statements
     )
     columns = ("statement", "done", *counted, *_TIMES)
-    return _table("statements", "Each statement", columns, rows, "Times in ms.")
+    return _table("statements", "Each statement", columns, rows=rows, unit="Times in ms.")
 
 
 def _shortened(text: str) -> str:
@@ -522,6 +522,7 @@ def _table(
     key: str,
     title: str,
     columns: tuple[str, ...],
+    *,
     rows: tuple[tuple[TableCell, ...], ...],
     unit: str = "",
 ) -> Table:

@@ -104,7 +104,9 @@ def _waits(observed: Observed, of: str) -> Table:
         f"Of sessions that executed something, in {observed.waits.looks:,} samples, ten a second. A"
         " session without a wait event is on a CPU, or waits for one."
     )
-    return table("waits", f"What sessions waited for{of}", columns, every, 2, note=note)
+    return table(
+        "waits", f"What sessions waited for{of}", columns, items=every, labels=2, note=note
+    )
 
 
 def _blocked(observed: Observed, of: str) -> Table:
@@ -116,7 +118,9 @@ def _blocked(observed: Observed, of: str) -> Table:
         ("seen", lambda one: str(one.samples)),
         ("second", lambda one: f"{one.first_s} to {one.last_s}"),
     ]
-    return table("blocked", f"Who blocked whom{of}", columns, observed.blocked[:_ROWS_MAX], 4)
+    return table(
+        "blocked", f"Who blocked whom{of}", columns, items=observed.blocked[:_ROWS_MAX], labels=4
+    )
 
 
 def _did(one: Blocked) -> str:
@@ -141,7 +145,7 @@ def _grown(observed: Observed, of: str) -> Table:
         for one in observed.grown[:_ROWS_MAX]
         if _growth(one) or one.dead_before != one.dead_after
     ]
-    return table("grown", f"What grew{of}", columns, changed, 2, note=note)
+    return table("grown", f"What grew{of}", columns, items=changed, labels=2, note=note)
 
 
 def _signed(growth: int) -> str:
@@ -169,7 +173,12 @@ def _executed(observed: Observed, of: str) -> Table:
     ]
     note = "By pg_stat_statements, from the start of the load, with its warm-up, to its end."
     return table(
-        "executed", f"Statements on the server{of}", columns, observed.executed, 2, note=note
+        "executed",
+        f"Statements on the server{of}",
+        columns,
+        items=observed.executed,
+        labels=2,
+        note=note,
     )
 
 
@@ -180,7 +189,7 @@ def _moved(observed: Observed, of: str) -> Table:
     ]
     every = [one for one in observed.moved if one.value]
     note = "From the start of the measured part to the end of the load, without unchanged counters."
-    return table("moved", f"Counters{of}", columns, every, note=note)
+    return table("moved", f"Counters{of}", columns, items=every, note=note)
 
 
 def _amount(value: float, unit: str) -> str:

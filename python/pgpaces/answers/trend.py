@@ -75,13 +75,15 @@ def trend(
     more than time and `factors`.
     """
     with closing(Store.existing(store)) as opened:
-        series = series_of(opened, names, metric, factors)
+        series = series_of(opened, names, metric, factors=factors)
     if series.unlike and not anyway:
         raise refusal(series.unlike)
     return answer_for(opened, section(series))
 
 
-def series_of(store: Store, names: Sequence[str], metric: str, factors: Sequence[str]) -> RunSeries:
+def series_of(
+    store: Store, names: Sequence[str], metric: str, *, factors: Sequence[str]
+) -> RunSeries:
     """The series of stored runs, and its trend. Raises PlanError.
 
     names: tags, workloads, experiments and runs; of one run, by default the newest, all those that

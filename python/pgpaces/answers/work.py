@@ -22,8 +22,9 @@ class TrialWork(Struct, frozen=True):
     """What one trial did, by its key in the document and among the sources of findings.
 
     value: of `analysis/`; plain: the same as plain values. main: it is the trial's own workload,
-    not a background one; label: its name. sentence: its result. headline: the answer of a trial without
-    a latency limit, if it is one. load: how much was requested. details: other measurements.
+    not a background one; label: its name. sentence: its result. headline: the answer of a trial
+    without a latency limit, if it is one. load: how much was requested. details: other
+    measurements.
     """
 
     key: str

@@ -201,9 +201,9 @@ def _by_column(parameter: Parameter, use: Use, column: CatalogColumn) -> ValueSo
         values = _patterns(column, why)
     else:
         if use.partner is not None and use.role in (Role.LOWER, Role.UPPER):
-            values = _range_end(use, column, why, bare)
+            values = _range_end(use, column, why, bare=bare)
         if values is None and bare:
-            values = _numbers(column, why, parameter.values, use.role is not Role.EQUAL)
+            values = _numbers(column, why, parameter.values, any_between=use.role is not Role.EQUAL)
         if values is None and (items := _items(column)):
             values = ValueSource(SourceKind.STATISTICS, _listed(why, len(items)), choices=items)
         if values is not None and use.role in (Role.INSERT, Role.SET):
@@ -264,7 +264,7 @@ def _distinct(column: CatalogColumn) -> float:
 
 
 def _numbers(
-    column: CatalogColumn, why: str, values: bool, any_between: bool
+    column: CatalogColumn, why: str, values: bool, *, any_between: bool
 ) -> ValueSource | None:
     """Expressions for a column of numbers or booleans."""
     if column.type.category == "B":
@@ -353,7 +353,7 @@ def _decimals(column: CatalogColumn, why: str) -> ValueSource | None:
     return ValueSource(SourceKind.STATISTICS, text, steps=((1, step),))
 
 
-def _range_end(use: Use, column: CatalogColumn, why: str, bare: bool) -> ValueSource | None:
+def _range_end(use: Use, column: CatalogColumn, why: str, *, bare: bool) -> ValueSource | None:
     """One end of a range whose other end is a parameter, too."""
     numbers = _integers(column)
     if bare and column.type.name in _INTEGERS and numbers and min(numbers) < max(numbers):

@@ -65,7 +65,7 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
             catalog = _catalog(reader, candidates)
             encoding = reader.encoding()
         # A log may be long, so it is read outside of a transaction.
-        notes, logged = _logged(options, (server.database, encoding), candidates, say)
+        notes, logged = _logged(options, (server.database, encoding), candidates, say=say)
         with reader.transaction():
             stage = _Stage(reader, catalog, options.values, logged)
             scripts = _scripts(stage, candidates, excluded)
@@ -125,7 +125,7 @@ def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
 
 
 def _logged(
-    options: CaptureOptions, of: tuple[str, str], candidates: Sequence[_Candidate], say: Say
+    options: CaptureOptions, of: tuple[str, str], candidates: Sequence[_Candidate], *, say: Say
 ) -> tuple[tuple[str, ...], logs.LoggedParameters | None]:
     """The real parameters in the logs, with notes; None without logs. of: database, encoding."""
     if not options.logs:
@@ -200,7 +200,7 @@ def _script(
         }
     )
     tuples, sources = _with_logged(tuples, sources, types)
-    accepted = _accepted(reader, one.parsed, sources, tuples, types)
+    accepted = _accepted(reader, one.parsed, sources, tuples=tuples, types=types)
     counts = Counter(source.kind.value for source in sources.values())
     text = decoded(reader.as_stored(folder.comments(one.entry, sources) + accepted.text))
     writes = one.parsed.writes or reader.may_write(one.parsed.functions)
@@ -256,13 +256,14 @@ def _accepted(
     reader: Reader,
     statement: Parsed,
     sources: Mapping[int, ValueSource],
+    *,
     tuples: Sequence[tuple[int, dict[int, str]]],
     types: Mapping[int, Type],
 ) -> script.WrittenScript:
     """The script that the server accepts, with casts if necessary. Raises UnusableError."""
     first_refusal: str | None = None
     for values, casts in _variants(sources, types):
-        variant = script.write(statement, values, tuples, casts)
+        variant = script.write(statement, values, tuples, casts=casts)
         try:
             commands = engine.commands("statement", variant.text)
         except ScriptError as error:

@@ -250,7 +250,7 @@ def _statements(session: Session, view: View) -> ServerStatements:
         "SELECT current_database(), current_setting('server_version_num')::int / 10000,"
         " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track')"
     ).fetchone()
-    notes = _notes(row[2], "toplevel" in view.columns, hidden[0], sum(r[3] for r in rows))
+    notes = _notes(row[2], "toplevel" in view.columns, hidden[0], calls=sum(r[3] for r in rows))
     if dropped:
         notes.append(
             f"entries were dropped {dropped} times for want of room, so rare statements are"
@@ -269,7 +269,7 @@ def _info(session: Session, schema: str) -> tuple[float | None, int]:
     return row[0], int(row[1])
 
 
-def _notes(track: str | None, levels: bool, hidden: int, calls: int) -> list[str]:
+def _notes(track: str | None, levels: bool, hidden: int, *, calls: int) -> list[str]:
     notes = []
     if hidden:
         notes.append(

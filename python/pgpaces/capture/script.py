@@ -41,6 +41,7 @@ def write(
     parsed: Parsed,
     sources: Mapping[int, ValueSource],
     tuples: Tuples = (),
+    *,
     casts: Mapping[int, Type] | None = None,
 ) -> WrittenScript:
     """The script. casts: types that values must be cast to."""
@@ -58,8 +59,8 @@ def write(
         rows = []
     statements, probes = [], []
     for _, row in rows or [(1, {})]:
-        statements.append(_filled(parsed, every, row, casts or {}, probe=False))
-        probes.append(_filled(parsed, every, row, casts or {}, probe=True))
+        statements.append(_filled(parsed, every, row, casts=casts or {}, probe=False))
+        probes.append(_filled(parsed, every, row, casts=casts or {}, probe=True))
     body = [f"{statements[0]}\n;"] if len(statements) == 1 else _branches(rows, statements)
     return WrittenScript("\n".join([*sets, *body]) + "\n", tuple(dict.fromkeys(probes)))
 
@@ -86,10 +87,13 @@ def _set(name: str, source: ValueSource) -> list[str]:
         return [f"\\set {name} {step}" for _, step in steps]
     ends = list(itertools.accumulate(weight for weight, _ in steps))
     pick = f"{name}_pick"
-    return [f"\\set {pick} random(1, {ends[-1]})", *_case(name, pick, ends, [v for _, v in steps])]
+    return [
+        f"\\set {pick} random(1, {ends[-1]})",
+        *_case(name, pick, ends, values=[v for _, v in steps]),
+    ]
 
 
-def _case(name: str, pick: str, ends: Sequence[int], values: Sequence[str]) -> Iterator[str]:
+def _case(name: str, pick: str, ends: Sequence[int], *, values: Sequence[str]) -> Iterator[str]:
     """The lines that set a variable to the value at the first end that is not below `pick`."""
     yield f"\\set {name} case \\"
     for end, value in zip(ends[:-1], values[:-1], strict=True):
@@ -118,7 +122,7 @@ def _rows(
         count = min(most, len(chosen[leading[0]].choices))
         places = [(weight, [i]) for i, (weight, _) in enumerate(chosen[leading[0]].choices)][:count]
     elif leading:
-        places = [(1, _at(chosen, leading, k, most)) for k in range(most)]
+        places = [(1, _at(chosen, leading, k, count=most)) for k in range(most)]
     else:
         return []
     rows = []
@@ -133,7 +137,9 @@ def _rows(
     return rows
 
 
-def _at(chosen: Mapping[str, ValueSource], names: Sequence[str], k: int, count: int) -> list[int]:
+def _at(
+    chosen: Mapping[str, ValueSource], names: Sequence[str], k: int, *, count: int
+) -> list[int]:
     """The index of each variable's choice in row k of count."""
     strides = [stride for stride in _STRIDES if math.gcd(stride, count) == 1]
     places = []
@@ -155,7 +161,7 @@ def _sets_of(rows: Sequence[tuple[int, Mapping[str, str]]]) -> list[str]:
     ends = list(itertools.accumulate(weight for weight, _ in rows))
     lines = [f"\\set pick random(1, {ends[-1]})"]
     for name in rows[0][1]:
-        lines += _case(name, "pick", ends, [row[name] for _, row in rows])
+        lines += _case(name, "pick", ends, values=[row[name] for _, row in rows])
     return lines
 
 
@@ -175,15 +181,15 @@ def _filled(
     parsed: Parsed,
     every: Mapping[str, ValueSource],
     row: Mapping[str, str],
-    casts: Mapping[int, Type],
     *,
+    casts: Mapping[int, Type],
     probe: bool,
 ) -> str:
     """The statement with values in place of its parameters."""
     parts, at = [], 0
     for spot in parsed.spots:
         parts.append(parsed.text[at : spot.start].decode())
-        values = _values(spot, every, row, probe)
+        values = _values(spot, every, row, probe=probe)
         cast = casts.get(spot.number)
         if cast is not None and spot.typed is None and not spot.squashed:
             values = [f"CAST({value} AS {cast.name})" for value in values]
@@ -193,16 +199,16 @@ def _filled(
 
 
 def _values(
-    spot: Spot, every: Mapping[str, ValueSource], row: Mapping[str, str], probe: bool
+    spot: Spot, every: Mapping[str, ValueSource], row: Mapping[str, str], *, probe: bool
 ) -> list[str]:
     """The values in place of one parameter; logged values of a list are one text."""
     names = [_name(spot.number, copy) for copy in range(LISTED if spot.squashed else 1)]
     if names[0] in row and names[-1] not in row:
         return [row[names[0]]]
-    return [_value(name, every[name], row, probe) for name in names]
+    return [_value(name, every[name], row, probe=probe) for name in names]
 
 
-def _value(name: str, source: ValueSource, row: Mapping[str, str], probe: bool) -> str:
+def _value(name: str, source: ValueSource, row: Mapping[str, str], *, probe: bool) -> str:
     if name in row:
         return row[name]
     if source.sql:

@@ -199,9 +199,9 @@ class _Walk:
                 row = assigned["source"].get("RowExpr", {}).get("args", ())
                 place = assigned.get("colno", 1) - 1
                 value = row[place] if place < len(row) else {}
-            self._put(value, table, result.get("name", ""), Role.SET)
+            self._put(value, table, result.get("name", ""), role=Role.SET)
 
-    def _put(self, value: Any, table: CatalogTable, name: str, role: Role) -> None:
+    def _put(self, value: Any, table: CatalogTable, name: str, *, role: Role) -> None:
         column = table.columns.get(name)
         if column is not None:
             self._note(value, Use(role, column))
@@ -216,7 +216,7 @@ class _Walk:
         rows.append([each["ResTarget"].get("val", {}) for each in select.get("targetList", ())])
         for row in rows:
             for name, node in zip(names, row, strict=False):
-                self._put(node, table, name, Role.INSERT)
+                self._put(node, table, name, role=Role.INSERT)
         if "fromClause" in select:
             self._scopes.pop()
 
@@ -227,7 +227,7 @@ class _Walk:
             names = [each["ResTarget"]["name"] for each in clause.get("targetList", ())]
             pairs = zip(names or list(table.columns), clause.get("values", ()), strict=False)
             for name, node in pairs:
-                self._put(node, table, name, Role.INSERT)
+                self._put(node, table, name, role=Role.INSERT)
 
     def _expression(self, value: Any) -> None:
         left, right = value.get("lexpr", {}), value.get("rexpr", {})

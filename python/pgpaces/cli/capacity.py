@@ -71,7 +71,7 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
             params["missed"], params["quantile"], params["by"], mode, params["soak"]
         )
         experiment, goal = asking.ask(draft, question, consent.of(params))
-    return pipeline.plan(execute.order(experiment, params, resume, goal))
+    return pipeline.plan(execute.order(experiment, params, resume, goal=goal))
 
 
 def _soak_given() -> bool:

@@ -78,7 +78,7 @@ def compare(a: str, b: str, **params: Any) -> int:
         "add --run WORKLOAD, or ",
     )
     store = manage.open_store(params["store_path"])
-    comparison = compared(store, (a, b), _goal(params), params["factors"], params["of"])
+    comparison = compared(store, (a, b), _goal(params), factors=params["factors"], of=params["of"])
     section = _tell(store, comparison, params)
     return _exit_code(comparison, section) if params["gate"] else 0
 
@@ -97,7 +97,7 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
     goal = replace(_goal(params), seed=draft.seed, **counts)
     experiment, pairing = pairs.ask(draft, names, goal)
-    planned = pipeline.plan(execute.order(experiment, params, None, pairing))
+    planned = pipeline.plan(execute.order(experiment, params, None, goal=pairing))
     execute.preview(planned, params)
     if params["dry_run"]:
         return 0
@@ -150,7 +150,7 @@ def check(run: str, **params: Any) -> int:
             ),
             f"{error.hint}; `pgpaces runs baseline NAME RUN` makes one",
         ) from None
-    comparison = checked(store, names, _goal(params), params["factors"])
+    comparison = checked(store, names, _goal(params), factors=params["factors"])
     return _exit_code(comparison, _tell(store, comparison, params))
 
 

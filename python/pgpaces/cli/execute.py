@@ -24,7 +24,11 @@ INTERRUPTED_EXIT = 130
 
 
 def order(
-    experiment: Experiment, params: Mapping[str, Any], resume: str | None, goal: Goal | None = None
+    experiment: Experiment,
+    params: Mapping[str, Any],
+    resume: str | None,
+    *,
+    goal: Goal | None = None,
 ) -> Order:
     """The order to run the experiment. goal: of a sequential design, whose trials are chosen."""
     from pgpaces.spec import host_file

@@ -51,7 +51,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
         params["command"],
     )
     contents = [_read(Path(name)) for name in files]
-    trial = imported.trial(contents, run_options, new_id(), version("pgpaces"))
+    trial = imported.trial(contents, run_options, new_id(), version=version("pgpaces"))
     store = Store.open(store_path)
     recorder.store_imported(store, trial)
     if params["tag"] is not None:

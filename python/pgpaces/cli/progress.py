@@ -149,8 +149,8 @@ class TrialProgress(Listener):
         every_s: int | None,
         teller: Teller | None = None,
         prefix: str = "",
-        suffix: str = "",
         *,
+        suffix: str = "",
         quiet: bool | None = None,
     ) -> None:
         self._teller = teller or Teller()
@@ -232,7 +232,7 @@ class SweepProgress(SweepListener):
         self._stopping = False
         self._why: dict[str, str] = {}
 
-    def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
+    def trial(self, machine: str, slot: Slot, attempt: int, *, progress: Progress) -> Listener:
         """The progress of a trial: in the rewritten line, with its place in the experiment."""
         self._progress = progress
         at = f"{machine}: " if machine else ""
@@ -242,7 +242,7 @@ class SweepProgress(SweepListener):
         prefix += f"{again}: " if searched else ": "
         why = self._why.get(machine, "")
         suffix = f"; {why}" if why else ""
-        return TrialProgress(self._every_s, self.teller, prefix, suffix, quiet=self._quiet)
+        return TrialProgress(self._every_s, self.teller, prefix, suffix=suffix, quiet=self._quiet)
 
     def done(self, machine: str, slot: Slot, outcome: Outcome | PgpacesError) -> None:
         """Prints the result of a trial, in a line that stays."""

@@ -79,7 +79,7 @@ def runs(context: click.Context, /, **params: Any) -> None:
             others = _experiments(store_path, limit)
         except StoreError as error:  # the readable rows are listed all the same
             damage = error.message
-    rows = _listed(store_path, limit, experiment, tag, single=folded and not damage)
+    rows = _listed(store_path, limit, experiment, tag=tag, single=folded and not damage)
     if damage:
         click.echo(f"warning: {damage}; the trials of experiments are listed", err=True)
     if as_json:
@@ -106,7 +106,7 @@ def _print_runs(
     if lines:
         names = ["run", STARTED, "due", "missed %", "p99 ms", "state"]
         narrow = ["run", "missed %", "p99 ms", "state"]
-        _print_table("workload", names, narrow, [line for _, line in lines[:limit]])
+        _print_table("workload", names, narrow, rows=[line for _, line in lines[:limit]])
 
 
 def _experiment_line(row: ExperimentLine) -> _Line:
@@ -127,7 +127,7 @@ def _check_nothing_before(context: click.Context) -> None:
 
 
 def _listed(
-    store_path: str | None, limit: int, experiment: str | None, tag: str | None, *, single: bool
+    store_path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
 ) -> list[TrialRow]:
     """The runs; where possible, read without the slower opening that writing needs."""
     from pgpaces.store import listing
@@ -147,6 +147,7 @@ def _print_table(
     title: str,
     wide: Sequence[str],
     narrow: Sequence[str],
+    *,
     rows: Sequence[_Line],
 ) -> None:
     from rich.console import Console
@@ -255,7 +256,7 @@ def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
         click.echo("no experiments yet", err=True)
         return
     columns = ["experiment", STARTED, "runs", "state"]
-    _print_table("name", columns, columns, [_experiment_cells(row) for row in rows])
+    _print_table("name", columns, columns, rows=[_experiment_cells(row) for row in rows])
 
 
 def _experiment_cells(row: ExperimentLine) -> _Line:

@@ -51,7 +51,7 @@ def start(**params: Any) -> None:
         installation,
         name=params["name"] or "",
         data_dir=Path(params["data_dir"]) if params["data_dir"] else None,
-        settings=profiles.fitting(settings, installation.major, has_jit, _say),
+        settings=profiles.fitting(settings, installation.major, has_jit, say=_say),
         tcp=tls,
         tls=tls,
     )

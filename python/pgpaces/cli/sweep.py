@@ -90,7 +90,7 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
             "name an experiment file or a workload; `pgpaces sweep --new FILE` writes a file",
         )
     _check_size(experiment, params)
-    return pipeline.plan(execute.order(experiment, params, resume, goal))
+    return pipeline.plan(execute.order(experiment, params, resume, goal=goal))
 
 
 def _of_file(params: Mapping[str, Any]) -> Mapping[str, Any]:

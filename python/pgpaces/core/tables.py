@@ -34,7 +34,7 @@ class WrongKeyError(ValueError):
         self.near = next(iter(difflib.get_close_matches(key.rpartition(".")[2], valid, n=1)), None)
 
 
-def document(path: Path, what: str, error: type[Exception], hint: str | None = None) -> Any:
+def document(path: Path, what: str, error: type[Exception], *, hint: str | None = None) -> Any:
     """The content of a TOML file. Raises `error` if it cannot be read, with this hint."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def table(kind: type[T], content: object, place: str = "") -> T:
         match = _MESSAGE.fullmatch(str(error))
         assert match is not None, "it matches anything"
         text, way = match[1], match[2] or ""
-        _among(kind, content, way, place)
+        _among(kind, content, way, place=place)
         keys = [key for key in (place, way.replace("[", ".").replace("]", "")) if key]
         if unknown := _UNKNOWN.fullmatch(text):
             key = ".".join([*keys, unknown[1]])
@@ -62,7 +62,7 @@ def table(kind: type[T], content: object, place: str = "") -> T:
         raise WrongKeyError(".".join(keys), text[:1].lower() + text[1:]) from None
 
 
-def _among(kind: type[msgspec.Struct], content: Any, way: str, place: str) -> None:
+def _among(kind: type[msgspec.Struct], content: Any, way: str, *, place: str) -> None:
     """Raises WrongKeyError for the wrong one of several named tables. way: to it."""
     key = way.partition("[...]")[0]
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}

@@ -33,7 +33,7 @@ def digits(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
 
 
-def whole(value: object, what: str, low: int, high: int = COUNT_MAX) -> int:
+def whole(value: object, what: str, low: int, *, high: int = COUNT_MAX) -> int:
     """The value, if it is an integer from `low` to `high`. Raises PlanError otherwise."""
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
@@ -137,15 +137,15 @@ def ms_text(value: float) -> str:
 
 def size_text(size: float) -> str:
     """Bytes in decimal units, the units of disks and networks: `18.3 MB`."""
-    return _in_units(size, 1000, ("B", "kB", "MB", "GB", "TB"), 3)
+    return _in_units(size, 1000, ("B", "kB", "MB", "GB", "TB"), digits=3)
 
 
 def memory_text(size: float) -> str:
     """Bytes in the units of memory, files and tables: `17.45 MiB`."""
-    return _in_units(size, 1024, ("B", "KiB", "MiB", "GiB", "TiB"), 4)
+    return _in_units(size, 1024, ("B", "KiB", "MiB", "GiB", "TiB"), digits=4)
 
 
-def _in_units(size: float, step: int, units: tuple[str, ...], digits: int) -> str:
+def _in_units(size: float, step: int, units: tuple[str, ...], *, digits: int) -> str:
     """In the first unit in which the rounded number is below `step`."""
     for unit in units[:-1]:
         if abs(float(f"{size:.{digits}g}")) < step:

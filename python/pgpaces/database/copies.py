@@ -37,7 +37,7 @@ _STRATEGIES_SINCE = 150_000
 
 @contextlib.contextmanager
 def clone(
-    access: Access, admin: Session, origin: Prepared, workload: str, say: Say
+    access: Access, admin: Session, origin: Prepared, *, workload: str, say: Say
 ) -> Iterator[Prepared]:
     """A copy of the prepared database for a trial that writes; dropped at the end."""
     dbname = creation.run_name(origin.dbname)
@@ -51,7 +51,9 @@ def clone(
             ownership.drop_owned(admin, dbname)
         copying = time.monotonic()
         owned = Ownership(workload, origin.fingerprint, COPY)
-        creation.create(access, admin, dbname, owned, lambda name: copy(admin, name, origin.dbname))
+        creation.create(
+            access, admin, dbname, owned=owned, make=lambda name: copy(admin, name, origin.dbname)
+        )
         clone_seconds = time.monotonic() - copying
     try:
         yield origin.but(

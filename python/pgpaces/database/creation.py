@@ -47,7 +47,7 @@ def run_name(dbname: str) -> str:
 
 
 def create(
-    access: Access, admin: Session, dbname: str, owned: Ownership, make: Callable[[str], object]
+    access: Access, admin: Session, dbname: str, *, owned: Ownership, make: Callable[[str], object]
 ) -> None:
     """Creates a managed database. make: creates it under the name of its argument.
 
@@ -96,7 +96,7 @@ def _noted(name: str, server: str) -> Iterator[Path]:
 # --- leftovers of killed runs -----------------------------------------------------------------
 
 
-def drop_leftovers(access: Access, admin: Session, locks: Session, say: Say) -> int:
+def drop_leftovers(access: Access, admin: Session, locks: Session, *, say: Say) -> int:
     """Drops the databases that killed runs left on this server; returns the freed bytes.
 
     These are copies for trials and unfinished data that no process has locked, and databases
@@ -125,7 +125,7 @@ def clean(access: Access) -> int:
     """
     used: list[str] = []
     with connect(access) as admin, common(access) as locks:
-        freed = drop_leftovers(access, admin, locks, lambda _: None)
+        freed = drop_leftovers(access, admin, locks, say=lambda _: None)
         for dbname, (owned, bytes_taken) in ownership.owned_databases(access).items():
             if owned.own or dbname.startswith(_PREFIX):  # another pgpaces is making that one
                 continue

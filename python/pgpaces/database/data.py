@@ -54,14 +54,16 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
         fingerprint = _fingerprint(_identity(spec), major)
         dbname = spec.own or _dbname(spec, fingerprint)
         hold(locks, dbname)
-        creation.drop_leftovers(access, admin, locks, say)
+        creation.drop_leftovers(access, admin, locks, say=say)
         started = time.monotonic()
         target = DatabaseTarget(dbname, fingerprint, spec)
-        created = _ensure(access, admin, target, say)
+        created = _ensure(access, admin, target, say=say)
         seconds = time.monotonic() - started
         prepared = Prepared(dbname, fingerprint, created, seconds, size(admin, dbname))
         if spec.workload.writes and spec.own is None:
-            with copies.clone(access, admin, prepared, spec.workload.name, say) as copy:
+            with copies.clone(
+                access, admin, prepared, workload=spec.workload.name, say=say
+            ) as copy:
                 yield copies.settle(admin, copy, checkpoint=True)
         else:
             if spec.workload.writes:
@@ -142,7 +144,7 @@ def _plain(text: str, length: int) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:length]
 
 
-def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> bool:
+def _ensure(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> bool:
     """Makes the data unless the database has it; returns whether it did."""
     exists, comment = ownership.comment_on(admin, target.dbname)
     owned = Ownership.read(comment)
@@ -155,16 +157,16 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) ->
         steps.check_extensions(admin, target.spec.workload)
     with preparation_errors(target.dbname):
         if target.spec.own is not None:
-            _empty_own(access, admin, target, exists, owned)
+            _empty_own(access, admin, target, exists=exists, owned=owned)
         else:
             if exists and owned is None:
                 raise ownership.refuse(target.dbname)
             if exists:
                 ownership.drop_owned(admin, target.dbname)
-            _create(access, admin, target, say)
+            _create(access, admin, target, say=say)
     try:
         with preparation_errors(target.dbname):
-            _fill(access, admin, target, say)
+            _fill(access, admin, target, say=say)
     except BaseException:
         if target.spec.own is None:
             with contextlib.suppress(Exception):
@@ -174,30 +176,32 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, say: Say) ->
     return True
 
 
-def _create(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> None:
+def _create(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> None:
     from_database = target.spec.from_database
 
     def make(name: str) -> None:
         if from_database is not None:
-            source.create(access, admin, from_database, name, say)
+            source.create(access, admin, from_database, dbname=name, say=say)
         else:
             admin.execute(with_names("CREATE DATABASE {}", name))
 
-    creation.create(access, admin, target.dbname, target.ownership(PREPARING), make)
+    creation.create(access, admin, target.dbname, owned=target.ownership(PREPARING), make=make)
 
 
-def _fill(access: Access, admin: Session, target: DatabaseTarget, say: Say) -> None:
+def _fill(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> None:
     spec = target.spec
     if spec.from_database is not None:
-        source.fill(access, admin, spec.from_database, target.dbname, say)
+        source.fill(access, admin, spec.from_database, dbname=target.dbname, say=say)
         return
     what = f"{spec.workload.name} at scale {spec.scale}"
     client = psql.ClientProgram(access.psql, access.keywords, target.dbname)
-    steps.make(client, spec.workload, _values(spec), lambda text: say(f"preparing {what}: {text}"))
+    steps.make(
+        client, spec.workload, _values(spec), say=lambda text: say(f"preparing {what}: {text}")
+    )
 
 
 def _empty_own(
-    access: Access, admin: Session, target: DatabaseTarget, exists: bool, owned: Ownership | None
+    access: Access, admin: Session, target: DatabaseTarget, *, exists: bool, owned: Ownership | None
 ) -> None:
     """Marks and empties a database of --own. Raises ConsentError for other data without --fresh."""
     if not exists:

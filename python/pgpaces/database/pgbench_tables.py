@@ -351,7 +351,7 @@ _STEPS: dict[str, tuple[str, Callable[[_Work], None]]] = {
 
 
 def initialize(
-    connection: Session, tables: Tables, steps: str, say: Say, progress: Progress
+    connection: Session, tables: Tables, steps: str, *, say: Say, progress: Progress
 ) -> None:
     """Run the steps in order, then foreign keys if `tables` has them and no step makes them.
 
@@ -392,7 +392,7 @@ def _cancelled(work: _Work) -> TablesError:
 # --- before a run ----------------------------------------------------------------------------
 
 
-def vacuum_before_run(connection: Session, accounts: bool, say: Say, complain: Complain) -> None:
+def vacuum_before_run(connection: Session, accounts: bool, say: Say, *, complain: Complain) -> None:
     """Vacuum the small tables and empty the history; with `accounts`, vacuum these too.
 
     Errors go to `complain`, and the next statement follows.

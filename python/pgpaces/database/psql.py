@@ -54,8 +54,8 @@ def run(
     client: ClientProgram,
     step: InitStep,
     variables: Mapping[str, str],
-    progress: Say,
     *,
+    progress: Say,
     trusted: bool = True,
 ) -> None:
     """Runs a file in its folder. progress: gets the elapsed time every few seconds.
@@ -72,7 +72,7 @@ def run(
         words += ["-c", f"{_RESTRICT} {secrets.token_hex(16)}"]
     words += ["-f", f"./{step.path.name}"]
     with environment(client) as process:
-        code, errors = _run(words, step.path.parent, process, progress)
+        code, errors = _run(words, step.path.parent, process, progress=progress)
     if code != 0:
         tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
         # In any language, psql's message names the command that it expects.
@@ -105,7 +105,7 @@ def _restricts(program: Path) -> bool:
     return _RESTRICT in output_of(program, "--help=commands")
 
 
-def _run(words: list[str], folder: Path, process: Environment, progress: Say) -> tuple[int, str]:
+def _run(words: list[str], folder: Path, process: Environment, *, progress: Say) -> tuple[int, str]:
     """psql's exit code and error output; reports the elapsed time every few seconds."""
     started = time.monotonic()
     how = {"cwd": folder, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}

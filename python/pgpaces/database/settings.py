@@ -87,7 +87,7 @@ def as_options(present: str, pairs: Sequence[tuple[str, str]]) -> str:
 
 @contextlib.contextmanager
 def applied(
-    access: Access, dbname: str, requested: Mapping[str, str], terms: Terms
+    access: Access, dbname: str, requested: Mapping[str, str], *, terms: Terms
 ) -> Iterator[Applied]:
     """Settings in effect for a load on `dbname`.
 
@@ -107,16 +107,16 @@ def applied(
     settable = [setting for setting in lost if setting.context in _SETTABLE]
     by_database = settable if settable and _is_owned(access, dbname) else []
     of_server += [setting for setting in lost if setting not in by_database]
-    _check_allowed(access, dbname, of_server, terms)
+    _check_allowed(access, dbname, of_server, terms=terms)
     if not (by_database or of_server):
-        yield _verified(access, dbname, Applied(options, how), settings)
+        yield _verified(access, dbname, Applied(options, how), settings=settings)
         return
     with changes.opened(access) as ledger, _putting_back(ledger, terms):
         for setting in by_database:
             _change(ledger, SettingChange(setting.name, dbname, None), setting.value)
             how[setting.name] = "database"
         how |= _alter_system(ledger, of_server, terms)
-        yield _verified(access, dbname, Applied(options, how), settings)
+        yield _verified(access, dbname, Applied(options, how), settings=settings)
 
 
 def server_contexts(access: Access, requested: Mapping[str, str]) -> dict[str, str]:
@@ -304,7 +304,7 @@ def _is_owned(access: Access, dbname: str) -> bool:
         return Ownership.read(comment_on(admin, dbname)[1]) is not None
 
 
-def _check_allowed(access: Access, dbname: str, settings: list[_Setting], terms: Terms) -> None:
+def _check_allowed(access: Access, dbname: str, settings: list[_Setting], *, terms: Terms) -> None:
     """Raises ConsentError, ServerError for settings of the whole server that are not allowed."""
     if settings and not terms.whole_server:
         names = ", ".join(setting.name for setting in settings)
@@ -366,7 +366,7 @@ def _alter_system(ledger: SettingChanges, settings: list[_Setting], terms: Terms
     return how
 
 
-def _verified(access: Access, dbname: str, effect: Applied, settings: list[_Setting]) -> Applied:
+def _verified(access: Access, dbname: str, effect: Applied, *, settings: list[_Setting]) -> Applied:
     """Adds the values in a session like the load's. Raises ServerError for any other value."""
     if not settings:
         return effect

@@ -50,24 +50,24 @@ def session_outside(access: Access, source: str | None) -> Iterator[Session]:
         yield admin
 
 
-def create(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
+def create(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
     """Makes `dbname` as a copy of the source database; empty if that is on another server.
 
     Raises ConsentError where sessions use it, DatabaseAbsentError, PrepareError, psycopg.Error.
     """
     if is_dsn(source):
-        _create_for_dump(access, admin, source, dbname, say)
+        _create_for_dump(access, admin, source, dbname=dbname, say=say)
     else:
-        _copy_template(access, admin, source, dbname, say)
+        _copy_template(access, admin, source, dbname=dbname, say=say)
 
 
-def fill(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
+def fill(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
     """Copies the data from another server. Raises PrepareError, ServerError, psycopg.Error."""
     if is_dsn(source):
-        _dump_and_restore(access, admin, source, dbname, say)
+        _dump_and_restore(access, admin, source, dbname=dbname, say=say)
 
 
-def _copy_template(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
+def _copy_template(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
     query = "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s"
     bytes_needed = scalar(admin, query, (source,))
     if bytes_needed is None:
@@ -81,7 +81,7 @@ def _copy_template(access: Access, admin: Session, source: str, dbname: str, say
             "end them for the time of the copy, or give its DSN (--from-database"
             f" 'dbname={source} host=...'): then pg_dump copies it, also while it is used",
         )
-    _check_room(access, admin, source, bytes_needed)
+    _check_room(access, admin, source, bytes_needed=bytes_needed)
     say(f"copying {source} ({bytes_needed / _MIB:.0f} MiB)")
     try:
         _warn(copies.copy(admin, dbname, source), say)
@@ -107,7 +107,7 @@ def _warn(refused: list[str], say: Say) -> None:
         say(f"warning: the copy lacks settings of the source database: {', '.join(refused)}")
 
 
-def _check_room(access: Access, admin: Session, source: str, bytes_needed: int) -> None:
+def _check_room(access: Access, admin: Session, source: str, *, bytes_needed: int) -> None:
     """Raises PrepareError if the disk of the data is on this machine and too full."""
     if not is_local(access.keywords):
         return
@@ -128,7 +128,7 @@ def _no_room(source: str, bytes_needed: int, detail: str) -> PrepareError:
     )
 
 
-def _create_for_dump(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
+def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
     with _session_in(access, source) as session:
         psql.dump_programs(access.psql, access.folders, session.info.server_version // 10_000)
         row: Any = session.execute(
@@ -140,11 +140,11 @@ def _create_for_dump(access: Access, admin: Session, source: str, dbname: str, s
             " FROM pg_catalog.pg_database d WHERE datname = current_database()"
         ).fetchone()
         settings = changes.settings_of(session, name_of(source))
-    _check_room(access, admin, name_of(source), row[0])
+    _check_room(access, admin, name_of(source), bytes_needed=row[0])
     create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
     version = admin.info.server_version
     libc = provider(version, "c") or sql.Composed([])
-    end = provider(version, *row[4:])
+    end = provider(version, *row[4:6], rules=row[6])
     if end is None:
         say("warning: this server is older than the locale provider; the copy sorts by libc")
     try:
@@ -160,7 +160,7 @@ def _create_for_dump(access: Access, admin: Session, source: str, dbname: str, s
 
 
 def provider(
-    version: int, code: str, locale: str | None = None, rules: str | None = None
+    version: int, code: str, locale: str | None = None, *, rules: str | None = None
 ) -> sql.Composed | None:
     """The end of CREATE DATABASE for a locale provider, by its code in pg_database.
 
@@ -178,7 +178,9 @@ def _session_in(access: Access, source: str) -> contextlib.AbstractContextManage
     return connect(Access(keywords_of(source), access.psql))
 
 
-def _dump_and_restore(access: Access, admin: Session, source: str, dbname: str, say: Say) -> None:
+def _dump_and_restore(
+    access: Access, admin: Session, source: str, *, dbname: str, say: Say
+) -> None:
     name = name_of(source)
     with _session_in(access, source) as session:
         version = session.info.server_version // 10_000

@@ -50,7 +50,7 @@ def check_extensions(session: Session, workload: Workload) -> None:
 
 
 def make(
-    client: psql.ClientProgram, workload: Workload, values: Mapping[str, str], say: Say
+    client: psql.ClientProgram, workload: Workload, values: Mapping[str, str], *, say: Say
 ) -> None:
     """Runs every step. values: scale, seed, and the variables.
 
@@ -59,7 +59,7 @@ def make(
     variables = {name: values[name] for name in ("scale", "seed")}
     with contextlib.ExitStack() as stack:
         if any(step.run is not None for step in workload.init):
-            programs = stack.enter_context(program_environment(client, workload, values, say))
+            programs = stack.enter_context(program_environment(client, workload, values, say=say))
             runner = Runner(programs.files, programs.scratch)
             stack.callback(runner.close)
         for number, step in enumerate(workload.init, 1):
@@ -67,22 +67,24 @@ def make(
             say(what)
             if step.run is None:
                 progress = functools.partial(_say_step, say, what)
-                psql.run(client, step, variables, progress, trusted=workload.trusted)
+                psql.run(client, step, variables, progress=progress, trusted=workload.trusted)
             else:
-                _run(programs, runner, step, what, say)
+                _run(programs, runner, step, what=what, say=say)
 
 
 def _say_step(say: Say, what: str, text: str) -> None:
     say(f"{what}, {text}")
 
 
-def _run(programs: ProgramEnvironment, runner: Runner, step: InitStep, what: str, say: Say) -> None:
+def _run(
+    programs: ProgramEnvironment, runner: Runner, step: InitStep, *, what: str, say: Say
+) -> None:
     assert step.run is not None
     # Hide values that it does not name: data is reused after a change of these.
     visible = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"} | used_names(step)
     hidden = {name for name in programs.values if name.lower() not in visible}
     order = programs.order(step.name, step.run, hidden)
-    execution = run_reporting(runner, replace(order, timeout_ns=_FOREVER_NS), what, say)
+    execution = run_reporting(runner, replace(order, timeout_ns=_FOREVER_NS), what, say=say)
     if execution is None or execution.failed:
         reason, output = ("it was stopped", "")
         if execution is not None:
@@ -93,7 +95,7 @@ def _run(programs: ProgramEnvironment, runner: Runner, step: InitStep, what: str
         )
 
 
-def run_reporting(runner: Runner, order: CommandOrder, what: str, say: Say) -> Execution | None:
+def run_reporting(runner: Runner, order: CommandOrder, what: str, *, say: Say) -> Execution | None:
     """Runs a program to its end; reports the last line of its output every few seconds."""
     results: queue.SimpleQueue[Execution | PgpacesError | None] = queue.SimpleQueue()
 

@@ -31,7 +31,7 @@ _OLD_BELOW = 100_000
 
 
 def wait_for_standbys(
-    primary: Access, standbys: Mapping[str, Access], say: Say, check: Callable[[], None]
+    primary: Access, standbys: Mapping[str, Access], say: Say, *, check: Callable[[], None]
 ) -> None:
     """Waits until each standby has replayed what the primary has written so far.
 

@@ -43,7 +43,7 @@ def measure(path: Path, request: DiskRequest, say: Say) -> Disk:
     try:
         with workspace(path) as folder:
             for job, name in zip(every, names, strict=True):
-                disk = _with_job(disk, (job, name), folder, say)
+                disk = _with_job(disk, (job, name), folder, say=say)
                 missing = [each for each in missing if each != name]
             disk = _with_flushes(disk, folder, say)
             missing.remove(FLUSHES)
@@ -61,12 +61,12 @@ def _name(job: Job, request: DiskRequest) -> str:
     return f"{job.name}, run {job.run} of {request.runs}" if several else job.name
 
 
-def _with_job(disk: Disk, step: tuple[Job, str], folder: Path, say: Say) -> Disk:
+def _with_job(disk: Disk, step: tuple[Job, str], folder: Path, *, say: Say) -> Disk:
     job, name = step
     title = f"{name}, {job.seconds} s" if job.seconds else name
     say(title, 0.0)
     before = moved_bytes(disk.device)
-    result = programs.run_fio(programs.find_fio(), job, folder, lambda s: say(title, s))
+    result = programs.run_fio(programs.find_fio(), job, folder, tell=lambda s: say(title, s))
     after = moved_bytes(disk.device)
     if before is not None and after is not None:
         own = result.bytes_read + result.bytes_written

@@ -51,7 +51,7 @@ def fio_version(fio: str) -> str:
         raise RunError(f"{fio} cannot be run: {error}") from None
 
 
-def run_fio(fio: str, job: Job, folder: Path, tell: Tell) -> JobRun:
+def run_fio(fio: str, job: Job, folder: Path, *, tell: Tell) -> JobRun:
     """Runs a job in a folder. Raises RunError with fio's error message."""
     with tempfile.TemporaryFile() as errors:
         started = time.monotonic()

@@ -43,7 +43,7 @@ class ImportOptions(Struct, frozen=True):
     command: str | None = None
 
 
-def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, version: str) -> Trial:
+def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, version: str) -> Trial:
     """The trial of the logs of one run. version: of pgpaces. Raises PlanError."""
     lines = {file.name: file.text.splitlines() for file in files if file.text.strip()}
     columns = _columns(lines, options.seventh)
@@ -51,7 +51,7 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, versio
     entries = [
         entry
         for name, each in lines.items()
-        for entry in transactions.entries(name, each, columns, limit_us)
+        for entry in transactions.entries(name, each, columns, limit_us=limit_us)
     ]
     start = transactions.start_us(entries)
     measured_us = max(entry.end_us for entry in entries) - start

@@ -58,7 +58,7 @@ class LoggedTransaction(Struct, frozen=True):
 
 
 def entries(
-    name: str, lines: Iterable[str], columns: Columns, limit_us: float
+    name: str, lines: Iterable[str], columns: Columns, *, limit_us: float
 ) -> list[LoggedTransaction]:
     """The transactions of one file. Raises PlanError, with file and line, for any other line."""
     parsed = []

@@ -60,6 +60,7 @@ class CommandLoad:
         order: CommandOrder,
         plan: Executions,
         runner: Runner,
+        *,
         say: Say = lambda text: None,
     ) -> None:
         self.ended: list[Execution] = []
@@ -135,7 +136,7 @@ class CommandLoad:
                 self._end_ns = max(0, end_ns - self._origin_ns)
             self._report(end_ns)
             cpu_ns = time.thread_time_ns() - spent_ns
-            yield self._books.close(second, end_ns - self._origin_ns, cpu_ns, over is not None)
+            yield self._books.close(second, end_ns - self._origin_ns, cpu_ns, last=over is not None)
             second += 1
         if isinstance(over, RunError):
             raise over
@@ -233,7 +234,7 @@ class Books:
         else:
             self._tallies.append(Tally(second, 0, unfinished=1))
 
-    def close(self, second: int, end_ns: int, cpu_ns: int, last: bool) -> Interval:
+    def close(self, second: int, end_ns: int, cpu_ns: int, *, last: bool) -> Interval:
         """The interval of a second. end_ns: its end."""
         flies = self._open_ns is not None and not last and not self._plan.accompanies
         flying_ns = max(0, end_ns - (self._open_ns or 0)) if flies else 0

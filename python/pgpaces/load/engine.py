@@ -78,7 +78,9 @@ class EnginePlan(Struct, frozen=True):
     part: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, plan: TrialPlan, clients: int, threads: int, scripts: Sequence[str]) -> EnginePlan:
+    def of(
+        cls, plan: TrialPlan, clients: int, threads: int, *, scripts: Sequence[str]
+    ) -> EnginePlan:
         """The plan with its number of clients and threads, for scripts of these names.
 
         Raises PlanError if its latency limits do not fit them.
@@ -168,7 +170,7 @@ def commands(name: str, text: str, *, parameters: bool = False) -> tuple[ScriptC
 
 
 def rehearse(
-    name: str, text: str, variables: Sequence[tuple[str, str]] = (), seed: int = 1
+    name: str, text: str, variables: Sequence[tuple[str, str]] = (), *, seed: int = 1
 ) -> list[tuple[int, str]]:
     """The SQL of one execution of a script, without a server, as the simple protocol would send it.
 

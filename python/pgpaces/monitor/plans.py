@@ -59,6 +59,7 @@ def explain(
     keywords: Mapping[str, str],
     dbname: str,
     statements: Sequence[Statement],
+    *,
     analyze: bool,
     say: Say = lambda _: None,
 ) -> list[Explained]:
@@ -79,7 +80,7 @@ def explain(
         block = sessions.scalar(session, "SELECT current_setting('block_size')::int")
         explainer = _Explainer(session, analyze, say)
         plans = [
-            read(text, (script, command), block, analyze)
+            read(text, (script, command), block, analyze=analyze)
             for script, command, sql in statements
             if (text := explainer.plan(f"statement {_shown(sql)!r}", sql)) is not None
         ]
@@ -186,7 +187,7 @@ def has_plan(text: str) -> bool:
     return bool(parts) and isinstance(parts[0], dict) and "Plan" in parts[0]
 
 
-def read(text: str, place: tuple[int, int], block_bytes: int, analyze: bool) -> Explained:
+def read(text: str, place: tuple[int, int], block_bytes: int, *, analyze: bool) -> Explained:
     """A plan's summary. text: of EXPLAIN (FORMAT JSON). place: script and command."""
     root = json.loads(text)[0]["Plan"]
     nodes = list(_nodes(root))

@@ -91,7 +91,7 @@ class Watch:
         """Why the load must stop; None if it may continue. Returns at once."""
         with self._lock:
             silent_s = self._clock() - self._answered_at - PERIOD_S
-            return verdict(self._factor, self.before, tuple(self._samples), silent_s)
+            return verdict(self._factor, self.before, tuple(self._samples), silent_s=silent_s)
 
     def close(self) -> bool:
         """Stops sampling; false if the last query hangs."""

@@ -75,20 +75,28 @@ def rows(text: str) -> list[Row]:
     return list(json.loads(text))
 
 
-def samples(second: int, standbys: list[Row], slots: list[Row], own: list[Row]) -> Iterator[Sample]:
+def samples(
+    second: int, standbys: list[Row], slots: list[Row], *, own: list[Row]
+) -> Iterator[Sample]:
     """Samples of a second's rows. A hidden or unknown value is a gap."""
     for name, row in named(standbys):
         yield Sample(second, SOURCE, f"{name} streaming", float(row["state"] == "streaming"))
         for lag in _LAGS:
-            yield from _sample(second, SOURCE, f"{name} {lag}_lag", row[f"{lag}_bytes"], "B")
+            yield from _sample(
+                second, SOURCE, f"{name} {lag}_lag", value=row[f"{lag}_bytes"], unit="B"
+            )
         for delay in _DELAYS:
-            yield from _sample(second, SOURCE, f"{name} {delay}_delay", row[f"{delay}_lag"], "s")
+            yield from _sample(
+                second, SOURCE, f"{name} {delay}_delay", value=row[f"{delay}_lag"], unit="s"
+            )
     for row in slots:
-        yield from _sample(second, SLOTS, f"{row['name']} retained", row["retained"], "B")
+        yield from _sample(
+            second, SLOTS, f"{row['name']} retained", value=row["retained"], unit="B"
+        )
     for row in own:
         yield Sample(second, SOURCE, "receiving", float(bool(row["receiving"])))
-        yield from _sample(second, SOURCE, "unreplayed", row["unreplayed"], "B")
-        yield from _sample(second, SOURCE, "replay_delay", row["delay"], "s")
+        yield from _sample(second, SOURCE, "unreplayed", value=row["unreplayed"], unit="B")
+        yield from _sample(second, SOURCE, "replay_delay", value=row["delay"], unit="s")
 
 
 def named(standbys: list[Row]) -> Iterator[tuple[str, Row]]:
@@ -114,7 +122,7 @@ def replay_lags(primary: Mapping[int, int], standby: Mapping[int, int]) -> Itera
 
 
 def _sample(
-    second: int, source: str, name: str, value: float | None, unit: str
+    second: int, source: str, name: str, *, value: float | None, unit: str
 ) -> Iterator[Sample]:
     """0 for a standby that has passed the position that was read, or whose clock is ahead."""
     if value is not None:

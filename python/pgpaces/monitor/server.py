@@ -134,6 +134,7 @@ class Sensor:
         reader: CounterReader,
         others: Others | None = None,
         node: str = "",
+        *,
         primary: Sensor | None = None,
     ) -> None:
         self._reader, self._others, self._node, self._primary = reader, others, node, primary
@@ -194,8 +195,8 @@ class Sensor:
             self._positions[second] = position
             self._positions.pop(second - _POSITIONS_MAX, None)
         if len(reading.rows) == 3:
-            parts = [replication.rows(text) for text in reading.rows]
-            yield from replication.samples(second, *parts)
+            standbys, slots, own = map(replication.rows, reading.rows)
+            yield from replication.samples(second, standbys, slots, own=own)
 
     def replay_lags(self, standby: Sensor) -> list[Sample]:
         """The lags of a standby in seconds in which both were read, each second once."""
@@ -302,6 +303,7 @@ def sensing(
     keywords: Mapping[str, str],
     dbname: str,
     node: str = "",
+    *,
     application: str = "pgpaces",
     primary: Sensor | None = None,
 ) -> Iterator[Sensor]:
@@ -317,7 +319,7 @@ def sensing(
         reader.more,
         (reader.snapshot, waits),
     )
-    sensor = Sensor(reader, others, node, primary)
+    sensor = Sensor(reader, others, node, primary=primary)
     try:
         yield sensor
     finally:

@@ -242,10 +242,10 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         if record.certificate is not None:
             tls.make_certificate(folder.path, record.host(Transport.TCP), os_user)
         if spec.standby_of is not None:
-            _copy(installation, spec.standby_of, record, os_user, terms)
+            _copy(installation, spec.standby_of, record, os_user=os_user, terms=terms)
         else:
-            _prepare(installation, data_dir, os_user, terms)
-        return _launch(record, folder, os_user, terms)
+            _prepare(installation, data_dir, os_user, terms=terms)
+        return _launch(record, folder, os_user, terms=terms)
     except BaseException:
         folder.forget(record)
         raise
@@ -259,13 +259,13 @@ def _password_file(spec: ServerSpec, folder: ServerFolder) -> Path | None:
 
 
 def _prepare(
-    installation: Installation, data_dir: Path, os_user: OsUser | None, terms: _Terms
+    installation: Installation, data_dir: Path, os_user: OsUser | None, *, terms: _Terms
 ) -> None:
     """Make the data directory, or check that it is of this version."""
     version = data_series(data_dir)
     if version is None:
         terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
-        return postmaster.initialize(installation, data_dir, os_user, terms.lock)
+        return postmaster.initialize(installation, data_dir, os_user, lock=terms.lock)
     if version != installation.series:
         raise ServerError(
             f"the data in {data_dir} was made by PostgreSQL {version}, "
@@ -279,6 +279,7 @@ def _copy(
     installation: Installation,
     primary: ServerRecord,
     record: ServerRecord,
+    *,
     os_user: OsUser | None,
     terms: _Terms,
 ) -> None:
@@ -286,7 +287,7 @@ def _copy(
     terms.say(f"making the standby {record.name} in {record.data_dir}")
     dsn = f"{primary.dsn()} application_name={record.name.removeprefix(f'{primary.name}-')}"
     program = reachable(_with_backup(installation), os_user, home() / "cache")
-    postmaster.copy(program, dsn, record.data_dir, os_user, terms.lock)
+    postmaster.copy(program, dsn, record.data_dir, os_user=os_user, lock=terms.lock)
 
 
 def _with_backup(installation: Installation) -> Installation:
@@ -301,7 +302,7 @@ def _with_backup(installation: Installation) -> Installation:
 
 
 def _launch(
-    record: ServerRecord, folder: ServerFolder, os_user: OsUser | None, terms: _Terms
+    record: ServerRecord, folder: ServerFolder, os_user: OsUser | None, *, terms: _Terms
 ) -> Server:
     """Start the server and wait until it is ready; end it if anything fails."""
     write_rules(folder.access, record.major, tls=record.certificate is not None)

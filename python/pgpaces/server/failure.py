@@ -98,7 +98,9 @@ _FATAL = re.compile(
 _REASON = re.compile(r"\bLOG: +could not |\bDETAIL: |\bHINT: +(?:Available|Valid|Value)")
 
 
-def refusal(what: str, output: str, log: str | None = None, data: str = "its data") -> ServerError:
+def refusal(
+    what: str, output: str, log: str | None = None, *, data: str = "its data"
+) -> ServerError:
     """ServerError with what failed, PostgreSQL's own line and a hint.
 
     what: the subject of the message. output: the program's whole output. log: the file with it.

@@ -106,6 +106,7 @@ def pool(
     plan: PoolPlan,
     clients: int,
     servers: Sequence[ServerRecord],
+    *,
     say: Say,
 ) -> Iterator[Pool]:
     """A running pooler in front of these servers, the primary first. Raises ServerError."""

@@ -49,7 +49,7 @@ os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def initialize(
-    installation: Installation, data_dir: Path, os_user: OsUser | None, lock: int
+    installation: Installation, data_dir: Path, os_user: OsUser | None, *, lock: int
 ) -> None:
     """Make a data directory: UTF8, locale C, data checksums on, superuser `postgres`.
 
@@ -62,7 +62,7 @@ def initialize(
     options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--data-checksums", "-N")  # no sync
     try:
         words = ("-D", unfinished, "-U", SUPERUSER, *options)
-        done = _run(installation.program("initdb"), words, os_user, lock)
+        done = _run(installation.program("initdb"), words, os_user, lock=lock)
         if done.returncode != 0:
             raise failure.refusal(
                 f"PostgreSQL {installation.version} could not make its data in {data_dir}",
@@ -74,7 +74,7 @@ def initialize(
 
 
 def copy(
-    installation: Installation, dsn: str, data_dir: Path, os_user: OsUser | None, lock: int
+    installation: Installation, dsn: str, data_dir: Path, *, os_user: OsUser | None, lock: int
 ) -> None:
     """Make a standby's data directory: a copy of a running server's, which streams from it.
 
@@ -90,14 +90,14 @@ def copy(
     shutil.rmtree(data_dir, ignore_errors=True)
     make_private_folder(data_dir, os_user)
     words = ("-D", data_dir, "-d", dsn, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync
-    done = _run(installation.program("pg_basebackup"), words, os_user, lock)
+    done = _run(installation.program("pg_basebackup"), words, os_user, lock=lock)
     if done.returncode != 0:
         shutil.rmtree(data_dir, ignore_errors=True)
         raise failure.refusal(f"no standby could be made in {data_dir}", done.stdout)
 
 
 def _run(
-    program: Path, words: Sequence[str | Path], os_user: OsUser | None, lock: int
+    program: Path, words: Sequence[str | Path], os_user: OsUser | None, *, lock: int
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as the user; it holds the lock meanwhile."""
     argv, options = [program, *words], options_of(os_user)
@@ -162,9 +162,11 @@ class Postmaster:
 
     def wait_ready(self, data_dir: Path, what: str, say: Say) -> None:
         """Return when the server accepts connections; ServerError if it ends or hangs."""
-        self.wait(lambda: is_ready(data_dir, self.pid), what, say, str(data_dir))
+        self.wait(lambda: is_ready(data_dir, self.pid), what, say, data=str(data_dir))
 
-    def wait(self, ready: Callable[[], bool], what: str, say: Say, data: str = "its data") -> None:
+    def wait(
+        self, ready: Callable[[], bool], what: str, say: Say, *, data: str = "its data"
+    ) -> None:
         """Return when it is ready; ServerError if it ends or hangs.
 
         say: gets messages about long waits, here and when the server ends. data: its folder.
@@ -176,7 +178,7 @@ class Postmaster:
             now = time.monotonic()
             if self._has_ended(POLL_S):
                 log = str(self._log)
-                raise failure.refusal(f"{what} did not start", self._log_text(), log, data)
+                raise failure.refusal(f"{what} did not start", self._log_text(), log, data=data)
             if (new_size := self._log.stat().st_size) != size:
                 size, quiet_since = new_size, now
                 if now - started > PATIENCE_S:

@@ -112,7 +112,7 @@ def _settings(table: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[s
     return settings
 
 
-def fitting(settings: Mapping[str, str], major: int, has_jit: bool, say: Say) -> dict[str, str]:
+def fitting(settings: Mapping[str, str], major: int, has_jit: bool, *, say: Say) -> dict[str, str]:
     """The settings that fit a server: one that does not know `jit` gets none of `jit = off`.
 
     has_jit: whether the build can compile queries at all.

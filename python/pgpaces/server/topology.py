@@ -42,7 +42,7 @@ def settings_for(settings: Mapping[str, str], major: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def standbys(
-    primary: embedded.Server, count: int, data_dir: Path | None, say: Say
+    primary: embedded.Server, count: int, data_dir: Path | None, *, say: Say
 ) -> Iterator[tuple[embedded.Server, ...]]:
     """`count` running standbys of a managed server. Raises ServerError.
 

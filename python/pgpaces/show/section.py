@@ -73,6 +73,7 @@ def table(
     key: str,
     title: str,
     columns: Sequence[Column[T]],
+    *,
     items: Iterable[T],
     labels: int = 1,
     **more: Any,

@@ -232,7 +232,7 @@ def _table(content: Table, width: int, *, inline: bool = False) -> Iterator[Rend
     if inline:
         rows = tuple(tuple(_inline(cell) for cell in row) for row in content.rows)
         content = replace(content, rows=rows)
-    yield _grid(content, names, width, left)
+    yield _grid(content, names, width, left=left)
     if left:
         yield Text(f"and {len(left)} more cells that were not run", style="dim")
 
@@ -258,7 +258,7 @@ def _short(names: Sequence[str]) -> dict[str, str]:
     return short
 
 
-def _grid(content: Table, names: Sequence[str], width: int, left: set[int]) -> RenderableType:
+def _grid(content: Table, names: Sequence[str], width: int, *, left: set[int]) -> RenderableType:
     """A table with the columns that fit. left: the indexes of rows that are left out."""
 
     def needed(at: int) -> int:

@@ -103,7 +103,9 @@ def _of(candidate: Workload) -> Iterator[Action]:
     yield from programs(candidate)
     for step in candidate.init:
         if step.run is None:
-            yield from _of_sql(candidate.folder, step.path, step.text, {step.path.resolve()})
+            yield from _of_sql(
+                candidate.folder, step.path, step.text, visited={step.path.resolve()}
+            )
     for name, command in _commands(candidate):
         if command.is_sql:
             yield from _of_server(name, command.text)
@@ -139,7 +141,7 @@ def _of_shell(commands: Iterable[tuple[str, generator.ScriptCommand]]) -> Iterat
             yield Action("shell command of a script", name, command.text)
 
 
-def _of_sql(folder: Path, path: Path, text: str, visited: set[Path]) -> Iterator[Action]:
+def _of_sql(folder: Path, path: Path, text: str, *, visited: set[Path]) -> Iterator[Action]:
     """Actions of a file for psql, and of its includes whose names are no variables."""
     name, plain, last = _relative(folder, path), list[str](), 0
     lines = set[str]()
@@ -161,7 +163,7 @@ def _of_include(folder: Path, file: Path, visited: set[Path]) -> Iterator[Action
         text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     except OSError:
         return
-    yield from _of_sql(folder, file, text, visited)
+    yield from _of_sql(folder, file, text, visited=visited)
 
 
 def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:

@@ -334,7 +334,7 @@ class TrialPlan(Struct, frozen=True):
         """Raises PlanError for values that are out of range or exclude each other."""
         for name, low, high in _RANGES:
             if (value := getattr(self, name)) is not None:
-                whole(value, name, low, high)
+                whole(value, name, low, high=high)
         self._check_start_every()
         if self.policy == "skip" and self.load.model == "closed":
             raise PlanError(

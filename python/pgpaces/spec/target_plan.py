@@ -85,4 +85,4 @@ class PoolPlan(Struct, frozen=True):
                 "leave out --pool-mode, or use --pool pgbouncer",
             )
         if self.size is not None:
-            whole(self.size, "pool_size", 1, 10_000)
+            whole(self.size, "pool_size", 1, high=10_000)

@@ -38,7 +38,7 @@ def _rows(
 
 
 def _insert(
-    here: sa.Connection, there: sa.Connection, table: sa.Table, condition: sa.ColumnElement[bool]
+    here: sa.Connection, there: sa.Connection, table: sa.Table, *, condition: sa.ColumnElement[bool]
 ) -> None:
     for part in _rows(here, table, condition):
         there.execute(sa.insert(table), [dict(row) for row in part])
@@ -55,13 +55,13 @@ def belonging(connection: sa.Connection, ids: set[str]) -> set[str]:
 def copy(here: sa.Connection, there: sa.Connection, id_: str) -> None:
     """Copies a run, or an experiment without its runs; replaces an earlier copy."""
     _delete_trials(there, trial.c.id == id_)
-    _insert(here, there, trial, trial.c.id == id_)
+    _insert(here, there, trial, condition=trial.c.id == id_)
     for table in reversed(PARTS):
-        _insert(here, there, table, table.c.trial == id_)
+        _insert(here, there, table, condition=table.c.trial == id_)
     there.execute(sa.delete(failure).where(failure.c.experiment == id_))
     there.execute(sa.delete(experiment).where(experiment.c.id == id_))
-    _insert(here, there, experiment, experiment.c.id == id_)
-    _insert(here, there, failure, failure.c.experiment == id_)
+    _insert(here, there, experiment, condition=experiment.c.id == id_)
+    _insert(here, there, failure, condition=failure.c.experiment == id_)
 
 
 def copy_names(here: sa.Connection, there: sa.Connection, ids: set[str] | None) -> None:
@@ -73,7 +73,7 @@ def copy_names(here: sa.Connection, there: sa.Connection, ids: set[str] | None) 
         for name, id_ in here.execute(query):
             free = (name, id_) not in have if table is tag else name not in names_there
             if free and (ids is None or id_ in ids):
-                names.give(there, table, name, id_)
+                names.give(there, table, name, id_=id_)
 
 
 def running(connection: sa.Connection, id_: str) -> list[str]:

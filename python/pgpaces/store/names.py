@@ -56,7 +56,7 @@ def checked(name: str) -> str:
     return name
 
 
-def give(connection: sa.Connection, table: sa.Table, name: str, id_: str) -> None:
+def give(connection: sa.Connection, table: sa.Table, name: str, *, id_: str) -> None:
     """Gives a name. The name of a baseline is unique: it moves from its previous owner."""
     old = table.c.name == name
     if table is tag:
@@ -96,7 +96,7 @@ def existing(connection: sa.Connection, tables: Tables) -> list[str]:
     return sorted({str(name) for names in each for name in names})
 
 
-def missing(tables: Tables, name: str, ids: list[str], shown: str, near: str = "") -> PlanError:
+def missing(tables: Tables, name: str, ids: list[str], *, shown: str, near: str = "") -> PlanError:
     """The error for a name without a match, or with several. near: a suggestion."""
     what, command, make = {
         (trial,): ("run", "pgpaces runs", "pgpaces run reporting"),

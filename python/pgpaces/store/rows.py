@@ -137,8 +137,8 @@ def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:
 def intervals(tables: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
     """A trial's intervals from the rows of three tables, each in order; gaps stay gaps."""
     seconds = {row["second"]: record.of_row(Interval, row) for row in tables["interval"]}
-    tallies = _by_second(tables["tally"], Tally, seconds, "counts")
-    statements = _by_second(tables["statement"], StatementTally, seconds, "statements")
+    tallies = _by_second(tables["tally"], Tally, seconds, what="counts")
+    statements = _by_second(tables["statement"], StatementTally, seconds, what="statements")
     return tuple(
         replace(interval, tallies=tuple(tallies[second]), statements=tuple(statements[second]))
         for second, interval in seconds.items()
@@ -146,7 +146,7 @@ def intervals(tables: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
 
 
 def _by_second(
-    part_rows: Iterable[Row], kind: type[Any], seconds: Iterable[int], what: str
+    part_rows: Iterable[Row], kind: type[Any], seconds: Iterable[int], *, what: str
 ) -> dict[int, list[Any]]:
     parts: dict[int, list[Any]] = {second: [] for second in seconds}
     for row in part_rows:

@@ -95,6 +95,7 @@ class Store:
         trial_id: str,
         interval: Interval | None,
         samples: Iterable[Sample] = (),
+        *,
         observed: Iterable[Observed] = (),
     ) -> None:
         """Stores an interval, samples, and other observations; they are durable when this returns.
@@ -276,7 +277,7 @@ class Store:
         with self._reading(f"experiment {experiment_id}") as connection:
             for row in experiments.listed(connection, id_=experiment_id):
                 return row
-        raise names.missing((schema.experiment,), experiment_id, [], self.address)
+        raise names.missing((schema.experiment,), experiment_id, [], shown=self.address)
 
     def find_experiment(self, name: str) -> str:
         """The id of the experiment that `name` means.
@@ -302,7 +303,7 @@ class Store:
             return experiments.placed(connection, experiment_id)
 
     def note_failure(
-        self, experiment_id: str, cell: str, block: int, attempt: int, error: str
+        self, experiment_id: str, cell: str, block: int, *, attempt: int, error: str
     ) -> None:
         """Stores that a trial of an experiment never began, and its error."""
         failed = Failure(cell, block, attempt, datetime.now(UTC), error)
@@ -339,7 +340,7 @@ class Store:
     def tag(self, name: str, id_: str) -> None:
         """Tags a trial or experiment (its id). Raises PlanError for an invalid name."""
         with self._backend.writing() as connection:
-            names.give(connection, schema.tag, names.checked(name), id_)
+            names.give(connection, schema.tag, names.checked(name), id_=id_)
 
     def untag(self, name: str, ids: Sequence[str] | None = None) -> int:
         """Removes a tag from trials and experiments (ids), by default all; returns their number."""
@@ -349,7 +350,7 @@ class Store:
     def baseline(self, name: str, id_: str) -> None:
         """Makes a trial or experiment (its id) the baseline of this name. Raises PlanError."""
         with self._backend.writing() as connection:
-            names.give(connection, schema.baseline, names.checked(name), id_)
+            names.give(connection, schema.baseline, names.checked(name), id_=id_)
 
     def names(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The baselines and tags of those trials and experiments that have any."""
@@ -433,7 +434,7 @@ class Store:
             if len(ids) == 1:
                 return ids[0]
             near = nearest(name, [*names.existing(connection, tables), "last"])
-        raise names.missing(tables, name, ids, self.address, near)
+        raise names.missing(tables, name, ids, shown=self.address, near=near)
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[sa.Connection]:
@@ -485,7 +486,7 @@ def _series(connection: sa.Connection, trial_id: str, after: int = BEFORE_ALL) -
 
 
 def _ordered(
-    connection: sa.Connection, table: sa.Table, trial_id: str, after: int | None = None
+    connection: sa.Connection, table: sa.Table, trial_id: str, *, after: int | None = None
 ) -> Sequence[Row]:
     query = sa.select(table).where(table.c.trial == trial_id).order_by(*table.primary_key)
     if after is not None:
@@ -497,4 +498,4 @@ def _intervals(
     connection: sa.Connection, trial_id: str, after: int | None = None
 ) -> tuple[Interval, ...]:
     tables = (schema.interval, schema.tally, schema.statement)
-    return rows.intervals({t.name: _ordered(connection, t, trial_id, after) for t in tables})
+    return rows.intervals({t.name: _ordered(connection, t, trial_id, after=after) for t in tables})

@@ -103,7 +103,7 @@ class CommandJob(Struct, frozen=True):
             limit_ns=script_limit(self.component),
             accompanies=bool(self.component.work.name),
         )
-        load = CommandLoad(self.order, executions, self.runner, self.say)
+        load = CommandLoad(self.order, executions, self.runner, say=self.say)
         self.loads.append(load)
         return load
 
@@ -131,6 +131,7 @@ def jobs(
     ready: ReadyTrial,
     connections: Sequence[generator.Connection],
     say: Say,
+    *,
     check: Callable[[], None],
 ) -> Iterator[list[CommandJob | None]]:
     """The command of each component, ready within this context; None for one without a command.
@@ -142,7 +143,7 @@ def jobs(
     """
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(_job(ready, component, connection, say, check))
+            stack.enter_context(_job(ready, component, connection, say=say, check=check))
             if component.work.request.workload.command is not None
             else None
             for component, connection in zip(ready.components, connections, strict=True)
@@ -154,6 +155,7 @@ def _job(
     ready: ReadyTrial,
     component: ComponentLoad,
     connection: generator.Connection,
+    *,
     say: Say,
     check: Callable[[], None],
 ) -> Iterator[CommandJob]:
@@ -164,7 +166,7 @@ def _job(
     way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
     values = {"seed": str(component.work.request.data_seed), **component.work.variables()}
     with (
-        programs.program_environment(way, workload, values, say) as environment,
+        programs.program_environment(way, workload, values, say=say) as environment,
         contextlib.ExitStack() as stack,
     ):
         # Not `grace`, which is at least the latency limit: that may be an hour here.
@@ -179,7 +181,7 @@ def _job(
         stack.callback(runner.close)
         measured = order(command.run, command.succeeds)
         if command.before is not None:
-            _before(runner, order(command.before, (0,)), workload.name, say, check)
+            _before(runner, order(command.before, (0,)), workload.name, say=say, check=check)
         yield CommandJob(component, measured, runner, say, _size(command.input, environment))
 
 
@@ -187,6 +189,7 @@ def _before(
     runner: programs.Runner,
     order: programs.CommandOrder,
     name: str,
+    *,
     say: Say,
     check: Callable[[], None],
 ) -> None:
@@ -196,7 +199,7 @@ def _before(
 
     what = f"{name}: what is run before it"
     say(what)
-    result = run_reporting(runner, order, what, say_and_check)
+    result = run_reporting(runner, order, what, say=say_and_check)
     if result is None or result.failed:
         why, text = ("it was stopped", "") if result is None else (result.failed, result.output)
         raise PrepareError(

@@ -78,7 +78,7 @@ def ask(
         exclude=_without(draft.exclude, load),
         extra=_without(draft.extra, load),
     )
-    goal = _goal(load, ends, missed_max, question)
+    goal = _goal(load, ends, missed_max, question=question)
     experiment = draft.experiment(profiles.ready_made)
     each = _each(experiment, goal, consent, begins=len(ends) == 1)
     clients = experiment.design.fixed.get("clients")
@@ -152,7 +152,7 @@ def _without(parts: tuple[Levels, ...], load: Kind) -> tuple[Levels, ...]:
 
 
 def _goal(
-    load: Kind, ends: tuple[str, ...], missed_max: float, question: CapacityQuestion
+    load: Kind, ends: tuple[str, ...], missed_max: float, *, question: CapacityQuestion
 ) -> CapacityGoal:
     values = sorted(_value(load, text) for text in ends)
     if len(values) > 2:

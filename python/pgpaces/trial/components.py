@@ -97,7 +97,7 @@ class ComponentLoad(Struct, frozen=True):
         threads = self.plan.threads or max(1, min(half, self.clients // self.clients_each))
         decided = replace(self.plan, variables=tuple(self.work.variables().items()))
         names = [script.name for script in self.scripts]
-        return generator.EnginePlan.of(decided, self.clients, threads, names)
+        return generator.EnginePlan.of(decided, self.clients, threads, scripts=names)
 
     def load(self, connection: generator.Connection, workers: Workers | None = None) -> RunningLoad:
         """The connected load. workers: those of several generators. Raises PgpacesError."""

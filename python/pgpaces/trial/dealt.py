@@ -60,7 +60,7 @@ def _check_elsewhere(plan: GeneratorsPlan, target: TargetPlan) -> None:
         )
 
 
-def workers(clusters: Clusters, plan: GeneratorsPlan, target: TargetPlan, say: Say) -> Workers:
+def workers(clusters: Clusters, plan: GeneratorsPlan, target: TargetPlan, *, say: Say) -> Workers:
     """Places for generators that may load a target. Raises PlanError, RunError."""
     # For the connections of this process; generators receive theirs in their order.
     with without_pg_variables():

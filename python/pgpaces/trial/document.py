@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write(
-    experiment: Experiment, command: str, workload_hash: str, goal: Goal | None = None
+    experiment: Experiment, command: str, workload_hash: str, *, goal: Goal | None = None
 ) -> dict[str, Any]:
     """The document.
 

@@ -43,4 +43,4 @@ def load(component: ComponentLoad, connection: generator.Connection) -> UsersLoa
     assert users is not None
     scripts = [(script.name, script.weight) for script in component.scripts]
     way = user_connection(connection, component.work.variables())
-    return UsersLoad(component.engine_plan(), users, scripts, way)
+    return UsersLoad(component.engine_plan(), users, scripts, way=way)

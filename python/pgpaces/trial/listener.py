@@ -35,7 +35,7 @@ class Listener:
 class SweepListener(Listener):
     """Receives the events of an experiment. Each machine calls it from its own thread."""
 
-    def trial(self, machine: str, slot: Slot, attempt: int, progress: Progress) -> Listener:
+    def trial(self, machine: str, slot: Slot, attempt: int, *, progress: Progress) -> Listener:
         """A trial begins; returns the listener for its events."""
         return Listener()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -91,10 +92,12 @@ class Machine(Struct):
         well = False
         outcome: Outcome | PgpacesError = RunError("it was not tried")
         for attempt in range(1, ATTEMPTS + 1):
-            own = replace(context, listener=listener.trial(self.name, slot, attempt, self.progress))
+            own = replace(
+                context, listener=listener.trial(self.name, slot, attempt, progress=self.progress)
+            )
             if isinstance(outcome, ServerError):
                 self._await(request, sites, own)
-            outcome = self._attempt(request, attempt, sites, own)
+            outcome = self._attempt(request, attempt, sites, context=own)
             listener.done(self.name, slot, outcome)
             well = isinstance(outcome, Outcome) and outcome.trial.state == "finished"
             well = well and not _lost(outcome)
@@ -111,7 +114,7 @@ class Machine(Struct):
         self._count_away(key, outcome, listener)
 
     def _attempt(
-        self, request: Request, attempt: int, sites: _Sites, context: TrialContext
+        self, request: Request, attempt: int, sites: _Sites, *, context: TrialContext
     ) -> Outcome | PgpacesError:
         place = request.place
         assert place is not None
@@ -131,8 +134,9 @@ class Machine(Struct):
         except PgpacesError as error:
             sites.abandon(listener.say)
             if not context.stops.requests:
-                note = (place.experiment, place.cell, place.block, place.attempt, error.message)
-                context.write(lambda: store.note_failure(*note))
+                note = partial(store.note_failure, place.experiment, place.cell, place.block)
+                message = error.message
+                context.write(lambda: note(attempt=place.attempt, error=message))
             return error
         if outcome.error is not None:
             sites.abandon(listener.say)

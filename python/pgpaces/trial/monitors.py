@@ -45,7 +45,7 @@ def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Ite
             watch = stack.enter_context(postgres.watch(keywords, name, factor))
         if ready.request.observe:
             sensors = _sensing(ready, stack)
-        yield Monitors(ready, keywords, watch, counters, sensors)
+        yield Monitors(ready, keywords, watch, counters=counters, sensors=sensors)
 
 
 def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
@@ -79,7 +79,7 @@ def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
             machines[name] = stack.enter_context(host.sensing(source))
         application = connection.keywords["application_name"]
         primary = servers.get("")
-        sensor = server.sensing(keywords, dbname, name, application, primary)
+        sensor = server.sensing(keywords, dbname, name, application=application, primary=primary)
         servers[name] = stack.enter_context(sensor)
     generator = None if "" in places else stack.enter_context(host.sensing(host.here(())))
     return _Sensors(machines, servers, generator)
@@ -143,6 +143,7 @@ class Monitors:
         ready: ReadyTrial,
         keywords: dict[str, str],
         watch: postgres.Watch | None,
+        *,
         counters: Counters,
         sensors: _Sensors,
     ) -> None:
@@ -220,7 +221,7 @@ class Monitors:
         for number, script in scripts:
             try:
                 rehearsed = generator.rehearse(
-                    script.name, script.text, variables, component.plan.seed
+                    script.name, script.text, variables, seed=component.plan.seed
                 )
             except PgpacesError as error:  # its clients give up, too
                 say(f"plans: {error.message}")
@@ -232,7 +233,7 @@ class Monitors:
         )
         dbname = work.prepared.dbname
         try:
-            return list(plans.explain(keywords, dbname, statements, not as_is, say))
+            return list(plans.explain(keywords, dbname, statements, analyze=not as_is, say=say))
         except PgpacesError as error:
             where = f" on {component.node}" if len(ready.components) > 1 else ""
             say(f"plans{where}: {error.message}")

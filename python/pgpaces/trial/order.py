@@ -124,7 +124,7 @@ class Builder(Redacted, frozen=True):
                 base,
                 replace(options, trial=trial),
                 self._target(options),
-                self.order.consent,
+                consent=self.order.consent,
                 on_store_error=self.order.on_store_error,
                 place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
                 from_database=source_database(experiment.from_database),

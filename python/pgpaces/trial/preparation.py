@@ -41,7 +41,7 @@ _OF_DATA, _OF_SENSORS = 2, 2
 
 
 @contextlib.contextmanager
-def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[ReadyTrial]:
+def ready(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[ReadyTrial]:
     """A trial whose data, settings, standbys and pool stand ready within this context.
 
     check: raises StoppedError after a request to stop; preparation calls it with each progress
@@ -60,16 +60,16 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Rea
     with contextlib.ExitStack() as stack:
         around = Applied()
         if of_server:
-            way = settings.applied(where.access, where.access.dbname, of_server, terms)
+            way = settings.applied(where.access, where.access.dbname, of_server, terms=terms)
             around = stack.enter_context(way)
             if where.managed:
                 stack.enter_context(streaming.on_standbys(where.standbys, of_server))
         _check_connections(where, request)
-        works = stack.enter_context(_works(where, request, say, check))
+        works = stack.enter_context(_works(where, request, say, check=check))
         inner = Applied()
         # The facts of the first database stand for the trial.
         for dbname in [] if untouched else dict.fromkeys(w.prepared.dbname for w in works):
-            applied = stack.enter_context(settings.applied(where.access, dbname, rest, terms))
+            applied = stack.enter_context(settings.applied(where.access, dbname, rest, terms=terms))
             inner = inner if inner.how else applied
         effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
         effect = replace(effect, verified={**around.verified, **inner.verified})
@@ -80,13 +80,13 @@ def ready(where: Site, request: Request, say: Say, check: Check) -> Iterator[Rea
         )
         if where.standbys:
             say("waiting for the standbys")
-            streaming.wait_for_standbys(where.access, where.standbys, say, check)
-        nodes, about = stack.enter_context(_pool(where, request, components, say))
+            streaming.wait_for_standbys(where.access, where.standbys, say, check=check)
+        nodes, about = stack.enter_context(_pool(where, request, components, say=say))
         yield ReadyTrial(request, works, where, effect, components, nodes, about)
 
 
 @contextlib.contextmanager
-def _works(where: Site, request: Request, say: Say, check: Check) -> Iterator[tuple[Work, ...]]:
+def _works(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[tuple[Work, ...]]:
     """The trial's own workload and background workloads, each with its data."""
 
     def say_and_check(text: str) -> None:
@@ -157,7 +157,7 @@ def _free(node: str, access: Access, request: Request) -> int | None:
 
 @contextlib.contextmanager
 def _pool(
-    where: Site, request: Request, components: tuple[ComponentLoad, ...], say: Say
+    where: Site, request: Request, components: tuple[ComponentLoad, ...], *, say: Say
 ) -> Iterator[tuple[Mapping[str, Access], PoolFacts]]:
     """Access to all nodes, including a requested managed pool, and the facts of that pool.
 
@@ -169,7 +169,7 @@ def _pool(
         return
     clients = sum(component.clients for component in components if component.node == POOL)
     pooler.check_slots(request.pool, _persistent_clients(request.pool, components))
-    with pooler.pool(request.pool, max(1, clients), where.servers, say) as running:
+    with pooler.pool(request.pool, max(1, clients), where.servers, say=say) as running:
         way = {"host": running.host, "port": str(running.port)}
         keywords = {k: v for k, v in where.access.keywords.items() if k not in ("host", "port")}
         about = PoolFacts(

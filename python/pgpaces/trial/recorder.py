@@ -106,7 +106,8 @@ class Recorder:
 
     def _flush(self) -> None:
         while self._store and self._waiting:
-            self._store.add(self.trial.id, *self._waiting[0])
+            interval, samples, observed = self._waiting[0]
+            self._store.add(self.trial.id, interval, samples, observed=observed)
             self._waiting.popleft()
 
     @contextlib.contextmanager

@@ -163,6 +163,7 @@ def request_of(
     base: Workload,
     options: CellOptions,
     target: TargetPlan,
+    *,
     consent: trust.Consent = trust.refuse,
     **more: Any,
 ) -> Request:
@@ -185,6 +186,7 @@ def run_of(
     workload: Workload,
     values: Mapping[str, Any],
     background: Mapping[str, Levels],
+    *,
     consent: trust.Consent,
     host_file: str | Path | None = None,
     **more: Any,
@@ -198,7 +200,9 @@ def run_of(
     where = target_of(values, alone=workload.alone)
     cell_options = levels.cell_options(values, workload.load, background=background)
     priced = costs_of_target(where, host_file)
-    return request_of(workload, cell_options, where, consent, occasion="run", costs=priced, **more)
+    return request_of(
+        workload, cell_options, where, consent=consent, occasion="run", costs=priced, **more
+    )
 
 
 def costs_of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | None:
@@ -291,13 +295,15 @@ def backgrounds(
     requests = []
     for name, each in workloads.items():
         try:
-            requests.append((name, _background(main, name, dict(each), consent)))
+            requests.append((name, _background(main, name, dict(each), consent=consent)))
         except PlanError as error:
             raise PlanError(f"background {name}: {error.message}", error.hint) from None
     return tuple(requests)
 
 
-def _background(main: Request, name: str, own: dict[str, str], consent: trust.Consent) -> Request:
+def _background(
+    main: Request, name: str, own: dict[str, str], *, consent: trust.Consent
+) -> Request:
     base = _named(own.pop("workload", name), consent)
     if (variant := own.get("variant")) is not None:
         base = trust.variant(base, variant, consent)
@@ -347,8 +353,8 @@ def check(request: Request) -> None:
     """Raises PlanError, ScriptError, TrustError for an invalid request. Starts nothing."""
     trust.check(request.workload)
     if not request.as_is and request.scale is not None:
-        whole(request.scale, "scale", 1, _SCALE_MAX)
-    whole(request.data_seed, "data_seed", 0, SEED_MAX)
+        whole(request.scale, "scale", 1, high=_SCALE_MAX)
+    whole(request.data_seed, "data_seed", 0, high=SEED_MAX)
     if request.trial.kill_switch is not None and request.target.dsn is None:
         raise PlanError(
             "a kill switch guards the other sessions of an external server; a managed one has none",

@@ -69,7 +69,7 @@ def site(target: TargetPlan, say: Say, name: str = "") -> Iterator[Site]:
         server = stack.enter_context(_managed_server(target, say, name))
         data_dir = Path(target.data_dir) if target.data_dir else None
         topology.remove_lost(server.name, data_dir)
-        others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say))
+        others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say=say))
         way = Transport.SOCKET if target.tls is None else Transport.TCP
         keywords = generator.for_driver(generator.resolve(server.dsn(transport=way)))
         program = psql.find(_existing(server.bin / "psql"), candidates)
@@ -117,7 +117,7 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
             settings,
             installation.major,
             libraries.has_jit(installation.bin.parent),
-            say,
+            say=say,
         ),
         tcp=target.tls is not None,
         tls=target.tls is True,

@@ -80,7 +80,7 @@ class StoppedError(RunError):
     """The end was requested before anything was measured."""
 
 
-def retry_write(write: Callable[[], None], stops: Stops, say: Say, wait_s: float) -> None:
+def retry_write(write: Callable[[], None], stops: Stops, say: Say, *, wait_s: float) -> None:
     """Writes to a store, and retries for wait_s while the store refuses.
 
     Raises StoreError if it refuses to the end, or if the end is requested meanwhile.

@@ -109,7 +109,9 @@ def plan(order: Order) -> SweepPlan:
         left = _left(order, slots, workload_hash)
     _check_servers(requests[slot.block, slot.cell.key] for slot in left)
     if chosen:
-        estimate = _expected(order, builder, [each.expected() for each in chosen], id_)
+        estimate = _expected(
+            order, builder, [each.expected() for each in chosen], experiment_id=id_
+        )
     else:
         steps = [(slot, requests[slot.block, slot.cell.key]) for slot in left]
         estimate = _preview(order, steps, builder.machines)
@@ -126,7 +128,7 @@ def plan(order: Order) -> SweepPlan:
 
 
 def _expected(
-    order: Order, builder: Builder, chosen: Iterable[Expected], experiment_id: str
+    order: Order, builder: Builder, chosen: Iterable[Expected], *, experiment_id: str
 ) -> Preview:
     """The preview of adaptively chosen trials: of the fewest, and of the most."""
 
@@ -408,7 +410,7 @@ def _begin(store: Store, planned: SweepPlan) -> None:
             state="running",
             version=version("pgpaces"),
             document=document.write(
-                order.experiment, order.command, planned.workload_hash, order.goal
+                order.experiment, order.command, planned.workload_hash, goal=order.goal
             ),
         )
     )

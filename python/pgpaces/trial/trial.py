@@ -93,7 +93,7 @@ class TrialContext(Struct, frozen=True):
 
     def write(self, write: Callable[[], None]) -> None:
         """Writes to the store, as `retry_write` does. Raises StoreError."""
-        retry_write(write, self.stops, self.listener.say, self.wait_s)
+        retry_write(write, self.stops, self.listener.say, wait_s=self.wait_s)
 
     @contextmanager
     def with_clusters(self) -> Iterator[TrialContext]:
@@ -105,7 +105,7 @@ class TrialContext(Struct, frozen=True):
 def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
     """Runs one trial on a running server. Raises as `run`."""
     stops = context.stops
-    with preparation.ready(where, request, context.listener.say, stops.check) as ready:
+    with preparation.ready(where, request, context.listener.say, check=stops.check) as ready:
         stops.check()
         return _measure(ready, context)
 
@@ -121,10 +121,10 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     trial = trial_of(ready)
 
     with (
-        bulk.jobs(ready, connections, listener.say, stops.check) as jobs,
+        bulk.jobs(ready, connections, listener.say, check=stops.check) as jobs,
         monitoring(ready, listener, bulk.Counters(ready, jobs)) as monitors,
     ):
-        load, facts = _loads(ready, context, jobs, connections)
+        load, facts = _loads(ready, context, jobs, connections=connections)
         trial = replace(trial, plan=trial.plan.but(**facts))
         recorder = Recorder(store, trial, listener.say)
         context.resources.enter_context(signals(stops, listener))
@@ -136,7 +136,13 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 begins_ns = load.begin()
                 listener.started(trial, load.connect_ns)
                 monitors.begin((begins_ns + plan.warmup_ns) / 1e9)
-                error = _follow(load, recorder, listener, ready.request.on_store_error, monitors)
+                error = _follow(
+                    load,
+                    recorder,
+                    listener,
+                    on_store_error=ready.request.on_store_error,
+                    monitors=monitors,
+                )
             except BaseException:
                 load.abort()
                 raise
@@ -161,7 +167,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 *trial.findings,
                 *load.findings,
                 *outcome.given_up(
-                    accumulator.aborted, trial.plan, load.clients, recorder.first_error
+                    accumulator.aborted, trial.plan, load.clients, error=recorder.first_error
                 ),
                 *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
                 *_stored(recorder, store, before),
@@ -182,13 +188,14 @@ def _loads(
     ready: ReadyTrial,
     context: TrialContext,
     jobs: Sequence[bulk.CommandJob | None],
+    *,
     connections: Sequence[generator.Connection],
 ) -> tuple[Together, dict[str, Any]]:
     """The connected loads of a trial as one, and facts of its plan that follow."""
     several, say = ready.request.trial.generators, context.listener.say
     workers = None
     if several is not None:
-        workers = dealt.workers(context.clusters, several, ready.request.target, say)
+        workers = dealt.workers(context.clusters, several, ready.request.target, say=say)
     loads: list[tuple[str, RunningLoad]] = []
     try:
         for component, job, connection in zip(ready.components, jobs, connections, strict=True):
@@ -246,6 +253,7 @@ def _follow(
     load: Together,
     recorder: Recorder,
     listener: Listener,
+    *,
     on_store_error: OnStoreError,
     monitors: Monitors,
 ) -> PgpacesError | None:

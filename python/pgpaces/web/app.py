@@ -190,7 +190,7 @@ class _Pages:
             return HTMLResponse("<p>No trial has ended yet.</p>")
         state = store.experiment(id_).state
         with _DRAWING:
-            return HTMLResponse(_answer(self._site, id_, tuple(ended), state))
+            return HTMLResponse(_answer(self._site, id_, tuple(ended), state=state))
 
     def compare(self, request: Request) -> Response:
         """Whether the second of two runs or experiments is better than the first."""
@@ -292,7 +292,7 @@ def _report(site: Site, id_: str) -> Report:
 
 
 @lru_cache(8)
-def _answer(site: Site, experiment_id: str, ended: tuple[str, ...], state: str) -> str:
+def _answer(site: Site, experiment_id: str, ended: tuple[str, ...], *, state: str) -> str:
     """The answer of an experiment so far, once for all readers. ended: the trials that it is of."""
     part = "The answer so far" if state == "running" else "The answer"
     return html.html(_report(site, experiment_id), served=True, part=part)

@@ -226,7 +226,9 @@ def _exporters(outputs: Outputs) -> tuple[Port | None, Sender | None]:
     return port, sender
 
 
-def _export(feed: Feed, port: Port | None, sender: Sender | None, ended: threading.Event) -> None:
+def _export(
+    feed: Feed, port: Port | None, sender: Sender | None, *, ended: threading.Event
+) -> None:
     """Exports each new second, and in the end what is left.
 
     The reason to stop earlier is a warning.

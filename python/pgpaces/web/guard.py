@@ -78,7 +78,7 @@ class Guard:
             # The address in the browser's history has no token. Lax: browsers send a strict cookie
             # to no address that a link of another site led to, such as one in a chat.
             value = f"{cookie}={self._token}; HttpOnly; SameSite=Lax; Path=/"
-            await _plain(sending, 303, "", {"location": scope["path"], "set-cookie": value})
+            await _plain(sending, 303, "", more={"location": scope["path"], "set-cookie": value})
         else:
             await self._app(scope, receive, sending)
 
@@ -144,7 +144,9 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
-async def _plain(send: Send, status: int, text: str, more: Mapping[str, str] | None = None) -> None:
+async def _plain(
+    send: Send, status: int, text: str, *, more: Mapping[str, str] | None = None
+) -> None:
     headers = {"content-type": "text/plain; charset=utf-8", **(more or {})}
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})

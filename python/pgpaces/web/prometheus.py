@@ -37,13 +37,13 @@ def metric(family: Family) -> Metric:
     for point in family.points:
         labels = dict(point.labels)
         if isinstance(point.value, Distribution):
-            _add(converted, family.name, labels, point.value)
+            _add(converted, family.name, labels, value=point.value)
         else:
             converted.add_sample(f"{family.name}{suffix}", labels, point.value)
     return converted
 
 
-def _add(converted: Metric, name: str, labels: dict[str, str], value: Distribution) -> None:
+def _add(converted: Metric, name: str, labels: dict[str, str], *, value: Distribution) -> None:
     for bound_ns, count in zip(value.bounds_ns, value.counts, strict=True):
         bound = str(bound_ns / 1e9)
         converted.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)

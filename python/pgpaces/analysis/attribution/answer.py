@@ -128,7 +128,7 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     # A cause that is not named itself claims no time of others, unless its proof is whole.
     for _ in range(2):
         signs = [by_priority(of_trial, prior) for of_trial in raw]
-        cards = [_card(key, parts, signs, worst) for key in keys]
+        cards = [_card(key, parts, signs, worst=worst) for key in keys]
         prior = [card.key for card in cards if card.named or card.proof == "whole"]
     shown = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
     named = [card.key for card in shown if card.named]
@@ -176,7 +176,7 @@ def _ranked(cards: Sequence[Card]) -> list[Card]:
 
 
 def _card(
-    key: str, parts: Sequence[Material], signs: Sequence[dict[str, Sign]], worst: int
+    key: str, parts: Sequence[Material], signs: Sequence[dict[str, Sign]], *, worst: int
 ) -> Card:
     pairs = [(part, of_trial.get(key)) for part, of_trial in zip(parts, signs, strict=True)]
     present = [(part, sign) for part, sign in pairs if sign is not None]

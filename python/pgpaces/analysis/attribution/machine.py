@@ -63,7 +63,7 @@ def _quota(material: Material) -> Iterator[Sign]:
         # A transaction sees every period of its life, and the one in which it begins.
         periods = 1 + material.latency_s / _PERIOD_S
         sign = 1 - np.clip(1 - material.life_mean(share / 100), 0.0, 1.0) ** periods
-        yield uniform("quota", sign, "whole", evidence)
+        yield uniform("quota", sign, "whole", evidence=evidence)
 
 
 def _throttled(material: Material) -> Numbers:
@@ -97,7 +97,7 @@ def _frozen(material: Material) -> Iterator[Sign]:
         text = "the server answered no session, not even the sensor, for"
         evidence.append(f"{text} {frozen.sum():.1f} s in total")
     stopped = _stopped(material, np.fmax(frozen, down))
-    yield uniform("freeze", stopped, "whole", evidence)
+    yield uniform("freeze", stopped, "whole", evidence=evidence)
 
 
 def _mute(material: Material, samples: Numbers) -> Numbers:
@@ -177,7 +177,7 @@ def _steal(material: Material) -> Iterator[Sign]:
     if steal is not None:
         evidence = (f"{material.mean_of_missed(steal):.1f}% of the CPUs' time stolen meanwhile",)
         values = (steal / _STEAL_WHOLE).clip(0.0, 1.0)
-        yield uniform("steal", material.life_mean(values), "beside", evidence)
+        yield uniform("steal", material.life_mean(values), "beside", evidence=evidence)
 
 
 def _slowed(material: Material) -> Iterator[Sign]:
@@ -195,7 +195,7 @@ def _slowed(material: Material) -> Iterator[Sign]:
         evidence.append(
             f"{material.mean_of_missed(clock):.0f} MHz meanwhile, {start:.0f} at the start"
         )
-    yield uniform("slowed", material.life_mean(low), "beside", evidence)
+    yield uniform("slowed", material.life_mean(low), "beside", evidence=evidence)
 
 
 def _cpu(material: Material) -> Iterator[Sign]:
@@ -214,7 +214,7 @@ def _cpu(material: Material) -> Iterator[Sign]:
         begin = begin if _by_socket(material) else np.minimum(begin, on_cpu)
         full = full * np.clip(on_cpu + begin, 0.0, 1.0)
     evidence = (f"the server's machine was {material.mean_of_missed(busy):.0f}% busy meanwhile",)
-    yield uniform("cpu", material.life_mean(full), "time", evidence)
+    yield uniform("cpu", material.life_mean(full), "time", evidence=evidence)
 
 
 def _away(material: Material) -> Iterator[Sign]:
@@ -229,7 +229,7 @@ def _away(material: Material) -> Iterator[Sign]:
         if (silent_s := _silent_s(material)) >= _SILENT_MIN_S:
             text = f"no transaction ended in {silent_s} s, while the server answered the sensor"
             evidence.append(f"{text}: the load's sessions stood still, or were cut off")
-        sign = uniform("network", material.life_mean(away), "time", evidence)
+        sign = uniform("network", material.life_mean(away), "time", evidence=evidence)
         local = is_local(material.trial.server.target)
         yield replace(sign, advice="loopback" if local else "")
 

@@ -45,7 +45,7 @@ def signs(material: Material) -> Iterator[Sign]:
     yield from _plans(material)
 
 
-def _waited(material: Material, key: str, kinds: Sequence[Kind], proof: Proof = "time") -> Sign:
+def _waited(material: Material, key: str, kinds: Sequence[Kind], *, proof: Proof = "time") -> Sign:
     """A share of the time in flight, by what sessions waited for."""
     sessions = material.sessions
     if sessions is None:
@@ -53,7 +53,7 @@ def _waited(material: Material, key: str, kinds: Sequence[Kind], proof: Proof = 
     values = material.life_mean(material.flight_share(sessions.of(*kinds)))
     names = [name for kind in kinds for name in sessions.events.get(kind, ())][:_SHOWN]
     evidence = (f"sessions of the load waited for {', '.join(names)}",) if names else ()
-    return uniform(key, values, proof, evidence)
+    return uniform(key, values, proof, evidence=evidence)
 
 
 def _locks(material: Material) -> Iterator[Sign]:
@@ -64,9 +64,9 @@ def _locks(material: Material) -> Iterator[Sign]:
     own = [_blocker(one) for one in pairs if one.waiting == one.blocking == "load"]
     by_others = material.life_max(material.locked_by_others) > 0
     evidence = (*waits.evidence, *theirs[:_SHOWN])
-    yield uniform("lock", np.where(by_others, waits.late, 0.0), "time", evidence)
+    yield uniform("lock", np.where(by_others, waits.late, 0.0), "time", evidence=evidence)
     queued = material.life_mean(material.queueing)
-    yield uniform("contention", queued, "time", (*waits.evidence, *own[:_SHOWN]))
+    yield uniform("contention", queued, "time", evidence=(*waits.evidence, *own[:_SHOWN]))
 
 
 def _blocker(one: Blocked) -> str:
@@ -89,11 +89,13 @@ def _cache(material: Material) -> Iterator[Sign]:
     if usual is None:
         return
     more = material.life_mean(read) >= _MORE_TIMES * max(usual, 1.0)
-    sign = _waited(material, "cache", ("read",), "beside")
+    sign = _waited(material, "cache", ("read",), proof="beside")
     late = material.mean_of_missed(read)
     usual_text = f"{rate_text(usual)} where they were on time"
     evidence = f"{rate_text(late)} blocks read a transaction; {usual_text}"
-    yield uniform("cache", np.where(more, sign.late, 0.0), "beside", (evidence, *sign.evidence))
+    yield uniform(
+        "cache", np.where(more, sign.late, 0.0), "beside", evidence=(evidence, *sign.evidence)
+    )
 
 
 def _usual(material: Material, values: Numbers) -> float | None:
@@ -114,7 +116,9 @@ def _others(material: Material) -> Sign:
     others = np.zeros(material.clock) if sessions is None else sessions.others
     mean = material.mean_of_missed(others)
     evidence = (f"{mean:.2g} sessions of others at work while they were late",) if mean else ()
-    return uniform("others", material.life_mean(np.clip(others, 0.0, 1.0)), "beside", evidence)
+    return uniform(
+        "others", material.life_mean(np.clip(others, 0.0, 1.0)), "beside", evidence=evidence
+    )
 
 
 def _checkpoints(material: Material) -> Iterator[Sign]:
@@ -141,9 +145,9 @@ def _checkpoints(material: Material) -> Iterator[Sign]:
     if material.sessions is not None and (storm or _slower(waits, busy)):
         # Checkpoints cause the waits for the disk of that time.
         waited = np.nan_to_num(material.life_mean(material.flight_share(waits)))
-        yield uniform("checkpoint", np.minimum(sign, waited), "time", (text,))
+        yield uniform("checkpoint", np.minimum(sign, waited), "time", evidence=(text,))
     else:
-        yield uniform("checkpoint", sign, "beside", (text,))
+        yield uniform("checkpoint", sign, "beside", evidence=(text,))
 
 
 def _slower(waits: Numbers, busy: Numbers) -> bool:
@@ -160,7 +164,7 @@ def _autovacuum(material: Material) -> Iterator[Sign]:
     if present:
         busy = np.any(np.stack(present) > 0, axis=0).astype(float)
         text = f"autovacuum read or wrote in {busy.sum():.0f} of {material.clock} s"
-        yield uniform("autovacuum", material.life_max(busy), "beside", (text,))
+        yield uniform("autovacuum", material.life_max(busy), "beside", evidence=(text,))
 
 
 class _Scan(Struct, frozen=True):
@@ -191,7 +195,7 @@ def _plans(material: Material) -> Iterator[Sign]:
             f" rows away to keep {scan.returned:,}: {scan.filter}"
             for one, scan in scans[:_SHOWN]
         ]
-        yield uniform("plan", sign, "time", evidence)
+        yield uniform("plan", sign, "time", evidence=evidence)
     elif rows is not None:
         yield from _more_rows(material, rows)
 
@@ -210,7 +214,7 @@ def _more_rows(material: Material, rows: Numbers) -> Iterator[Sign]:
     evidence = f"{late:,.0f} rows read a transaction; {usual:,.0f} where they were on time"
     scans = [text for one in material.trial.explained for text in _scans(material, one, late)]
     # Where a statement of the load has such a plan, these rows are the transactions' own work.
-    yield uniform("plan", sign, "time" if scans else "beside", (*scans[:_SHOWN], evidence))
+    yield uniform("plan", sign, "time" if scans else "beside", evidence=(*scans[:_SHOWN], evidence))
 
 
 def _scans(material: Material, one: Explained, rows: float) -> Iterator[str]:

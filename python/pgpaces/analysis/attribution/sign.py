@@ -52,7 +52,7 @@ class Sign(Struct, frozen=True):
     advice: str = ""
 
 
-def uniform(key: str, values: Numbers, proof: Proof, evidence: Iterable[str] = ()) -> Sign:
+def uniform(key: str, values: Numbers, proof: Proof, *, evidence: Iterable[str] = ()) -> Sign:
     """A sign that is the same for all transactions due in a second."""
     return Sign(key, values, values, proof, tuple(evidence))
 

@@ -130,11 +130,11 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     ends = bracket(points, goal) if goal.mode == "quick" else (proved, refuted)
     if goal.mode == "quick" and inverted(points, goal):
         flags.append("inversion")
-    flags += _ends(*ends, points, goal)
+    flags += _ends(*ends, points, goal=goal)
     spread = None if fit is None else speed_spread(fit)
     if spread is not None and spread >= _NOISE_SPEED:
         flags.append("noisy host")
-    more = _more(proved, refuted, goal, len(fine))
+    more = _more(proved, refuted, goal, fine=len(fine))
     if goal.mode != "quick" and fit is None and proved is None and refuted is None:
         flags.append("too few trials")
     invalid = tuple(p.invalid or "its numbers are impossible" for p in points if not p.valid)
@@ -165,7 +165,7 @@ def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
     if line(points, goal) is None:
         return False
     proved, refuted, _ = _claims(points, goal)
-    return _more(proved, refuted, goal, len(of_role(points, "fine"))) == 0
+    return _more(proved, refuted, goal, fine=len(of_role(points, "fine"))) == 0
 
 
 def _claims(
@@ -220,7 +220,7 @@ def _from_line(
     least, most = loads[0].load, loads[-1].load
     low = min(math.exp(fit.low), most) if fit.low > -math.inf else 0.0
     high = max(math.exp(fit.high), least) if fit.high < 700 else math.inf
-    low, high = _at_cliff(fit, loads, (low, high), goal.missed_max)
+    low, high = _at_cliff(fit, loads, (low, high), missed_max=goal.missed_max)
     if goal.whole:
         # Ignore rounding errors next to an integer.
         low = float(math.floor(low + 1e-9))
@@ -231,7 +231,7 @@ def _from_line(
 
 
 def _at_cliff(
-    fit: Fit, loads: Sequence[Load], ends: tuple[float, float], missed_max: float
+    fit: Fit, loads: Sequence[Load], ends: tuple[float, float], *, missed_max: float
 ) -> tuple[float, float]:
     """For a server that meets the goal up to some load and fails beyond: the loads themselves.
 
@@ -302,7 +302,7 @@ def _highest_met(loads: Sequence[Load], missed_max: float) -> float:
 
 
 def _ends(
-    proved: float | None, refuted: float | None, points: Sequence[TrialPoint], goal: CapacityGoal
+    proved: float | None, refuted: float | None, points: Sequence[TrialPoint], *, goal: CapacityGoal
 ) -> list[Flag]:
     """Flags at the lowest and the highest load. proved, refuted: by short trials if quick."""
     if proved is not None and proved >= goal.highest:
@@ -332,7 +332,9 @@ def speed_spread(fit: Fit) -> float | None:
     return math.sqrt(fit.variance - fit.within) / fit.slope
 
 
-def _more(proved: float | None, refuted: float | None, goal: CapacityGoal, fine: int) -> int | None:
+def _more(
+    proved: float | None, refuted: float | None, goal: CapacityGoal, *, fine: int
+) -> int | None:
     if (proved is not None and proved >= goal.highest) or (
         refuted is not None and refuted <= goal.lowest
     ):

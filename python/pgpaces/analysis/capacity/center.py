@@ -125,7 +125,7 @@ def curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Drawn, ...]
     """The same line as a curve for a chart."""
     fine = of_role(points, "fine")
     at, spread = center(points, goal)
-    return drawn(_near(fine, at, spread), goal, TAIL[goal.mode], _DRAWN_STEPS)
+    return drawn(_near(fine, at, spread), goal, TAIL[goal.mode], steps=_DRAWN_STEPS)
 
 
 def _near(fine: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:

@@ -198,7 +198,7 @@ class Drawn(Struct, frozen=True):
 
 
 def drawn(
-    points: Sequence[TrialPoint], goal: CapacityGoal, tail: float, steps: int
+    points: Sequence[TrialPoint], goal: CapacityGoal, tail: float, *, steps: int
 ) -> tuple[Drawn, ...]:
     """The curve of `fit` over the loads of its trials, for a chart; empty where there is none.
 

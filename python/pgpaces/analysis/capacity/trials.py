@@ -187,13 +187,13 @@ def ask(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> Ask | None:
     why = next_load.why
     if next_load.role == "fine" and of_role(points, "fine"):
         why = f"{standing(points, goal)}; {why}"
-    trial = _at(cell, goal, next_load.load, ROLES[next_load.role])
+    trial = _at(cell, goal, next_load.load, name=ROLES[next_load.role])
     return Ask(trial, block, {"duration": f"{next_load.seconds:g}s"}, why)
 
 
 def first(spec: SearchSpec, cell: Cell) -> Ask:
     """A trial at the first load of the goal, to check that such trials are possible."""
-    return Ask(_at(cell, spec.goal, spec.goal.start, "short"), 1, {"duration": "20s"})
+    return Ask(_at(cell, spec.goal, spec.goal.start, name="short"), 1, {"duration": "20s"})
 
 
 def expected(spec: SearchSpec, cell: Cell) -> tuple[list[Ask], list[Ask]]:
@@ -219,7 +219,7 @@ def expected(spec: SearchSpec, cell: Cell) -> tuple[list[Ask], list[Ask]]:
     return of(trials.fine_least), of(trials.fine_most)
 
 
-def _at(cell: Cell, goal: CapacityGoal, load: float, name: str) -> Cell:
+def _at(cell: Cell, goal: CapacityGoal, load: float, *, name: str) -> Cell:
     return Cell((*cell.levels, (goal.load, level(goal.load, load)), (ROLE, name)))
 
 

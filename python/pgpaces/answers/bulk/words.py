@@ -130,7 +130,7 @@ def _of(key: str) -> Callable[[Digest], Estimate | None]:
     return of_trial
 
 
-def _number(key: str, name: str, about: str, scale: float = 1.0) -> Measure:
+def _number(key: str, name: str, about: str, *, scale: float = 1.0) -> Measure:
     def form(value: float) -> str:
         return f"{value * scale:.3g}"
 
@@ -140,8 +140,8 @@ def _number(key: str, name: str, about: str, scale: float = 1.0) -> Measure:
 NUMBERS = (
     _number("seconds", "seconds", "from the start of the command to its end"),
     _number("rows_s", "rows/s", "rows loaded per second"),
-    _number("input_s", "input MB/s", "bytes read from files per second", 1e-6),
-    _number("wal_s", "WAL MB/s", "write-ahead log that the server wrote meanwhile", 1e-6),
+    _number("input_s", "input MB/s", "bytes read from files per second", scale=1e-6),
+    _number("wal_s", "WAL MB/s", "write-ahead log that the server wrote meanwhile", scale=1e-6),
     _number("us_row", "us a row", "seconds over rows, so that sizes compare"),
     _number("wal_row", "WAL B a row", "write-ahead log over rows"),
     _number("wal_byte", "WAL B a byte of input", "write-ahead log over bytes that were read"),

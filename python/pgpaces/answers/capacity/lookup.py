@@ -15,7 +15,12 @@ from pgpaces.store.store import Store
 
 
 def section_of(
-    store: Store, spec: SearchSpec, cells: Sequence[Cell], tells: Sequence[Tell], stopped: str = ""
+    store: Store,
+    spec: SearchSpec,
+    cells: Sequence[Cell],
+    *,
+    tells: Sequence[Tell],
+    stopped: str = "",
 ) -> Section:
     """The answer so far. cells: those of the design. stopped: as in `section`.
 

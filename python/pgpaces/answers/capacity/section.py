@@ -69,7 +69,7 @@ def section(
     return Section(
         key=KEY,
         title="Capacity",
-        sentences=tuple(_sentences(searches, answer, factors, stopped)),
+        sentences=tuple(_sentences(searches, answer, factors, stopped=stopped)),
         headline=_headline(searches, answer, factors),
         note=_rule(searches),
         facts=tuple(_facts(searches[0], answer.cells[0])) if len(searches) == 1 else (),
@@ -131,7 +131,7 @@ def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
 
 
 def _sentences(
-    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor], stopped: str
+    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor], *, stopped: str
 ) -> Iterator[Sentence]:
     if not any(each.digests for each in searches):
         yield Sentence("Nothing was run yet, so nothing is known.", "main")

@@ -61,7 +61,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     if run is not None:
         goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
         draft = drafted(run, levels, targets)
-        return _new_pairs((a, b), goal, draft, (store, answer(trust)), listener)
+        return _new_pairs((a, b), goal, draft, where=(store, answer(trust)), listener=listener)
     if levels:
         raise PlanError(
             f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
@@ -69,7 +69,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
         )
     goal = ComparisonGoal(metric, tuple(also), delta)
     with closing(Store.existing(store)) as opened:
-        comparison = compared(opened, (a, b), goal, factors, experiment)
+        comparison = compared(opened, (a, b), goal, factors=factors, of=experiment)
         return answer_of_comparison(opened, comparison, anyway=anyway)
 
 
@@ -77,6 +77,7 @@ def _new_pairs(
     names: tuple[str, str],
     goal: ComparisonGoal,
     draft: Draft,
+    *,
     where: tuple[str | Path | None, Consent],
     listener: SweepListener | None,
 ) -> Answer:
@@ -107,5 +108,5 @@ def check(
     """
     goal = ComparisonGoal(metric, tuple(also), delta)
     with closing(Store.existing(store)) as opened:
-        comparison = checked(opened, (baseline, run), goal, factors)
+        comparison = checked(opened, (baseline, run), goal, factors=factors)
         return answer_of_comparison(opened, comparison, anyway=anyway)

@@ -54,6 +54,7 @@ def compared(
     store: Store,
     names: tuple[str, str],
     goal: ComparisonGoal,
+    *,
     factors: Sequence[str],
     of: str = "last",
 ) -> Compared:
@@ -75,14 +76,14 @@ def compared(
 
 
 def checked(
-    store: Store, names: tuple[str, str], goal: ComparisonGoal, factors: Sequence[str]
+    store: Store, names: tuple[str, str], goal: ComparisonGoal, *, factors: Sequence[str]
 ) -> Compared:
     """The verdict on a run against a baseline; names: of the baseline and of the run.
 
     Each run of the baseline is one observation; with fewer than BASELINE_MIN the trials are
     compared as in `compared`. Raises PlanError.
     """
-    comparison = compared(store, names, goal, factors)
+    comparison = compared(store, names, goal, factors=factors)
     earlier = [digest for digest in comparison.a.digests if sound(digest)]
     if len(earlier) < BASELINE_MIN or comparison.a.levels:
         return comparison
@@ -117,7 +118,8 @@ def section(comparison: Compared) -> Section:
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
     steps = [*decisive(a.command, verdict)] if a.command == b.command else []
     return replace(
-        shown.section(verdict, a.name, b.name, basis), next=tuple(steps or [_closer(b.digests)])
+        shown.section(verdict, a.name, b.name, basis=basis),
+        next=tuple(steps or [_closer(b.digests)]),
     )
 
 

@@ -88,7 +88,7 @@ class VerdictBasis(Struct, frozen=True):
         return (*paired, *(side for is_b, side in self.trials if is_b == b))
 
 
-def section(verdict: Verdict, a: str, b: str, basis: VerdictBasis) -> Section:
+def section(verdict: Verdict, a: str, b: str, *, basis: VerdictBasis) -> Section:
     """The section of a verdict on B against A. a, b: their names."""
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
     return Section(
@@ -173,7 +173,9 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
         ("p", lambda each: NOT_KNOWN if each.p is None else f"{each.p:.2g}"),
         ("B is", lambda each: TableCell(each.outcome, "", _MARKS[each.outcome])),
     ]
-    return table(f"{KEY}-metrics", "By metric", columns, effects, note=note, spare=("p", "B is"))
+    return table(
+        f"{KEY}-metrics", "By metric", columns, items=effects, note=note, spare=("p", "B is")
+    )
 
 
 def named(metric: Metric) -> str:
@@ -227,7 +229,7 @@ def _figures(
         if group:
             yield _effects(key, group, basis)
     if (basis.pairs or basis.trials) and (values := _by_trial(effects[0].metric, names, basis)):
-        yield _over_trials(effects[0].metric, names, basis, values)
+        yield _over_trials(effects[0].metric, names, basis, points=values)
 
 
 def _drawable(effect: Effect) -> bool:
@@ -306,7 +308,8 @@ def _effect_chart(effects: Sequence[Effect], basis: VerdictBasis) -> Chart:
     share = effects[0].metric.scale == "share"
     factor, none = (100.0, 0.0) if share else (1.0, 1.0)
     points = tuple(
-        _effect_point(name, metric, estimate, factor) for name, metric, estimate in _rows(effects)
+        _effect_point(name, metric, estimate, factor=factor)
+        for name, metric, estimate in _rows(effects)
     )
     dots = tuple(dot for dot in _dots(effects, basis) if abs(number_at(dot.x)) < _RATIO_MAX)
     band = _band(_delta(effects[0]), share=share)
@@ -327,7 +330,7 @@ def _effect_chart(effects: Sequence[Effect], basis: VerdictBasis) -> Chart:
     )
 
 
-def _effect_point(name: str, metric: Metric, estimate: Estimate, factor: float) -> Point:
+def _effect_point(name: str, metric: Metric, estimate: Estimate, *, factor: float) -> Point:
     finite = estimate.estimable and math.isfinite(estimate.high)
     low, high = (factor * estimate.low, factor * estimate.high) if finite else (None, None)
     text = short(metric, estimate)[0]
@@ -386,7 +389,7 @@ def _labels(names: tuple[str, str]) -> tuple[str, str]:
 
 
 def _over_trials(
-    metric: Metric, names: tuple[str, str], basis: VerdictBasis, points: Sequence[Point]
+    metric: Metric, names: tuple[str, str], basis: VerdictBasis, *, points: Sequence[Point]
 ) -> Figure:
     paired = bool(basis.pairs)
     what = "pair" if paired else "trial, in the order of time"
@@ -406,12 +409,12 @@ def _over_trials(
         + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
         (what.partition(",")[0], "of", named(metric)),
         rows,
-        (_trial_chart(metric, _labels(names), what, points),),
+        (_trial_chart(metric, _labels(names), what, points=points),),
     )
 
 
 def _trial_chart(
-    metric: Metric, names: tuple[str, str], what: str, points: Sequence[Point]
+    metric: Metric, names: tuple[str, str], what: str, *, points: Sequence[Point]
 ) -> Chart:
     at = sorted({number_at(each.x) for each in points})
     pairs: dict[Place, list[float]] = {}

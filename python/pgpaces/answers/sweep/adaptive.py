@@ -24,7 +24,7 @@ from pgpaces.trial.strategies import Goal
 
 
 def page_of(
-    store: Store, digests: Sequence[Digest], about: About, document: tuple[Experiment, Goal]
+    store: Store, digests: Sequence[Digest], about: About, *, document: tuple[Experiment, Goal]
 ) -> Page:
     """The page of these trials."""
     experiment, goal = document
@@ -32,10 +32,10 @@ def page_of(
     page = gather(digests, replace(about, chosen=True), placed)
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
-        section = _comparison(goal, tells, digests, about)
+        section = _comparison(goal, tells, digests, about=about)
     else:
         cells = experiment.design.cells()
-        section = capacity.section_of(store, goal, cells, tells, stopped(about))
+        section = capacity.section_of(store, goal, cells, tells=tells, stopped=stopped(about))
     failure = outcome.no_trial(digests)
     return replace(
         page,
@@ -56,7 +56,7 @@ def stopped(about: About) -> str:
 
 
 def _comparison(
-    goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest], about: About
+    goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest], *, about: About
 ) -> Section:
     pairs = tuple(goal.pairs(tells))
     a, b, _ = (cell.key for cell in goal.cells)
@@ -72,5 +72,5 @@ def _comparison(
         notes=(*comparing.planned(verdict.metric.name, digests), *comparing.differing(differing)),
         running=running,
     )
-    section = comparing.section(verdict, *goal.names(), basis)
+    section = comparing.section(verdict, *goal.names(), basis=basis)
     return replace(section, next=tuple(decisive(about.rerun, verdict)))

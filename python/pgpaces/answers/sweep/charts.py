@@ -119,7 +119,7 @@ def overview(page: Page) -> Iterator[Figure]:
         estimates = (row.estimate(measure.key) for row in page.rows)
         # A chart of nothing but zeros is left out.
         if any(each and each.value for each in estimates):
-            yield from _over(page, axis, every, measure)
+            yield from _over(page, axis, every, measure=measure)
     if page.work is not None:
         return
     zeros = page.limits and not any(row.missed and row.missed.value for row in page.rows)
@@ -127,7 +127,9 @@ def overview(page: Page) -> Iterator[Figure]:
         yield heat_map(page, page.main)
 
 
-def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) -> Iterator[Figure]:
+def _over(
+    page: Page, axis: MainAxis, every: Sequence[Panel], *, measure: Measure
+) -> Iterator[Figure]:
     """A measure over the main factor: a chart for each panel, with the same axes."""
     key = measure.key.replace(".", "")
     contents = [_content(axis, panel, measure) for panel in every]
@@ -148,7 +150,7 @@ def _over(page: Page, axis: MainAxis, every: Sequence[Panel], measure: Measure) 
             f"{measure.about}; {_legend(panel, measure)}",
             columns,
             tuple(_table(axis, panel, measure)),
-            (_chart(panel, axis.axis(page.rows), vertical, content, measure),),
+            (_chart(panel, axis.axis(page.rows), vertical, content=content, measure=measure),),
             key if len(every) > 1 else "",
         )
 
@@ -249,7 +251,7 @@ def _vertical(every: Sequence[_Content], measure: Measure) -> _Vertical:
 
 
 def _chart(
-    panel: Panel, x: Axis, vertical: _Vertical, content: _Content, measure: Measure
+    panel: Panel, x: Axis, vertical: _Vertical, *, content: _Content, measure: Measure
 ) -> Chart:
     names = [line_label(line, panel) for line in panel.lines]
     points = tuple(_within(cell, vertical) for cell in content.cells)
@@ -265,7 +267,7 @@ def _chart(
     ]
     # Not the first layer, which decides whether there is a grid: a single value has none.
     if measure.bound is not None:
-        side = _free_side(content, points, vertical.axis, measure.bound[0])
+        side = _free_side(content, points, vertical.axis, value=measure.bound[0])
         layers += bound(*measure.bound, side)
     # One label for all lines at a level, which stand side by side there.
     if above := {
@@ -287,7 +289,7 @@ def _within(cell: Point, vertical: _Vertical) -> Point:
 
 
 def _free_side(
-    content: _Content, points: Sequence[Point], axis: Axis, value: float
+    content: _Content, points: Sequence[Point], axis: Axis, *, value: float
 ) -> Literal["left", "right"]:
     """The side at which the label of the bound overlaps fewer points."""
     every = [(p.x, p.y if p.low is None else p.low, p.y if p.high is None else p.high)

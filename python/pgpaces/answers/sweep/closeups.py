@@ -199,7 +199,7 @@ def _latency_charts(digest: Digest) -> Iterator[Chart]:
     if any(bucket.counts.missed for bucket in series):
         yield _missed_chart(series, x)
     lag = zip(_middles(digest), _finite(bucket.lag_p99_ms for bucket in series), strict=True)
-    yield _strip("p99 schedule lag, ms", lag, x, "line6")
+    yield _strip("p99 schedule lag, ms", lag, x, color="line6")
 
 
 def _machine_charts(digest: Digest) -> Iterator[Chart]:
@@ -207,7 +207,7 @@ def _machine_charts(digest: Digest) -> Iterator[Chart]:
     x = _seconds(digest)
     for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
         pairs = zip(_middles(digest), track.values, strict=True)
-        yield _strip(_track_name(track), pairs, x, f"line{2 + number % 4}")
+        yield _strip(_track_name(track), pairs, x, color=f"line{2 + number % 4}")
     for source in _waits(digest):
         yield _waits_chart(digest, source, x)
 
@@ -290,7 +290,9 @@ def _stacked(
             low += amount
 
 
-def _strip(title: str, pairs: Iterable[tuple[float, float | None]], x: Axis, color: str) -> Chart:
+def _strip(
+    title: str, pairs: Iterable[tuple[float, float | None]], x: Axis, *, color: str
+) -> Chart:
     points = tuple(Point(second, value) for second, value in pairs)
     large = any(point.y is not None and float(point.y) >= _LARGE for point in points)
     axis = Axis(ticks=2, format="~s" if large else "", zero=True, nice=True)
@@ -368,7 +370,7 @@ def statements(page: Page) -> Iterator[Figure]:
     vertical = _statement_axis([each.mean for used in every for each in used if each.mean])
     for number, (line, used) in enumerate(zip(lines, every, strict=True)):
         if used:
-            yield _statement_figure((axis, vertical), used, words.line_name(line), number)
+            yield _statement_figure((axis, vertical), used, words.line_name(line), number=number)
 
 
 def _busiest(rows: Sequence[StatementRow]) -> list[str]:
@@ -394,7 +396,7 @@ def _statement_axis(means: Sequence[Estimate]) -> Axis:
 
 
 def _statement_figure(
-    axes: tuple[MainAxis, Axis], used: Sequence[StatementRow], name: str, number: int
+    axes: tuple[MainAxis, Axis], used: Sequence[StatementRow], name: str, *, number: int
 ) -> Figure:
     axis, _ = axes
     suffix = f"-{number + 1}" if number else ""

@@ -48,7 +48,7 @@ def heat_map(page: Page, main: Factor) -> Figure:
         Point(
             shown(crossing.level_of(row, main.name)),
             _label(line),
-            shade=_shade(row, value, steps, middle),
+            shade=_shade(row, value, steps, missed_max=middle),
             text=text,
             filled=row.sound,
         )
@@ -75,7 +75,7 @@ def _label(line: Line) -> str:
 
 
 def _shade(
-    row: Row, value: float | None, steps: Sequence[float], missed_max: float | None
+    row: Row, value: float | None, steps: Sequence[float], *, missed_max: float | None
 ) -> int | None:
     """The class of a value; of a share the two in the middle, which are pale, are unknown."""
     if value is None:

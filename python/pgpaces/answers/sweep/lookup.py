@@ -42,7 +42,9 @@ def page_of(store: Store, names: Sequence[str] = ()) -> Page:
             return _observed(store, gather(digests, shown, experiment))
         from pgpaces.answers.sweep import adaptive
 
-        return _observed(store, adaptive.page_of(store, digests, shown, (experiment, goal)))
+        return _observed(
+            store, adaptive.page_of(store, digests, shown, document=(experiment, goal))
+        )
     ids = [
         id_
         for match in matches

@@ -120,13 +120,15 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         kinds = {target.name: target.kind for target in experiment.targets if target.kind}
         title, missed_max = experiment.name, experiment.missed_max
         missing = 0 if about.chosen else _missing(experiment, digests)
-    untrimmed = cells.rows(design, digests, kinds, parts.NUMBERS)
+    untrimmed = cells.rows(design, digests, kinds, numbers=parts.NUMBERS)
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)
     rows = tuple(_trimmed(row, shown) for row in untrimmed)
     lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
     limits = facts.limits(rows)
-    additions = (costs.addition(rows, experiment, shown, missed_max, limited=bool(limits)),)
+    additions = (
+        costs.addition(rows, experiment, shown, missed_max=missed_max, limited=bool(limits)),
+    )
     page = Page(
         title=title,
         question=experiment.question if experiment else "",

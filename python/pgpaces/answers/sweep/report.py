@@ -433,13 +433,13 @@ def _bars(page: Page) -> Iterator[Bars]:
             finite = [each.value for each in estimates if each and each.value != math.inf]
             top = max(finite, default=0.0)
             groups = (
-                (words.line_name(line), tuple(_group(page, line, measure, top)))
+                (words.line_name(line), tuple(_group(page, line, measure, top=top)))
                 for line in page.lines
             )
             yield Bars(measure.axis, tuple((name, bars) for name, bars in groups if bars))
 
 
-def _group(page: Page, line: Line, measure: Measure, top: float) -> Iterator[Bar]:
+def _group(page: Page, line: Line, measure: Measure, *, top: float) -> Iterator[Bar]:
     for row in line.rows:
         if not row.trials:
             continue

@@ -78,8 +78,8 @@ def cells(page: Page) -> Table:
         "cells",
         "All cells",
         [*levels, ("trials", _trials), *columns],
-        page.rows,
-        len(levels),
+        items=page.rows,
+        labels=len(levels),
         note=f"Small figures are 95% intervals across the trials of a cell{few}.",
         # Without a limit the answer is the cell of the highest rate: tx/s is omitted last.
         spare=spare if page.limits else (*(name for name in spare if name != "tx/s"), "tx/s"),
@@ -156,7 +156,7 @@ def brief(page: Page) -> Table:
         *((_share("missed"), _verdict(page)) if page.limits else (failed,)),
     ]
     return table(
-        "brief", "Cells", columns, page.rows, len(levels),
+        "brief", "Cells", columns, items=page.rows, labels=len(levels),
         spare=("p95 ms", "tx/s"), absent=_absent(page), brief=True,
     )  # fmt: skip
 
@@ -199,7 +199,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     ]
     of = f" of {cell_name(shown[0].cell)}" if len(shown) == 1 else ""
     every = (digest for row in shown for digest in row.every)
-    return table("trials", f"Trials{of}", columns, every, 2)
+    return table("trials", f"Trials{of}", columns, items=every, labels=2)
 
 
 def _block(digest: Digest) -> str:
@@ -233,7 +233,9 @@ def statements(page: Page) -> Table:
         ("p95 ms", lambda each: estimate_cell(each.p95, ms)),
     ]
     title, folded = "Every statement in every cell", len(page.statements) > _OPEN_MAX
-    return table("statements", title, columns, page.statements, 1 + len(levels), folded=folded)
+    return table(
+        "statements", title, columns, items=page.statements, labels=1 + len(levels), folded=folded
+    )
 
 
 def _count(name: str) -> Callable[[StatementRow], str]:
@@ -258,7 +260,9 @@ def ratios(page: Page) -> Table:
     note = "The mean ratio over pairs of trials of one block, with its 95% interval."
     rows = [each for each in page.ratios if each.rate or each.latency]
     labels = 2 + len(others)
-    return table("ratios", "Against each other", columns, rows, labels, note=note, spare=_SPARE)
+    return table(
+        "ratios", "Against each other", columns, items=rows, labels=labels, note=note, spare=_SPARE
+    )
 
 
 def times(value: float) -> str:
@@ -284,7 +288,14 @@ def background(page: Page) -> Table:
         ("p99 ms", lambda each: time(each.p99)),
     ]
     labels = 1 + len(levels)
-    return table("background", "At the same time", columns, page.background, labels, spare=_SPARE)
+    return table(
+        "background",
+        "At the same time",
+        columns,
+        items=page.background,
+        labels=labels,
+        spare=_SPARE,
+    )
 
 
 def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
@@ -308,8 +319,15 @@ def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
     every = [[execution] for execution in plan.plans]
     title = f"Plans of {plan.script}:{plan.line}"
     return (
-        table("plans", title, [names, *columns], groups.values()),
-        table("plans-every", "Cell by cell", [*levels, *columns], every, len(levels), folded=True),
+        table("plans", title, [names, *columns], items=groups.values()),
+        table(
+            "plans-every",
+            "Cell by cell",
+            [*levels, *columns],
+            items=every,
+            labels=len(levels),
+            folded=True,
+        ),
     )
 
 
@@ -349,7 +367,7 @@ def differences(page: Page) -> Table:
     every = [(each, value, cells) for each in page.differences for value, cells in each.values]
     folded = len(every) > _OPEN_MAX and not any(each.within for each in page.differences)
     title = f"{len(page.differences)} things that were not the same everywhere"
-    return table("differences", title, columns, every, 3, folded=folded)
+    return table("differences", title, columns, items=every, labels=3, folded=folded)
 
 
 def _cells_text(page: Page, rows: Sequence[Row]) -> str:

@@ -275,7 +275,7 @@ def _shifts(
     for factor in page.factors:
         if factor.name == main.name:
             continue
-        shift = crossing.shift(thresholds, factor.name, main.name, page.missed_max)
+        shift = crossing.shift(thresholds, factor.name, main.name, missed_max=page.missed_max)
         if shift.pairs:
             yield _shift(factor, shift, main)
         else:

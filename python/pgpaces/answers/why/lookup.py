@@ -31,7 +31,7 @@ _TRIALS_OF_LIMIT = 3
 
 def of_run(store: Store, run_id: str) -> Section:
     """Why transactions of a run were late. Raises StoreError."""
-    return _section(store, store.digests([run_id]), f"run {run_id[-8:]}", "why")
+    return _section(store, store.digests([run_id]), f"run {run_id[-8:]}", key="why")
 
 
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
@@ -67,7 +67,7 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
 
 def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
     return tuple(
-        _section(store, _worst(row), cell_name(row.cell), f"why-{number}")
+        _section(store, _worst(row), cell_name(row.cell), key=f"why-{number}")
         for number, row in enumerate(rows[:CELLS_MAX], 1)
     )
 
@@ -118,7 +118,7 @@ def _worst(row: Row) -> Sequence[Digest]:
     return sorted(row.trials, key=lambda digest: -digest.summary.counts.missed)[:_TRIALS_MAX]
 
 
-def _section(store: Store, digests: Iterable[Digest], about: str, key: str) -> Section:
+def _section(store: Store, digests: Iterable[Digest], about: str, *, key: str) -> Section:
     trials = [(store.load(digest.trial.id), digest.summary) for digest in digests]
     try:
         answer = attribute(trials)
@@ -126,4 +126,4 @@ def _section(store: Store, digests: Iterable[Digest], about: str, key: str) -> S
         ids = ", ".join(trial.id for trial, _ in trials)
         raise StoreError(f"observations of {ids} are damaged: {error}") from None
     notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
-    return reported.section(answer, about, key, notes, reasons)
+    return reported.section(answer, about, key, notes=notes, doubts=reasons)

@@ -29,6 +29,7 @@ def section(
     answer: Attribution,
     about: str,
     key: str = "why",
+    *,
     notes: Sequence[str] = (),
     doubts: Sequence[str] = (),
 ) -> Section:
@@ -151,20 +152,20 @@ def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tab
     )
     cost = next((text for text in notes if text.startswith(_COST)), None)
     note = f"{note} {capital(cost)}." if cost else note
-    yield table(f"{key}-causes", "Possible causes", causes, answer.causes, note=note)
+    yield table(f"{key}-causes", "Possible causes", causes, items=answer.causes, note=note)
     likeliest = answer.causes[:_CAUSES_MAX]
     evidence: list[Column[Card]] = [
         ("sign of", lambda card: card.title),
         ("seen", lambda card: "; ".join(card.evidence) or NOT_KNOWN),
         ("against", lambda card: "; ".join(card.against) or NOT_KNOWN),
     ]
-    yield table(f"{key}-seen", "What was seen", evidence, likeliest, 3)
+    yield table(f"{key}-seen", "What was seen", evidence, items=likeliest, labels=3)
     confirming: list[Column[Card]] = [
         ("cause", lambda card: card.title),
         ("advice", lambda card: card.advice),
         ("command", lambda card: card.command),
     ]
-    yield table(f"{key}-next", "What would confirm it", confirming, likeliest, 3)
+    yield table(f"{key}-next", "What would confirm it", confirming, items=likeliest, labels=3)
 
 
 def _figure(answer: Attribution, key: str) -> Figure | None:
@@ -195,13 +196,13 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
 def _charts(answer: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
     x = Axis("seconds from the start", ends=(0.0, float(len(answer.missed_by_second))), ticks=6,
              grid=True)  # fmt: skip
-    yield _strip("missed, % of due", answer.missed_by_second, x, "alarm")
+    yield _strip("missed, % of due", answer.missed_by_second, x, color="alarm")
     for number, card in enumerate(cards):
         title = f"sign of {shown(card.title)}, %"
-        yield _strip(title, card.by_second, x, f"line{number}")
+        yield _strip(title, card.by_second, x, color=f"line{number}")
 
 
-def _strip(title: str, values: Sequence[float | None], x: Axis, color: str) -> Chart:
+def _strip(title: str, values: Sequence[float | None], x: Axis, *, color: str) -> Chart:
     """A number from 0 to 100 for each second, or the mean of several where there are many."""
     step = -(-len(values) // _SECONDS_MAX)
     points = []

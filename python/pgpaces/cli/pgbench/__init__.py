@@ -131,7 +131,7 @@ def main(argv: Sequence[str], program: str) -> int:
     texts = Texts(voice)
     command = f"{program} pgbench" if program == "pgpaces" else program
     try:
-        return _do(argv, command, texts, voice)
+        return _do(argv, command, texts, voice=voice)
     except PgbenchError as error:
         voice.tell(*error.lines)
         return error.exit_code
@@ -143,9 +143,9 @@ def main(argv: Sequence[str], program: str) -> int:
         return 130
 
 
-def _do(argv: Sequence[str], command: str, texts: Texts, voice: Voice) -> int:
+def _do(argv: Sequence[str], command: str, texts: Texts, *, voice: Voice) -> int:
     try:
-        options = parse(argv, os.environ, texts, command)
+        options = parse(argv, os.environ, texts, command=command)
     except AnsweredError as answer:
         if answer.stream == "stderr":
             sys.stderr.write(answer.text)

@@ -194,8 +194,8 @@ def _text(name: str) -> _Set:
     return lambda line, text: line.values.update({name: text})
 
 
-def _count(name: str, shown: str, low: int = 1, high: int = INT_MAX) -> _Set:
-    return lambda line, text: line.values.update({name: whole(text, shown, low, high)})
+def _count(name: str, shown: str, low: int = 1, *, high: int = INT_MAX) -> _Set:
+    return lambda line, text: line.values.update({name: whole(text, shown, low, high=high)})
 
 
 def _clients(line: _Line, text: str) -> None:
@@ -323,7 +323,7 @@ OPTIONS = (
     PgbenchOption("dbname", "d", "both", _text("dbname")),
     PgbenchOption("define", "D", "run", _define),
     PgbenchOption("file", "f", "run", _file),
-    PgbenchOption("fillfactor", "F", "init", _count("fillfactor", "-F/--fillfactor", 10, 100)),
+    PgbenchOption("fillfactor", "F", "init", _count("fillfactor", "-F/--fillfactor", 10, high=100)),
     PgbenchOption("host", "h", "both", _text("host")),
     PgbenchOption("initialize", "i", "both", _flag("initialize"), takes=False),
     PgbenchOption("init-steps", "I", "init", _init_steps),
@@ -531,6 +531,7 @@ def parse(
     argv: Sequence[str],
     environ: Mapping[str, str],
     reader: OptionHandler | None = None,
+    *,
     command: str = "pgbench",
 ) -> Options:
     """The options of the words after the program's name. command: the program's name in help.

@@ -163,7 +163,7 @@ def banner(pgbench: str, pgpaces: str, server: str) -> str:
     return f"pgbench ({pgbench}, pgpaces {pgpaces}, server {server})"
 
 
-def report(options: Options, facts: Facts, totals: Totals, connect_ns: int) -> str:
+def report(options: Options, facts: Facts, totals: Totals, *, connect_ns: int) -> str:
     """The final report. connect_ns: the time to connect all clients before the run."""
     lines = [*_head(options, facts), *_processed(options, totals.all)]
     if totals.all.total:
@@ -171,7 +171,7 @@ def report(options: Options, facts: Facts, totals: Totals, connect_ns: int) -> s
         lines += _times(options, totals, connect_ns)
         if len(options.scripts) > 1 or options.per_command:
             for number in range(len(options.scripts)):
-                lines += _script(options, facts, totals, number)
+                lines += _script(options, facts, totals, number=number)
     return "\n".join(lines) + "\n"
 
 
@@ -272,7 +272,7 @@ def _latency(sums: Sums) -> Iterator[str]:
         yield f"latency stddev = {_ms(sums.latency.stddev_ns):.3f} ms"
 
 
-def _script(options: Options, facts: Facts, totals: Totals, number: int) -> Iterator[str]:
+def _script(options: Options, facts: Facts, totals: Totals, *, number: int) -> Iterator[str]:
     """A script's own part of the report."""
     script, sums = options.scripts[number], totals.scripts.get(number, Sums())
     several = len(options.scripts) > 1

@@ -66,15 +66,17 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
         sys.stdout.flush()
         if options.debug:
             voice.tell(("info", _debug(options, session)))
-        facts = _facts(options, session, texts, voice)
-        request = _request(options, facts, texts, setup)
+        facts = _facts(options, session, texts, voice=voice)
+        request = _request(options, facts, texts, setup=setup)
         check(request)  # before anything is changed
         if not options.no_vacuum:
-            pgbench_tables.vacuum_before_run(session, options.vacuum_all, voice.say, voice.failed)
+            pgbench_tables.vacuum_before_run(
+                session, options.vacuum_all, voice.say, complain=voice.failed
+            )
         watch = _Watch(options, voice)
         with _locked(session, options.clients, voice):
             outcome = pipeline.run(request, watch)
-    return _end(options, facts, outcome, watch)
+    return _end(options, facts, outcome, watch=watch)
 
 
 def _debug(options: Options, session: Session) -> str:
@@ -88,7 +90,7 @@ def _debug(options: Options, session: Session) -> str:
     )
 
 
-def _facts(options: Options, session: Session, texts: Sequence[str], voice: Voice) -> Facts:
+def _facts(options: Options, session: Session, texts: Sequence[str], *, voice: Voice) -> Facts:
     """The facts to report: of the tables only where a builtin script runs. Raises ServerError."""
     commands = [
         [command.text for command in engine.commands(script.description, text)]
@@ -137,7 +139,7 @@ def _lock(session: Session, clients: int, voice: Voice) -> bool:
     return locked == (True,)
 
 
-def _request(options: Options, facts: Facts, texts: Sequence[str], setup: Setup) -> Request:
+def _request(options: Options, facts: Facts, texts: Sequence[str], *, setup: Setup) -> Request:
     """The request for the pipeline: the database as it is, nothing created or copied."""
     scripts = [
         workload.WorkloadScript(script.description, script.weight, text, source=script.description)
@@ -223,7 +225,7 @@ class _Watch(Listener):
             self.voice.tell(("info", "stopping, waiting for what runs (again to end at once)"))
 
 
-def _end(options: Options, facts: Facts, outcome: Outcome, watch: _Watch) -> int:
+def _end(options: Options, facts: Facts, outcome: Outcome, *, watch: _Watch) -> int:
     """Prints the report and warnings; the exit code."""
     totals, voice = watch.totals, watch.voice
     log_ended = isinstance(outcome.error, LogError)
@@ -234,7 +236,7 @@ def _end(options: Options, facts: Facts, outcome: Outcome, watch: _Watch) -> int
         thread = totals.aborted_thread or 0
         voice.tell(("error", f"Run was aborted due to an error in thread {thread}"))
     else:
-        put(escape.stream(report.report(options, facts, totals, watch.connect_ns)))
+        put(escape.stream(report.report(options, facts, totals, connect_ns=watch.connect_ns)))
         sys.stdout.flush()
         if aborted:
             voice.tell(("error", "Run was aborted; the above results are incomplete."))

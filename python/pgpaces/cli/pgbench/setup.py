@@ -138,5 +138,5 @@ def initialize(options: Options, voice: Voice) -> int:
             voice.say(f"{text}\n")
 
     with contextlib.closing(setup.session) as session:
-        pgbench_tables.initialize(session, tables, options.steps, voice.say, progress)
+        pgbench_tables.initialize(session, tables, options.steps, say=voice.say, progress=progress)
     return 0

@@ -39,7 +39,7 @@ class OptionError(PgbenchError):
     """An error in the command line."""
 
 
-def whole(text: str, name: str, low: int, high: int = INT_MAX) -> int:
+def whole(text: str, name: str, low: int, *, high: int = INT_MAX) -> int:
     """An integer in a range, with white space around it; an empty text is 0."""
     match = _INTEGER.match(text)
     if text[match.end() if match else 0 :].strip(_SPACE):

@@ -87,7 +87,7 @@ def _make_cache(folder: Path) -> None:
 
 @contextlib.contextmanager
 def program_environment(
-    way: psql.ClientProgram, workload: Workload, values: Mapping[str, str], say: Say
+    way: psql.ClientProgram, workload: Workload, values: Mapping[str, str], *, say: Say
 ) -> Iterator[ProgramEnvironment]:
     """The environment of a workload's programs for a database. values: scale and so on.
 

@@ -190,5 +190,5 @@ def _load(order: LoadOrder, folder: Path) -> RunningLoad:
     if order.users:
         names = [(name, weight) for name, weight, _ in order.scripts]
         way = user_connection(connection, order.variables)
-        return UsersLoad(order.plan, from_value(order.users, folder), names, way)
+        return UsersLoad(order.plan, from_value(order.users, folder), names, way=way)
     return engine.Engine(order.plan, order.scripts, connection)

@@ -42,7 +42,7 @@ class DealtLoad:
         of: the part of the trial that it is, if it is not the main load.
         """
         begun = time.monotonic_ns()
-        self._remotes = [Remote(workers, worker, order, of) for worker, order in dealt]
+        self._remotes = [Remote(workers, worker, order, of=of) for worker, order in dealt]
         self._begun = False
         self._findings: list[Finding] = []
         try:

@@ -62,7 +62,7 @@ _PYTHON = (
 class SshProcess(SshWorker):
     """A worker on another machine, which ends with its scheduler; its folder is removed then."""
 
-    def __init__(self, scheduler: str, address: str, folder: Path, name: Any = None) -> None:
+    def __init__(self, scheduler: str, address: str, folder: Path, *, name: Any = None) -> None:
         """folder: with the key of the cluster, here."""
         super().__init__(scheduler, address, {}, {}, name=name)
         self._folder, self._host = folder, address

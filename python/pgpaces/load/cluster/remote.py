@@ -47,7 +47,7 @@ class Remote:
     late_ns: how late it learned when to begin. due: transactions that fell due there.
     """
 
-    def __init__(self, workers: Workers, worker: Worker, order: LoadOrder, of: str = "") -> None:
+    def __init__(self, workers: Workers, worker: Worker, order: LoadOrder, *, of: str = "") -> None:
         """Orders it to connect; `connected` waits for that."""
         self.worker, self.order = worker, order
         self.name = f"{worker.name} ({of})" if of else worker.name

@@ -99,6 +99,7 @@ class UsersLoad:
         plan: EnginePlan,
         users: Users,
         scripts: Sequence[tuple[str, int]],
+        *,
         way: UserConnection,
     ) -> None:
         """Starts the processes, which set up every user. Raises PgpacesError.

@@ -132,7 +132,7 @@ class Process:
         self._cast = Cast(_users(order), order)
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else SharedCounter(order.counter)
-        self._stage = Stage(self._actors, end_ns, counter, order.number * CODES)
+        self._stage = Stage(self._actors, end_ns, counter, first_code=order.number * CODES)
         first, count = self._actors.users
         self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)
         self._wake_read, self._wake = os.pipe()
@@ -144,7 +144,9 @@ class Process:
     def set_up(self) -> None:
         """Sets up the users, and reports that they are ready. Raises WorkloadError."""
         trial = TrialPlan(Load("closed"), duration_ns=None, transactions=_CALIBRATED)
-        cost = cost_ns(EnginePlan.of(trial, 1, 1, ["act"]), shared=self._order.counter is not None)
+        cost = cost_ns(
+            EnginePlan.of(trial, 1, 1, scripts=["act"]), shared=self._order.counter is not None
+        )
         with self._watched():
             self._performers.set_up()
         self._writer.send("ready", self._performers.name, cost)

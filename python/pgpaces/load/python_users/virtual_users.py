@@ -48,6 +48,7 @@ class Stage:
         actors: _engine.Actors,
         end_ns: int,
         counter: SharedCounter | None = None,
+        *,
         first_code: int = 0,
     ) -> None:
         self.actors, self.end_ns = actors, end_ns
