@@ -26,7 +26,7 @@ from pgpaces.core.times import merge, value_at_rank
 from pgpaces.spec.result import CLASSES, Trial
 from pgpaces.store.store import Store
 
-pytest.importorskip("prometheus_client")
+pytest.importorskip("opentelemetry.exporter.prometheus")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 
 from tests.unit.test_metrics import Receiver
@@ -174,7 +174,8 @@ def test_prometheus_has_the_sums_of_the_store_and_our_p95_within_its_bucket(
     )
     exact_ns = value_at_rank(times, math.ceil(0.95 * times.count))
     assert exact_ns is not None
-    above = next(bound for bound in bounds if bound >= exact_ns / 1e9)
+    # A time has 3 significant digits: one that is as long as a bound may be given as a bit longer.
+    above = next(bound for bound in bounds if bound >= exact_ns / 1e9 * 0.999)
     below = max((bound for bound in bounds if bound < above), default=0.0)
     assert below <= p95_s <= above
     answered = pgpaces("show", trial.id, "--json").json()["latency"]["p95"]["value"]

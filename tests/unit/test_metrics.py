@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import platform
 import re
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,23 +26,25 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.spec.result import Place, Trial
 from pgpaces.store.store import Store
+from pgpaces.web import companion
 from pgpaces.web.companion import Companion, Outputs
-from pgpaces.web.feed import Feed
 from pgpaces.web.listening import listen
 from pgpaces.web.live import Load
-from pgpaces.web.metrics import FAMILIES, LADDER_NS, Distribution, Family, Totals, families
 from tests.unit.calling import refused
 from tests.unit.stored import SCRIPTS, opened
 from tests.unit.test_report_forms import NASTY
 from tests.unit.trials import second, series, times, trial
 
-pytest.importorskip("prometheus_client")
+pytest.importorskip("opentelemetry.exporter.prometheus")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pgpaces.web.feed import Feed
+from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Totals, metrics_data
 from pgpaces.web.otlp import Sender
 from pgpaces.web.prometheus import Port
 
@@ -70,71 +76,99 @@ def totals(state: str = "running", **changes: Any) -> Totals:
     return sums
 
 
-def family(name: str, *trials: Totals) -> Family:
-    (found,) = [each for each in families(trials or (totals(),)) if each.name == f"pgpaces_{name}"]
-    return found
+def metrics(*trials: Totals) -> dict[str, list[Any]]:
+    """The data points that are exported, by the name of their metric."""
+    [resource] = metrics_data(trials or (totals(),)).resource_metrics
+    [scope] = resource.scope_metrics
+    return {each.name.removeprefix("pgpaces."): [*each.data.data_points] for each in scope.metrics}
 
 
 def point(name: str, *trials: Totals, **labels: str) -> Any:
-    """The value of the only point with these labels."""
-    (found,) = [p for p in family(name, *trials).points if labels.items() <= dict(p.labels).items()]
-    return found.value
+    """The only data point with these labels."""
+    [found] = [p for p in metrics(*trials)[name] if labels.items() <= dict(p.attributes).items()]
+    return found
+
+
+def value(name: str, *trials: Totals, **labels: str) -> float:
+    return point(name, *trials, **labels).value
+
+
+def at_most(histogram: Any, seconds: float) -> int:
+    """How many times of a histogram are not above one of its bounds."""
+    place = list(histogram.explicit_bounds).index(seconds)
+    return sum(histogram.bucket_counts[: place + 1])
 
 
 # --- what is exported -----------------------------------------------------------------------------
 
 
 def test_outcomes_add_up_to_what_was_due() -> None:
-    assert point("transactions_due", phase="measured") == 20
-    assert point("transactions_due", phase="warmup") == 10
+    assert value("transactions_due", phase="measured") == 20
+    assert value("transactions_due", phase="warmup") == 10
     outcomes = {
-        name: point("transactions", phase="measured", outcome=name)
+        name: value("transactions", phase="measured", outcome=name)
         for name in ("on_time", "late", "skipped", "failed", "unfinished")
     }
     assert outcomes == {"on_time": 10, "late": 6, "skipped": 2, "failed": 2, "unfinished": 0}
-    assert point("errors", phase="measured", sqlstate="40001") == 2
-    assert point("generator_cpu_seconds", thread="1") == pytest.approx(1.5)
-    assert point("latency_limit_seconds") == 0.015
-    assert point("backlog") == 2.0
-    dispatch: Distribution = point("dispatch_lag_seconds")
-    assert (dispatch.count, dispatch.sum_ns) == (6, 3 * MS)
-    assert dispatch.counts[dispatch.bounds_ns.index(500_000)] == 6
+    assert value("errors", phase="measured", sqlstate="40001") == 2
+    assert value("generator_cpu", thread="1") == pytest.approx(1.5)
+    assert value("latency_limit") == 0.015
+    assert value("backlog") == 2.0
+    dispatch = point("dispatch_lag")
+    assert (dispatch.count, dispatch.sum) == (6, 0.003)
+    assert at_most(dispatch, 0.0005) == 6
 
 
 def test_late_is_what_lies_above_the_bucket_of_the_limit_exactly() -> None:
-    latency: Distribution = point("latency_seconds", phase="measured")
-    assert LIMIT_NS in latency.bounds_ns
-    at_limit = latency.counts[latency.bounds_ns.index(LIMIT_NS)]
-    assert latency.count - at_limit == 6
-    assert list(latency.counts) == sorted(latency.counts)
-    assert latency.counts[-1] == latency.count == 16
-    assert latency.sum_ns == 2 * round((4 * 1.0 + 14.999 + 15.2 + 16.0 + 400.0) * MS)
+    latency = point("latency", phase="measured")
+    assert latency.count - at_most(latency, LIMIT_NS / 1e9) == 6
+    assert all(count >= 0 for count in latency.bucket_counts)
+    assert latency.bucket_counts[-1] == 0
+    assert sum(latency.bucket_counts) == latency.count == 16
+    assert latency.sum == pytest.approx(2 * (4 * 1.0 + 14.999 + 15.2 + 16.0 + 400.0) / 1e3)
+
+
+def test_sums_and_buckets_never_decrease_and_count_from_the_start_of_the_trial() -> None:
+    sums, before = totals(), metrics(totals())
+    # 15.001 ms is late, but 3 significant digits cannot tell it from the limit.
+    sums.add(second(2, [14.0, 15.001], on_time=1, late=1, due=2))
+    after = metrics(sums)
+    for name in ("transactions_due", "transactions", "retries", "errors", "generator_cpu"):
+        for one, other in zip(before[name], after[name], strict=True):
+            assert one.attributes == other.attributes
+            assert one.value <= other.value
+    for name in ("latency", "lag", "dispatch_lag"):
+        for one, other in zip(before[name], after[name], strict=True):
+            buckets = zip(one.bucket_counts, other.bucket_counts, strict=True)
+            assert all(a <= b for a, b in buckets)
+    points = [each for name in after for each in after[name]]
+    assert {each.start_time_unix_nano for each in points} == {sums.started_ns}
+    latency = point("latency", sums, phase="measured")
+    assert latency.count - at_most(latency, LIMIT_NS / 1e9) == 7
 
 
 def test_without_a_limit_buckets_are_the_ladder_of_19() -> None:
     plan = {"limit_ns": None, "policy": "run", "model": "open"}
     unlimited = totals(plan=plan)
-    assert point("latency_seconds", unlimited, phase="measured").bounds_ns == LADDER_NS
+    bounds = point("latency", unlimited, phase="measured").explicit_bounds
+    assert bounds == [ns / 1e9 for ns in LADDER_NS]
     assert len(LADDER_NS) == 19
-    assert "latency_limit_seconds" not in {
-        each.name.removeprefix("pgpaces_") for each in families((unlimited,))
-    }
+    assert "latency_limit" not in metrics(unlimited)
 
 
 def test_a_trial_has_labels_of_its_experiment_and_none_that_is_empty() -> None:
-    labels = family("trial_info").points[0].labels
+    labels = point("trial_info").attributes
     assert labels["experiment"] == "nightly"
     assert "cell" not in labels
     placed = totals(place=Place("01E", "clients=4", {"clients": "4"}, 2))
-    labels = family("trial_info", placed).points[0].labels
+    labels = point("trial_info", placed).attributes
     assert (labels["cell"], labels["block"], labels["experiment_id"]) == ("clients=4", "2", "01E")
 
 
 def test_gauges_of_an_ended_trial_are_gone_and_its_counters_stay() -> None:
-    ended = totals("finished")
-    names = {each.name for each in families((ended,))}
-    assert "pgpaces_transactions_due" in names
-    assert not names & {"pgpaces_trial_info", "pgpaces_in_flight", "pgpaces_backlog"}
+    names = set(metrics(totals("finished")))
+    assert "transactions_due" in names
+    assert not names & {"trial_info", "in_flight", "backlog"}
 
 
 def test_a_background_workload_is_told_apart_and_has_its_own_limit() -> None:
@@ -145,19 +179,15 @@ def test_a_background_workload_is_told_apart_and_has_its_own_limit() -> None:
     both = Totals(head(plan=plan, workload={"name": "w", "scripts": scripts}))
     both.add(second(0, [1.0], 0))
     both.add(second(1, [1.0], 1))
-    assert point("transactions_due", both, workload="w", script="a") == 1
-    night = point("transactions_due", both, workload="reporting", background="night")
-    assert night == 1
-    assert point("latency_limit_seconds", both, script="a") == 0.005
-    assert point("latency_limit_seconds", both, script="report") == 0.009
+    assert value("transactions_due", both, workload="w", script="a") == 1
+    assert value("transactions_due", both, workload="reporting", background="night") == 1
+    assert value("latency_limit", both, script="a") == 0.005
+    assert value("latency_limit", both, script="report") == 0.009
 
 
-def test_every_family_is_exported_and_named_as_prometheus_wants() -> None:
-    assert {each.name for each in families((totals(),))} == {e.name for e in FAMILIES.values()}
-    for each in FAMILIES.values():
-        assert re.fullmatch(r"pgpaces_[a-z_]+[a-z]", each.name)
-        assert each.name.endswith("_seconds") == (each.unit == "s")
-        assert each.help.endswith(".")
+def test_every_instrument_is_exported_and_has_a_help() -> None:
+    assert list(metrics()) == list(INSTRUMENTS)
+    assert all(text.endswith(".") for _, _, text in INSTRUMENTS.values())
 
 
 # --- Prometheus -----------------------------------------------------------------------------------
@@ -167,7 +197,7 @@ def test_every_family_is_exported_and_named_as_prometheus_wants() -> None:
 def port() -> Iterator[Port]:
     opened_port = Port(listen("127.0.0.1", 0))
     opened_port.start()
-    opened_port.put(families((totals(),)))
+    opened_port.data = metrics_data([totals()])
     yield opened_port
     opened_port.close()
 
@@ -181,8 +211,26 @@ def got(port: Port, path: str = "/metrics", **headers: str) -> tuple[int, str]:
     return answer.status, text
 
 
+# As docs/how-to/metrics.md and the dashboard of Grafana name them.
+EXPORTED = {
+    "pgpaces_trial_info": "gauge",
+    "pgpaces_transactions_due_total": "counter",
+    "pgpaces_transactions_total": "counter",
+    "pgpaces_retries_total": "counter",
+    "pgpaces_errors_total": "counter",
+    "pgpaces_latency_seconds": "histogram",
+    "pgpaces_lag_seconds": "histogram",
+    "pgpaces_dispatch_lag_seconds": "histogram",
+    "pgpaces_latency_limit_seconds": "gauge",
+    "pgpaces_in_flight": "gauge",
+    "pgpaces_backlog": "gauge",
+    "pgpaces_generator_cpu_seconds_total": "counter",
+}
+
+
 def test_prometheus_reads_what_is_exported(port: Port) -> None:
     status, text = got(port)
+    assert dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)) == EXPORTED
     samples = {
         (s.name, s.labels.get("le"), s.labels.get("outcome")): s.value
         for each in text_string_to_metric_families(text)
@@ -209,9 +257,24 @@ def test_only_metrics_are_answered_and_only_to_this_machine(
     assert got(port, path, **headers)[0] == status
 
 
+def test_scrapes_at_the_same_time_get_the_same_numbers(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = PrometheusMetricReader._receive_metrics
+
+    def slowly(*args: Any, **options: Any) -> None:
+        receive(*args, **options)
+        threading.Event().wait(0.02)
+
+    monkeypatch.setattr(PrometheusMetricReader, "_receive_metrics", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        answers = set(threads.map(lambda _: got(port), range(8)))
+    assert answers == {got(port)}
+
+
 def test_texts_of_others_do_not_forge_a_metric(port: Port) -> None:
     named = totals(workload={"name": f'x"}} 1\nforged 1 {NASTY}\ud800', "scripts": SCRIPTS})
-    port.put(families((named,)))
+    port.data = metrics_data([named])
     status, text = got(port)
     assert status == 200
     assert "\nforged" not in text
@@ -225,7 +288,7 @@ def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again()
     connection = http.client.HTTPConnection(*address, timeout=60)
     connection.request("GET", "/metrics")
     assert connection.getresponse().read() == b""
-    port.put(families((totals(),)))
+    port.data = metrics_data([totals()])
     closing = threading.Thread(target=port.close)
     closing.start()
     while not port.final:
@@ -290,8 +353,9 @@ def receiver() -> Iterator[Receiver]:
 def test_a_receiver_of_otlp_gets_the_same_numbers_and_a_span(receiver: Receiver) -> None:
     warnings: list[str] = []
     sender = Sender(f"{receiver.url}/v1/metrics/", warnings.append)
+    sender.start()
     failed = totals("failed", error="the server went away")
-    sender.put(families((failed,)), (failed,))
+    sender.put(metrics_data([failed]), (failed,))
     sender.close()
     assert warnings == []
     late = [
@@ -301,10 +365,8 @@ def test_a_receiver_of_otlp_gets_the_same_numbers_and_a_span(receiver: Receiver)
     ]
     assert late == [6]
     [latency] = [p for a, p in receiver.points("pgpaces.latency") if a["phase"] == "measured"]
-    expected: Distribution = point("latency_seconds", failed, phase="measured")
-    assert sum(latency.bucket_counts) == latency.count == expected.count
-    at = list(latency.explicit_bounds).index(0.015)
-    assert sum(latency.bucket_counts[: at + 1]) == 10
+    assert sum(latency.bucket_counts) == latency.count == 16
+    assert at_most(latency, 0.015) == 10
     [request] = receiver.spans
     [span] = request.resource_spans[0].scope_spans[0].spans
     assert span.status.code == 2
@@ -316,9 +378,10 @@ def test_a_receiver_of_otlp_gets_the_same_numbers_and_a_span(receiver: Receiver)
 def test_a_receiver_that_refuses_is_one_warning(status: int) -> None:
     receiver, warnings = Receiver(status), list[str]()
     sender = Sender(receiver.url, warnings.append)
-    for _ in range(3):
-        sender.put(families((totals(),)), ())
-        while not sender._queue.empty():
+    sender.start()
+    for count in (1, 2):
+        sender.put(metrics_data([totals()]), ())
+        while len(receiver.metrics) < count:
             threading.Event().wait(0.01)
     sender.close()
     assert warnings == [f"{receiver.url} does not take metrics (status {status}); the load goes on"]
@@ -364,8 +427,10 @@ def test_the_feed_has_new_trials_of_its_load_to_their_end(
     ended, changed = feed.read()
     assert [each.head.id for each in ended] == [running.id]
     assert changed
-    [due] = [each for each in feed.families() if each.name == "pgpaces_transactions_due"]
-    assert [(p.labels["run"], p.value) for p in due.points] == [(running.id, 11)]
+    [scope] = feed.metrics().resource_metrics[0].scope_metrics
+    [due] = [each for each in scope.metrics if each.name == "pgpaces.transactions_due"]
+    counted = [(p.attributes["run"], p.value) for p in due.data.data_points]
+    assert counted == [(running.id, 11)]
     assert feed.running() == []
     feed.close()
 
@@ -373,14 +438,14 @@ def test_the_feed_has_new_trials_of_its_load_to_their_end(
 def test_a_feed_without_a_store_waits_for_it(tmp_path: Path) -> None:
     feed = Feed(str(tmp_path / "none.db"), Load(os.getpid()))
     assert feed.read() == ([], False)
-    assert feed.families() == ()
+    assert feed.metrics().resource_metrics[0].scope_metrics[0].metrics == []
 
 
 def test_a_companion_exports_and_ends(store: Store) -> None:
     warnings: list[str] = []
-    companion = Companion(str(store.path), Outputs(prometheus=("127.0.0.1", 0)), warnings.append)
+    followed_by = Companion(str(store.path), Outputs(prometheus=("127.0.0.1", 0)), warnings.append)
     stored(store, "7ZZZZZZZZZ0000000000000000")
-    address = companion.prometheus.split("/")[2]
+    address = followed_by.prometheus.split("/")[2]
     text = ""
     for _ in range(600):
         connection = http.client.HTTPConnection(address, timeout=60)
@@ -391,8 +456,8 @@ def test_a_companion_exports_and_ends(store: Store) -> None:
             break
         threading.Event().wait(0.1)
     assert "pgpaces_transactions_due_total{" in text
-    companion.close()
-    assert companion._process.wait(60) == 0
+    followed_by.close()
+    assert followed_by._process.wait(60) == 0
     assert warnings == []
 
 
@@ -400,11 +465,11 @@ def test_a_companion_runs_no_code_of_the_current_folder(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("msgspec", "prometheus_client", "starlette"):
+    for name in ("msgspec", "opentelemetry", "prometheus_client"):
         Path(f"{name}.py").write_text(f"open('{name} ran', 'w').close()\n")
-    companion = Companion(str(store.path), Outputs(prometheus=("127.0.0.1", 0)), lambda _: None)
-    companion.close()
-    assert companion._process.wait(60) == 0
+    followed_by = Companion(str(store.path), Outputs(prometheus=("127.0.0.1", 0)), lambda _: None)
+    followed_by.close()
+    assert followed_by._process.wait(60) == 0
     assert not list(tmp_path.glob("* ran"))
 
 
@@ -447,19 +512,33 @@ def test_a_port_in_use_is_said_before_the_load_begins(tmp_path: Path) -> None:
     assert not (tmp_path / "s.db").exists()
 
 
-def test_a_missing_extra_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(followed._LIBRARIES, "otlp", ("metrics", "metrics by OTLP", ("absent_x",)))
-    with pytest.raises(RunError, match="absent_x, which is not installed") as error:
-        followed._check(Outputs(otlp="http://h"))
-    assert error.value.hint == "install the extra: pip install 'pgpaces[metrics]'"
-
-
-def test_an_open_port_beyond_this_machine_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    followed._warn_of_readers(Outputs(prometheus=("0.0.0.0", 1)), "http://h:1/metrics")
-    followed._warn_of_readers(Outputs(prometheus=("127.0.0.1", 1)), "http://h:2/metrics")
-    assert capsys.readouterr().err == (
-        "warning: http://h:1/metrics can be read by all who reach this machine\n"
+def test_a_missing_extra_is_said_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
+    monkeypatch.delitem(sys.modules, "pgpaces.web.prometheus")
+    monkeypatch.setattr(companion.signal, "signal", lambda *_: None)
+    line = b'{"place": null, "pid": 1, "token": "", "outputs": {"prometheus": ["127.0.0.1", 0]}}'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line + b"\n")))
+    companion.main()
+    started = json.loads(capsys.readouterr().out)
+    assert started["error"] == (
+        "metrics need opentelemetry.exporter.prometheus, which is not installed"
     )
+    assert started["hint"] == "install the extra: pip install 'pgpaces[metrics]'"
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_an_open_port_beyond_this_machine_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: str, warned: bool
+) -> None:
+    started = SimpleNamespace(live="", prometheus="http://h:1/metrics", close=lambda: None)
+    monkeypatch.setattr(companion, "Companion", lambda *_: started)
+    params = {"live": False, "metrics": (f"prometheus={host}:1",), "dry_run": False}
+    with followed.followed({**params, "store_path": None}, print):
+        pass
+    warning = "warning: http://h:1/metrics can be read by all who reach this machine\n"
+    assert capsys.readouterr().err == f"metrics: http://h:1/metrics\n{warning if warned else ''}"
 
 
 # --- Grafana --------------------------------------------------------------------------------------
@@ -470,14 +549,10 @@ def test_the_dashboard_queries_metrics_and_labels_that_are_exported() -> None:
     dashboard = json.loads(path.read_text(encoding="utf-8"))
     queries = [t["expr"] for panel in dashboard["panels"] for t in panel.get("targets", ())]
     queries += [each["query"] for each in dashboard["templating"]["list"] if each["name"] != "data"]
-    with_unit: set[str] = set()
-    for each in FAMILIES.values():
-        endings = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket",)}[each.kind]
-        with_unit |= {f"{each.name}{ending}" for ending in endings}
     named = {name for query in queries for name in re.findall(r"\bpgpaces_\w+", query)}
     assert len(queries) > 10
-    assert named <= with_unit
+    assert {name.removesuffix("_bucket") for name in named} <= set(EXPORTED)
     assert len(named) >= 8
-    exported = {label for each in families((totals(),)) for p in each.points for label in p.labels}
+    exported = {label for points in metrics().values() for p in points for label in p.attributes}
     labels = set(re.findall(r"(\w+)(?:=~?|!~?)\"", " ".join(queries)))
     assert labels <= exported | {"background"}

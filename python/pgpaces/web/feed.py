@@ -6,12 +6,13 @@ import contextlib
 import time
 
 from msgspec import Struct
+from opentelemetry.sdk.metrics.export import MetricsData
 
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.record import Interval
 from pgpaces.store.store import Store
 from pgpaces.web.live import NEWEST, Load, head_of, news
-from pgpaces.web.metrics import Family, Totals, families
+from pgpaces.web.metrics import Totals, metrics_data
 
 # The counters of an ended trial stay until every monitoring system has the last values.
 _KEPT_S = 65.0
@@ -77,11 +78,12 @@ class Feed:
                     name = store.experiment(head.place.experiment).name
             self._reads[id_] = _Read(Totals(head, name))
 
-    def families(self) -> tuple[Family, ...]:
+    def metrics(self) -> MetricsData:
         """The metrics of the trials that run, and of those that ended a short time ago."""
         oldest = time.monotonic() - _KEPT_S
-        shown = [r.totals for r in self._reads.values() if not r.ended_s or r.ended_s > oldest]
-        return families(shown)
+        return metrics_data(
+            r.totals for r in self._reads.values() if not r.ended_s or r.ended_s > oldest
+        )
 
     def running(self) -> list[Totals]:
         """The trials whose end was not read."""

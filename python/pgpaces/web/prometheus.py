@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: a collector of prometheus-client, and the port that it is scraped at.
+"""The port that Prometheus scrapes.
 
-When the load has ended the port closes, so that the next load can have it. A connection that is
-open, as Prometheus keeps it, gets the final numbers at its next scrape.
+The port closes when the load ends, because the next load may need it. Prometheus keeps its
+connection open; an open connection gets the final numbers at its next scrape.
 """
 
 from __future__ import annotations
@@ -9,47 +9,22 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics.export import MetricsData
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from pgpaces.core.locality import is_loopback
 from pgpaces.web.guard import host_of
 from pgpaces.web.listening import Listening
-from pgpaces.web.metrics import Distribution, Family
+from pgpaces.web.metrics import attach
 
 PATH = "/metrics"
 _CONNECTIONS_MAX = 32
 # Prometheus scrapes once a minute by default.
-_IDLE_S = 120
-LAST_SCRAPE_S = 65.0
-_CHECK_S = 0.1
-
-
-def metric(family: Family) -> Metric:
-    """A family as prometheus-client has it."""
-    converted = Metric(family.name, family.help, family.kind)
-    suffix = "_total" if family.kind == "counter" else ""
-    for point in family.points:
-        labels = dict(point.labels)
-        if isinstance(point.value, Distribution):
-            _add(converted, family.name, labels, value=point.value)
-        else:
-            converted.add_sample(f"{family.name}{suffix}", labels, point.value)
-    return converted
-
-
-def _add(converted: Metric, name: str, labels: dict[str, str], *, value: Distribution) -> None:
-    for bound_ns, count in zip(value.bounds_ns, value.counts, strict=True):
-        bound = str(bound_ns / 1e9)
-        converted.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
-    converted.add_sample(f"{name}_bucket", {**labels, "le": "+Inf"}, value.count)
-    converted.add_sample(f"{name}_count", labels, value.count)
-    converted.add_sample(f"{name}_sum", labels, value.sum_ns / 1e9)
+_IDLE_S, _LAST_SCRAPE_S = 120, 65.0
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -57,44 +32,35 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: Port
     protocol_version = "HTTP/1.1"
+    server_version, sys_version = "pgpaces", ""
     timeout = _IDLE_S
 
     def do_GET(self) -> None:
-        """The metrics, or a hint to them."""
-        host = host_of(self.headers.get("Host", ""))
-        if self.server.local and not is_loopback(host):
+        status, kind = 200, "text/plain; charset=utf-8"
+        if self.server.local and not is_loopback(host_of(self.headers.get("Host", ""))):
             # A page of another site could reach loopback by a name of its own.
-            self._answer(421, b"this server does not answer to that name; use its address\n")
+            status, body = 421, b"this server does not answer to that name; use its address\n"
         elif self.path.partition("?")[0] != PATH:
-            self._answer(404, f"metrics are at {PATH}\n".encode())
+            status, body = 404, f"metrics are at {PATH}\n".encode()
         else:
-            last = self.server.final
             encode, kind = choose_encoder(self.headers.get("Accept", ""))
-            self._answer(200, encode(self.server.registry), kind, last=last)
-
-    def _answer(
-        self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8", *,
-        last: bool = False,
-    ) -> None:  # fmt: skip
+            with self.server.encoding:
+                body = encode(self.server.registry)
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Content-Type-Options", "nosniff")
-        if last:
+        if self.server.final:
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 
-    def version_string(self) -> str:
-        """The name of the server."""
-        return "pgpaces"
-
     def log_message(self, format: str, *args: object) -> None:
-        """Prints nothing."""
+        pass
 
 
-class Port(ThreadingHTTPServer, Collector):
-    """The open port, and the collector of what is read there.
+class Port(ThreadingHTTPServer):
+    """The open port. data: the newest metrics.
 
     local: bound to loopback. final: the load has ended, and all is read.
     """
@@ -108,32 +74,27 @@ class Port(ThreadingHTTPServer, Collector):
         self.socket = listening.socket
         self.url = f"{listening.url}{PATH[1:]}"
         self.local = is_loopback(listening.host)
-        self._families: tuple[Family, ...] = ()
-        self.registry = CollectorRegistry()
-        self.registry.register(self)
         self.final = False
+        self.data: MetricsData | None = None
+        self.registry = CollectorRegistry()
+        # The reader has one queue: of two scrapes at the same time, one could get both answers.
+        self.encoding = threading.Lock()
+        reader = PrometheusMetricReader(True, scope_info_enabled=False, registry=self.registry)
+        attach(reader, lambda: self.data)
         self._open: set[socket.socket] = set()
 
     def start(self) -> None:
         """Answers, in threads."""
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def put(self, families: tuple[Family, ...]) -> None:
-        """Shows these numbers from now on."""
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        """The metrics as they are now."""
-        return [metric(family) for family in self._families]
-
     def close(self) -> None:
         """Closes the port, and waits for the last scrape of each open connection."""
         self.shutdown()
         self.server_close()
         self.final = True
-        until = time.monotonic() + LAST_SCRAPE_S
+        until = time.monotonic() + _LAST_SCRAPE_S
         while self._open and time.monotonic() < until:
-            time.sleep(_CHECK_S)
+            time.sleep(0.1)
 
     def verify_request(self, request: object, client_address: object) -> bool:
         """Whether there are not too many connections."""
