@@ -17,7 +17,7 @@ SOURCES = ("Cargo.lock", "crates/engine/Cargo.toml", "crates/binding/Cargo.toml"
 
 
 def shipped() -> set[str]:
-    """The files of the package: its modules, and its workloads, templates, migrations, profiles."""
+    """The files of the package: its modules, and its workloads, templates, profiles."""
     return {
         path.relative_to(ROOT / "python").as_posix()
         for path in (ROOT / "python" / "pgpaces").rglob("*")

@@ -19,6 +19,7 @@ from sqlalchemy.exc import OperationalError
 from tests.conftest import PASSWORD, Postgres
 from tests.integration.test_stores import whole
 from tests.unit.sensors import collect, samples_of
+from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 
 from pgpaces.core.errors import StoreError, StoreVersionError
 from pgpaces.core.record import Interval, Tally
@@ -53,6 +54,29 @@ def test_many_may_make_one_store_at_the_same_time(database: Postgres) -> None:
     started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate()[1] for process in started] == [""] * 4
     assert Store.open(database.dsn(dbname=NAME)).trials() == []
+
+
+def test_a_store_of_version_1_is_upgraded_to_version_2(
+    database: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(database.dsn(dbname=NAME))
+    trial = replace(whole(3), id=new_id())
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.finish(trial, {})
+    check_upgrade(database.dsn(dbname=NAME), trial.id, monkeypatch)
+
+
+def test_many_may_upgrade_one_store_at_the_same_time(database: Postgres) -> None:
+    """Under a level at which a transaction does not see what was committed while it waited."""
+    place = database.dsn(dbname=NAME)
+    store = Store.open(place)
+    database.execute("ALTER ROLE u_trust SET default_transaction_isolation = serializable")
+    try:
+        check_upgrades_at_once(store, place)
+    finally:
+        database.execute("ALTER ROLE u_trust RESET default_transaction_isolation")
 
 
 def test_several_boards_write_into_one_store(database: Postgres) -> None:
@@ -175,14 +199,14 @@ def test_what_libpq_cannot_read_is_not_quoted(text: str) -> None:
 
 def test_a_database_of_something_else_is_refused(database: Postgres) -> None:
     with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
-        connection.exec_driver_sql("DROP TABLE alembic_version")
+        connection.exec_driver_sql("DROP TABLE pgpaces")
     with pytest.raises(StoreError, match="another program"):
         Store.open(database.dsn(dbname=NAME))
 
 
 def test_a_store_of_a_newer_version_is_refused(database: Postgres) -> None:
     with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        connection.exec_driver_sql("UPDATE pgpaces SET version = 9999")
     with pytest.raises(StoreVersionError, match="newer"):
         Store.open(database.dsn(dbname=NAME))
 

@@ -307,7 +307,7 @@ def laned(seconds: Iterable[tuple[Outcome, Outcome, Outcome]]) -> Trial:
         "limit_ns": 10**8,
         "policy": "run",
         "model": "open",
-        "lanes": list(COMPONENTS),
+        "components": list(COMPONENTS),
         "clients": 4,
     }
     return trial(
@@ -368,7 +368,7 @@ def test_the_page_says_what_the_layout_was_and_finds_no_difference_in_one_trial(
     components = [
         {**component, "workload": "w", "load_text": "open, 4/s"} for component in COMPONENTS
     ]
-    made = replace(made, plan=like(made.plan, lanes=components, think="none", think_ns=0))
+    made = replace(made, plan=like(made.plan, components=components, think="none", think_ns=0))
     accumulator = Accumulator.of(made.intervals)
     one = digest(made, summarize(made, accumulator), accumulator)
     found = gather([one], About(datetime(2026, 1, 1, tzinfo=UTC), "1"))

@@ -294,7 +294,7 @@ def test_what_is_deleted_leaves_nothing(store: Store, pgpaces: Pgpaces) -> None:
     assert store.path
     with sqlite3.connect(store.path) as raw:
         tables = [name for (name,) in raw.execute("SELECT name FROM sqlite_schema "
-                  "WHERE type = 'table' AND name <> 'alembic_version'")]  # fmt: skip
+                  "WHERE type = 'table' AND name <> 'pgpaces'")]  # fmt: skip
         assert {"trial", "sample", "observed", "disk"} <= set(tables)
         for table in tables:
             assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
@@ -318,7 +318,7 @@ def test_a_list_needs_no_sqlalchemy(store: Store, words: list[str]) -> None:
     code = (
         "import sys\nfrom pgpaces.cli.main import cli\n"
         f"cli.main({called!r}, standalone_mode=False)\n"
-        "print([m for m in ('sqlalchemy', 'numpy', 'alembic', 'psycopg') if m in sys.modules])"
+        "print([m for m in ('sqlalchemy', 'numpy', 'psycopg') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -143,7 +143,7 @@ def test_on_time_is_what_succeeded_without_what_was_late(
             {
                 "model": "paced",
                 "clients": 15,
-                "lanes": [
+                "components": [
                     {"of": "", "clients": 5},
                     {"of": "", "clients": 3},
                     {"of": "reporting", "clients": 7},

@@ -125,7 +125,6 @@ def test_only_the_command_line_prints_or_exits() -> None:
 def test_help_imports_nothing_heavy() -> None:
     heavy = (
         "sqlalchemy",
-        "alembic",
         "psycopg",
         "msgspec",
         "rich",

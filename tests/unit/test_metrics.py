@@ -174,7 +174,7 @@ def test_gauges_of_an_ended_trial_are_gone_and_its_counters_stay() -> None:
 def test_a_background_workload_is_told_apart_and_has_its_own_limit() -> None:
     component = {"clients": 1, "scripts": ("report",), "workload": "reporting", "of": "night"}
     plan = {"limit_ns": LIMIT_NS, "policy": "run", "model": "open", "limits": [["a", 5 * MS]]}
-    plan["lanes"] = [{"clients": 1, "scripts": ["a"]}, {**component, "limit_ns": 9 * MS}]
+    plan["components"] = [{"clients": 1, "scripts": ["a"]}, {**component, "limit_ns": 9 * MS}]
     scripts = [{"name": n, "weight": 1, "commands": []} for n in ("a", "report")]
     both = Totals(head(plan=plan, workload={"name": "w", "scripts": scripts}))
     both.add(second(0, [1.0], 0))

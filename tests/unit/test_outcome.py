@@ -311,7 +311,7 @@ def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> 
         interval(0, Tally(0, 0, due=9, on_time=9)),
         interval(1, Tally(1, 1, due=9, failed={MISSING[0]: 9}), messages=(MISSING,)),
         workload={"scripts": scripts},
-        plan=PLAN | {"lanes": components},
+        plan=PLAN | {"components": components},
     )
     assert outcome.no_measurement(summarize(run)) is None
     [reason] = summarize(run).validity.reasons
@@ -523,7 +523,7 @@ def test_whether_a_standby_answers_is_not_asked_of_its_primary(node: str, severi
     more = tuple(Sample(n, "standby1/sessions", "connected", 5.0) for n in range(9))
     run = of(
         *GOOD, LOST, *silent(11, 25),
-        samples=collect([*alive(*range(25)), *more]), plan=PLAN | {"lanes": components},
+        samples=collect([*alive(*range(25)), *more]), plan=PLAN | {"components": components},
     )  # fmt: skip
     assert [finding.severity for finding in found(run, "silence")] == [severity]
 

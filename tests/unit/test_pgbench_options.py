@@ -248,7 +248,7 @@ def test_a_builtin_script_begins_with_an_account(name: str) -> None:
 
 
 def test_options_are_read_without_importing_anything_heavy() -> None:
-    heavy = ("sqlalchemy", "alembic", "psycopg", "rich", "click", "pgpaces._engine")
+    heavy = ("sqlalchemy", "psycopg", "rich", "click", "pgpaces._engine")
     code = (
         "import sys; from pgpaces.cli.pgbench import main\n"
         "main(['-c', 'x'], 'pgbench')\n"

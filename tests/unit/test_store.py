@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,11 +13,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command, op
-from alembic.config import Config
 from msgspec.structs import replace
 
-import pgpaces
 from pgpaces import _engine
 from pgpaces.core.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.core.record import Interval, StatementTally, Tally
@@ -25,9 +23,9 @@ from pgpaces.spec.result import Blocked, Finding, Observed, Trial, WaitEvent, Wa
 from pgpaces.store import digests
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
+from tests.unit import answered
 from tests.unit.trials import known
-
-MIGRATIONS = Path(pgpaces.__file__).parent / "migrations"
+from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 
 
 def histogram(*times_ns: int) -> bytes:
@@ -97,90 +95,18 @@ def test_a_trial_comes_back_as_it_was_stored(store: Store) -> None:
     assert (found.state, found.measured_ns, found.error) == ("finished", 7, "x")
 
 
-# What each version of the store added to the one before it: table and column.
-ADDED = {
-    "0002": (
-        ("interval", "connect_ns"), ("interval", "aborted"), ("tally", "retried"),
-        ("tally", "retries"), ("statement", "retries"),
-    ),
-    "0003": (("trial", "findings"),),
-    "0004": (
-        ("interval", "outages"), ("interval", "outage_ns_max"), ("interval", "down"),
-        ("interval", "some_down_ns"), ("interval", "all_down_ns"),
-    ),
-    "0005": (("interval", "pending_ns"), ("interval", "waited_ns")),
-    "0006": tuple(
-        ("trial", name)
-        for name in ("experiment", "cell", "levels", "block", "attempt", "explained",
-                     "digest_version", "digest")
-    ),
-    "0007": (),
-    "0008": (),
-}  # fmt: skip
-# What takes the rest of it away again.
-UNDONE = {
-    "0006": """
-DROP INDEX trial_place; DROP INDEX trial_newest;
-CREATE INDEX ix_trial_started_at ON trial (started_at);
-DROP TABLE experiment; DROP TABLE failure; DROP TABLE sample; DROP TABLE tag; DROP TABLE baseline
-""",
-    "0007": "DROP TABLE disk",
-    "0008": "DROP TABLE observed",
-}
-
-
-def make_older(store: Store, version: str) -> None:
-    """Makes a store what an earlier version of pgpaces would have made it."""
-    with sqlite3.connect(store.path) as other:
-        for later in (later for later in ADDED if later > version):
-            other.executescript(UNDONE.get(later, ""))
-            for table, column in ADDED[later]:
-                other.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        other.execute("UPDATE alembic_version SET version_num = ?", (version,))
-
-
-def test_an_upgrade_that_is_cut_short_is_made_by_the_next_one(
+def test_a_store_of_version_1_is_upgraded_to_version_2(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite's driver would commit each table by itself, which is there when it begins anew."""
-    begun = trial()
-    store.begin(begun)
-    make_older(store, "0005")
-    create = op.create_table
-
-    def cut(name: str, *columns: Any, **more: Any) -> Any:
-        if name == "observed":
-            raise KeyboardInterrupt
-        return create(name, *columns, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(op, "create_table", cut)
-        with pytest.raises(KeyboardInterrupt):
-            Store.open(store.path)
-    assert Store.open(store.path).load(begun.id).observed == ()
-
-
-@pytest.mark.parametrize("version", ["0001", *list(ADDED)[:-1]])
-def test_a_store_of_an_older_version_is_read(store: Store, version: str) -> None:
     begun = trial()
     store.begin(begun)
     store.add(begun.id, INTERVAL)
-    make_older(store, version)
-    opened = Store.open(store.path)
-    loaded = opened.load(begun.id)
-    [found] = loaded.intervals
-    assert opened.disks() == []
-    assert (loaded.place, loaded.samples, loaded.explained) == (None, (), ())
-    assert loaded.observed == ()
-    if version < "0005":
-        assert (found.pending_ns, found.waited_ns) == (0, 0)
-    if version < "0004":
-        assert (found.outages, found.down) == (0, 0)
-    if version < "0003":
-        assert loaded.findings == ()
-    assert [t.on_time for t in found.tallies] == [t.on_time for t in INTERVAL.tallies[::-1]]
-    if version == "0001":
-        assert (found.connect_ns, found.aborted, found.statements[0].retries) == (0, (), 0)
+    store.finish(replace(begun, state="finished"), {})
+    check_upgrade(store.path or "", begun.id, monkeypatch)
+
+
+def test_many_may_upgrade_one_store_at_the_same_time(store: Store) -> None:
+    check_upgrades_at_once(store, store.path or "")
 
 
 def test_many_may_make_one_store_at_the_same_time(tmp_path: Path) -> None:
@@ -318,11 +244,13 @@ def test_a_whole_name_comes_before_a_part_of_an_id_whichever_has_it(store: Store
         store.find_any("v4")
 
 
-def test_a_store_of_a_newer_version_is_refused(store: Store) -> None:
+def test_a_store_of_an_older_layout_is_refused(store: Store) -> None:
     with sqlite3.connect(store.path) as other:
-        other.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StoreVersionError, match="newer"):
-        Store.open(store.path)
+        other.execute("CREATE TABLE alembic_version (version_num)")
+        other.execute("DROP TABLE pgpaces")
+    with pytest.raises(StoreVersionError, match="written by an older pgpaces") as refused:
+        Store.existing(store.path)
+    assert "--store" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough to look at" * 40])
@@ -334,29 +262,27 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> 
     assert path.read_bytes() == content
 
 
-def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.db"
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE mine (x)")
-    with pytest.raises(StoreError, match="another program"):
-        Store.open(path)
-
-
-@pytest.mark.parametrize("version", ["0001", "9999", "ae1027a6acf"])
-@pytest.mark.parametrize("table", ["mine (x)", "trial (id)"])
-def test_a_database_of_something_else_with_alembic_is_left_as_it_is(
-    tmp_path: Path, version: str, table: str
+@pytest.mark.parametrize("place", [Store.open, Store.existing])
+@pytest.mark.parametrize(
+    "tables",
+    [
+        "CREATE TABLE mine (x)",
+        "CREATE TABLE alembic_version (version_num); CREATE TABLE trial (id)",
+        "CREATE TABLE pgpaces (version)",
+        "CREATE TABLE pgpaces (version); INSERT INTO pgpaces VALUES ('1.0')",
+    ],
+)
+def test_a_database_of_something_else_is_left_as_it_is(
+    tmp_path: Path, tables: str, place: Callable[[Path], Store]
 ) -> None:
     path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as other, other:
-        other.execute("CREATE TABLE alembic_version (version_num)")
-        other.execute("INSERT INTO alembic_version VALUES (?)", (version,))
-        other.execute(f"CREATE TABLE {table}")
-    with pytest.raises(StoreError, match="another program"):
-        Store.existing(path)
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT version_num FROM alembic_version").fetchall() == [(version,)]
-        assert other.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (2,)
+        other.executescript(tables)
+        before = list(other.iterdump())
+    with pytest.raises(StoreError, match="another program"):
+        place(path)
+    with closing(sqlite3.connect(path)) as other:
+        assert list(other.iterdump()) == before
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_hint(tmp_path: Path) -> None:
@@ -394,13 +320,6 @@ def tables_of(engine: sa.Engine) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_new_store_has_the_tables_that_migrations_make_of_the_oldest(tmp_path: Path) -> None:
-    old = sa.create_engine(f"sqlite:///{tmp_path / 'old.db'}")
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    with old.connect() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        connection.commit()
-    new = Store.open(tmp_path / "new.db")
-    assert tables_of(sa.create_engine(f"sqlite:///{new.path}")) == tables_of(old)
+def test_the_stored_trials_of_tests_have_the_tables_of_a_new_store(tmp_path: Path) -> None:
+    old, new = Store.existing(answered.unpacked(tmp_path)), Store.open(tmp_path / "new.db")
+    assert tables_of(new._backend.engine) == tables_of(old._backend.engine)

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 from pgpaces.cli.main import cli
 from pgpaces.core import home
 from pgpaces.core.errors import PgpacesError, StoreError
-from pgpaces.store import address, backend
+from pgpaces.store import address, backend, upgrades
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.test_cli_runs import keep, whole
+from tests.unit.upgraded import to_version_2
 
 READING = [
     "runs",
@@ -220,6 +221,15 @@ def test_what_would_change_it_is_an_error(sealed: Path, command: str) -> None:
     error = error_of(command, sealed)
     assert "readonly" in error.message
     assert error.hint
+
+
+def test_a_store_that_cannot_be_written_is_not_upgraded(
+    sealed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sealed.read_bytes()
+    monkeypatch.setattr(upgrades, "UPGRADES", (to_version_2,))
+    assert "readonly" in error_of("runs", sealed).message
+    assert sealed.read_bytes() == before
 
 
 def test_a_log_of_changes_that_cannot_be_read_is_not_passed_over(sealed: Path) -> None:

@@ -457,7 +457,7 @@ def test_who_waits_for_whom_reaches_readers_while_the_trial_runs(store: Store) -
     store.add(id_, second(2, [5.0]), observed=[Observed(blocked=(rare, pair))])
     [message] = events_so_far(store, id_)
     assert [one["blocking"] for one in message["blocked"]] == ["psql", "cron"]
-    assert message["blocked"][0]["seen"] == 2
+    assert message["blocked"][0]["samples"] == 2
 
 
 def run_alone(coroutine: Coroutine[Any, Any, Result]) -> Result:

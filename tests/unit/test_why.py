@@ -736,8 +736,9 @@ def test_clients_of_background_workloads_serve_none_of_its_own() -> None:
     """Four clients are too few; sixty of another workload beside them change nothing of that."""
     story = STORIES["connections"]
     alone = attribute([replace(story, plan={"clients": 8}).told()]).cause
-    lanes = [{"clients": 8, "scripts": ["a"]}, {"clients": 60, "scripts": ["b"], "of": "other"}]
-    made, _ = replace(story, plan={"clients": 68, "lanes": lanes}).told()
+    other = {"clients": 60, "scripts": ["b"], "of": "other"}
+    components = [{"clients": 8, "scripts": ["a"]}, other]
+    made, _ = replace(story, plan={"clients": 68, "components": components}).told()
     commands = [[1, "SELECT 1", True]]
     scripts = [{"name": n, "weight": 1, "commands": commands, "text": ""} for n in "ab"]
     made = replace(made, workload=like(made.workload, scripts=scripts))

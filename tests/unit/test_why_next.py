@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from pgpaces.analysis import next_step
@@ -21,7 +22,7 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
 from pgpaces.spec.design import Slot
-from pgpaces.spec.facts import BackgroundFacts, ComponentFacts, Prepared, stored
+from pgpaces.spec.facts import BackgroundFacts, ComponentFacts, Prepared, RequestFacts
 from pgpaces.spec.plan import Load
 from pgpaces.spec.result import Trial
 from pgpaces.trial import trial as pipeline
@@ -48,7 +49,7 @@ def test_the_next_experiment_is_on_the_server_that_was_asked_for(
 ) -> None:
     """An installed PostgreSQL 18 and the embedded one are both called pg18."""
     trial, _ = STORIES["lock"].told()
-    server = {"ours": True, "name": "pg18", "stays": False, "asked": asked}
+    server = {"ours": True, "name": "pg18", "stays": False, "requested": asked}
     command = next_step.next_step_for("lock", replace(trial, **known(server=server))).command
     assert option in command
     assert ("--server" in command) == (asked is not None)
@@ -159,7 +160,7 @@ def test_the_next_experiment_is_a_design_of_the_same_load(model: str, clients: i
     plan |= {} if model == "closed" else {"shape": "steps:0.5:1:2"}
     trial, _ = Story(plan=plan).told()
     server = {"target": {"host": "db.example", "port": "5433", "user": "me", "sslmode": "prefer"}}
-    named = trial.workload.but(name="tpcb-like")
+    named = trial.workload.but(name="tpcb-like", request=RequestFacts(workload="tpcb-like"))
     trial = replace(trial, workload=named, **known(server=server))
     for key in next_step.CAUSES:
         command = next_step.next_step_for(key, trial).command.split(";")[0]
@@ -286,9 +287,9 @@ def trial_of(request: Request) -> Trial:
                 "name": request.workload.name,
                 "scale": request.scale or request.workload.scale,
                 "data_seed": request.data_seed,
-                "request": stored(requested(request)),
+                "request": to_builtins(requested(request)),
             },
-            server={"ours": request.target.dsn is None, "asked": request.target.server},
+            server={"ours": request.target.dsn is None, "requested": request.target.server},
         ),
     )
 
@@ -376,11 +377,8 @@ def test_what_no_experiment_can_have_is_run_again_and_not_left_out(
 def test_what_cannot_be_known_is_a_word_in_capitals(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The standard input is gone; of trials of earlier versions there are only the texts."""
+    """The standard input is gone."""
     piped = request_of(["-f", "b.sql", "-c", "1"], monkeypatch)
     script = replace(piped.workload.scripts[0], name="-", source="-")
     piped = replace(piped, workload=replace(piped.workload, scripts=(script,)))
     assert "-f FILE " in next_step.next_step_for("lock", trial_of(piped)).command
-    old = trial_of(piped)
-    old = replace(old, **known(workload={"name": "scripts", "scale": 1}))
-    assert "-f FILE " in next_step.next_step_for("lock", old).command

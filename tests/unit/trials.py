@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
 
 from pgpaces._engine import Histogram
 from pgpaces.analysis.spread import Spread, spread_of
@@ -60,13 +61,15 @@ def known(**parts: Any) -> dict[str, Any]:
     found = dict(parts)
     for name, (kind, least) in LEAST.items():
         if isinstance(given := parts.get(name), Mapping):
+            if name == "workload":
+                given = {"request": {"workload": given.get("name", least["name"])}, **given}
             found[name] = facts.read(kind, {**least, **given}, name)
     return found
 
 
 def like(part: facts.Facts, **given: Any) -> Any:
     """A part of a record with other values, as they are stored."""
-    return facts.read(type(part), {**facts.stored(part), **given}, "part")
+    return facts.read(type(part), {**to_builtins(part), **given}, "part")
 
 
 def trial(tallies: list[Tally], **changes: Any) -> Trial:

@@ -62,7 +62,7 @@ class JobRun(Struct, frozen=True):
     per_s: tuple[float, ...] = ()
     times: Mapping[str, float] = field(default_factory=dict)
     flushes: Mapping[str, float] = field(default_factory=dict)
-    bytes_other: int | None = field(default=None, name="bytes_beside")
+    bytes_other: int | None = None
 
     @property
     def iops(self) -> float:

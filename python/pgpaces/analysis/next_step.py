@@ -219,7 +219,7 @@ def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -
     varied = clients(0.5, 0.75, 1) if key == "cpu" and trial.plan.model != "open" else cause.sweep
     if varied is None or not in_sweep(trial):
         # A shell command is executed by `load`.
-        run = f"{'load' if trial.workload.requested.command else 'run'} {options(trial)}"
+        run = f"{'load' if trial.workload.request.command else 'run'} {options(trial)}"
         command = f"pgpaces {run} && pgpaces why last"
     else:
         sweep = varied(trial)
@@ -229,7 +229,7 @@ def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -
 
 def in_sweep(trial: Trial) -> bool:
     """Whether an experiment can have the load of a run: it has no `--on-connect` and no `--own`."""
-    return not trial.plan.on_connect and trial.workload.requested.own is None
+    return not trial.plan.on_connect and trial.workload.request.own is None
 
 
 def options(trial: Trial, sweep: str = "") -> str:
@@ -237,7 +237,7 @@ def options(trial: Trial, sweep: str = "") -> str:
 
     sweep: an option with several levels, which the command has as well.
     """
-    plan, request = trial.plan, trial.workload.requested
+    plan, request = trial.plan, trial.workload.request
     factor, _, setting = sweep.partition(" ")
     values = {**_load(plan, request), **_generators(plan, sweep), **_times(plan), **_server(trial)}
     for name, usual in _USUAL:
@@ -265,11 +265,7 @@ def options(trial: Trial, sweep: str = "") -> str:
 
 def _workload(trial: Trial) -> Iterator[str]:
     """A workload, scripts of files, or a command; and the source of its data."""
-    request, name = trial.workload.request, trial.workload.name
-    if request is None:
-        # Trials stored by earlier versions have only the texts of scripts from files.
-        yield from [name] if name and name != "scripts" else ["-f", "FILE"]
-        return
+    request = trial.workload.request
     # The standard input cannot be read again, and a built-in script of pgbench is no file.
     files = [(path, weight) for path, weight in request.files if path[:1] not in ("-", "<")]
     if request.workload:
@@ -360,7 +356,7 @@ def _times(plan: PlanFacts) -> dict[str, Any]:
 
 def _server(trial: Trial) -> dict[str, Any]:
     """Where the trial ran, without defaults and without a password."""
-    server, request = trial.server, trial.workload.requested
+    server, request = trial.server, trial.workload.request
     if request.target:
         return {"--target": request.target, "--own": request.own}
     if server.ours:
@@ -415,7 +411,7 @@ def _level(value: Any, sweep: str) -> str | None:
 
 def _settings(trial: Trial, varied: str, sweep: str) -> Iterator[str]:
     """Settings of sessions and of the server, without the varied one."""
-    request = trial.workload.requested
+    request = trial.workload.request
     for option, values in (
         ("--server-set" if sweep else "--set", trial.plan.settings),
         ("--server-set", request.server_settings),

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pgpaces.analysis import outcome, stats, steady, validity
 from pgpaces.analysis.accumulator import (
@@ -105,7 +105,7 @@ class Summary(Struct, frozen=True):
     connects: int
     disconnects: int
     outages: Outages
-    background: tuple[BackgroundSummary, ...] = field(name="beside", default=())
+    background: tuple[BackgroundSummary, ...] = ()
 
 
 class _Part(Struct, frozen=True):
@@ -396,5 +396,4 @@ def as_json(summary: Summary) -> dict[str, Any]:
     """
     values: dict[str, Any] = plain(summary)
     values["counts"]["missed"] = summary.counts.missed
-    values["background"] = values.pop("beside")
     return values

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Disk, JobRun
 from pgpaces.core.units import memory_text
@@ -27,7 +29,6 @@ from pgpaces.show.section import (
     TableCell,
     table,
 )
-from pgpaces.spec.facts import stored
 from pgpaces.spec.result import Estimate
 
 if TYPE_CHECKING:
@@ -320,7 +321,7 @@ def plain(row: DiskRow) -> dict[str, Any]:
         "disk": row.id,
         "name": row.name,
         "started_at": row.started_at.isoformat(),
-        "host": stored(row.host),
+        "host": to_builtins(row.host),
         "class_by_emulation": disks.card_class(disk),
         "card_medians": disks.card_medians(disk),
         **document,

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
 from pgpaces.analysis import cells, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.digest import Bucket
@@ -40,7 +42,6 @@ from pgpaces.show.numbers import (
     sparkline,
 )
 from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell
-from pgpaces.spec.facts import stored
 from pgpaces.spec.result import Estimate, Trial
 
 _SHOWN = ("p50", "p95", "p99")
@@ -106,7 +107,7 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         "workload": trial.workload.name,
         "scale": trial.workload.scale,
         "server": trial.server.version,
-        "plan": stored(trial.plan),
+        "plan": to_builtins(trial.plan),
         "notes": list(trial.notes),
         **({} if work is None else {work.key: work.plain}),
         **({} if queries is None else {"queries": volume_json(queries)}),

@@ -349,8 +349,9 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
 
 def _exported(trial: Trial, form: str) -> bytes:
     """The rows of a run in a form; in JSON with its plan, workload, server and host."""
+    from msgspec import to_builtins
+
     from pgpaces.show import data
-    from pgpaces.spec.facts import stored
 
     rows = [
         {
@@ -380,10 +381,10 @@ def _exported(trial: Trial, form: str) -> bytes:
         "run": trial.id,
         "state": trial.state,
         "started_at": trial.started_at.isoformat(),
-        "plan": stored(trial.plan),
-        "workload": stored(trial.workload),
-        "server": stored(trial.server),
-        "host": stored(trial.host),
+        "plan": to_builtins(trial.plan),
+        "workload": to_builtins(trial.workload),
+        "server": to_builtins(trial.server),
+        "host": to_builtins(trial.host),
         "intervals": rows,
     }
     return escape.json_text(document).encode()

@@ -13,7 +13,7 @@ PgpacesError                        exit code
 │   ├── ConsentError                15  a change of an external database is not allowed
 │   └── PrepareError                16  making the data failed
 ├── StoreError                      20  results cannot be stored or read
-│   └── StoreVersionError           21  the store was written by a newer pgpaces
+│   └── StoreVersionError           21  another version of pgpaces wrote the store
 └── RunError                        5   the load could not start, continue or succeed once
     └── LogError                    5   the log of its transactions could not be written
 
@@ -129,7 +129,7 @@ class StoreError(PgpacesError):
 
 
 class StoreVersionError(StoreError):
-    """The store was written by a newer pgpaces."""
+    """Another version of pgpaces wrote the store, and this one cannot read it."""
 
     exit_code = 21
 

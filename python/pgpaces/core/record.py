@@ -2,8 +2,8 @@
 
 A declaration specifies how a number is merged over loads, whether it is stored, and its range. The
 columns of the store, reading and writing them, merging, copying from the engine, and validation
-follow from it. A new number needs a line here, a migration, and its measurement. Knows no store and
-no engine.
+follow from it. A new number needs a line here, an upgrade of the store, and its measurement. Knows
+no store and no engine.
 """
 
 from __future__ import annotations

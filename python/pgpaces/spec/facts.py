@@ -1,17 +1,16 @@
 """Facts of a trial about its plan, workload, server and host: typed, checked once on reading.
 
-Fields are stored in their order, under their own names unless a field or class maps them. A field
-that an earlier version, or a file of another program, lacks has its default.
+Fields are stored in their order, under their own names. A field that a stored trial, or a file of
+another program, lacks has its default.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
-from msgspec.structs import asdict
 
 from pgpaces.spec.plan import LogPlan
 from pgpaces.spec.target_plan import PoolPlan
@@ -20,9 +19,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Values of one kind. SPARSE: fields that are not stored if they have their default."""
-
-    SPARSE: ClassVar[frozenset[str]] = frozenset()
+    """Values of one kind."""
 
     def but(self, **changes: Any) -> Self:
         """The same with other values, by the names of fields."""
@@ -35,8 +32,6 @@ class Facts(msgspec.Struct, frozen=True):
 
 class ComponentFacts(Facts, frozen=True, kw_only=True):
     """A component load. of: its background workload; "" for the trial's own."""
-
-    SPARSE: ClassVar[frozenset[str]] = frozenset(("think", "think_ns"))
 
     of: str = ""
     workload: str = ""
@@ -78,7 +73,7 @@ class GeneratorFacts(Facts, frozen=True, kw_only=True):
     uncertainty_ns: Count
 
 
-class PlanFacts(Facts, frozen=True, kw_only=True, rename={"components": "lanes"}):
+class PlanFacts(Facts, frozen=True, kw_only=True):
     """The plan of the trial's own load, with the clients and threads of all components.
 
     model: open, closed or paced. rate: transactions per second; of each user if paced.
@@ -87,8 +82,6 @@ class PlanFacts(Facts, frozen=True, kw_only=True, rename={"components": "lanes"}
     them. missed_max: a share, the goal; None: the default. imported: None for a trial that pgpaces
     ran. Times in nanoseconds; None if an imported file lacks them.
     """
-
-    SPARSE: ClassVar[frozenset[str]] = frozenset(("imported", "generators", "generated"))
 
     clients: Count
     threads: Count | None = None
@@ -159,8 +152,6 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
     kind: "users", "command", or None for SQL.
     """
 
-    SPARSE: ClassVar[frozenset[str]] = frozenset(("length", "kind"))
-
     name: str
     weight: Count
     text: str = ""
@@ -214,8 +205,6 @@ class RequestFacts(Facts, frozen=True, kw_only=True):
     workload's own rate and start_every, where the trial has none.
     """
 
-    SPARSE: ClassVar[frozenset[str]] = frozenset(("insecure_cluster", "without"))
-
     workload: str | None = None
     files: tuple[tuple[str, Count], ...] = ()
     scripts: tuple[tuple[str, Count | None], ...] = ()
@@ -236,10 +225,7 @@ class RequestFacts(Facts, frozen=True, kw_only=True):
 
 
 class WorkloadFacts(Facts, frozen=True, kw_only=True):
-    """A workload, and its data. hash: of all its files.
-
-    request: None for trials that an earlier version stored.
-    """
+    """A workload, and its data. hash: of all its files. request: empty for an imported trial."""
 
     name: str
     description: str = ""
@@ -249,13 +235,8 @@ class WorkloadFacts(Facts, frozen=True, kw_only=True):
     init: Mapping[str, str] = {}
     scripts: tuple[ScriptFacts, ...]
     prepared: Prepared | None = None
-    background: tuple[BackgroundFacts, ...] = msgspec.field(default=(), name="beside")
-    request: RequestFacts | None = None
-
-    @property
-    def requested(self) -> RequestFacts:
-        """The request; an empty one if none is stored."""
-        return self.request or RequestFacts()
+    background: tuple[BackgroundFacts, ...] = ()
+    request: RequestFacts = RequestFacts()
 
     @property
     def about_command(self) -> bool:
@@ -270,8 +251,6 @@ class WorkloadFacts(Facts, frozen=True, kw_only=True):
 
 class PoolFacts(Facts, frozen=True, kw_only=True):
     """A managed pooler; false if there is none. size: the maximum of its server connections."""
-
-    SPARSE: ClassVar[frozenset[str]] = frozenset(("pooler", "version", "mode", "size"))
 
     pooler: str = ""
     version: str = ""
@@ -292,8 +271,6 @@ class ServerFacts(Facts, frozen=True, kw_only=True):
     this machine.
     """
 
-    SPARSE: ClassVar[frozenset[str]] = frozenset(("data_device", "name", "stays", "build"))
-
     version: str
     version_text: str = ""
     version_number: int | None = None
@@ -308,7 +285,7 @@ class ServerFacts(Facts, frozen=True, kw_only=True):
     name: str | None = None
     stays: bool | None = None
     tls: bool | None = None
-    requested: str | None = msgspec.field(default=None, name="asked")
+    requested: str | None = None
     build: str | None = None
     applied: Mapping[str, str] = {}
     nodes: Mapping[str, Mapping[str, str]] = {}
@@ -322,11 +299,6 @@ class HostFacts(Facts, frozen=True, kw_only=True):
     pid: of the process of pgpaces that made the load. costs: of the server's machine, as
     `pgpaces.spec.costs` reads them.
     """
-
-    SPARSE: ClassVar[frozenset[str]] = frozenset(
-        ("hostname", "system", "kernel", "architecture", "cpus", "cpu", "memory_bytes", "python",
-         "data_disk", "pid", "costs")
-    )  # fmt: skip
 
     hostname: str | None = None
     system: str | None = None
@@ -354,21 +326,3 @@ def read(kind: type[F], document: object, what: str) -> F:
     except msgspec.ValidationError as error:
         text = str(error)
         raise ValueError(f"{what}: {text[:1].lower()}{text[1:]}") from None
-
-
-def stored(value: Any) -> Any:
-    """Objects, lists, numbers and texts as they are stored."""
-    if isinstance(value, CommandFacts):
-        return [value.line, value.text, value.is_sql]
-    if isinstance(value, Facts):
-        usual = {f.name: f.default for f in msgspec.structs.fields(value) if f.name in value.SPARSE}
-        return {
-            key: stored(own)
-            for key, (name, own) in zip(value.__struct_encode_fields__, value.items(), strict=True)
-            if name not in usual or own != usual[name]
-        }
-    if isinstance(value, msgspec.Struct):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {key: stored(own) for key, own in value.items()}
-    return [stored(own) for own in value] if isinstance(value, tuple | list) else value

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct, field
-from msgspec.structs import astuple
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Series
@@ -189,7 +189,7 @@ class Blocked(Struct, frozen=True):
     blocking: str
     state: str
     statement: str
-    samples: int = field(name="seen")
+    samples: int
     first_s: int
     last_s: int
 
@@ -267,8 +267,7 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if not isinstance(value, Struct):
         return value
-    names = value.__struct_encode_fields__
-    members = {name: plain(item) for name, item in zip(names, astuple(value), strict=True)}
+    members = {name: plain(item) for name, item in asdict(value).items()}
     return members | {"estimable": value.estimable} if isinstance(value, Estimate) else members
 
 

@@ -7,7 +7,8 @@ address.py      the address of a store
 backend.py      the two databases: connecting, durability, errors, versions of the schema
 sqlite.py       opening a file, also on read-only file systems
 schema.py       the tables
-encoding.py     the encoding of values, and the version of the schema
+upgrades.py     the version of the schema, and the upgrades to it
+encoding.py     the encoding of values
 rows.py         trials and their seconds as rows, and back
 listing.py      trials and experiments for lists
 experiments.py  experiments and the trials in them

@@ -6,9 +6,7 @@ All differences of SQLite and PostgreSQL are here. Knows no trials.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,18 +18,19 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.core.errors import StoreError, StoreVersionError
 from pgpaces.core.home import home, is_there, make_folder
-from pgpaces.store import address, schema, sqlite
-from pgpaces.store.encoding import HEAD, json_text
+from pgpaces.store import address, schema, sqlite, upgrades
+from pgpaces.store.encoding import json_text
 from pgpaces.store.listing import Cursor, decode_lossless
 
 if TYPE_CHECKING:
     import psycopg
 
-_MIGRATIONS = Path(__file__).parents[1] / "migrations"
 _OTHER = "choose another store with --store"
 _OWN = f"{_OTHER}, or set PGPACES_HOME to a writable folder"
 # Advisory lock during changes of the schema: "pgpaces" in ASCII.
 _LOCK = 0x70677061636573
+# How long one process waits on SQLite for the upgrade of another.
+_UPGRADE_MS = 600_000
 # The default timeout of a connection, after which its loss is noticed.
 _PATIENCE_S = 10
 _SQLITE_HINTS = {
@@ -170,7 +169,7 @@ def existing(place: Path | str | None) -> Backend:
         connect = sqlite.writable if can_write else sqlite.readable
         backend = Backend(_engine(location, connect), str(location), location)
     with backend.store_errors(), backend.engine.connect() as connection:
-        empty = not sa.inspect(connection).get_table_names()
+        empty = not _version(connection, backend.address)
     if empty and isinstance(location, Path) and location.parent == home():
         return opened(location)  # a kill came between the file and its tables
     if empty:
@@ -199,14 +198,6 @@ def _absent(shown: str, *, default: bool = False) -> StoreError:
         f"there is no store {shown}",
         "check the place; `pgpaces run` makes a store where there is none",
     )
-
-
-def _up_to_date(backend: Backend) -> Backend:
-    with backend.store_errors(), backend.engine.connect() as connection:
-        if _version(connection) != HEAD:
-            with _schema_lock(backend):
-                _upgrade(connection, backend)
-    return backend
 
 
 # --- SQLite -----------------------------------------------------------------------------------
@@ -324,69 +315,64 @@ def _explain_server(shown: str, error: Exception) -> tuple[str, str | None]:
 # --- the schema -------------------------------------------------------------------------------
 
 
-def _version(connection: sa.Connection) -> str | None:
-    """The version of the schema; None for an empty database."""
-    current = None
-    if sa.inspect(connection).has_table("alembic_version"):
-        current = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-    connection.rollback()
-    return None if current is None else str(current)
+def _up_to_date(backend: Backend) -> Backend:
+    """Creates the tables of an empty database, or upgrades older ones, in one transaction."""
+    with backend.store_errors(), backend.engine.connect() as connection:
+        if _version(connection, backend.address) != upgrades.newest():
+            connection.rollback()
+            _lock(connection, backend)
+            _upgrade(connection, _version(connection, backend.address))
+            connection.commit()
+    return backend
 
 
-def _is_own(connection: sa.Connection, version: str | None) -> bool:
-    """Whether a database of this version is empty, or a store: other programs use alembic, too."""
-    inspector = sa.inspect(connection)
-    if version is None:
-        return not inspector.get_table_names()
-    columns = inspector.get_columns("trial") if inspector.has_table("trial") else ()
-    own = any(column["name"] == "heartbeat" for column in columns)
-    return own and re.fullmatch(r"\d{4}", version) is not None
+def _version(connection: sa.Connection, shown: str) -> int:
+    """The version of the schema; 0 for an empty database.
 
-
-@contextlib.contextmanager
-def _schema_lock(backend: Backend) -> Iterator[None]:
-    """Prevents concurrent changes of the schema."""
-    if backend.path is None:
-        with backend.engine.connect() as guard:
-            guard.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-            yield
-        return
-    descriptor = os.open(backend.path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _upgrade(connection: sa.Connection, backend: Backend) -> None:
-    """Upgrades the schema to HEAD; imports alembic only for an older schema."""
-    current, shown = _version(connection), backend.address  # another session may have upgraded it
-    if current == HEAD:
-        return
-    if not _is_own(connection, current):
-        raise StoreError(f"{shown} is a database of another program", _OTHER)
-    connection.rollback()
-    if current is None:
-        if backend.path is not None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        schema.metadata.create_all(connection, checkfirst=False)
-        connection.execute(sa.insert(schema.version), {"version_num": HEAD})
-        connection.commit()
-        return
-    if current > HEAD:
+    Raises StoreVersionError for a version that this pgpaces does not know, StoreError for a
+    database of another program.
+    """
+    tables = set(sa.inspect(connection).get_table_names())
+    if not tables:
+        return 0
+    if {"alembic_version", "trial", "tally"} <= tables:
         raise StoreVersionError(
-            f"the store {shown} was written by a newer pgpaces (version {current}, not {HEAD})",
+            f"the store {shown} was written by an older pgpaces, and this one cannot read it",
+            f"read it with the older pgpaces, or {_OTHER}",
+        )
+    version = None
+    if schema.version.name in tables:
+        version = connection.execute(sa.select(schema.version)).scalar()
+    if not isinstance(version, int) or version < 1:
+        raise StoreError(f"{shown} is a database of another program", _OTHER)
+    if version > upgrades.newest():
+        raise StoreVersionError(
+            f"the store {shown} was written by a newer pgpaces (version {version}, not"
+            f" {upgrades.newest()})",
             f"upgrade pgpaces, or {_OTHER}",
         )
-    from alembic import command
-    from alembic.config import Config
+    return version
 
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
-    config.attributes["connection"] = connection
-    if backend.path is not None:
-        # SQLite's driver begins no transaction before DDL: an upgrade that is cut would stay half.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    command.upgrade(config, "head")
-    connection.commit()
+
+def _lock(connection: sa.Connection, backend: Backend) -> None:
+    """Begins a transaction that changes the schema; waits for another one to end."""
+    if backend.path is None:
+        # A stricter level would hide what another process committed while this one waited.
+        connection.execution_options(isolation_level="READ COMMITTED")
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        return
+    # Without BEGIN, SQLite's driver would commit each change of the schema by itself.
+    for statement in (f"PRAGMA busy_timeout = {_UPGRADE_MS}", "BEGIN IMMEDIATE"):
+        connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {sqlite.BUSY_MS}")
+
+
+def _upgrade(connection: sa.Connection, version: int) -> None:
+    """Creates the tables, or upgrades them from this version."""
+    if version:
+        for upgrade in upgrades.UPGRADES[version - 1 :]:
+            upgrade(connection)
+        connection.execute(sa.update(schema.version).values(version=upgrades.newest()))
+    else:
+        schema.metadata.create_all(connection, checkfirst=False)
+        connection.execute(sa.insert(schema.version).values(version=upgrades.newest()))

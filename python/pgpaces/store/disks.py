@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import sqlalchemy as sa
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from pgpaces.analysis.disks import Device, Disk, read
 from pgpaces.core.errors import StoreError
@@ -31,7 +31,7 @@ def add(connection: sa.Connection, row: DiskRow) -> None:
     if connection.execute(sa.select(disk.c.id).where(disk.c.id == row.id)).first() is not None:
         return
     values = {name: getattr(row, name) for name in ("id", "name", "started_at", "version")}
-    values |= {"host": facts.stored(row.host), "device": row.disk.device.id}
+    values |= {"host": to_builtins(row.host), "device": row.disk.device.id}
     connection.execute(sa.insert(disk), {**values, "document": row.disk.document()})
 
 

@@ -7,7 +7,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-HEAD = "0008"
 # Errors of reading damaged values, from conversions of SQLAlchemy and pgpaces.
 UNREADABLE = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,

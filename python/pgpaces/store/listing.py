@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from pgpaces.spec.result import State
 from pgpaces.spec.validation import check_summary
-from pgpaces.store import address, encoding, sqlite
+from pgpaces.store import address, encoding, sqlite, upgrades
 
 T = TypeVar("T")
 
@@ -241,7 +241,7 @@ def _query(place: Path | str | None, query: Callable[[Cursor], T]) -> T | None:
 
 
 def _up_to_date(cursor: Cursor) -> bool:
-    return cursor.rows("SELECT version_num FROM alembic_version") == [(encoding.HEAD,)]
+    return cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
 
 
 _PREPARED = """SELECT CAST(workload AS text) FROM trial WHERE state = 'finished'

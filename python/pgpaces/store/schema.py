@@ -1,7 +1,7 @@
 """The tables of the result database in its newest version, and the types of their columns.
 
-Knows no connection. New stores have these tables; `store/migrations/` upgrades older ones.
-`record.py` declares the numbers of a second.
+Knows no connection. New stores have these tables; `upgrades.py` upgrades older ones. `record.py`
+declares the numbers of a second.
 """
 
 from __future__ import annotations
@@ -201,12 +201,7 @@ disk = sa.Table(
     _column("document", sa.JSON),
     sa.Index("disk_newest", "started_at", "id"),
 )
-# The table in which alembic keeps the version.
-version = sa.Table(
-    "alembic_version",
-    metadata,
-    sa.Column("version_num", sa.String(32), nullable=False),
-    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
-)
+# One row. Its table has a name by which a store is recognized.
+version = sa.Table("pgpaces", metadata, _column("version", sa.Integer))
 # The tables of a trial's parts, in the order in which rows can be deleted.
 PARTS = (observed, sample, statement, tally, interval)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from pgpaces.core.errors import StoreError
 
-_BUSY_S = 5.0
+BUSY_MS = 5000
 
 
 def writable(path: Path) -> sqlite3.Connection:
     """For reading and writing, with durable commits. Creates the file."""
-    connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000"):
+    connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, check_same_thread=False)
+    for pragma in ("journal_mode = WAL", "synchronous = FULL"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
 
@@ -53,7 +53,7 @@ def readable(path: Path) -> sqlite3.Connection:
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_MS / 1000, check_same_thread=False)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:

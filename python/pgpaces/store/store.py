@@ -63,7 +63,7 @@ class Store:
         """Opens and upgrades the store, or creates it in an existing folder.
 
         place: a file, or the connection string of a PostgreSQL server; by default $PGPACES_STORE.
-        Raises StoreError, and StoreVersionError for a store of a newer pgpaces.
+        Raises StoreError, and StoreVersionError for a store that another version of pgpaces wrote.
         """
         return cls(backend.opened(place))
 

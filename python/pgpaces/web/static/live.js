@@ -197,7 +197,7 @@ const table = (id, lines) => {
 const tellErrors = (failed, texts) => table("errors", Object.keys(failed).map(
   (state) => [state, texts[state] ?? "–", failed[state].toLocaleString("en")]));
 const tellBlocked = (blocked) => table("blocked", blocked.map((one) => [
-  one.waiting, `${one.event} ${one.mode}`, `${one.blocking} (${one.state})`, one.statement, `${one.seen}`,
+  one.waiting, `${one.event} ${one.mode}`, `${one.blocking} (${one.state})`, one.statement, `${one.samples}`,
   one.first_s === one.last_s ? `${one.first_s}` : `${one.first_s} to ${one.last_s}`]));
 const tellMarks = () => {
   byId("marks").hidden = !events.length;
