@@ -5,6 +5,7 @@ PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 FUZZED := script wire stored
 ALONE := tests/integration/test_host.py
+LEFT_OUT := target/left-out.json
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Also in a shell where another environment is active: what is built goes to ours.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -23,7 +24,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help map build compiled run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
+.PHONY: help map packages build compiled run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,10 +48,14 @@ $(BUILT): $(READY) $(RUST) pyproject.toml
 compiled: $(READY)
 	cargo nextest run --workspace --locked --no-run --cargo-quiet
 
+# Tests that need one of the packages are left out if it cannot be installed.
+packages: ## Install the Debian packages that are missing, as root or with sudo
+	@.ci/packages || true
+
 build: $(BUILT) ## Build the engine and install pgpaces into .venv
 
-run: build ## From nothing to a first answer: reporting at one query a second
-	pgpaces run reporting --scale 2 --rate 1 --latency-limit 500ms --duration 30s
+run: build ## From nothing to a first answer: eight users of a reporting database
+	pgpaces run reporting --users 8 --pace 1/s -L 500ms -T 40s
 	@pgpaces runs --limit 5
 
 # Python is run from python/, so the engine is built anew only where Rust or its dependencies changed.
@@ -65,10 +70,11 @@ check: lint ## Lint, types and all tests that need no server
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
 # for what nobody has seen yet, with more cases. Four at a time, as those of servers wait more than
 # they work; behind them, alone, what looks at this machine and would see what others do there.
-test: build ## All tests but the slow ones
+test: packages build ## All tests but the slow ones; the last lines say which were left out
 	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
-	pytest -q -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --ignore $(ALONE) tests
-	pytest -q $(ALONE)
+	rm -f $(LEFT_OUT)
+	pytest -q -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --left-out $(LEFT_OUT) --ignore $(ALONE) tests
+	pytest -q --left-out $(LEFT_OUT) $(ALONE)
 
 test-slow: build ## The slow tests, and random cases that are new each time
 	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release
@@ -130,8 +136,8 @@ site: $(SITE)/.ready ## Build docs/ as a site into target/site, links checked; V
 outputs: build ## Run the commands whose output docs/ shows, and put it there
 	python docs/outputs.py $(PAGES)
 
-pictures: build ## Take the pictures of the live page that docs/ shows, of real runs
-	python docs/pictures.py
+pictures: build ## Take pictures of pages that README and docs/ show, of real runs; ARGS=report for less
+	python docs/pictures.py $(ARGS)
 
 # Some of them: PAGES=docs/tutorial. Ctrl-C ends what takes longer than 40 s (CUT=40) in its load.
 commands: build ## Run every command of README and docs/ as printed, in a lab of its own

@@ -1,7 +1,8 @@
-"""Takes the pictures of the live page that docs/ shows, of real runs, by Chromium.
+"""Takes pictures of pages that README and docs/ show, of real runs, by Chromium.
 
-`make pictures` runs the README's experiment, watched from its first trial to its last, and a run
-that fails. It takes three minutes and writes docs/pictures/watch-*.png.
+`make pictures` takes nine minutes. `make pictures ARGS=report` makes docs/pictures/report.png, the
+head of the report of a sweep. ARGS=watch makes watch-*.png: an experiment on the live page, from
+its first trial to its last, and a run that fails.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 PICTURES = ROOT / "docs" / "pictures"
 EXPERIMENT = "examples/pi-reporting.toml"
+SWEEP = ("reporting", "--users", "8,16,32,64", "--pace", "1/s", "-L", "500ms", "-T", "40s")
 # Sessions that wait for each other, and transactions that fail.
 SCRIPTS = {
     "hot.sql": "BEGIN;\nSELECT pg_advisory_xact_lock(1);\nSELECT pg_sleep(0.08);\nCOMMIT;\n",
@@ -30,6 +32,7 @@ SCRIPTS = {
 }
 FAILING = ("--rate", "40", "-c", "12", "-L", "200ms", "-T", "24s", "--warmup", "2s")
 WATCH_MS, TOP = 1500, {"width": 1280, "height": 1150}
+HEAD = {"width": 1200, "height": 760}
 
 
 class Load:
@@ -110,8 +113,23 @@ def failure(browser: Browser, home: Path) -> None:
     load.process.wait()
 
 
+def report(browser: Browser, home: Path) -> None:
+    """The head of the report of a sweep."""
+    environment = {**os.environ, "PGPACES_HOME": str(home)}
+    page = home / "report.html"
+    command = [sys.executable, "-m", "pgpaces", "sweep", *SWEEP, "-o", str(page)]
+    command += ["--store", str(home / "sweep.db")]
+    subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
+    opened = browser.new_page(viewport=HEAD)
+    opened.goto(page.as_uri())
+    opened.wait_for_timeout(WATCH_MS)
+    opened.screenshot(path=PICTURES / "report.png")
+    opened.close()
+
+
 def main() -> None:
-    """Takes all of them."""
+    """Takes those that are named, or all of them."""
+    named = sys.argv[1:] or ["report", "watch"]
     with (
         tempfile.TemporaryDirectory(prefix="pgpaces-", ignore_cleanup_errors=True) as folder,
         sync_playwright() as browsers,
@@ -119,8 +137,11 @@ def main() -> None:
         Path(folder).chmod(0o755)
         chromium = shutil.which("chromium")
         browser = browsers.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        experiment(browser, Path(folder))
-        failure(browser, Path(folder))
+        if "report" in named:
+            report(browser, Path(folder))
+        if "watch" in named:
+            experiment(browser, Path(folder))
+            failure(browser, Path(folder))
         browser.close()
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -32,7 +33,13 @@ from pgpaces import _engine
 from pgpaces.core.texts import encoded
 from pgpaces.load.engine import EnginePlan
 from pgpaces.monitor import generator_host as host
+from tests.needs import PG15_BIN, check, lacking
 
+pytest_plugins = ["tests.left_out"]
+
+# A shell without job control ignores SIGINT in what it runs behind `&`, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long one example takes depends on what else the machine does.
 settings.register_profile("pgpaces", deadline=None)
 settings.load_profile("pgpaces")
@@ -43,7 +50,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # Servers and stores wait for each write to reach a disk, so tests keep their files in memory.
 DISK, MEMORY = Path("/tmp"), Path("/dev/shm")
 IN_MEMORY = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30
-PG15_BIN = Path("/usr/lib/postgresql/15/bin")
 FAKE_SERVER = ROOT / "target/debug/pgpaces-fakeserver"
 DEADLINE_S = 120.0
 # Hard for every quoting rule on its way: conninfo, URI, password file, and beyond ASCII.
@@ -153,8 +159,7 @@ class Certificates(Struct, frozen=True):
 @pytest.fixture(scope="session")
 def certificates() -> Iterator[Certificates]:
     """Server: server, wrong_name, common_name_only, documented, version_1. Client: u_cert, ..."""
-    if shutil.which("openssl") is None:
-        pytest.skip("skipped: needs openssl")
+    check("openssl")
     with _open_folder("pgpaces-tls-") as folder:
         made = Certificates(folder)
         for authority in ("ca", "other_ca"):
@@ -355,8 +360,7 @@ def _postgres(
     settings: dict[str, str],
     encoding: str | None = "UTF8",
 ) -> Iterator[Any]:
-    if not (PG15_BIN / "initdb").exists():
-        pytest.skip(f"skipped: needs PostgreSQL 15 in {PG15_BIN}")
+    check("PostgreSQL 15")
     with _open_folder(prefix) as folder:
         if user := _server_user():
             os.chown(folder, user["user"], user["group"])
@@ -556,7 +560,7 @@ def each_poll(request: pytest.FixtureRequest) -> str:
     """Each way to wait; a module that calls this its `poll` runs its loads by both."""
     way: str = request.param
     if way == "io_uring" and (why := host.io_uring()):
-        pytest.skip(f"skipped: needs io_uring: {why}")
+        lacking("io_uring", why)
     return way
 
 

@@ -1,18 +1,17 @@
 """Encrypted folders for tests: gocryptfs over FUSE, the kernel's own on a loop file. Undone after.
 
-What is missing here is said by skipping.
+Tests are left out on a machine that lacks what this needs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.needs import check, lacking
 
 _LOOP_BYTES = 32 * 2**20
 
@@ -23,11 +22,7 @@ def gocryptfs(folder: Path) -> Iterator[Path]:
 
     We mount it ourselves and hand it over: its own helper is in another package.
     """
-    for program in ("gocryptfs", "mount", "umount"):
-        if shutil.which(program) is None:
-            pytest.skip(f"needs {program}")
-    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
-        pytest.skip("needs root and /dev/fuse: mounts a folder")
+    check("gocryptfs", "mount", "root", "/dev/fuse")
     cipher, plain, secret = folder / "cipher", folder / "encrypted", folder / "secret"
     for made in (cipher, plain):
         made.mkdir()
@@ -39,7 +34,7 @@ def gocryptfs(folder: Path) -> Iterator[Path]:
     mount = ["mount", "-i", "-t", "fuse", "gocryptfs", plain, "-o", f"{rules},subtype=gocryptfs"]
     try:
         if subprocess.run(mount, pass_fds=[fuse], check=False).returncode:
-            pytest.skip("needs a kernel that lets us mount FUSE")
+            lacking("the right to mount")
         words = ["gocryptfs", "-fg", "-q", "-allow_other", "-passfile", secret, cipher]
         served = subprocess.Popen([*words, f"/dev/fd/{fuse}"], pass_fds=[fuse])
     finally:
@@ -55,25 +50,21 @@ def gocryptfs(folder: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def fscrypt(folder: Path) -> Iterator[Path]:
     """A folder with a policy of the kernel's file encryption, on ext4 in a loop file."""
-    for program in ("mkfs.ext4", "e4crypt", "mount", "umount"):
-        if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
-            pytest.skip(f"needs {program}")
-    if os.geteuid() != 0:
-        pytest.skip("needs root: mounts a loop file")
+    check("mkfs.ext4 and e4crypt", "mount", "root")
     image, mounted = folder / "image", folder / "mounted"
     mounted.mkdir()
     with image.open("wb") as file:
         file.truncate(_LOOP_BYTES)
     subprocess.run(["mkfs.ext4", "-q", "-O", "encrypt", image], check=True)
     if subprocess.run(["mount", "-o", "loop", image, mounted], check=False).returncode:
-        pytest.skip("needs a kernel with loop devices")
+        lacking("the right to mount")
     try:
         encrypted = mounted / "encrypted"
         encrypted.mkdir()
         key = ["e4crypt", "add_key", "-S", "0x70677061", encrypted]
         done = subprocess.run(key, input="a secret\n", text=True, capture_output=True, check=False)
         if done.returncode:
-            pytest.skip("needs a kernel with file encryption (fscrypt)")
+            lacking("file encryption in the kernel")
         yield encrypted
     finally:
         subprocess.run(["umount", "-l", mounted], check=True)

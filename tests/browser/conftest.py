@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from pgpaces.answers.sweep.page import About, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.show.html import html
 from pgpaces.spec.design import Design, Factor
+from tests.needs import check, found
 from tests.unit.experiments import WORKERS, experiment, made
 
 # A board whose CPUs are busy draws slowly.
@@ -24,11 +24,9 @@ expect.set_options(timeout=30_000)
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("needs Chromium: apt install chromium")
+    check("chromium")
     with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        opened = play.chromium.launch(executable_path=found("chromium"), args=["--no-sandbox"])
         yield opened
         opened.close()
 

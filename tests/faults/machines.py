@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.needs import check, lacking
 
 BRIDGE, NET, NET6 = "pgpt0", "10.98.7", "fd98:7:"
 GATE, SERVER, GATE6 = f"{NET}.1", f"{NET}.2", f"{NET6}:1"
@@ -74,8 +73,7 @@ class Machine:
 
     def delay(self, ms: int) -> None:
         """What it sends arrives later: its wire goes through a process that holds frames back."""
-        if not Path("/dev/net/tun").exists():
-            pytest.skip("skipped: no network devices of processes here")
+        check("/dev/net/tun")
         _ip("link", "del", f"v{self.name}")
         words = [sys.executable, str(Path(__file__).with_name("far.py")), f"v{self.name}"]
         words += [f"/run/netns/{self.name}", str(ms)]
@@ -121,8 +119,7 @@ def machines(
     folder: Path, *variables: dict[str, str], ipv6: bool = False
 ) -> Iterator[list[Machine]]:
     """One for each set of variables; ssh reaches them by name with HOME at `folder`."""
-    if os.geteuid() or not (shutil.which("ip") and Path(SSHD).exists()):
-        pytest.skip("skipped: network namespaces need root, iproute2 and openssh-server")
+    check("root", "ip", "sshd")
     for key in ("key", "host"):
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
         subprocess.run(words, check=True)
@@ -132,7 +129,7 @@ def machines(
         try:
             _ip("link", "add", BRIDGE, "type", "bridge")
         except subprocess.CalledProcessError as error:
-            pytest.skip(f"skipped: no network namespaces here: {error.stderr.decode().strip()}")
+            lacking("network namespaces", error.stderr.decode().strip())
         for address in (GATE, SERVER):
             _ip("addr", "add", f"{address}/24", "dev", BRIDGE)
         _ip("addr", "add", f"{GATE6}/64", "dev", BRIDGE, "nodad")

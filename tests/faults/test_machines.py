@@ -19,10 +19,11 @@ from tests.conftest import DEADLINE_S, Postgres
 from tests.faults.conftest import until
 from tests.faults.machines import GATE, machines
 from tests.integration import causes
+from tests.needs import faketime, needs
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
-FAKETIME = str(next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), ""))
+FAKETIME = faketime()
 # Connects to a port of Dask without the key of its cluster; exits with 7 if it is refused.
 STRANGER = """
 import sys
@@ -54,11 +55,8 @@ def texts(document: Any, severity: str) -> list[str]:
 @contextlib.contextmanager
 def group() -> Iterator[Path]:
     """A group of processes whose CPU can be limited."""
-    try:
-        with causes.group("cpu") as path:
-            yield path
-    except causes.NotHereError as error:
-        pytest.skip(f"skipped: {error}")
+    with causes.group("cpu") as path:
+        yield path
 
 
 def wait(seconds: float) -> None:
@@ -166,14 +164,13 @@ def test_a_machine_far_away_begins_with_the_others_and_its_clock_is_less_certain
     assert any("the clock of generator pgpt1 may be" in text for text in texts(document, "warning"))
 
 
+@needs("libfaketime")
 @pytest.mark.parametrize(
     ("fake", "expected"), [("+2h", ""), ("+0 x1.02", "the clock of generator pgpt1 may be")]
 )
 def test_a_clock_that_is_elsewhere_is_right_and_one_that_runs_faster_is_noticed(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, fake: str, expected: str
 ) -> None:
-    if not FAKETIME:
-        pytest.skip("skipped: libfaketime is not here")
     clock = {"LD_PRELOAD": FAKETIME, "FAKETIME": f'"{fake}"'}
     with machines(tmp_path, clock, {}):
         document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "8s"))
@@ -181,11 +178,10 @@ def test_a_clock_that_is_elsewhere_is_right_and_one_that_runs_faster_is_noticed(
     assert any(expected in text for text in severe) if expected else not texts(document, "invalid")
 
 
+@needs("libfaketime")
 def test_a_clock_that_is_set_during_the_load_is_noticed_and_harms_nothing(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    if not FAKETIME:
-        pytest.skip("skipped: libfaketime is not here")
     offset = tmp_path / "offset"
     offset.write_text("+0")
     clock = {"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": str(offset)}

@@ -21,6 +21,7 @@ import pytest
 from tests.conftest import Postgres
 from tests.faults.conftest import alive, fill, postmaster, until
 from tests.integration.test_run import Command, adds_up, interval_count, started
+from tests.needs import check, faketime, needs
 
 from pgpaces.analysis import waits
 from pgpaces.store.store import Store
@@ -285,12 +286,11 @@ def test_ctrl_c_twice_ends_at_once_and_keeps_what_there_is(
     pg15.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'")
 
 
+@needs("Linux")
 def test_ctrl_c_twice_at_once_counts_twice(pgpaces: Command, stuck: Any) -> None:
     """Also where the second comes before the next look at the load, which is a second away."""
     process = stuck("--grace", "10min")
     status = Path(f"/proc/{process.pid}/status")
-    if not status.exists():
-        pytest.skip("skipped: needs /proc with the signals that are pending")
     process.send_signal(signal.SIGINT)
     until(lambda: not pending(status, signal.SIGINT), "the first signal to be taken")
     process.send_signal(signal.SIGINT)
@@ -410,10 +410,7 @@ def test_a_read_only_store_is_an_error_for_a_run_and_can_be_read(
 @pytest.fixture
 def wall_clock(tmp_path: Path) -> tuple[dict[str, str], Callable[[str], None]]:
     """The environment of a program whose wall clock we set, and how: `-3h`, `+3h`, `+0`."""
-    places = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
-    library = next(iter([*places, *Path("/usr/lib/faketime").glob("libfaketimeMT.so.1")]), None)
-    if library is None:
-        pytest.skip("skipped: needs libfaketime")
+    check("libfaketime")
     offset = tmp_path / "offset"
 
     def set_to(shift: str) -> None:
@@ -427,7 +424,7 @@ def wall_clock(tmp_path: Path) -> tuple[dict[str, str], Callable[[str], None]]:
     (tmp_path / "sitecustomize.py").write_text(mended)
     return {
         "PYTHONPATH": str(tmp_path),
-        "LD_PRELOAD": str(library),
+        "LD_PRELOAD": faketime("libfaketimeMT"),
         "FAKETIME_TIMESTAMP_FILE": str(offset),
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",

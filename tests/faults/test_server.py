@@ -31,6 +31,7 @@ from tests.faults.conftest import (
     start_again,
     until,
 )
+from tests.needs import lacking
 
 poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
@@ -203,7 +204,7 @@ def freezer(server: Postgres) -> Iterator[None]:
             break
         group.rmdir()
     else:
-        pytest.skip("skipped: needs a cgroup freezer that we may use")
+        lacking("a cgroup that we may freeze")
     homes = {pid: _home(pid, top) for pid in everything(server)}
     try:
         for pid in homes:

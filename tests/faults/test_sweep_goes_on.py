@@ -255,7 +255,9 @@ def test_ctrl_c_ends_the_making_of_data_before_any_load(
 
 
 def test_a_terminal_that_is_gone_ends_it_like_ctrl_c(pgpaces: Command) -> None:
-    process = pgpaces.start("sweep", "select-only", *CELLS, *QUICK, "--trials", "9")
+    # A child inherits an ignored signal, as from tests that nohup started.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
+    process = pgpaces.start("sweep", "select-only", *CELLS, *QUICK, "--trials", "9", **heard)
     hear(process, "p99")
     process.send_signal(signal.SIGHUP)
     code, err = ended(process)

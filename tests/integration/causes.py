@@ -2,7 +2,8 @@
 
 Each is a function of a place to work in that runs one trial and gives it back. Rates, scales,
 strengths and moments follow from the seed of the place and the name of the cause, so that a trial
-can be done again, and others can be tried. `NotHereError` says what a machine would need for it.
+can be done again, and others can be tried. A machine that lacks what a cause needs leaves its test
+out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import psycopg
 from tests.faults.network import Proxy
+from tests.needs import lacking
 
 import pgpaces
 from pgpaces.api import Result
@@ -29,10 +31,6 @@ from pgpaces.spec.result import Trial
 from pgpaces.trial.listener import Listener
 
 SECONDS = 12
-
-
-class NotHereError(Exception):
-    """A cause that cannot be made on this machine: what it would need."""
 
 
 @dataclass
@@ -150,9 +148,7 @@ def group(controller: str) -> Iterator[Path]:
                 break
             path.rmdir()
     if made is None:
-        raise NotHereError(
-            f"needs a cgroup with the {controller} controller that we may limit (root)"
-        )
+        lacking("a cgroup that we may limit")
     try:
         yield made
     finally:
@@ -200,7 +196,7 @@ def _disk_of(folder: Path) -> str:
     number = folder.stat().st_dev
     device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not device.exists():
-        raise NotHereError("needs data on a disk that the kernel can limit")
+        lacking("a disk that the kernel can limit")
     whole = device.resolve()
     if (whole / "partition").exists():
         whole = whole.parent
@@ -443,7 +439,7 @@ _HOG = "while True: pass"
 def generator(place: Place) -> Result:
     """The generator shares a CPU with others that want all of it; the server has another one."""
     if (os.cpu_count() or 1) < 2:
-        raise NotHereError("needs two CPUs")
+        lacking("two CPUs")
     draw = place.draw("generator")
     hogs: list[subprocess.Popen[bytes]] = []
     own = os.sched_getaffinity(0)

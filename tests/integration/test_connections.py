@@ -23,6 +23,7 @@ import pytest
 from msgspec import Struct, field
 from psycopg import conninfo
 from tests.conftest import each_poll
+from tests.needs import lacking
 
 from pgpaces import _engine
 from pgpaces.core.errors import (
@@ -121,7 +122,7 @@ def test_an_empty_password_counts_as_none(pg15: Any) -> None:
 
 def test_ipv6_is_a_way_like_any_other(pg15: Any, ways: Any) -> None:
     if not pg15.has_ipv6:
-        pytest.skip("skipped: needs IPv6 on loopback")
+        lacking("IPv6 on loopback")
     assert ways(pg15, pg15.tcp(host="::1")) == "u_trust plain ::1"
     assert ways(pg15, pg15.tls(host="::1", sslmode="require")) == "u_trust TLSv1.3 ::1"
     uri = f"postgresql://u_trust@[::1]:{pg15.port}/postgres"

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
 from tests.faults.conftest import until
 from tests.integration.conftest import access_to
+from tests.needs import needs
 
 from pgpaces.core.errors import (
     ConsentError,
@@ -267,6 +268,7 @@ def test_a_copy_by_pg_dump_sorts_as_its_source(pg15: Postgres, pg18: Access, to:
         creation.clean(target)
 
 
+@needs("PostgreSQL 15")
 def test_a_newer_server_takes_a_newer_pg_dump(pg18: Access) -> None:
     with pytest.raises(ServerError, match="pg_dump that is not older; found: 15"):
         psql.dump_programs(PG15_BIN / "psql", (), 16)

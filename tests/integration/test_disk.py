@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from tests import volumes
 from tests.conftest import DEADLINE_S
+from tests.needs import lacking, needs
 
 import pgpaces
 from pgpaces.analysis import disks
@@ -31,8 +31,6 @@ from pgpaces.spec.facts import HostFacts
 from pgpaces.store.disks import DiskRow
 from pgpaces.store.store import Store, new_id
 
-HAS_FIO = shutil.which("fio") is not None
-needs_fio = pytest.mark.skipif(not HAS_FIO, reason="needs fio (Debian: apt install fio)")
 SMALL = jobs.DiskRequest(jobs.SIZE_MIN, 1, jobs.Lengths(1, 1, 1, 3))
 
 
@@ -43,7 +41,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     filesystem = device_of(folder).filesystem
     if filesystem in ("tmpfs", "ramfs", "overlay"):
-        pytest.skip(f"needs a disk below the temporary folder, which is on {filesystem}")
+        lacking("a temporary folder on a disk", filesystem)
     return folder
 
 
@@ -60,7 +58,7 @@ def run(*words: object, path: str | None = None) -> subprocess.CompletedProcess[
 # --- what is found ------------------------------------------------------------------------------
 
 
-@needs_fio
+@needs("fio")
 def test_everything_is_measured_and_nothing_is_left(disk: Path) -> None:
     found = measure.measure(disk, SMALL, lambda *_: None)
     assert list(disk.iterdir()) == []
@@ -78,7 +76,7 @@ def test_everything_is_measured_and_nothing_is_left(disk: Path) -> None:
     assert (found.cipher is None) == any("cryptsetup" in text for text in found.absent)
 
 
-@needs_fio
+@needs("fio")
 @pytest.mark.slow
 def test_a_quick_look_writes_less_than_what_is_asked_about(disk: Path) -> None:
     store = disk.parent / "store.db"
@@ -113,11 +111,10 @@ def test_without_fio_it_says_where_to_get_it(disk: Path) -> None:
     assert list(disk.iterdir()) == []
 
 
-@needs_fio
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["{disk}"], "--quick for less"),
+        pytest.param(["{disk}"], "--quick for less", marks=needs("fio")),
         (["{disk}", "--quick", "--size", "4096GB"], "MiB are needed"),
         (["{disk}/none", "--quick"], "does not exist"),
         (["{disk}", "{disk}"], "one disk is measured at a time"),
@@ -139,19 +136,16 @@ def test_what_cannot_be_is_said_before_anything_is_written(
     assert list(disk.iterdir()) == []
 
 
-@needs_fio
 def test_memory_is_no_disk() -> None:
     if device_of(Path("/dev/shm")).filesystem != "tmpfs":
-        pytest.skip("needs a tmpfs at /dev/shm")
+        lacking("tmpfs at /dev/shm")
     done = run("/dev/shm", "--quick")
     assert done.returncode == PlanError.exit_code
     assert "not available here" in done.stderr
 
 
-@needs_fio
+@needs("an ordinary user")
 def test_a_folder_that_may_not_be_written_is_refused(disk: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("needs an ordinary user: root may write everywhere")
     disk.chmod(stat.S_IRUSR | stat.S_IXUSR)
     done = run(disk, "--quick")
     assert "not writable" in done.stderr
@@ -213,7 +207,7 @@ def measuring(disk: Path) -> Iterator[subprocess.Popen[str]]:
         started.kill()
 
 
-@needs_fio
+@needs("fio")
 def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(
     measuring: subprocess.Popen[str], disk: Path
 ) -> None:
@@ -229,7 +223,7 @@ def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(
     assert disks.card_class(kept[0].disk) is None
 
 
-@needs_fio
+@needs("fio")
 def test_what_a_kill_leaves_is_ended_at_once_and_removed_by_the_next(
     measuring: subprocess.Popen[str], disk: Path
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.conftest import SECOND_NS, FakeServer, Load, StartLoad
+from tests.needs import lacking
 
 from pgpaces.core.times import Times, merge, value_at_rank
 
@@ -74,7 +75,7 @@ def test_constant_service_waits_as_theory_says(
     rate = service.count / (seconds * SECOND_NS)
     utilization = rate * service.mean_ns
     if utilization > 0.88:
-        pytest.skip(f"skipped: needs a calmer machine (utilization {utilization:.2f})")
+        lacking("a machine with less to do", f"utilization {utilization:.2f}")
     waits = rate * service.square_sum / service.count / (2 * (1 - utilization))
     expected = waits + service.mean_ns
     # Four standard errors of 3,800 transactions that wait for each other are about half the mean.

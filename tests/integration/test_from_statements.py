@@ -14,13 +14,10 @@ from msgspec import Struct
 from tests.conftest import Certificates, _postgres, quoted
 
 import pgpaces
+from pgpaces.capture import Captured, CaptureOptions, capture
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import ServerError, WorkloadError
 from pgpaces.load import engine
-
-pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
-
-from pgpaces.capture import Captured, CaptureOptions, capture
 
 pytestmark = pytest.mark.postgres
 INIT = ("tables", "data", "constraints", "functions")

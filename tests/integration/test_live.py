@@ -19,7 +19,6 @@ import pytest
 from tests.faults.conftest import command_of, until
 from tests.integration.test_run import Command, adds_up
 
-pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.postgres
 LOAD = ("run", "select-only", "--scale", "1", "--warmup", "0", "--rate", "50", "-L", "1s", "--live")
 

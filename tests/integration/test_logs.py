@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.needs import PG15_BIN
 
 from pgpaces.core.errors import LogError, PgpacesError, RunError
 from pgpaces.spec.plan import LogPlan
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 SECOND_NS = 1_000_000_000
-PGBENCH = Path("/usr/lib/postgresql/15/bin/pgbench")
+PGBENCH = PG15_BIN / "pgbench"
 
 
 def shape(lines: list[str]) -> set[str]:
@@ -42,8 +43,6 @@ class Beside:
         return self.run_load(self.server.dsn(), FLAKY, clients=2, log=plan, **changes)
 
     def _pgbench(self, *words: object) -> None:
-        if not PGBENCH.exists():
-            pytest.skip(f"skipped: needs {PGBENCH}")
         script = self.folder / "script.sql"
         script.write_text(FLAKY)
         command = [PGBENCH, "-n", "-f", script, *words, self.server.dsn()]

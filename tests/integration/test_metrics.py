@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,18 +21,14 @@ import pytest
 from tests.conftest import free_port
 from tests.faults.conftest import until
 from tests.integration.test_run import Command, adds_up
+from tests.needs import check
+from tests.unit.test_metrics import Receiver
 
 from pgpaces.core.times import merge, value_at_rank
 from pgpaces.spec.result import CLASSES, Trial
 from pgpaces.store.store import Store
 
-pytest.importorskip("opentelemetry.exporter.prometheus")
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-
-from tests.unit.test_metrics import Receiver
-
 pytestmark = pytest.mark.postgres
-PROMETHEUS = shutil.which("prometheus")
 LOAD = ("select-only", "--scale", "1", "--rate", "200", "-L", "7ms", "--warmup", "1s")
 START_S, SCRAPE_S = 120.0, 4.0
 
@@ -73,7 +69,6 @@ class Prometheus:
     """A real Prometheus that scrapes a port."""
 
     def __init__(self, folder: Path, target: int) -> None:
-        assert PROMETHEUS is not None
         config = folder / "prometheus.yml"
         config.write_text(
             f"global: {{scrape_interval: {SCRAPE_S:g}s}}\n"
@@ -84,7 +79,7 @@ class Prometheus:
         listen = self.url.removeprefix("http://")
         options = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}")
         self.process = subprocess.Popen(
-            [PROMETHEUS, *options, f"--web.listen-address={listen}"], stderr=subprocess.DEVNULL
+            ["prometheus", *options, f"--web.listen-address={listen}"], stderr=subprocess.DEVNULL
         )
         until = time.monotonic() + START_S
         while time.monotonic() < until:
@@ -114,8 +109,7 @@ class Prometheus:
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[tuple[int, Prometheus]]:
     """A port to export to, and the Prometheus that scrapes it."""
-    if PROMETHEUS is None:
-        pytest.skip("Prometheus is not installed")
+    check("prometheus")
     port, _ = free_port()
     started = Prometheus(tmp_path, port)
     # It takes some seconds to look for its targets: a short load could be over by then.
@@ -241,7 +235,7 @@ def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces: Command) -> None:
     time.sleep(2)
     pid = companion_of(process.pid)
     assert pid is not None
-    subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(pid)], check=True)
+    os.kill(pid, signal.SIGKILL)
     out, rest = process.communicate(timeout=60)
     assert process.returncode == 0, rest
     assert rest.count("warning: ") == 1

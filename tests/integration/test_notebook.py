@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 from tests.conftest import ROOT
 
@@ -45,7 +47,6 @@ def answered(notebook: Any) -> None:
 
 
 def test_the_stored_outputs_are_answers_of_today() -> None:
-    nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     answered(notebook)
@@ -57,9 +58,6 @@ def test_the_stored_outputs_are_answers_of_today() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_notebook_runs(pgpaces_home: Path, tmp_path: Path) -> None:
-    nbclient = pytest.importorskip("nbclient")
-    nbformat = pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
         notebook,

@@ -15,7 +15,6 @@ import psycopg
 import pytest
 from tests.conftest import (
     DEADLINE_S,
-    PG15_BIN,
     Certificates,
     Postgres,
     _postgres,
@@ -242,7 +241,6 @@ def standby(primary: Postgres, certificates: Certificates) -> Iterator[Postgres]
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.skipif(not (PG15_BIN / "pg_basebackup").exists(), reason="needs pg_basebackup")
 def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(
     primary: Postgres, standby: Postgres
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.conftest import Postgres
 from tests.integration.conftest import access_to
+from tests.needs import check, lacking
 
 import pgpaces
 from pgpaces.core.errors import PgpacesError, PrepareError
@@ -23,7 +24,6 @@ from pgpaces.spec import workload
 
 pytestmark = pytest.mark.postgres
 
-POSTGIS = Path("/usr/share/postgresql/15/extension/postgis.control")
 SCRIPTS = ("benches", "trees", "roads", "districts")
 # The GiST indexes that each script finds its rows by.
 INDEXES = {
@@ -40,17 +40,14 @@ INDEXES = {
 
 @pytest.fixture(scope="module")
 def extract(pgpaces_home: Path) -> Iterator[None]:
-    """The map, fetched; the tests are skipped by name where it or a program is not to be had."""
-    if not POSTGIS.exists():
-        pytest.skip("skipped: needs Debian's postgresql-15-postgis-3")
-    if shutil.which("osm2pgsql") is None:
-        pytest.skip("skipped: needs Debian's osm2pgsql")
+    """The map, fetched."""
+    check("PostGIS", "osm2pgsql")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PGPACES_HOME", str(pgpaces_home))
         try:
             files.located(workload.find("osm"), {}, lambda text: None)
         except PrepareError as error:
-            pytest.skip(f"skipped: {error.message}")
+            lacking("the map of Helsinki", error.message)
         yield
 
 

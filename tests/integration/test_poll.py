@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Postgres
+from tests.needs import needs
 
 from pgpaces.load.engine import Engine, EnginePlan, resolve
 from pgpaces.load.time_slice import attributes
@@ -79,7 +80,7 @@ def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(
     assert taken(run(pg15.dsn(), script, *load, "-j", "1", "--json")) == way
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="its filters of system calls")
+@needs("Linux")
 def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(
     pg15: Postgres, script: Path
 ) -> None:
@@ -93,13 +94,13 @@ def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(
     assert "--poll auto" in asked.stderr
 
 
+@needs("slices of tasks in the kernel")
 @pytest.mark.parametrize(("load", "short"), [(Load("open", 10.0), True), (Load("closed"), False)])
 def test_threads_of_a_load_with_a_schedule_wake_before_others(
     pg15: Postgres, load: Load, short: bool
 ) -> None:
     own = attributes()
-    if own is None or not own.runtime:
-        pytest.skip("skipped: the kernel has no slices of tasks")
+    assert own is not None
     plan = EnginePlan.of(TrialPlan(load, duration_ns=10**9, warmup_ns=0), 2, 1, scripts=["one"])
     engine = Engine(plan, [("one", 1, b"SELECT 1")], resolve(pg15.dsn()))
     tasks = [

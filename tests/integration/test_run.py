@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conftest import PASSWORD, Postgres
+from tests.needs import needs
 
 pytestmark = pytest.mark.postgres
 
@@ -519,6 +520,7 @@ def test_clean_frees_the_prepared_data(pgpaces: Command) -> None:
     assert "freed 0.0 MiB" in pgpaces("server", "clean").err
 
 
+@needs("PostgreSQL 15")
 def test_clean_starts_a_server_by_its_name_whatever_its_version(pgpaces: Command) -> None:
     assert pgpaces("server", "start", "--name", "second", "--version", "15").code == 0
     try:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.needs import PG15_BIN
 
 from pgpaces.core.errors import PgpacesError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 SECOND_NS = 1_000_000_000
-PGBENCH = Path("/usr/lib/postgresql/15/bin/pgbench")
+PGBENCH = PG15_BIN / "pgbench"
 PROTOCOLS = ("simple", "extended", "prepared")
 PIPELINING = ("extended", "prepared")
 TRANSPORTS = ("dsn", "tcp", "tls")
@@ -28,8 +29,6 @@ def protocol(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def pgbench(server: Any, tmp_path: Path) -> Any:
     """Run pgbench with a script and words of its command line; what it wrote to stderr."""
-    if not PGBENCH.exists():
-        pytest.skip(f"skipped: needs {PGBENCH}")
 
     def run(script: str, *words: object) -> str:
         path = tmp_path / "pgbench.sql"

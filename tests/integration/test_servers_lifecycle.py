@@ -16,6 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from msgspec import Struct
+from tests.needs import lacking, needs
 
 from pgpaces.core.errors import ServerError
 from pgpaces.server import binaries, embedded
@@ -171,7 +172,7 @@ def test_tcp_asks_for_the_password_that_the_file_has(spec: ServerSpec) -> None:
 def test_installed_versions_start_as_the_embedded_one_does() -> None:
     installed = [i for i in binaries.installations() if i.source != "package" and i.major >= 10]
     if not installed:
-        pytest.skip("skipped: needs an installed PostgreSQL")
+        lacking("PostgreSQL 15")
     with embedded.start(ServerSpec(installed[0])) as server:
         found = str(value(server, "SHOW server_version")).split()[0]
         assert found == server.version == installed[0].version
@@ -291,7 +292,7 @@ def test_a_server_dropped_without_a_stop_ends() -> None:
         wait_until_gone()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="skipped: needs Linux's parent-death signal")
+@needs("Linux")
 def test_kill_9_of_the_supervisor_ends_the_server_and_it_can_be_started_again(
     spec: ServerSpec,
 ) -> None:

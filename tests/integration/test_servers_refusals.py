@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.needs import lacking, needs
 
 from pgpaces.core.errors import ServerError
 from pgpaces.server import binaries, embedded, os_user
@@ -20,8 +21,6 @@ from pgpaces.server.os_user import OsUser
 
 pytestmark = pytest.mark.postgres
 GONE_S = 60.0
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="skipped: needs root")
-needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="skipped: needs an ordinary user")
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +101,7 @@ def test_data_that_a_server_of_others_uses_is_refused(spec: ServerSpec) -> None:
         assert f"stop process {server.pid}" in str(caught.value.hint)
 
 
-@needs_user
+@needs("an ordinary user")
 def test_a_home_that_cannot_be_written_is_refused(
     home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +112,7 @@ def test_a_home_that_cannot_be_written_is_refused(
     assert "PGPACES_HOME" in str(caught.value.hint)
 
 
-@needs_root
+@needs("root")
 def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(
     home: Path, spec: ServerSpec
 ) -> None:
@@ -125,7 +124,7 @@ def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(
         assert {path.stat().st_uid for path in ours} == {0}
 
 
-@needs_root
+@needs("root")
 def test_data_stays_with_the_user_who_owns_it(spec: ServerSpec) -> None:
     nobody = pwd.getpwnam("nobody")
     with embedded.start(spec) as server:
@@ -136,7 +135,7 @@ def test_data_stays_with_the_user_who_owns_it(spec: ServerSpec) -> None:
         assert Path(f"/proc/{server.pid}").stat().st_uid == nobody.pw_uid
 
 
-@needs_root
+@needs("root")
 def test_a_home_that_the_servers_user_cannot_enter_is_refused_and_left_as_it_is(
     home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +160,7 @@ def hidden_package(home: Path) -> Installation:
     return Installation(folder, original.version, original.major, Source.EMBEDDED)
 
 
-@needs_root
+@needs("root")
 def test_programs_that_the_servers_user_cannot_reach_are_copied_once(home: Path) -> None:
     hidden = hidden_package(home)
     with embedded.start(ServerSpec(hidden)) as server:
@@ -172,7 +171,7 @@ def test_programs_that_the_servers_user_cannot_reach_are_copied_once(home: Path)
     assert [path.name for path in (home / "cache").glob(".*")] == []
 
 
-@needs_root
+@needs("root")
 def test_programs_of_others_are_not_copied_but_their_folder_is_named(home: Path) -> None:
     hidden = binaries.inspect(hidden_package(home).bin)
     with pytest.raises(ServerError, match=r"cannot run .*hidden") as caught:
@@ -193,12 +192,12 @@ def python_for(user: OsUser) -> str | None:
     return None
 
 
-@needs_root
+@needs("root")
 def test_an_ordinary_user_starts_servers_as_itself(home: Path, spec: ServerSpec) -> None:
     entry = pwd.getpwnam("nobody")
     nobody = OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
     if (python := python_for(nobody)) is None:
-        pytest.skip("skipped: needs a Python that nobody can run")
+        lacking("a Python that every user may run")
     shutil.copytree(Path(embedded.__file__).parents[1], home / "python" / "pgpaces")
     # What it needs of our environment, which nobody else may read.
     shutil.copytree(Path(msgspec.__file__).parent, home / "python" / "msgspec")

@@ -20,6 +20,7 @@ from tests.conftest import DEADLINE_S, PLAN, FakeServer, Postgres, quoted
 from tests.faults.conftest import alive, command_of, until
 from tests.integration.front import front
 from tests.integration.test_run import Command
+from tests.needs import check
 
 import pgpaces
 from pgpaces.core.errors import RunError
@@ -171,9 +172,7 @@ def command(pg15: Postgres, tmp_path: Path, *words: str) -> subprocess.Popen[byt
 
 
 def generators(child: subprocess.Popen[bytes]) -> list[int]:
-    listed = Path(f"/proc/{child.pid}/task/{child.pid}/children")
-    if not listed.exists():
-        pytest.skip("skipped: needs /proc with the children of a process")
+    check("Linux")
     pids = [pid for task in Path(f"/proc/{child.pid}/task").iterdir()
             for pid in (task / "children").read_text().split()]  # fmt: skip
     return [int(pid) for pid in pids if b"dask_spec" in command_of(int(pid))]

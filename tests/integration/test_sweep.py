@@ -19,6 +19,7 @@ import pytest
 from tests.conftest import Postgres
 from tests.faults.conftest import until
 from tests.integration.test_run import Command
+from tests.needs import needs
 
 from pgpaces.answers.sweep import api
 from pgpaces.spec.result import Trial
@@ -104,6 +105,7 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
         pg15.execute("DROP TABLE only_here")
 
 
+@needs("PostgreSQL 15")
 def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Command) -> None:
     levels = (
         "--server-set",
@@ -223,6 +225,7 @@ def test_a_target_that_is_away_does_not_stop_the_others(pgpaces: Command, pg15: 
     assert {failure.attempt for failure in store.failures(row.id)} == {1, 2}
 
 
+@needs("PostgreSQL 15")
 def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
     pgpaces: Command,
 ) -> None:

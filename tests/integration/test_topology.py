@@ -6,7 +6,6 @@ Where the reads went is asked of each server's own counters, while they run.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -22,6 +21,7 @@ from tests.faults.conftest import until
 from tests.integration.conftest import access_to
 from tests.integration.test_run import Command, adds_up, interval_count, started
 from tests.integration.test_secrets import Cage, cage
+from tests.needs import check, needs
 
 from pgpaces import _engine
 from pgpaces.core.errors import PlanError, ServerError
@@ -78,14 +78,6 @@ ANALYZE;
     "write.sql": "\\set id random(1, 100)\nUPDATE w SET v = v + 1 WHERE id = :id;\n",
 }
 SCANS = "SELECT coalesce(seq_scan + idx_scan, 0) FROM pg_stat_user_tables WHERE relname = '{}'"
-
-
-def needs(which: str) -> None:
-    """Skips by name where a pooler is missing."""
-    try:
-        pooler.find(which)
-    except ServerError as error:
-        pytest.skip(f"skipped: {error.message}: {error.hint}")
 
 
 @pytest.fixture
@@ -193,11 +185,13 @@ def no_standby_data_is_left(home: Path) -> None:
 # --- the layout of one command ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [pytest.param("15", marks=pytest.mark.slow), "18"])
+@pytest.mark.parametrize(
+    "version", [pytest.param("15", marks=[pytest.mark.slow, needs("PostgreSQL 15")]), "18"]
+)
 def test_pgpool_lets_both_standbys_read_and_the_primary_write(
     version: str, folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
 ) -> None:
-    needs("pgpool")
+    check("pgpool")
     target = TargetPlan(server=version, standbys=2, server_settings=SAFE_ENOUGH)
     layout = {"target": target, "pool": PoolPlan("pgpool")}
     outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **layout)
@@ -222,7 +216,7 @@ def test_pgpool_lets_both_standbys_read_and_the_primary_write(
 def test_a_setting_is_in_effect_through_pgbouncer(
     mode: Any, pgpaces_home: Path, tmp_path: Path
 ) -> None:
-    needs("pgbouncer")
+    check("pgbouncer")
 
     def told(value: str) -> workload.Workload:
         check = f"SELECT 1 / (current_setting('work_mem') = '{value}')::int;\n"
@@ -245,7 +239,7 @@ def test_a_setting_is_in_effect_through_pgbouncer(
 def test_a_pool_with_too_few_slots_is_refused_where_only_the_rate_says_how_many_clients(
     pgpaces: Command,
 ) -> None:
-    needs("pgbouncer")
+    check("pgbouncer")
     ended = pgpaces("run", "select-only", *OURS, "--pool", "pgbouncer", "--pool-size", 2,
                     "--rate", 4, "-T", "1s")  # fmt: skip
     assert ended.code == 2
@@ -256,7 +250,7 @@ def test_a_pool_with_too_few_slots_is_refused_where_only_the_rate_says_how_many_
 def test_prepared_statements_in_transaction_mode_work_or_are_refused(
     pgpaces: Command,
 ) -> None:
-    needs("pgbouncer")
+    check("pgbouncer")
     ended = pgpaces("run", "select-only", *OURS, "--pool", "pgbouncer", "--pool-mode",
                     "transaction", "--pool-size", 2, "-c", 6, "-M", "prepared", "-T", "1s",
                     "--json")  # fmt: skip
@@ -361,7 +355,7 @@ def test_a_standby_that_dies_takes_its_own_share_alone(
 def test_a_pooler_that_goes_on_without_a_standby_does_not_hide_that(
     folder: Path, pgpaces_home: Path, tmp_path: Path
 ) -> None:
-    needs("pgpool")
+    check("pgpool")
     killer = Watcher({1: lambda w: os.kill(w.servers()["standby1"].pid, signal.SIGKILL)})
     target = TargetPlan(standbys=2, server_settings=SAFE_ENOUGH)
     layout = {"target": target, "pool": PoolPlan("pgpool"), "scripts": (("read", None),)}
@@ -384,7 +378,7 @@ LAYOUT = ("--standbys", 1, "--node", "any", *LONG)
 @pytest.fixture(params=[pytest.param("pgbouncer", marks=pytest.mark.slow), "pgpool"])
 def with_pool(request: pytest.FixtureRequest) -> tuple[object, ...]:
     """The options of a standby and a pool."""
-    needs(request.param)
+    check(request.param)
     pool = ("--pool", request.param)
     return ("select-only", "--standbys", 1, *pool, *LONG)
 
@@ -448,6 +442,8 @@ class Cluster:
 
 @pytest.fixture(scope="module", params=["15", pytest.param("18", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest, pgpaces_home: Path) -> Iterator[Cluster]:
+    if request.param == "15":
+        check("PostgreSQL 15")
     with ExitStack() as stack:
         installation = packages.locate(request.param, lambda _: None)
         spec = embedded.ServerSpec(
@@ -626,7 +622,7 @@ def test_the_number_of_standbys_is_a_factor(pgpaces: Command) -> None:
 
 @pytest.mark.slow
 def test_standbys_and_pools_are_factors_together(pgpaces: Command) -> None:
-    needs("pgbouncer")
+    check("pgbouncer")
     found = sweep(pgpaces, "--standbys", "0,1,2", "--pool", "none,pgbouncer")
     assert len(found) == 6
     for trial in found.values():
@@ -639,7 +635,7 @@ def test_standbys_and_pools_are_factors_together(pgpaces: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="skipped: needs openssl")
+@needs("PostgreSQL 15", "openssl")
 def test_standbys_are_reached_by_tls(pgpaces: Command) -> None:
     ended = pgpaces("run", "select-only", *FAST, "--server", "15", "--tls", "on", "--standbys", 1,
                     "--node", "any", "-c", 4, "-T", "1s", "--json")  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.test_run import Command
+from tests.needs import check, lacking
 
 from pgpaces.database import identity
 from pgpaces.monitor.server import CounterReader
@@ -71,7 +72,9 @@ def fetched(request: pytest.FixtureRequest, reached: dict[str, bool], pgpaces_ho
     version: str = request.param
     source = version.partition(":")[0]
     if not reached[source]:
-        pytest.skip(f"skipped: needs the registry {source}, which cannot be reached")
+        lacking(f"the registry {source}")
+    if source == "pypi":
+        check("libxml2")
     return packages.locate(version, lambda _: None)
 
 
@@ -179,9 +182,9 @@ def test_a_profile_with_jit_off_fits_a_server_without_it(
 @pytest.fixture
 def fifteen() -> Installation:
     """Debian's, which has TLS."""
+    check("PostgreSQL 15", "openssl")
     found = binaries.newest("debian:15", binaries.installations())
-    if found is None or shutil.which("openssl") is None:
-        pytest.skip("skipped: needs Debian's PostgreSQL 15 and openssl")
+    assert found is not None
     return found
 
 

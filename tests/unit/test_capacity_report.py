@@ -479,7 +479,6 @@ def test_what_others_wrote_does_nothing_in_any_form() -> None:
 
 
 def test_charts_are_plain_values_and_can_be_drawn() -> None:
-    pytest.importorskip("vl_convert")
     found = [of_level("4MB", 12), searched(slope(1e6), replace(GOAL, highest=20), ONE)]
     for figure in (*section(found).figures, *section([of_level("4MB", 17.5, "quick")]).figures):
         json.dumps(specification(figure.charts, LIGHT), allow_nan=False)

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-pgparse = pytest.importorskip("pgparse", reason="needs pgparse, which parses statements")
-
-from pgpaces.capture import folder as folder_of  # noqa: E402
-from pgpaces.capture import guess, logs, parser, script, selection, uses, words  # noqa: E402
-from pgpaces.capture.catalog import (  # noqa: E402
+from pgpaces.capture import folder as folder_of
+from pgpaces.capture import guess, logs, parser, script, selection, uses, words
+from pgpaces.capture.catalog import (
     Captured,
     CapturedScript,
     CatalogColumn,
@@ -27,11 +25,11 @@ from pgpaces.capture.catalog import (  # noqa: E402
     ServerStatements,
     Type,
 )  # fmt: skip
-from pgpaces.capture.guess import Parameter, SourceKind, ValueSource  # noqa: E402
-from pgpaces.capture.uses import Catalog, Role, Use  # noqa: E402
-from pgpaces.core.errors import WorkloadError  # noqa: E402
-from pgpaces.load import engine  # noqa: E402
-from pgpaces.spec import workload  # noqa: E402
+from pgpaces.capture.guess import Parameter, SourceKind, ValueSource
+from pgpaces.capture.uses import Catalog, Role, Use
+from pgpaces.core.errors import WorkloadError
+from pgpaces.load import engine
+from pgpaces.spec import workload
 
 INT, TEXT, BOOL = Type("integer", "N"), Type("text", "S"), Type("boolean", "B")
 DATE, NUMERIC = Type("date", "D"), Type("numeric(10,2)", "N")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import arro3.io
 import pytest
 from click.testing import CliRunner, Result
 
@@ -89,10 +90,9 @@ def test_without_a_name_it_is_about_what_ran_last(store: Path) -> None:
 
 
 def test_a_run_is_exported_as_parquet(store: Path) -> None:
-    arro3 = pytest.importorskip("arro3.io")
     from pgpaces.cli.runs import export
 
     result = CliRunner().invoke(export, ["01A", "--format", "parquet", "--store", str(store)])
     assert result.exit_code == 0, result.output
-    read = arro3.read_parquet(io.BytesIO(result.stdout_bytes)).read_all()
+    read = arro3.io.read_parquet(io.BytesIO(result.stdout_bytes)).read_all()
     assert sum(value.as_py() for value in read["due"]) == 4

@@ -25,6 +25,7 @@ from pgpaces.load.command import SECOND_NS, Books, CommandLoad, Executions
 from pgpaces.load.composite import Together
 from pgpaces.spec.result import Counts, counts
 from tests.faults.conftest import until
+from tests.needs import needs
 
 FAST_NS = 200_000_000
 
@@ -165,13 +166,12 @@ def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., Comm
     assert made.end_ns >= SECOND_NS
 
 
+@needs("Linux")
 def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "s3cr3t")
     monkeypatch.setenv("OTHER", "kept")
     runner = Runner()
     variables = Path(f"/proc/{runner._watchdog.pid}/environ")
-    if not variables.is_file():
-        pytest.skip("needs /proc")
     found = variables.read_bytes()
     runner.close()
     assert b"s3cr3t" not in found
@@ -252,12 +252,12 @@ def test_stopped_before_it_began_nothing_runs(
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("detached", ["sleep 60 &", "setsid sleep 60 &"])
+@pytest.mark.parametrize(
+    "detached", ["sleep 60 &", pytest.param("setsid sleep 60 &", marks=needs("Linux"))]
+)
 def test_what_it_leaves_in_the_background_ends_with_it(
     load: Callable[..., CommandLoad], tmp_path: Path, detached: str
 ) -> None:
-    if "setsid" in detached and not Path("/proc/self/task").is_dir():
-        pytest.skip("needs /proc to find children that left the session")
     found = run(load(f"{detached} echo $! > pid"))
     assert total(found) == Counts(due=1, on_time=1)
     pid = started(tmp_path / "pid")
@@ -278,9 +278,8 @@ def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(
     assert not alive(started(tmp_path / "pid"))
 
 
+@needs("Linux")
 def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_path: Path) -> None:
-    if not sys.platform.startswith("linux"):
-        pytest.skip("needs Linux's signal at the death of a parent")
     runner = Runner()
     order = CommandOrder("it", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
     made = CommandLoad(order, Executions(), runner)

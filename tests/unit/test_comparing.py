@@ -144,7 +144,6 @@ def test_an_effect_fits_into_a_cell(
     assert short(METRICS[metric], estimate) == expected
 
 
-@pytest.mark.skipif(not draw.available(), reason="nothing can draw here")
 @pytest.mark.parametrize("look", [LIGHT, DARK, PAGE])
 def test_all_charts_can_be_drawn(look: Any) -> None:
     for figure in made((*PAIRS, *SAME)).figures:

@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import unicodedata
 
@@ -18,6 +17,7 @@ from rich.console import Console
 
 from pgpaces.show import escape
 from pgpaces.show import grid as text
+from tests.needs import needs
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL as well
 CASES = [
@@ -49,7 +49,7 @@ def test_lines_stay_where_there_may_be_several_and_nobody_forges_one_elsewhere()
     assert escape.line(forged) == "no such table pgpaces: all went well at x\\u2028y"
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@needs("bash")
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
 @example(["a\nb.sql", "it's\n\\n", "\x1b[2J", "\x9b2J", "caf\udce9", "\u202egnp", "\U000e0041"])
 def test_a_command_can_be_pasted_whatever_its_words_are(words: list[str]) -> None:

@@ -20,6 +20,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.parser import text_string_to_metric_families
 
 from pgpaces.cli import followed
 from pgpaces.cli.main import cli
@@ -28,25 +32,16 @@ from pgpaces.spec.result import Place, Trial
 from pgpaces.store.store import Store
 from pgpaces.web import companion
 from pgpaces.web.companion import Companion, Outputs
+from pgpaces.web.feed import Feed
 from pgpaces.web.listening import listen
 from pgpaces.web.live import Load
+from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Totals, metrics_data
+from pgpaces.web.otlp import Sender
+from pgpaces.web.prometheus import Port
 from tests.unit.calling import refused
 from tests.unit.stored import SCRIPTS, opened
 from tests.unit.test_report_forms import NASTY
 from tests.unit.trials import second, series, times, trial
-
-pytest.importorskip("opentelemetry.exporter.prometheus")
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from prometheus_client.parser import text_string_to_metric_families
-
-from pgpaces.web.feed import Feed
-from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Totals, metrics_data
-from pgpaces.web.otlp import Sender
-from pgpaces.web.prometheus import Port
 
 ROOT = Path(__file__).parents[2]
 LIMIT_NS = 15_000_000

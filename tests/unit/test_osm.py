@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import osmium
 import pytest
 from msgspec.structs import replace
 
@@ -151,7 +152,6 @@ def test_without_osmium_it_is_said_what_brings_it(tmp_path: Path) -> None:
 
 
 def test_copies_stand_beside_each_other_and_share_nothing(tmp_path: Path) -> None:
-    osmium = pytest.importorskip("osmium", reason="skipped: needs PyPI's osmium")
     assert tile(tmp_path, 5).returncode == 0
     made = (tmp_path / "link.osm.pbf").resolve()
     objects = [
@@ -203,7 +203,6 @@ def test_one_tiles_at_a_time_and_removes_what_a_killed_one_left_behind(tmp_path:
 
 
 def test_what_does_not_fit_onto_the_map_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("osmium", reason="skipped: needs PyPI's osmium")
     done = tile(tmp_path, 1_000_000)
     assert "do not fit onto the map" in done.stderr
     assert "Traceback" not in done.stderr

@@ -22,11 +22,11 @@ from pgpaces.cli.trend import trend
 from pgpaces.core.errors import RunError, StoreError
 from pgpaces.core.record import Tally
 from pgpaces.trial.trial import Outcome
+from tests.needs import needs
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.trials import trial
 
 FULL = Path("/dev/full")
-needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
 
 
 def environment(home: Path, buffered: bool) -> dict[str, str]:
@@ -35,7 +35,7 @@ def environment(home: Path, buffered: bool) -> dict[str, str]:
     return kept | {"PGPACES_HOME": str(home)} | ({} if buffered else {"PYTHONUNBUFFERED": "1"})
 
 
-@needs_full
+@needs("/dev/full")
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("command", ["workload list", "--version", "observe -n 1"])
 def test_an_output_that_is_full_is_an_error_with_an_exit_code(
@@ -151,7 +151,7 @@ def test_a_result_that_is_not_stored_is_printed_whole_with_the_reason(
     assert not (tmp_path / "report.html").exists()
 
 
-@needs_full
+@needs("/dev/full")
 def test_errors_that_nobody_hears_keep_their_exit_code(tmp_path: Path) -> None:
     with FULL.open("w") as full:
         words = [sys.executable, "-m", "pgpaces", "run"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import shutil
 import subprocess
 import tarfile
 import zipfile
@@ -15,6 +14,7 @@ import click
 import pytest
 
 from pgpaces.cli.main import cli
+from tests.needs import needs
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 NAME = "pgpaces-0.1.0-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl"
@@ -77,7 +77,6 @@ def test_a_source_distribution_without_the_engine_is_told(
 
 
 def test_every_command_has_a_manual_page_with_its_options_and_examples() -> None:
-    pytest.importorskip("click_man")
     man = module("man")
     pages = {
         context.command_path: man.page(context, "0.1.0")
@@ -90,11 +89,10 @@ def test_every_command_has_a_manual_page_with_its_options_and_examples() -> None
 
 
 def test_no_line_of_a_help_is_taken_for_a_request_of_roff() -> None:
-    pytest.importorskip("click_man")
     assert module("man").escaped(".sh\n'it\na\\b") == "\\&.sh\n\\&'it\na\\eb"
 
 
-@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not here")
+@needs("actionlint")
 def test_workflows_are_without_fault() -> None:
     done = subprocess.run(
         ["actionlint"], cwd=PACKAGING.parent, capture_output=True, text=True, check=False

@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from xml.etree import ElementTree
 
+import arro3.io
 import pytest
+import vl_convert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -161,11 +163,10 @@ def test_a_text_stays_in_its_cell_of_a_markdown_table(value: str) -> None:
 
 
 def test_csv_and_parquet_have_a_row_for_each_cell_and_trial() -> None:
-    arro3 = pytest.importorskip("arro3.io")
     rows = list(tables.DictReader(io.StringIO(render.render(REPORTED, "csv").decode())))
     assert [row["row"] for row in rows].count("cell") == len(PAGE_OF.rows)
     assert [row["row"] for row in rows].count("trial") == len(DIGESTS)
-    read = arro3.read_parquet(io.BytesIO(render.render(REPORTED, "parquet"))).read_all()
+    read = arro3.io.read_parquet(io.BytesIO(render.render(REPORTED, "parquet"))).read_all()
     assert read.num_rows == len(rows)
     assert list(read.schema.names) == list(rows[0])
     missed = [value.as_py() for value in read["missed_share"]]
@@ -221,7 +222,6 @@ def specifications(figure: Figure) -> list[str]:
 
 
 def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
-    vl_convert = pytest.importorskip("vl_convert")
     for figure in REPORTED.figures():
         for each in specifications(figure):
             json.loads(each)

@@ -23,6 +23,7 @@ from pgpaces.core import fetch
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.server import binaries, describe, libraries, packages, registries
 from pgpaces.server.binaries import Installation, Source
+from tests.needs import needs
 
 POSTGRES = '#!/bin/sh\necho "postgres (PostgreSQL) {}"\n'
 
@@ -454,9 +455,8 @@ def test_a_package_tool_sees_no_password_of_a_database(
     assert fetch.ask([sys.executable, "-c", script], tmp_path).strip() == "[]"
 
 
+@needs("ldd")
 def test_what_a_program_is_linked_with_is_seen() -> None:
-    if libraries.needs(Path("/bin/sh"), "libc") is None:
-        pytest.skip("skipped: needs ldd")
     assert libraries.needs(Path("/bin/sh"), "libc") is True
     assert libraries.needs(Path("/bin/sh"), "libssl") is False
     assert libraries.missing([Path("/bin/sh")]) == []

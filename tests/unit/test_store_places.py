@@ -20,6 +20,7 @@ from pgpaces.core import home
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.store import address, backend, upgrades
 from pgpaces.store.store import Store
+from tests.needs import needs
 from tests.unit.calling import refused
 from tests.unit.test_cli_runs import keep, whole
 from tests.unit.upgraded import to_version_2
@@ -239,7 +240,7 @@ def test_a_log_of_changes_that_cannot_be_read_is_not_passed_over(sealed: Path) -
     assert "copy" in str(error.hint)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+@needs("root")
 def test_somebody_elses_store_can_be_read(tmp_path: Path) -> None:
     """As `nobody`, who may write neither the file nor its folder."""
     import tempfile

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from pgpaces.load.time_slice import attributes, short_slice
+from tests.needs import needs
 
 CHILD = "from pgpaces.load.time_slice import attributes; print(attributes().runtime)"
 
@@ -20,9 +21,10 @@ def slice_ns() -> int | None:
     return None if own is None else own.runtime
 
 
+@needs("slices of tasks in the kernel")
 def test_what_is_begun_within_has_a_short_slice_and_nothing_else() -> None:
-    if not (before := slice_ns()):
-        pytest.skip("skipped: the kernel has no slices of tasks")
+    before = slice_ns()
+    assert before
     seen: list[int | None] = []
     with short_slice("open"):
         thread = threading.Thread(target=lambda: seen.append(slice_ns()))

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from msgspec.structs import replace
+from starlette.testclient import TestClient
 
 from pgpaces.cli.followed import address as read_address
 from pgpaces.core.errors import PlanError, RunError
@@ -30,7 +31,7 @@ from pgpaces.spec.design import Design, Factor
 from pgpaces.spec.result import Blocked, Counts, Observed, Place
 from pgpaces.store.store import Store
 from pgpaces.web import app as application
-from pgpaces.web import listening, live, serve
+from pgpaces.web import listening, live, metrics, serve
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, token_of
 from tests.unit.stored import Kept, begun, keep, opened
@@ -38,7 +39,6 @@ from tests.unit.test_cli_runs import experiment
 from tests.unit.test_report_forms import NASTY
 from tests.unit.trials import second, series, times
 
-client_of = pytest.importorskip("starlette.testclient").TestClient
 RUN, OTHER = "01A000000000000000000000RN", "01B000000000000000000000RN"
 TOKEN = "the-token"
 Result = TypeVar("Result")
@@ -57,7 +57,7 @@ def client(store: Store, token: str | None = None, **guard: Any) -> Any:
     site = Site(str(store.path), guard.pop("load", None), guard.pop("stop", None))
     guarded = Guard(app(site), frozenset(guard.pop("hosts", ())), token,
                     required=guard.pop("required", False))  # fmt: skip
-    return client_of(guarded, base_url="http://127.0.0.1:8432", raise_server_exceptions=False)
+    return TestClient(guarded, base_url="http://127.0.0.1:8432", raise_server_exceptions=False)
 
 
 OWN = live.Load(7, "pi4", since="01B")
@@ -267,7 +267,7 @@ def test_sums_of_the_measured_part_are_those_of_the_metrics(store: Store) -> Non
     early = second(-1, [50.0], due=0, on_time=0, late=1).tallies
     first = second(0, [5.0] * 8, due=10, failed={"40001": 1}, unfinished=1)
     trial = live.Followed(store.head(id_), 1)
-    totals = pytest.importorskip("pgpaces.web.metrics").Totals(trial.head)
+    totals = metrics.Totals(trial.head)
     for interval in (warm, replace(first, tallies=(*early, *first.tallies))):
         store.add(id_, interval)
         totals.add(interval)
@@ -666,7 +666,7 @@ def test_a_machine_answers_to_its_names_in_any_case(
     opened_port = listening.listen("0.0.0.0", 0, TOKEN)
     server = serve.server(Site(str(store.path)), opened_port)
     opened_port.socket.close()
-    reader = client_of(server.config.app, base_url="http://127.0.0.1")
+    reader = TestClient(server.config.app, base_url="http://127.0.0.1")
     hosts = ("pi4:8432", "PI4", "pi4.local", "pi4.example.org", "evil.local")
     statuses = [reader.get("/", headers={"Host": host}).status_code for host in hosts]
     assert statuses == [401] * 4 + [421]
@@ -720,7 +720,7 @@ def test_only_who_started_a_load_stops_it(store: Store) -> None:
 
 
 def test_the_link_of_a_load_waits_for_it_and_opens_it(store: Store, tmp_path: Path) -> None:
-    empty = client_of(Guard(app(Site(str(tmp_path / "none.db"))), frozenset(), None,
+    empty = TestClient(Guard(app(Site(str(tmp_path / "none.db"))), frozenset(), None,
                             required=False), base_url="http://127.0.0.1")  # fmt: skip
     assert "Waiting" in empty.get("/live").text
     assert "Waiting" in client(store).get("/live").text

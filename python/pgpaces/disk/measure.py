@@ -24,9 +24,9 @@ def prepare(path: Path, request: DiskRequest) -> Disk:
 
     Raises PlanError, RunError where the disk cannot be measured.
     """
-    fio = programs.find_fio()
     device = device_of(path)
     check(path, device, room(request))
+    fio = programs.find_fio()
     quick = request.lengths == QUICK
     return Disk(str(path.resolve()), device, request.size_bytes, quick, programs.fio_version(fio))
 

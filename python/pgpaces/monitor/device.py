@@ -47,7 +47,7 @@ def device_of(folder: Path) -> Device:
         folder = folder.resolve()
     mount = mount_of(folder, mounts(_text(_MOUNTS)))
     if mount is None:
-        return Device("")
+        return Device("", free_bytes=_free(folder))
     block = _block(mount)
     name = block.name if block else ""
     whole = _whole(block) if block else None
