@@ -3,7 +3,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
-FUZZED := script wire stored
+FUZZED ?= script wire stored
+# The toolchain for fuzzing and AddressSanitizer.
+NIGHTLY ?= nightly
+# The major versions of PostgreSQL that `make test-versions` tries.
+VERSIONS ?= 14 15 16 17 18
+# The parts of `make test`: PART=unit has the tests in Rust too.
+PART_unit := tests/unit tests/browser
+PART_servers := tests/integration
+PART_faults := tests/faults
+PART_conformance := tests/conformance
+PART ?= unit servers faults conformance
 ALONE := tests/integration/test_host.py
 LEFT_OUT := target/left-out.json
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -24,7 +34,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help map packages build compiled run t check test test-slow test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
+.PHONY: help map packages build compiled run t check test test-slow test-versions asan test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,15 +80,24 @@ check: lint ## Lint, types and all tests that need no server
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
 # for what nobody has seen yet, with more cases. Four at a time, as those of servers wait more than
 # they work; behind them, alone, what looks at this machine and would see what others do there.
-test: packages build ## All tests but the slow ones; the last lines say which were left out
-	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
+test: packages build ## All tests but the slow ones; PART=unit for less; the last lines say which were left out
+	$(if $(filter unit,$(PART)),PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked)
 	rm -f $(LEFT_OUT)
-	pytest -q -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --left-out $(LEFT_OUT) --ignore $(ALONE) tests
-	pytest -q --left-out $(LEFT_OUT) $(ALONE)
+	pytest -q -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --left-out $(LEFT_OUT) --ignore $(ALONE) $(foreach part,$(PART),$(PART_$(part)))
+	$(if $(filter servers,$(PART)),pytest -q --left-out $(LEFT_OUT) $(ALONE))
 
-test-slow: build ## The slow tests, and random cases that are new each time
+test-slow: build test-versions ## The slow tests, and random cases that are new each time
 	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release
 	pytest -q -m slow
+
+test-versions: build ## Tests of run, sweep, and settings on each version of PostgreSQL; VERSIONS="16 18" for less
+	for version in $(VERSIONS); do \
+		PGPACES_TEST_SERVER=pypi:$$version pytest -q $(addprefix tests/integration/test_,run.py sweep.py settings.py) || exit 1; \
+	done
+
+asan: ## The io_uring code under AddressSanitizer; needs nightly Rust with its source
+	RUSTFLAGS=-Zsanitizer=address cargo +$(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu \
+		--locked --package pgpaces-engine --test poll
 
 conformance: build ## PostgreSQL's own test suites of pgbench, run with us in its place; needs Debian
 	python tests/conformance/suites.py
@@ -90,7 +109,7 @@ fuzz: ## Feed scripts, servers and stored results to what reads them, each for F
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuzz
 	mkdir -p $(FUZZED:%=fuzz/found/%)
 	for target in $(FUZZED); do \
-		cargo +nightly fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
+		cargo +$(NIGHTLY) fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -rss_limit_mb=1024 \
 			-print_final_stats=1 $$(ls fuzz/$$target.dict 2>/dev/null | sed s/^/-dict=/) || exit 1; \
 	done

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from pgpaces.answers.trend import trend
     from pgpaces.answers.why.page import why
     from pgpaces.api import Result, open_run, run
+    from pgpaces.core.errors import PgpacesError
     from pgpaces.spec.users import task, user
 
 _PLACES = {
+    "PgpacesError": "core.errors",
     "Result": "api",
     "open_run": "api",
     "run": "api",
@@ -43,6 +45,7 @@ _PLACES = {
 }
 __all__ = [
     "Answer",
+    "PgpacesError",
     "Result",
     "Sweep",
     "capacity",

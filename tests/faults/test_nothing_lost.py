@@ -214,7 +214,7 @@ def test_after_kill_9_the_next_run_finds_everything_in_order(
 )
 def test_kill_9_ends_a_server_of_ours_at_any_moment(pgpaces: Command, pause: float) -> None:
     process = pgpaces.start("run", "select-only", *CALM, "-c", "2", "-T", "10min", "-P", "1")
-    record = pgpaces.core.home / "servers" / "pg18" / "server.json"
+    record = pgpaces.home / "servers" / "pg18" / "server.json"
     until(lambda: record.exists() and json.loads(record.read_text() or "{}").get("pid", 0) > 0)
     pid = json.loads(record.read_text())["pid"]
     threading.Event().wait(pause)
@@ -549,7 +549,7 @@ def test_what_a_kill_left_while_a_database_was_made_is_dropped_by_whoever_comes_
     left = [name for name, is_marked in ours(pg15) if not is_marked or name.endswith("_run")]
     assert not left
     assert not [name for name, _ in ours(pg15) if name.startswith("pgpaces_new_")]
-    assert not list((pgpaces.core.home / "databases").iterdir())
+    assert not list((pgpaces.home / "databases").iterdir())
 
 
 @pytest.mark.parametrize("kind", ["peopled", "another's", "with a comment"])

@@ -165,13 +165,13 @@ def test_a_server_that_dies_and_comes_back_costs_no_cell(
 def test_our_server_that_dies_is_started_again(pgpaces: Command) -> None:
     process = pgpaces.start("sweep", "select-only", *CELLS, *QUICK, "--trials", "3")
     hear(process, "p99")
-    pid_file = next(pgpaces.core.home.glob("servers/pg18*/**/postmaster.pid"))
+    pid_file = next(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
     os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
     code, err = ended(process)
     assert code == 0, err
     [cells] = finished(pgpaces.store)
     assert len(cells) == 6
-    assert not list(pgpaces.core.home.glob("servers/pg18*/**/postmaster.pid"))
+    assert not list(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
 
 
 def test_a_machine_whose_network_is_silent_does_not_hold_the_others(
@@ -262,7 +262,7 @@ def test_a_terminal_that_is_gone_ends_it_like_ctrl_c(pgpaces: Command) -> None:
     process.send_signal(signal.SIGHUP)
     code, err = ended(process)
     assert code == 130, err
-    assert not list(pgpaces.core.home.glob("servers/pg18*/**/postmaster.pid"))
+    assert not list(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
     assert Store.open(pgpaces.store).experiments()[0].state == "interrupted"
 
 

@@ -61,7 +61,7 @@ def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
 def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(
     pgpaces: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PGPACES_HOME", str(pgpaces.core.home))
+    monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
     shown = pgpaces(*PAIRS, "--dry-run", "--json")
     assert shown.code == 0, shown.err
     assert json.loads(shown.out)["trials_to_run"] == 16

@@ -27,6 +27,10 @@ SECOND = ("-T", "1s", "--warmup", "0", "-P", "0")
 QUICK = ("--scale", "1", "--think-time", "20ms", *SECOND)
 
 
+# `make test-versions` runs these tests on each version of PostgreSQL.
+SERVER = os.environ.get("PGPACES_TEST_SERVER")
+
+
 @dataclass
 class Ended:
     """A command that ended."""
@@ -52,6 +56,8 @@ class Command:
         return kept | {"PGPACES_HOME": str(self.home), "PGPACES_STORE": str(self.store)}
 
     def start(self, *words: object, **more: Any) -> subprocess.Popen[str]:
+        if SERVER and words[0] in ("run", "sweep") and not {"--server", "--target"} & {*words}:
+            words = (*words, "--server", SERVER)
         return subprocess.Popen(
             [sys.executable, "-m", "pgpaces", *map(str, words)],
             env=self.environment() | more.pop("env", {}),
@@ -457,7 +463,7 @@ def test_kill_9_loses_no_stored_second_and_leaves_no_server(pgpaces: Command) ->
     process = pgpaces.start("run", "select-only", *QUICK[:4], "-c", "2", "-T", "10min")
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 2)
-    pids = json.loads((pgpaces.core.home / "servers" / "pg18" / "server.json").read_text())
+    pids = json.loads((pgpaces.home / "servers" / "pg18" / "server.json").read_text())
     process.kill()
     process.communicate()
     until(lambda: not Path(f"/proc/{pids['pid']}").exists())

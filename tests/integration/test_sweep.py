@@ -320,7 +320,7 @@ def test_an_experiment_whose_workload_changed_is_not_gone_on_with(
 def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces: Command) -> None:
     from pgpaces.trial import sweep
 
-    folder = pgpaces.core.home / "disk"
+    folder = pgpaces.home / "disk"
     folder.mkdir()
     words = ("sweep", "select-only", *GRID, "--data-dir", folder, "--trials", "9")
     process = pgpaces.start(*words)
@@ -385,7 +385,7 @@ def pg15_rows(server: Postgres, sql: str) -> list[str]:
 def test_a_sweep_in_python_tells_its_listener_and_goes_on(
     pgpaces: Command, pg15: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PGPACES_HOME", str(pgpaces.core.home))
+    monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
     levels: dict[str, Any] = {
         "clients": [1, 2], "rate": 20, "duration": 1, "warmup": 0, "scale": 1, "target": "here",
         "targets": {"here": pg15.tcp("postgres")}, "store": pgpaces.store,

@@ -388,15 +388,15 @@ def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(
 ) -> None:
     process = pgpaces.start("run", *with_pool)
     started(process)
-    names = {path.parent.name for path in pgpaces.core.home.glob("servers/*/lock")}
+    names = {path.parent.name for path in pgpaces.home.glob("servers/*/lock")}
     assert {"pg18", "pg18-standby1", f"pg18-{with_pool[4]}"} <= names
     process.kill()
     process.communicate()
-    nothing_is_left(pgpaces.core.home)
+    nothing_is_left(pgpaces.home)
     ended = pgpaces("run", *with_pool, "-T", "1s", "--json")
     assert ended.code == 0, ended.err
     assert ended.json()["counts"]["failed"] == 0
-    no_standby_data_is_left(pgpaces.core.home)
+    no_standby_data_is_left(pgpaces.home)
 
 
 def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
@@ -410,7 +410,7 @@ def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
     assert "background reader on standby1: " in " ".join(out.split())
     shown = pgpaces("show", "last", "--json").json()
     assert (shown["state"], adds_up(shown)) == ("interrupted", True)
-    nothing_is_left(pgpaces.core.home)
+    nothing_is_left(pgpaces.home)
 
 
 def test_ctrl_c_while_a_standby_is_made_leaves_nothing(pgpaces: Command) -> None:
@@ -422,8 +422,8 @@ def test_ctrl_c_while_a_standby_is_made_leaves_nothing(pgpaces: Command) -> None
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of its programs hear it
     process.communicate(timeout=60)
     assert process.returncode == 130
-    nothing_is_left(pgpaces.core.home)
-    no_standby_data_is_left(pgpaces.core.home)
+    nothing_is_left(pgpaces.home)
+    no_standby_data_is_left(pgpaces.home)
 
 
 # --- a cluster that stays, ours and as somebody's -------------------------------------------------
@@ -604,7 +604,7 @@ def sweep(pgpaces: Command, *words: object) -> dict[str, Trial]:
     grid = ("--node", "any", "-c", 6, "-T", "1s", *FAST, "--yes", *words)
     ended = pgpaces("sweep", "select-only", *grid, "-o", pgpaces.store.parent / "page.md")
     assert ended.code == 0, ended.err
-    nothing_is_left(pgpaces.core.home)
+    nothing_is_left(pgpaces.home)
     return cells(pgpaces.store)
 
 
