@@ -16,7 +16,7 @@ from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 
-# One or two users can be offered: a single short trial answers.
+# One or two users can be offered: four short trials at two answer.
 SEARCH = (
     "capacity", "select-only", "--scale", "1", "--users", "1,2", "--pace", "20/s", "-L", "1s",
     "--quick",
@@ -48,9 +48,9 @@ def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: P
     found = json.loads(done.out)["sections"]["capacity"]
     assert set(before) < set(found["trials"])
     [cell] = found["value"]["cells"]
-    assert (cell["unit"], cell["indicative"][0], cell["ended"]) == ("users", 2, True)
+    assert (cell["unit"], cell["proved"], cell["ended"]) == ("users", 2, True)
     assert cell["worth"]["users"] == 2
-    assert "2 users or more (most likely met)" in page.read_text()
+    assert "Meets it up to 2 users; unknown above" in page.read_text()
     answer = load_capacity(store=pgpaces.store)
     assert answer.value.cells[0].levels == {}
-    assert answer.sentences[0] == "2 users or more (most likely met): a quick estimate."
+    assert answer.sentences[0] == "Meets it up to 2 users; unknown above."

@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from pgpaces.analysis import grouping
 from pgpaces.analysis.capacity import value
 from pgpaces.analysis.capacity.center import curve
-from pgpaces.analysis.capacity.goal import CapacityGoal, Mode
 from pgpaces.analysis.capacity.trials import CellSearch, label
-from pgpaces.analysis.goal import Limit, verdict
+from pgpaces.analysis.goal import Limit
 from pgpaces.answers.capacity import section as capacity
 from pgpaces.answers.sweep import adaptive
 from pgpaces.answers.sweep.page import About, Page, gather
@@ -32,7 +31,6 @@ from pgpaces.show.chart import Point
 from pgpaces.show.charts import specification
 from pgpaces.show.html import html
 from pgpaces.show.markdown import markdown
-from pgpaces.show.numbers import rate
 from pgpaces.show.section import Section
 from pgpaces.show.style import DARK, LIGHT
 from pgpaces.show.terminal import command, terminal
@@ -64,9 +62,9 @@ def one() -> CellSearch:
 
 
 @cache
-def of_level(level: str, at: float, mode: Mode = "normal") -> CellSearch:
+def of_level(level: str, at: float, *, quick: bool = False) -> CellSearch:
     cell = Cell(((MEMORY, level),))
-    return searched(slope(at), replace(GOAL, mode=mode), cell, **PRICED)
+    return searched(slope(at), replace(GOAL, quick=quick), cell, **PRICED)
 
 
 def page(found: Sequence[CellSearch]) -> Page:
@@ -231,26 +229,24 @@ def test_a_search_that_was_cut_short_did_not_end_where_a_trial_could_not_be_run(
     assert said([searched(slope(17.5), most=0)]) == "Nothing was run yet, so nothing is known."
 
 
-def test_quick_is_indicative_and_proves_nothing() -> None:
-    found = of_level("4MB", 17.5, "quick")
-    text = said([found])
-    first, headline = section([found]).sentences[0], section([found]).headline
-    assert headline is not None
-    assert headline.text == first.text, "a page shows it once"
-    assert text.startswith(first.text)
-    assert first.text.endswith(": a quick estimate.")
-    assert "roved" not in text.partition("A load holds")[0]
-    assert section([found]).tables[0].columns[1:3] == (
-        "most likely meets, 1/s",
-        "most likely misses, 1/s",
-    )
-    assert "roved" not in section([found]).tables[0].title
+def test_a_quick_search_is_said_to_be_one_once() -> None:
+    two = [of_level("4MB", 12, quick=True), of_level("64MB", 17.5, quick=True)]
+    for found in (two[:1], two, [one()]):
+        assert said(found).count("quick search") == found[0].goal.quick
+        assert section(found).note.count("quick search") == found[0].goal.quick
+
+
+def test_the_loads_of_a_quick_search_have_no_interval() -> None:
+    for found, said_of in ((of_level("4MB", 17.5, quick=True), False), (one(), True)):
+        [shown] = [each for each in section([found]).tables if each.key == "capacity-loads"]
+        assert any(row[1].ends for row in shown.rows) is said_of
+        assert ("By its own trials alone" in shown.note) is said_of
 
 
 def test_the_limit_of_short_trials_is_that_of_the_lowest_load_that_missed() -> None:
     trials: dict[str, Trial] = {}
-    goal = replace(GOAL, mode="quick", start=400)
-    found = searched(slope(17.5), goal, kept=lambda each: trials.setdefault(each.id, each))
+    goal = replace(GOAL, start=400)
+    found = searched(slope(17.5), goal, most=7, kept=lambda each: trials.setdefault(each.id, each))
     read: list[str] = []
 
     def load(id_: str) -> Trial:
@@ -270,55 +266,6 @@ def test_the_table_says_of_a_soak_no_more_than_the_sentence() -> None:
     for low, mark in ((0.049, "unknown"), (0.0505, "misses")):
         of = replace(holds, soak=replace(soak, low=low))
         assert capacity._soak(of).mark == mark
-
-
-def test_a_load_of_a_quick_search_misses_only_where_chance_does_not_explain_it() -> None:
-    allowed = GOAL.missed_max
-    shares = {5.0: allowed / 2, 10.0: 1.2 * allowed, 20.0: 0.9}
-    found = searched(lambda load: shares[load], replace(GOAL, mode="quick", start=5.0), most=3)
-    [shown] = [each for each in section([found]).tables if each.key == "capacity-tried"]
-    assert [row[-1].text for row in shown.rows] == ["likely meets", "too close", "misses"]
-
-
-def test_a_load_of_a_quick_search_has_the_verdict_of_show_or_a_likely_one() -> None:
-    found = searched(slope(20), replace(GOAL, mode="quick"), most=9)
-    [shown] = [each for each in section([found]).tables if each.key == "capacity-tried"]
-    texts = {row[0].text: row[-1].text for row in shown.rows if row[2].text == "1"}
-    words = ("likely meets", "likely misses", "too close")
-    own = [
-        (texts[rate(point.load)], digest.summary.missed)
-        for digest, point in found.trials
-        if rate(point.load) in texts
-    ]
-    assert any(text.startswith("likely") for text, _ in own)
-    for text, missed in own:
-        stored = verdict(missed, GOAL.missed_max)
-        assert text in (words if stored == "unknown" else (stored,))
-
-
-def test_a_load_at_which_nothing_was_due_has_no_share() -> None:
-    goal = replace(GOAL, mode="quick", start=0.01, lowest=0.001)
-    found = searched(lambda _: 0.0, goal, most=2)
-    [shown] = [each for each in section([found]).tables if each.key == "capacity-tried"]
-    assert {(row[1].text, row[-1].text) for row in shown.rows} == {("–", "not valid")}
-
-
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        (
-            lambda quick: searched(slope(1e6), replace(quick, highest=20)),
-            "20/s, met it: the capacity",
-        ),
-        (lambda quick: searched(slope(3, 4), replace(quick, lowest=5)), "5/s, missed it: the"),
-    ],
-)
-def test_quick_says_where_an_end_of_what_can_be_offered_was_met(
-    found: Callable[[CapacityGoal], CellSearch], words: str
-) -> None:
-    text = said([found(replace(GOAL, mode="quick"))], "warning")
-    assert words in text
-    assert "may be" in text
 
 
 # ---- several cells ----
@@ -433,7 +380,7 @@ def test_a_terminal_shows_the_answer_and_no_roles(width: int) -> None:
 
 def test_an_empty_level_is_shown_as_one_that_is_two_quotes() -> None:
     def shown(level: str) -> str:
-        found = [of_level("4MB", 12, "quick"), of_level(level, 17.5, "quick")]
+        found = [of_level("4MB", 12, quick=True), of_level(level, 17.5, quick=True)]
         report = report_of(page(found))
         charts = [specification(figure.charts, LIGHT) for figure in report.figures()]
         ids = {digest.trial.id[-8:] for digest in found[1].digests}
@@ -480,7 +427,7 @@ def test_what_others_wrote_does_nothing_in_any_form() -> None:
 
 def test_charts_are_plain_values_and_can_be_drawn() -> None:
     found = [of_level("4MB", 12), searched(slope(1e6), replace(GOAL, highest=20), ONE)]
-    for figure in (*section(found).figures, *section([of_level("4MB", 17.5, "quick")]).figures):
+    for figure in (*section(found).figures, *section([of_level("4MB", 17.5, quick=True)]).figures):
         json.dumps(specification(figure.charts, LIGHT), allow_nan=False)
         assert draw.inline(figure).startswith("<svg")
         assert all(len(row) == len(figure.columns) for row in figure.rows)

@@ -117,7 +117,7 @@ def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound() -> No
     cell = Cell(())
     told = run(Searches(SPEC, (cell,)), holds(173.0, saturated=800.0))
     assert dict(told[1].cell.levels)["rate"] == "200/s"
-    assert answer(told, cell).capacity.indicative[0] is not None
+    assert answer(told, cell).capacity.proved is not None
     without = run(Searches(replace(SPEC, each=None), (cell,)), holds(173.0))
     assert dict(without[0].cell.levels)["rate"] == "10/s"
     assert len(told) < len(without)
@@ -291,16 +291,18 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up() -> N
 
 
 def test_a_quick_search_ends_where_the_server_has_no_more_connections() -> None:
-    spec = SearchSpec(CapacityGoal(0.01, 45.0, 0.1, 1e6, mode="quick", soak_s=0.0))
+    spec = SearchSpec(CapacityGoal(0.01, 45.0, 0.1, 1e6, quick=True, soak_s=0.0))
     few = "the server has 96 free connections"
     searches, told = Searches(spec, (Cell(()),)), list[Tell]()
     while (ask := searches.ask(told)) is not None:
         possible = float(dict(ask.cell.levels)["rate"].removesuffix("/s")) <= 96
         known = Tell.of(holds(1000.0)(ask)) if possible else None
         told.append(known or Tell(ask.cell, ask.block, None, few, ask.attempt, too_much=True))
-    assert told[-1].digest is None
     assert searches.given_up(told) == ""
-    assert few in answer(told, Cell(()), spec).capacity.invalid
+    found = answer(told, Cell(()), spec).capacity
+    assert few in found.invalid
+    assert found.proved is not None
+    assert found.refuted is None
 
 
 def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold() -> None:
@@ -335,10 +337,14 @@ def test_a_trial_that_runs_is_no_point_yet() -> None:
     assert trials.point(Tell.of(running), "rate") is None
 
 
-def test_a_quick_search_needs_no_long_trial_and_no_soak() -> None:
-    goal = CapacityGoal(0.01, 10.0, 0.1, 1e6, mode="quick", soak_s=0.0)
-    told = run(Searches(SearchSpec(goal, 1.0), (Cell(()),)), holds(173.0))
-    assert {role(t.cell) for t in told} == {PREFLIGHT, "short"}
+def test_a_quick_search_has_short_trials_and_no_soak() -> None:
+    goal = CapacityGoal(0.01, 10.0, 0.1, 1e6, quick=True, soak_s=0.0)
+    searches, told = Searches(SearchSpec(goal, 1.0), (Cell(()),)), list[Tell]()
+    asked = []
+    while (ask := searches.ask(told)) is not None:
+        asked.append((role(ask.cell), ask.options["duration"]))
+        told.append(Tell.of(holds(173.0)(ask)))
+    assert set(asked) == {(PREFLIGHT, "5s"), ("short", "8s"), ("long", "8s")}
 
 
 def test_whole_numbers_of_users_are_levels_as_people_write_them() -> None:

@@ -75,7 +75,6 @@ def called(*words: object) -> Result:
     ("words", "said"),
     [
         ((), "nothing to search was named"),
-        (("reporting", "--quick", "--strict"), "exclude each other"),
         (("reporting", "-T", "60s", "-L", "1s"), "--duration is for the search to choose"),
         (("tpcb-like",), "without a latency limit"),
         (("reporting", "--goal", "mean <= 50ms"), "is no bound on a quantile"),
@@ -171,7 +170,7 @@ def test_python_has_the_answer_of_a_stored_search(stored: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "words", [("--quick",), ("--strict",), ("--missed", "1%"), ("--by", "rate"), ("--soak", "0"),
+    "words", [("--quick",), ("--missed", "1%"), ("--by", "rate"), ("--soak", "0"),
               ("--goal", "p99 <= 1s"), ("--seed", "0"), ("--seed", "7")]
 )  # fmt: skip
 def test_options_that_a_stored_search_does_not_follow_are_refused(
@@ -210,7 +209,6 @@ def test_an_experiment_that_is_no_search_is_not_gone_on_with(tmp_path: Path) -> 
     ("given", "said"),
     [
         ({}, "nothing to search was named"),
-        ({"what": "reporting", "quick": True, "strict": True}, "exclude each other"),
         ({"what": "tpcb-like"}, "without a latency limit"),
         ({"what": "reporting", "quick": True, "soak": "5min"}, "soak is of a search that is not"),
     ],

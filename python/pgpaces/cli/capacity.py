@@ -11,10 +11,9 @@ from pgpaces.cli import consent, execute, experiment_options, options, output
 from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.capacity.goal import Mode
     from pgpaces.trial.sweep import SweepPlan
 
-QUICK = "A quick estimate in three minutes, without a soak."
+QUICK = "Trials of seconds and no soak: a wider answer in three minutes."
 EXAMPLES = """\b
 Examples:
   pgpaces capacity reporting -L 500ms --missed 5%
@@ -29,7 +28,7 @@ Examples:
 @options.command(epilog=EXAMPLES)
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(
-    options.of("missed", "goal", "by", "quick", "strict", "soak", quick=QUICK),
+    options.of("missed", "goal", "by", "quick", "soak", quick=QUICK),
     experiment_options.OF_WHAT,
 )
 @options.options(experiment_options.HOW)
@@ -49,8 +48,6 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     from pgpaces.trial import sweep as pipeline
 
     output.check(params)
-    if params["quick"] and params["strict"]:
-        raise PlanError("--quick and --strict exclude each other", "choose one")
     if params["quick"] and _soak_given():
         raise PlanError("--soak is of a search without --quick", "leave one of them out")
     for name in ("duration", "transactions"):
@@ -66,9 +63,8 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     if draft is None:
         _check_unchanged(params)
     else:
-        mode: Mode = "quick" if params["quick"] else "strict" if params["strict"] else "normal"
         question = asking.CapacityQuestion(
-            params["missed"], params["quantile"], params["by"], mode, params["soak"]
+            params["missed"], params["quantile"], params["by"], params["quick"], params["soak"]
         )
         experiment, goal = asking.ask(draft, question, consent.of(params))
     return pipeline.plan(execute.order(experiment, params, resume, goal=goal))
@@ -81,7 +77,7 @@ def _soak_given() -> bool:
 
 def _check_unchanged(params: Mapping[str, Any]) -> None:
     """Raises PlanError for options that have no effect on a resumed search."""
-    names = ("missed", "quantile", "by", "quick", "strict", "seed", "name", "from_database")
+    names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
     changed = [n for n in names if params[n] is not None and params[n] is not False]
     changed += ["soak"] if _soak_given() else []
     if changed:

@@ -329,7 +329,6 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("trials", _whole(1), LOAD, "Trials of each cell. [default: 1]", metavar="N"),
     Option("quick", SWITCH, LOAD, "Seconds instead of minutes, for an indicative answer.",
            flag=True),
-    Option("strict", SWITCH, LOAD, "More trials, in up to twice the time.", flag=True),
     Option("soak", DURATION, LOAD,
            "Length of the final trial at 0.9 of the proved load; 0: none.", metavar="TIME",
            default="10min", rare=True),

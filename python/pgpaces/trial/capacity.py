@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.goal import CapacityGoal, Kind, Mode
+from pgpaces.analysis.capacity.goal import CapacityGoal, Kind
 from pgpaces.analysis.capacity.trials import SearchSpec, first, level
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
@@ -48,7 +48,7 @@ class CapacityQuestion(Struct, frozen=True):
     missed: str | None = None
     quantile: str | None = None
     by: Kind | None = None
-    mode: Mode = "normal"
+    quick: bool = False
     soak: str = "10min"
 
 
@@ -168,10 +168,8 @@ def _goal(
     elif values:
         start, lowest = values[0], min(lowest, values[0])
     soak_s = duration_ns(question.soak, "--soak", zero=True, bare="s") / 1e9
-    quick = question.mode == "quick"
-    return CapacityGoal(
-        missed_max, start, lowest, highest, load, question.mode, 0.0 if quick else soak_s
-    )
+    quick = question.quick
+    return CapacityGoal(missed_max, start, lowest, highest, load, quick, 0.0 if quick else soak_s)
 
 
 def _value(load: Kind, text: str) -> float:

@@ -13,20 +13,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.center import (
-    bracket,
-    countable,
-    indicative_range,
-    inverted,
-    line,
-)
-from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_role
+from pgpaces.analysis.capacity.center import countable, line
+from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_curve, of_role
 from pgpaces.analysis.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
 from pgpaces.analysis.distributions import fisher_above
 from pgpaces.spec.result import Estimate
 
 Flag = Literal[
-    "indicative",
     "highest load passed",
     "lowest load failed",
     "no load reaches it",
@@ -40,6 +33,9 @@ Flag = Literal[
 ]
 # An answer this narrow is enough, as the log of refuted over proved.
 ENOUGH = math.log(1.04)
+# A short trial of a server that is overloaded by a few percent does not show it: in a quick search
+# each end of the answer is this factor further out.
+_QUICK_MARGIN = 1.15
 _SOAK_SHARE = 0.9
 # A shorter soak meets no checkpoint, vacuum or heat.
 SOAK_MIN_S = 600
@@ -57,7 +53,8 @@ class Load(Struct, frozen=True):
     """A load with long trials, countable by these alone.
 
     share: missed of due; least, most: of one trial; low, high: the one-sided bounds of the long-run
-    share.
+    share. In a quick search every load, without bounds, because trials of seconds are no measure of
+    their own spread; its verdict is the answer's.
     """
 
     load: float
@@ -86,18 +83,15 @@ class Capacity(Struct, frozen=True):
 
     proved: None where no load is shown to meet it; refuted: None where none is shown to miss it.
     estimate: the load at which the long-run share is the threshold, with its 95% interval.
-    indicative: by short trials; of a quick search the loads that most likely meet and miss
-    it, else the highest that met it and the lowest that missed it. speed_spread: by how
-    much the server's speed differs between trials beyond chance (sd, a share). more: about how many
-    more long trials would decide, 0 where it is decided, None where that is unknown. soak_load: the
-    load of the soak, None where nothing is proved.
+    speed_spread: by how much the server's speed differs between trials beyond chance (sd, a share).
+    more: about how many more long trials would decide, 0 where it is decided, None where that is
+    unknown. soak_load: the load of the soak, None where nothing is proved.
     """
 
     goal: CapacityGoal
     proved: float | None
     refuted: float | None
     estimate: Estimate | None
-    indicative: tuple[float | None, float | None]
     loads: tuple[Load, ...]
     flags: tuple[Flag, ...]
     speed_spread: float | None
@@ -122,20 +116,15 @@ class Capacity(Struct, frozen=True):
 def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     """The answer of the points so far, of any number."""
     points = countable(points, goal)
-    fine = of_role(points, "fine")
+    fine = of_curve(points, goal)
     fit = line(points, goal) if len(fine) >= _LINE_MIN else None
-    flags: list[Flag] = ["indicative"] if goal.mode == "quick" else []
-    proved, refuted, odd = _claims(points, goal)
-    flags += odd
-    ends = bracket(points, goal) if goal.mode == "quick" else (proved, refuted)
-    if goal.mode == "quick" and inverted(points, goal):
-        flags.append("inversion")
-    flags += _ends(*ends, points, goal=goal)
+    proved, refuted, flags = _claims(points, goal)
+    flags += _ends(proved, refuted, points, goal=goal)
     spread = None if fit is None else speed_spread(fit)
     if spread is not None and spread >= _NOISE_SPEED:
         flags.append("noisy host")
     more = _more(proved, refuted, goal, fine=len(fine))
-    if goal.mode != "quick" and fit is None and proved is None and refuted is None:
+    if fit is None and proved is None and refuted is None:
         flags.append("too few trials")
     invalid = tuple(p.invalid or "its numbers are impossible" for p in points if not p.valid)
     if invalid:
@@ -148,8 +137,7 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         proved=proved,
         refuted=refuted,
         estimate=None if fit is None else _estimate(points, goal),
-        indicative=(indicative_range if goal.mode == "quick" else bracket)(points, goal),
-        loads=_fair(fine, goal),
+        loads=_judged(fine, goal, proved, refuted=refuted) if goal.quick else _fair(fine, goal),
         flags=tuple(flags),
         speed_spread=spread,
         more=more,
@@ -165,7 +153,7 @@ def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
     if line(points, goal) is None:
         return False
     proved, refuted, _ = _claims(points, goal)
-    return _more(proved, refuted, goal, fine=len(of_role(points, "fine"))) == 0
+    return _more(proved, refuted, goal, fine=len(of_curve(points, goal))) == 0
 
 
 def _claims(
@@ -173,17 +161,34 @@ def _claims(
 ) -> tuple[float | None, float | None, list[Flag]]:
     """Proved, by all that missed; and refuted, without misses that the generator may explain."""
     proved, refuted, odd = _bounds(points, goal)
-    if not any(point.excused for point in points):
-        return proved, refuted, odd
-    _, without, more = _bounds(excused(points), goal)
-    both = None if refuted is None or without is None else max(refuted, without)
-    return proved, both, list(dict.fromkeys([*odd, *more]))
+    if any(point.excused for point in points):
+        _, without, more = _bounds(excused(points), goal)
+        refuted = None if refuted is None or without is None else max(refuted, without)
+        odd = list(dict.fromkeys([*odd, *more]))
+    return (*_further_out(proved, refuted, goal), odd)
+
+
+def _further_out(
+    proved: float | None, refuted: float | None, goal: CapacityGoal
+) -> tuple[float | None, float | None]:
+    """The bounds with the margin of a quick search, unless they are the ends of the goal."""
+    if not goal.quick:
+        return proved, refuted
+    if proved is not None and proved < goal.highest:
+        low = proved / _QUICK_MARGIN
+        low = float(round(low)) if goal.whole else low
+        proved = low if low >= goal.lowest else None
+    if refuted is not None and refuted > goal.lowest:
+        high = refuted * _QUICK_MARGIN
+        high = float(round(high)) if goal.whole else high
+        refuted = high if high <= goal.highest else None
+    return proved, refuted
 
 
 def _bounds(
     points: Sequence[TrialPoint], goal: CapacityGoal
 ) -> tuple[float | None, float | None, list[Flag]]:
-    fine = of_role(points, "fine")
+    fine = of_curve(points, goal)
     loads = _loads(fine, goal)
     fit = line(points, goal) if len(fine) >= _LINE_MIN else None
     ends = _from_verdicts(loads) if fit is None else _from_line(fit, loads, goal)
@@ -205,8 +210,23 @@ def _fair(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
     return tuple(loads)
 
 
+def _judged(
+    points: Sequence[TrialPoint], goal: CapacityGoal, proved: float | None, *, refuted: float | None
+) -> tuple[Load, ...]:
+    """The loads of a quick search, each with the verdict of the answer."""
+    loads = []
+    for at in _loads(points, goal):
+        own: Verdict = "undecided"
+        if proved is not None and at.load <= proved:
+            own = "passed"
+        elif refuted is not None and at.load >= refuted:
+            own = "failed"
+        loads.append(replace(at, low=0.0, high=1.0, verdict=own))
+    return tuple(loads)
+
+
 def _load(points: Sequence[TrialPoint], goal: CapacityGoal) -> Load:
-    limits = bounds(points, TAIL[goal.mode])
+    limits = bounds(points, TAIL)
     share = sum(p.missed for p in points) / sum(p.due for p in points)
     shares = [point.share for point in points]
     ends = (min(shares), max(shares), limits.low, limits.high)
@@ -304,7 +324,7 @@ def _highest_met(loads: Sequence[Load], missed_max: float) -> float:
 def _ends(
     proved: float | None, refuted: float | None, points: Sequence[TrialPoint], *, goal: CapacityGoal
 ) -> list[Flag]:
-    """Flags at the lowest and the highest load. proved, refuted: by short trials if quick."""
+    """Flags at the lowest and the highest load."""
     if proved is not None and proved >= goal.highest:
         return ["highest load passed"]
     if refuted is None or refuted > goal.lowest:
@@ -339,7 +359,7 @@ def _more(
         refuted is not None and refuted <= goal.lowest
     ):
         return 0
-    if goal.mode == "quick" or proved is None or refuted is None:
+    if goal.quick or proved is None or refuted is None:
         return None
     width = math.log(refuted / proved)
     if width <= ENOUGH or (goal.whole and refuted - proved <= 1):
@@ -356,13 +376,13 @@ def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | No
         return Estimate.alone(math.exp(fit.x), fit.n)
     without = line(excused(points), goal, _TAIL_95)
     high = max(each.high for each in (fit, without or fit))
-    return Estimate(
-        math.exp(fit.x), math.exp(fit.low), math.exp(high) if high < 700 else math.inf, fit.n
-    )
+    margin = _QUICK_MARGIN if goal.quick else 1.0
+    low, high = math.exp(fit.low) / margin, margin * math.exp(high) if high < 700 else math.inf
+    return Estimate(math.exp(fit.x), low, high, fit.n)
 
 
 def _soak_load(proved: float | None, goal: CapacityGoal) -> float | None:
-    if proved is None or goal.mode == "quick":
+    if proved is None:
         return None
     load = _SOAK_SHARE * proved
     load = float(math.floor(load)) if goal.whole else float(f"{load:.3g}")
@@ -373,8 +393,8 @@ def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
     soaks = of_role(points, "soak")
     if not soaks:
         return None
-    last, tail = soaks[-1], TAIL[goal.mode]
+    last = soaks[-1]
     # Misses that a late generator may explain do not show that it misses the goal.
-    low, high = bounds(excused([last]), tail).low, bounds([last], tail).high
+    low, high = bounds(excused([last]), TAIL).low, bounds([last], TAIL).high
     met = last.share <= goal.missed_max
     return Soak(last.load, last.seconds, last.share, low, high, met)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_role, own
+from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_curve, of_role, own
 from pgpaces.analysis.capacity.rule import TAIL, Drawn, Fit, crossing, drawn, fit
 
 # Trials between moves of the center to the crossing. Moving it after each trial makes the line too
@@ -21,10 +21,6 @@ _STEP = 0.01
 # on the curve.
 _NEAR = 2.5
 _DRAWN_STEPS = 40
-# Short trials count within a factor of 1.4 of the bracket; half the width of their interval, as
-# logs; with fewer allowed misses in a trial than _QUICK_FEW it is wider.
-_QUICK_NEAR, _QUICK_TAIL, _QUICK_FEW = math.log(1.4), 0.05, 5.0
-_QUICK_HALF, _QUICK_HALF_MOST = math.log(1.299) / 2, math.log(2) / 2
 _DOUBT = "generator-limited: transactions may have missed because it was late"
 
 
@@ -36,9 +32,9 @@ def countable(points: Sequence[TrialPoint], goal: CapacityGoal) -> list[TrialPoi
 def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
     """A short trial is invalid where its misses may be the fault of server or generator.
 
-    Of a long one both numbers count, each for the bound that it makes safer.
+    Of a trial of the curve both numbers count, each for the bound that it makes safer.
     """
-    if point.role != "coarse" or not (point.valid and point.excused):
+    if goal.quick or point.role != "coarse" or not (point.valid and point.excused):
         return point
     (without,) = excused([point])
     doubtful = clearly_misses(point, goal.missed_max) and not clearly_misses(
@@ -55,40 +51,6 @@ def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | N
     return max(meets, default=None), min(misses, default=None)
 
 
-def inverted(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
-    """Whether a short trial met the goal at a load above one that clearly missed it."""
-    coarse = of_role(points, "coarse")
-    meets = (p.load for p in coarse if p.share <= goal.missed_max)
-    misses = (p.load for p in coarse if clearly_misses(p, goal.missed_max))
-    return max(meets, default=0.0) > min(misses, default=math.inf)
-
-
-def indicative_range(
-    points: Sequence[TrialPoint], goal: CapacityGoal
-) -> tuple[float | None, float | None]:
-    """Between which loads the capacity most likely is, by short trials; None for an open end.
-
-    Around the crossing of the line through the trials near the bracket, a factor of 1.3 wide: ten
-    seconds of a busy server predict little of the next ten. Wider, up to a factor of 2, where
-    trials have too few transactions for more than a few misses.
-    """
-    meets, misses = bracket(points, goal)
-    if meets is None or misses is None:
-        return meets, misses
-    middle = math.log(meets * misses) / 2
-    near = [p for p in of_role(points, "coarse") if abs(math.log(p.load) - middle) <= _QUICK_NEAR]
-    line_near, half, at = fit(near, goal, _QUICK_TAIL), _QUICK_HALF, middle
-    if line_near is not None:
-        at = min(max(line_near.x, middle - half), middle + half)
-        if goal.missed_max * sum(p.due for p in near) < _QUICK_FEW * len(near):
-            half = min(max(line_near.high - at, at - line_near.low, half), _QUICK_HALF_MOST)
-    low, high = math.exp(at - half), math.exp(at + half)
-    if goal.whole:
-        low = float(math.floor(low))
-        high = max(low + 1, float(math.ceil(high)))
-    return max(low, goal.lowest), min(high, goal.highest)
-
-
 def clearly_misses(point: TrialPoint, share: float) -> bool:
     """Whether more missed than the threshold plus two standard deviations.
 
@@ -100,7 +62,7 @@ def clearly_misses(point: TrialPoint, share: float) -> bool:
 
 def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
     """The center of the next long trials as log load, and how far they spread around it."""
-    fine = of_role(points, "fine")
+    fine = of_curve(points, goal)
     at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
     for n in range(_BLOCK, len(fine) + 1, _BLOCK):
         crosses = crossing(_near(fine[:n], at, spread), goal)
@@ -114,18 +76,18 @@ def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, flo
     return at, spread
 
 
-def line(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float | None = None) -> Fit | None:
+def line(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float = TAIL) -> Fit | None:
     """The line through the long trials near the center; tail: of its interval, one-sided."""
-    fine = of_role(points, "fine")
+    fine = of_curve(points, goal)
     at, spread = center(points, goal)
-    return fit(_near(fine, at, spread), goal, TAIL[goal.mode] if tail is None else tail)
+    return fit(_near(fine, at, spread), goal, tail)
 
 
 def curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Drawn, ...]:
     """The same line as a curve for a chart."""
-    fine = of_role(points, "fine")
+    fine = of_curve(points, goal)
     at, spread = center(points, goal)
-    return drawn(_near(fine, at, spread), goal, TAIL[goal.mode], steps=_DRAWN_STEPS)
+    return drawn(_near(fine, at, spread), goal, TAIL, steps=_DRAWN_STEPS)
 
 
 def _near(fine: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:

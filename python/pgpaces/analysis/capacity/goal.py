@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from pgpaces.core.errors import PlanError
 
 Kind = Literal["rate", "users", "clients"]
-Mode = Literal["normal", "quick", "strict"]
 Role = Literal["coarse", "fine", "soak"]
 
 # For connecting before a trial, and for transactions still due after it.
@@ -29,8 +28,9 @@ class CapacityGoal(Struct, frozen=True):
     """The most that may miss (a share between 0 and 1), and which loads can be offered.
 
     load: transactions a second, users with a pace each, or clients in a closed loop; the latter
-    two are integers. start: the first load. soak_s: how long 0.9 of the proved load runs at the
-    end, 0 for no soak. Raises PlanError for values out of range.
+    two are integers. start: the first load. quick: with short trials, in three minutes. soak_s: how
+    long 0.9 of the proved load runs at the end, 0 for no soak. Raises PlanError for values out of
+    range.
     """
 
     missed_max: float
@@ -38,7 +38,7 @@ class CapacityGoal(Struct, frozen=True):
     lowest: float
     highest: float
     load: Kind = "rate"
-    mode: Mode = "normal"
+    quick: bool = False
     soak_s: float = 600.0
 
     def __post_init__(self) -> None:
@@ -133,6 +133,12 @@ def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
 def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
     """The valid points of a role, in the order in which they ran."""
     return [point for point in points if point.role == role and point.valid]
+
+
+def of_curve(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
+    """The valid points of the curve: long trials. In a quick search all trials are equally long."""
+    roles = ("fine", "coarse") if goal.quick else ("fine",)
+    return [point for point in points if point.role in roles and point.valid]
 
 
 def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:

@@ -18,7 +18,7 @@ from pgpaces.analysis.stats import dispersion, pearson
 
 Verdict = Literal["passed", "failed", "undecided"]
 # The one-sided probability that a bound is on the wrong side.
-TAIL = {"normal": 0.035, "quick": 0.035, "strict": 0.01}
+TAIL = 0.035
 # With fewer trials at a load their dispersion is unknown: no verdict.
 TRIALS_MIN = 2
 # Log odds are clipped this far above and below theta's (e^2.5 = 12 times): farther out they do not
@@ -63,7 +63,7 @@ def verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
     """Whether a load meets the goal by its own trials alone, which are all at that load."""
     if len(points) < TRIALS_MIN:
         return "undecided"
-    share = bounds(points, TAIL[goal.mode])
+    share = bounds(points, TAIL)
     if share.high <= goal.missed_max:
         return "passed"
     return "failed" if share.low > goal.missed_max else "undecided"

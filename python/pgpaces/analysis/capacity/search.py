@@ -15,23 +15,22 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.capacity import answer, words
 from pgpaces.analysis.capacity.answer import Capacity
-from pgpaces.analysis.capacity.center import bracket, center, countable, indicative_range
+from pgpaces.analysis.capacity.center import bracket, center, countable
 from pgpaces.analysis.capacity.goal import (
     CapacityGoal,
     NextLoad,
     TrialPoint,
     cost_s,
     excused,
+    of_curve,
     of_role,
 )
 from pgpaces.analysis.capacity.rule import verdict
 
-COARSE_S, QUICK_S = 20.0, 10.0
-QUICK_MAX_S = 180.0
-_COARSE_DUE, _COARSE_MAX_S = 200.0, 60.0
-_COARSE_TO, _QUICK_TO = 1.12, 1.25
-# A quick search has time left for more trials so far around the capacity, as logs.
-_QUICK_AROUND = (0.0, -0.08, 0.08)
+COARSE_S, _COARSE_DUE, _COARSE_MAX_S = 20.0, 200.0, 60.0
+_COARSE_TO = 1.12
+# The length of each trial of a quick search, and of all together.
+QUICK_S, _QUICK_MAX_S = 8.0, 180.0
 _COARSE_MOST = 40
 # The least seconds and transactions of a long trial.
 _FINE_S, _FINE_DUE = 60.0, 1500.0
@@ -40,8 +39,7 @@ _FINE_MAX_S = 1800.0
 _FEWEST = 8
 # The fewest long trials before the search checks, every two trials, whether they are enough: to
 # stop as soon as an interval is narrow prefers intervals that are too narrow by chance.
-_LEAST = {"normal": 12, "strict": 24}
-_MOST = {"normal": 20, "strict": 40}
+_LEAST, _MOST = 12, 20
 _PATTERN = (-1.0, 1.0, -0.33, 0.33)
 _STEP = 0.02
 # Trials at the lowest or the highest load before any other, and their greatest length.
@@ -74,11 +72,12 @@ def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capaci
     ends = _ends(points, goal)
     if sum(1 for p in points if not p.valid) >= INVALID_MOST or ends.highest < ends.lowest:
         return answer.of(points, goal)
+    if goal.quick and not _room(goal, _spent(points), QUICK_S):
+        return answer.of(points, goal)
     load = _coarse(points, goal, ends)
     if load is not None:
         return _coarse_load(points, goal, load)
-    fine = None if goal.mode == "quick" else _fine(points, goal, ends)
-    return fine or _soak(points, answer.of(points, goal))
+    return _fine(points, goal, ends) or _soak(points, answer.of(points, goal))
 
 
 def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Ends:
@@ -115,7 +114,7 @@ def _clip(load: float, ends: _Ends) -> float:
 def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
     """The next load of a short trial; None where the bracket is narrow enough, or at an end."""
     coarse = of_role(points, "coarse")
-    if len(coarse) >= _COARSE_MOST or of_role(points, "fine") or _quick_over(points, goal):
+    if len(coarse) >= _COARSE_MOST or of_role(points, "fine"):
         return None
     meets, misses = bracket(points, goal)
     if misses is None:
@@ -130,39 +129,20 @@ def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> fl
     if meets >= ends.highest or misses <= ends.lowest:
         return None
     load = _between(meets, misses, goal)
-    if load is None and goal.mode == "quick":
-        load = _around(points, goal)
     return None if load is None else _clip(load, ends)
 
 
-def _around(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
-    """Another load near the capacity, to show a quick search how trials scatter."""
-    low, high = indicative_range(points, goal)
-    assert low is not None
-    assert high is not None
-    at = math.log(low * high) / 2 + _QUICK_AROUND[len(points) % len(_QUICK_AROUND)]
-    return _offered(math.exp(at), goal)
-
-
 def _between(meets: float, misses: float, goal: CapacityGoal) -> float | None:
-    narrow = _QUICK_TO if goal.mode == "quick" else _COARSE_TO
-    if misses / meets <= narrow or (goal.whole and misses - meets <= 1):
+    if misses / meets <= _COARSE_TO or (goal.whole and misses - meets <= 1):
         return None
     load = _offered(math.sqrt(meets * misses), goal)
     return load if meets < load < misses else None
 
 
-def _quick_over(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
-    spent = sum(cost_s(p.seconds) for p in points if p.possible)
-    return goal.mode == "quick" and spent + cost_s(QUICK_S) > QUICK_MAX_S
-
-
 def _coarse_load(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> NextLoad:
     meets, misses = bracket(points, goal)
     low, high = (None if end is None else words.load(end, goal) for end in (meets, misses))
-    if meets and misses and _between(meets, misses, goal) is None:
-        why = "around the crossing, to see how trials scatter"
-    elif low and high:
+    if low and high:
         why = (
             f"between {low}, which did not clearly miss it in a short trial, and {high}, which did"
         )
@@ -175,7 +155,7 @@ def _coarse_load(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) 
 
 def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
     """How long a short trial at a load is: longer where it would have too few transactions."""
-    if goal.mode == "quick":
+    if goal.quick:
         return QUICK_S
     seconds = _COARSE_DUE / (_rate(points) * load)
     return float(math.ceil(min(max(COARSE_S, seconds), _COARSE_MAX_S)))
@@ -189,21 +169,23 @@ def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> Next
     fine = of_role(points, "fine")
     edge = _edge(points, goal, ends)
     if edge is not None:
-        at = [p for p in fine if p.load == edge]
+        at = [p for p in of_curve(points, goal) if p.load == edge]
         if len(at) < _EDGE:
             end = "highest" if edge >= ends.highest else "lowest"
             why = f"{words.load(edge, goal)} is the {end} load that can be offered"
-            seconds = min(fine_s(points, edge), _EDGE_MAX_S)
+            seconds = min(fine_s(points, goal, edge), _EDGE_MAX_S)
             return NextLoad(edge, seconds, "fine", 0, why)
         if edge >= ends.highest and verdict(at, goal) == "passed":
             return None
         if edge <= ends.lowest and verdict(excused(at), goal) == "failed":
             return None
     load = next_load(points, goal, ends)
-    if _enough(points, goal, fine_s(points, load)):
+    seconds = fine_s(points, goal, load)
+    if _enough(points, goal, seconds):
         return None
-    why = f"trial {len(fine) + 1} of at least {_LEAST[goal.mode]}, around where the threshold is"
-    return NextLoad(load, fine_s(points, load), "fine", 0, why)
+    least = "" if goal.quick else f" of at least {_LEAST}"
+    why = f"trial {len(fine) + 1}{least}, around where the threshold is"
+    return NextLoad(load, seconds, "fine", 0, why)
 
 
 def _edge(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
@@ -214,8 +196,10 @@ def _edge(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> floa
     return ends.lowest if meets is None and misses is not None else None
 
 
-def fine_s(points: Sequence[TrialPoint], load: float) -> float:
+def fine_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
     """How long a long trial at a load is, from the transactions per load so far."""
+    if goal.quick:
+        return QUICK_S
     return float(math.ceil(min(max(_FINE_S, _FINE_DUE / (_rate(points) * load)), _FINE_MAX_S)))
 
 
@@ -240,22 +224,24 @@ def _enough(points: Sequence[TrialPoint], goal: CapacityGoal, seconds: float) ->
     n = len(of_role(points, "fine"))
     if n < _FEWEST:
         return False
-    spent = sum(cost_s(p.seconds) for p in points if p.possible)
-    if n >= _MOST[goal.mode] or not _room(goal, spent, seconds):
+    if n >= _MOST or not _room(goal, _spent(points), seconds):
         return True
-    return n >= _LEAST[goal.mode] and n % 2 == 0 and answer.narrow(points, goal)
+    return n >= _LEAST and n % 2 == 0 and answer.narrow(points, goal)
+
+
+def _spent(points: Sequence[TrialPoint]) -> float:
+    return sum(cost_s(p.seconds) for p in points if p.possible)
 
 
 def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
     """Whether there is time for another trial of this length."""
-    more = 2.0 if goal.mode == "strict" else 1.0
-    return spent + cost_s(seconds) <= more * budget_s(seconds)
+    return spent + cost_s(seconds) <= (_QUICK_MAX_S if goal.quick else budget_s(seconds))
 
 
 def _fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
     """The most long trials of this length after the time spent on others."""
-    n = _FEWEST
-    while n < _MOST[goal.mode] and _room(goal, spent + n * cost_s(seconds), seconds):
+    n = 0 if goal.quick else _FEWEST
+    while n < _MOST and _room(goal, spent + n * cost_s(seconds), seconds):
         n += 1
     return n
 
@@ -317,11 +303,11 @@ def plan(goal: CapacityGoal, load: float, rate: float) -> Plan:
         missed = due if trial.load > load else 0
         points.append(TrialPoint(trial.load, "coarse", due, missed, trial.seconds, seed=trial.seed))
         trial = step(points, goal)
-    spent = sum(cost_s(point.seconds) for point in points)
+    spent = _spent(points)
     if not isinstance(trial, NextLoad) or trial.role != "fine":
         return Plan(len(points), 0, 0, 0.0, spent, spent, 0.0)
     most = _fine_most(goal, spent, trial.seconds)
-    least = min(_LEAST[goal.mode], most)
+    least = min(_LEAST, most)
     least_s, most_s = (spent + count * cost_s(trial.seconds) for count in (least, most))
     soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
     return Plan(len(points), least, most, trial.seconds, least_s, most_s, soak)

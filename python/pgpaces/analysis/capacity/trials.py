@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import sequential
 from pgpaces.analysis.capacity import answer, words
 from pgpaces.analysis.capacity.answer import Capacity
-from pgpaces.analysis.capacity.center import clearly_misses, unless_doubtful
+from pgpaces.analysis.capacity.center import bracket, clearly_misses, unless_doubtful
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind, NextLoad, Role, TrialPoint, of_role
 from pgpaces.analysis.capacity.search import COARSE_S, QUICK_S, plan, step
 from pgpaces.analysis.digest import Digest, windows
@@ -205,7 +205,7 @@ def expected(spec: SearchSpec, cell: Cell) -> tuple[list[Ask], list[Ask]]:
         goal = _beginning(spec, rate)
     trials = plan(goal, load, rate)
     before: list[float] = [] if spec.each is None else [_preflight_s(goal)]
-    before += [QUICK_S if goal.mode == "quick" else COARSE_S] * trials.coarse
+    before += [QUICK_S if goal.quick else COARSE_S] * trials.coarse
     after = [goal.soak_s] if trials.soak_s else []
     at = first(spec, cell).cell
 
@@ -224,7 +224,7 @@ def _at(cell: Cell, goal: CapacityGoal, load: float, *, name: str) -> Cell:
 
 
 def _preflight_s(goal: CapacityGoal) -> int:
-    return _PREFLIGHT_QUICK_S if goal.mode == "quick" else _PREFLIGHT_S
+    return _PREFLIGHT_QUICK_S if goal.quick else _PREFLIGHT_S
 
 
 def _preflight(spec: SearchSpec, cell: Cell, block: int) -> Ask:
@@ -265,8 +265,8 @@ def standing(points: Sequence[TrialPoint], goal: CapacityGoal) -> str:
     """The answer so far in a few words."""
     so_far = answer.of(points, goal)
     parts = words.standing(so_far)
-    meets, misses = so_far.indicative
     if not parts:
+        meets, misses = bracket(points, goal)
         parts += [] if meets is None else [f"{words.load(meets, goal)} met it in a short trial"]
         parts += [] if misses is None else [f"{words.load(misses, goal)} missed it"]
     return ", ".join(parts) or "nothing is known yet"

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pgpaces.analysis.capacity import words, worth
 from pgpaces.analysis.capacity.answer import Flag, Load, Soak
-from pgpaces.analysis.capacity.goal import CapacityGoal, Kind, Mode
+from pgpaces.analysis.capacity.goal import CapacityGoal, Kind
 from pgpaces.analysis.capacity.trials import CellSearch
 from pgpaces.analysis.capacity.worth import Worth
 from pgpaces.analysis.goal import Limit
@@ -25,7 +25,7 @@ class SearchGoal(Struct, frozen=True):
     """The goal: at most missed_max, a share, may miss; and how it was searched."""
 
     missed_max: float
-    mode: Mode
+    quick: bool
     lowest: float
     highest: float
     soak_s: float
@@ -35,8 +35,7 @@ class Holds(Struct, frozen=True):
     """The capacity of one cell, in `unit`.
 
     cell: its key. proved, refuted: rounded to three digits, to the safe side; None: unknown.
-    estimate: the load at which the allowed share misses. indicative: the highest load that met the
-    goal in a short trial, and the lowest that missed it. can_hold: proved, and the soak met it.
+    estimate: the load at which the allowed share misses. can_hold: proved, and the soak met it.
     flags: cautions. speed_spread: how much the server's speed differs from trial to trial, sd as a
     share. more: about how many more long trials would narrow it to 4%; 0: none; None: unknown.
     trials: their number; invalid: why some do not count. loads: those with long trials. worth:
@@ -52,7 +51,6 @@ class Holds(Struct, frozen=True):
     proved: float | None
     refuted: float | None
     estimate: Estimate | None
-    indicative: tuple[float | None, float | None]
     can_hold: bool
     soak: Soak | None
     flags: tuple[Flag, ...]
@@ -65,11 +63,6 @@ class Holds(Struct, frozen=True):
     limit: Limit | None
     ended: bool
     runs: tuple[str, ...]
-
-    @property
-    def ends(self) -> tuple[float | None, float | None]:
-        """The loads that meet and miss the goal; of a quick search the indicative ones."""
-        return self.indicative if self.goal.mode == "quick" else (self.proved, self.refuted)
 
 
 class Most(Struct, frozen=True):
@@ -101,16 +94,16 @@ def most(cells: Sequence[Holds]) -> Most | None:
     """Which holds most: the one with the highest proved load. None with fewer than two, or none."""
 
     def rank(cell: Holds) -> tuple[float, float]:
-        return cell.ends[0] or 0.0, cell.estimate.value if cell.estimate else 0.0
+        return cell.proved or 0.0, cell.estimate.value if cell.estimate else 0.0
 
-    able = [each for each in cells if each.ends[0] is not None]
+    able = [each for each in cells if each.proved is not None]
     if len(cells) < 2 or not able:
         return None
     best = max(able, key=rank)
-    meets = best.ends[0] or 0.0
+    meets = best.proved or 0.0
     others = [each for each in cells if each is not best]
-    rivals = tuple(o.cell for o in others if o.ends[1] is None or o.ends[1] > meets)
-    return Most(best.cell, not rivals and best.goal.mode != "quick", rivals)
+    rivals = tuple(o.cell for o in others if o.refuted is None or o.refuted > meets)
+    return Most(best.cell, not rivals, rivals)
 
 
 def _safe(bound: float | None, goal: CapacityGoal, turn: int) -> float | None:
@@ -119,17 +112,15 @@ def _safe(bound: float | None, goal: CapacityGoal, turn: int) -> float | None:
 
 def _holds(search: CellSearch, limit: Limit | None) -> Holds:
     capacity, goal = search.capacity, search.capacity.goal
-    likely, unlikely = capacity.indicative
     return Holds(
         cell=search.cell.key,
         levels=dict(search.cell.levels),
         load=goal.load,
         unit=UNITS[goal.load],
-        goal=SearchGoal(goal.missed_max, goal.mode, goal.lowest, goal.highest, goal.soak_s),
+        goal=SearchGoal(goal.missed_max, goal.quick, goal.lowest, goal.highest, goal.soak_s),
         proved=_safe(capacity.proved, goal, -1),
         refuted=_safe(capacity.refuted, goal, 1),
         estimate=capacity.estimate,
-        indicative=(_safe(likely, goal, -1), _safe(unlikely, goal, 1)),
         can_hold=capacity.can_hold,
         soak=capacity.soak,
         flags=capacity.flags,

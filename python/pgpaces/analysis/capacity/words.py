@@ -30,17 +30,17 @@ def terms(goal: CapacityGoal) -> tuple[str, ...]:
     """The goal of a search and its loads, to print before it begins."""
     lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
     soak = f", then {length(goal.soak_s)} at 0.9 of what meets it" if goal.soak_s else ""
-    slow = "" if goal.mode == "quick" else "; a server of less than 25/s takes longer"
+    slow = "" if goal.quick else "; a server of less than 25/s takes longer"
     share = f"{100 * goal.missed_max:.4g}%"
     return (
         f"at most {share} may miss; from {lowest} to {highest} can be offered",
-        f"a {goal.mode} search{soak}{slow}",
+        f"a {'quick' if goal.quick else 'normal'} search{soak}{slow}",
     )
 
 
 def doubts(capacity: Capacity) -> tuple[str, ...]:
     """Cautions about the answer."""
-    return tuple(text for flag in capacity.flags if (text := _flag(flag, capacity)))
+    return tuple(_flag(flag, capacity) for flag in capacity.flags)
 
 
 def outlook(capacity: Capacity) -> tuple[str, ...]:
@@ -72,8 +72,6 @@ def bound(value: float, goal: CapacityGoal, turn: int) -> str:
 def answer(capacity: Capacity) -> str:
     """The load up to which the goal is met, and that from which on it is missed."""
     share = f"{100 * capacity.goal.missed_max:.4g}%"
-    if capacity.goal.mode == "quick":
-        return _indicative(capacity)
     bounds = standing(capacity)
     if not bounds:
         return f"Which load meets it, at most {share} missed, is unknown."
@@ -88,20 +86,6 @@ def standing(capacity: Capacity) -> list[str]:
     return [
         f"{what} {bound(end, capacity.goal, turn)}" for what, end, turn in ends if end is not None
     ]
-
-
-def _indicative(capacity: Capacity) -> str:
-    low, high = capacity.indicative
-    if low is not None and high is not None:
-        meets, misses = bound(low, capacity.goal, -1), bound(high, capacity.goal, 1)
-        text = f"Between {meets} (most likely met) and {misses} (most likely missed)"
-    elif low is not None:
-        text = f"{load(low, capacity.goal)} or more (most likely met)"
-    elif high is not None:
-        text = f"Less than {load(high, capacity.goal)} (most likely missed)"
-    else:
-        text = "No trial counts"
-    return f"{text}: a quick estimate."
 
 
 def soaked(capacity: Capacity) -> tuple[str, ...]:
@@ -124,22 +108,15 @@ def soaked(capacity: Capacity) -> tuple[str, ...]:
 
 def _flag(flag: Flag, capacity: Capacity) -> str:
     goal = capacity.goal
-    quick = goal.mode == "quick"
-    meets, misses = ("met it", "missed it") if quick else ("meets it", "misses it")
-    is_ = "may be" if quick else "is"
     spread = 100 * (capacity.speed_spread or 0)
     return {
-        "indicative": "",
         "highest load passed": f"The highest load that can be offered, {load(goal.highest, goal)},"
-        f" {meets}: the capacity {is_} above it.",
+        " meets it: the capacity is above it.",
         "lowest load failed": f"The lowest load that can be offered, {load(goal.lowest, goal)},"
-        f" {misses}: the capacity {is_} below it.",
+        " misses it: the capacity is below it.",
         "no load reaches it": "Less load misses no less: no load reaches this threshold. Allow a"
         " longer latency or a larger share.",
-        "inversion": "A load met it above one that missed it: short trials scatter that much, or"
-        " something other than the load decides."
-        if quick
-        else "A load passed above one that failed: something other than the load decides.",
+        "inversion": "A load passed above one that failed: something other than the load decides.",
         "irregular": "Trials at one load contradict all of them together: the answer was widened.",
         "generator-limited": f"{_count(capacity)} not valid because the generator was the"
         " bottleneck, so no bound of the server.",

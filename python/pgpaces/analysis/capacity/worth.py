@@ -1,7 +1,4 @@
-"""A load in other units: transactions, queries and users a day, money. Pure.
-
-For proved capacities; of a quick search for the highest load that met the goal in a short trial.
-"""
+"""A proved load in other units: transactions, queries and users a day, money. Pure."""
 
 from __future__ import annotations
 
@@ -54,9 +51,8 @@ class Worth(Struct, frozen=True):
 
 
 def size(capacity: Capacity) -> float | None:
-    """The load to rely on: proved, or of a quick search the one that met the goal."""
-    quick = capacity.goal.mode == "quick"
-    load = capacity.indicative[0] if quick else capacity.proved
+    """The load to rely on: the proved one."""
+    load = capacity.proved
     return None if load is None else words.safe(load, capacity.goal, -1)
 
 

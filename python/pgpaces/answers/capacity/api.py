@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.goal import Kind, Mode
+from pgpaces.analysis.capacity.goal import Kind
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep.lookup import answer_of
 from pgpaces.core.errors import PlanError, RunError
@@ -30,7 +30,6 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     goal: str | None = None,
     by: Kind | None = None,
     quick: bool = False,
-    strict: bool = False,
     soak: str = "10min",
     seed: int | None = None,
     name: str | None = None,
@@ -52,8 +51,6 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     Its value is a `pgpaces.analysis.capacity.value.Capacities`. Ctrl-C ends the search and returns
     the answer so far. Raises PgpacesError if the search cannot begin.
     """
-    if quick and strict:
-        raise PlanError("quick and strict exclude each other", "choose one")
     soaks = soak != asking.CapacityQuestion().soak
     if quick and soaks:
         raise PlanError("soak is of a search that is not quick", "leave one of them out")
@@ -67,13 +64,12 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         raise PlanError("nothing to search was named", "name a workload or an experiment file")
     if what is None:
         own: dict[str, Any] = {"missed": missed, "goal": goal, "by": by, "quick": quick}
-        own |= {"strict": strict, "soak": soaks, "seed": seed, "name": name, "targets": targets}
+        own |= {"soak": soaks, "seed": seed, "name": name, "targets": targets}
         _check_unchanged(own | levels)
     else:
-        mode: Mode = "quick" if quick else "strict" if strict else "normal"
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
-        question = asking.CapacityQuestion(missed, goal, by, mode, soak)
+        question = asking.CapacityQuestion(missed, goal, by, quick, soak)
         experiment, spec = asking.ask(draft, question, answer(trust))
     order = pipeline.Order(
         experiment,

@@ -65,28 +65,21 @@ def _values(level: Point) -> list[float]:
 
 
 def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
-    quick, unit = answer.cells[0].goal.mode == "quick", answer.cells[0].unit
-    if not any(end is not None for each in answer.cells for end in each.ends):
+    unit = answer.cells[0].unit
+    if all(each.proved is None and each.refuted is None for each in answer.cells):
         return
-    ends = (
-        "bars go from what most likely meets the goal to what most likely misses it"
-        if quick
-        else "bars go from what meets the goal to what misses it, dots are estimates"
+    about = (
+        f"what each meets, {unit}: bars go from what meets the goal to what misses it, dots are"
+        " estimates; a triangle is an end that is unknown"
     )
-    about = f"what each meets, {unit}: {ends}; a triangle is an end that is unknown"
-    columns = (
-        ("most likely meets", "most likely misses")
-        if quick
-        else ("meets up to", "misses from", "estimate", "95% interval")
-    )
-    rows = tuple((_name(each), *_row(each, quick=quick)) for each in answer.cells)
+    rows = tuple((_name(each), *_row(each)) for each in answer.cells)
     levels = [(each, _level_of(each)) for each in answer.cells]
     for part, chart in enumerate(_charts(levels, factors, f"meets, {unit}"), 1):
         yield Figure(
             f"{_KEY}-by-level" + (f"-{part}" if part > 1 else ""),
             f"Capacity by {chart.x.title}",
             about,
-            ("cell", *columns),
+            ("cell", "meets up to", "misses from", "estimate", "95% interval"),
             rows,
             (chart,),
         )
@@ -120,19 +113,16 @@ def _name(holds: Holds) -> str:
     return cell_name(Cell(tuple(holds.levels.items())))
 
 
-def _row(holds: Holds, *, quick: bool) -> Iterator[str]:
-    yield from (NOT_KNOWN if end is None else rate(end) for end in holds.ends)
-    if not quick:
-        yield from estimate_texts(holds.estimate, rate)
+def _row(holds: Holds) -> Iterator[str]:
+    yield from (NOT_KNOWN if end is None else rate(end) for end in (holds.proved, holds.refuted))
+    yield from estimate_texts(holds.estimate, rate)
 
 
 def _level_of(holds: Holds) -> Point:
     """A cell, in no place yet. y: the dot; low, high: None for an open end."""
-    low, high = holds.ends
+    low, high = holds.proved, holds.refuted
     at = holds.estimate.value if holds.estimate else None
-    if holds.goal.mode == "quick":
-        at = low
-    elif at is not None and ((low or 0.0) > at or (high is not None and high < at)):
+    if at is not None and ((low or 0.0) > at or (high is not None and high < at)):
         at = None
     if low is not None and high is not None:
         text = f"{rate(low)}–{rate(high)}"
@@ -216,10 +206,11 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
     near = _near(points, search)
     left = len(points) - len(near)
     more = f"; {left} more at loads far away are in the table" if left else ""
+    which, quick = ("all", ", and in a quick search by 15%") if search.goal.quick else ("long", "")
     legend = "" if not curve(points, search.goal) else (
-        "; the curve is the mean share that long trials tell: where its band's upper edge crosses"
-        " the threshold it is met, where the lower one does it is missed, or further out where a"
-        " load's own trials say otherwise"
+        f"; the curve is the mean share that {which} trials tell: where its band's upper edge"
+        " crosses the threshold it is met, where the lower one does it is missed, or further out"
+        f" where a load's own trials say otherwise{quick}"
     )  # fmt: skip
     return Figure(
         f"{_KEY}-trials" + (f"-{number}" if number else ""),

@@ -5,7 +5,6 @@ Values in, a section out. The charts are in charts.py.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -14,12 +13,10 @@ from pgpaces.analysis.across import share
 from pgpaces.analysis.capacity import value, words
 from pgpaces.analysis.capacity import worth as units
 from pgpaces.analysis.capacity.answer import Load
-from pgpaces.analysis.capacity.center import clearly_misses
-from pgpaces.analysis.capacity.goal import TrialPoint
 from pgpaces.analysis.capacity.trials import ROLES, CellSearch, objections, whole
 from pgpaces.analysis.capacity.value import Capacities, Holds, Most
 from pgpaces.analysis.capacity.worth import Worth
-from pgpaces.analysis.goal import Limit, Verdict, verdict
+from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.sequential import role
 from pgpaces.answers.capacity import charts as capacity_charts
 from pgpaces.answers.sweep import facts
@@ -46,8 +43,6 @@ KEY = "capacity"
 # The columns that a narrow terminal omits, in this order.
 _SPARE = ("warnings", "limit", "trials", "users")
 _CELLS_MAX, _DOUBTS_MAX, _GROUPS_MAX = 6, 6, 6
-# Loads of a quick search in its table.
-_LOADS_MAX = 7
 _MARKS: Mapping[str, Mark] = {
     "passed": "meets",
     "failed": "misses",
@@ -72,7 +67,7 @@ def section(
         sentences=tuple(_sentences(searches, answer, factors, stopped=stopped)),
         headline=_headline(searches, answer, factors),
         note=_rule(searches),
-        facts=tuple(_facts(searches[0], answer.cells[0])) if len(searches) == 1 else (),
+        facts=tuple(_facts(answer.cells[0])) if len(searches) == 1 else (),
         tables=tuple(_tables(searches, answer, factors)),
         figures=tuple(capacity_charts.figures(searches, answer, factors)),
         value=answer,
@@ -92,29 +87,10 @@ def _headline(
     return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
 
 
-def _facts(search: CellSearch, holds: Holds) -> Iterator[tuple[str, str]]:
-    """Why the range is wide, the capacity in other units, and the limiting resource."""
-    if _wider(search):
-        yield (
-            "range",
-            "wider than the loads below show: a short trial of a load may differ by chance",
-        )
+def _facts(holds: Holds) -> Iterator[tuple[str, str]]:
+    """The capacity in other units, and the limiting resource."""
     yield from (("worth", text) for text in _worth(holds))
     yield from (("bottleneck", text) for text in _limit(holds))
-
-
-def _wider(search: CellSearch) -> bool:
-    """Whether the range of a quick search goes beyond loads whose trials agree."""
-    low, high = search.capacity.indicative
-    if search.goal.mode != "quick" or low is None or high is None:
-        return False
-    sides = {
-        each.load: _side(each, search.goal.missed_max) for _, each in search.trials if each.valid
-    }
-    return any(
-        (side == "meets" and low < load) or (side == "misses" and load < high)
-        for load, side in sides.items()
-    )
 
 
 def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
@@ -212,9 +188,6 @@ def _most(most: Most, searches: Mapping[str, CellSearch], factors: Sequence[Fact
     best = searches[most.cell]
     of, load = name(best.cell, factors), units.size(best.capacity)
     assert load is not None
-    if best.goal.mode == "quick":
-        meets = words.bound(load, best.goal, -1)
-        return f"{of} may meet it at the highest load: most likely {meets}, by a quick estimate."
     proved = words.load(load, best.goal)
     if most.certain:
         return f"{of} meets it at the highest load, {proved}, which every other one misses."
@@ -258,7 +231,10 @@ def _rule(searches: Sequence[CellSearch]) -> str:
     limit = f"the limit of {limits[0]}" if len(limits) == 1 else "their latency limit"
     policy = ", policy skip" if policies == {"skip"} else ""
     share = f"{100 * searches[0].goal.missed_max:.4g}%"
-    return f"A load meets the goal if at most {share} of transactions miss {limit}{policy}."
+    text = f"A load meets the goal if at most {share} of transactions miss {limit}{policy}."
+    if searches[0].goal.quick:
+        text += " This was a quick search: short trials leave a wider range unknown."
+    return text
 
 
 def _limit(holds: Holds) -> Iterator[str]:
@@ -326,70 +302,10 @@ def _tables(
     worths = [(each, each.worth) for each in answer.cells if each.worth is not None]
     if len(answer.cells) > 1 and worths:
         yield _worths(worths, factors)
-    if len(searches) == 1 and searches[0].goal.mode == "quick" and searches[0].trials:
-        yield _quick_loads(searches[0], answer.cells[0].unit)
     if any(each.loads for each in answer.cells):
         yield replace(_loads(answer, factors), brief=len(searches) == 1)
     if any(each.digests for each in searches):
         yield _trials(searches, factors)
-
-
-def _quick_loads(search: CellSearch, unit: str) -> Table:
-    """The loads of a quick search nearest to its range, with the missed shares of their trials."""
-    points: dict[float, list[TrialPoint]] = {}
-    for _, each in search.trials:
-        points.setdefault(each.load, []).append(each)
-    rows = []
-    for load, every in sorted(_nearest(points, search).items()):
-        own = [each for each in every if each.valid] or every
-        shares = [each.share for each in own if each.due] or [math.nan]
-        least, most = (
-            NOT_KNOWN if math.isnan(share) else percent(share)
-            for share in (min(shares), max(shares))
-        )
-        mark = _side_of(own, search.goal.missed_max)
-        text = {"not valid": "not valid", "unknown": "too close"}.get(mark, mark)
-        if mark == "unknown" and len(own) > 1:
-            text = "trials disagree"
-        elif mark in ("meets", "misses") and mark not in _decided(search, load):
-            mark, text = "unknown", f"likely {mark}"
-        rows.append((
-            TableCell(rate(load)), TableCell(least if least == most else f"{least}–{most}"),
-            TableCell(str(len(own))), TableCell(text, "", mark),
-        ))  # fmt: skip
-    columns = (f"load, {unit}", "missed %", "trials", "verdict")
-    return Table(f"{KEY}-tried", "Loads near the range", columns, 1, tuple(rows), brief=True)
-
-
-def _decided(search: CellSearch, load: float) -> set[Verdict]:
-    """The verdicts on the valid trials of a load, each by its own interval."""
-    own = (digest for digest, each in search.trials if each.load == load and each.valid)
-    return {verdict(digest.summary.missed, search.goal.missed_max) for digest in own}
-
-
-def _nearest(
-    points: Mapping[float, list[TrialPoint]], search: CellSearch
-) -> dict[float, list[TrialPoint]]:
-    """The loads that fit a screen, by their distance from the range of the answer."""
-    ends = [end for end in search.capacity.indicative if end is not None] or [search.goal.start]
-    middle = sum(map(math.log, ends)) / len(ends)
-    near = sorted(points, key=lambda load: abs(math.log(load) - middle))
-    return {load: points[load] for load in near[:_LOADS_MAX]}
-
-
-def _side_of(points: Sequence[TrialPoint], missed_max: float) -> Mark:
-    """What the trials of a load say of it together."""
-    if not points[0].valid:
-        return "not valid"
-    sides = {_side(each, missed_max) for each in points}
-    return "unknown" if len(sides) > 1 else sides.pop()
-
-
-def _side(point: TrialPoint, missed_max: float) -> Mark:
-    """What a short trial says of its load; unknown within what chance does to so few."""
-    if point.share <= missed_max:
-        return "meets"
-    return "misses" if clearly_misses(point, missed_max) else "unknown"
 
 
 def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
@@ -409,19 +325,19 @@ def _own(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell
 
 def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     first = answer.cells[0]
-    quick, unit = first.goal.mode == "quick", first.unit
-    ends = ("most likely meets", "most likely misses") if quick else ("meets up to", "misses from")
-    more = () if quick else ("estimate", "soak")
     limit = ("limit",) if any(each.limit for each in answer.cells) else ()
     columns = (
-        *_names(factors), *(f"{end}, {unit}" for end in ends), *more, *limit, "trials", "warnings",
+        *_names(factors), f"meets up to, {first.unit}", f"misses from, {first.unit}", "estimate",
+        "soak", *limit, "trials", "warnings",
     )  # fmt: skip
     rows = []
     for each in answer.cells:
-        bounds = [TableCell(NOT_KNOWN if end is None else _number(end, each)) for end in each.ends]
-        others = [] if quick else [estimate_cell(each.estimate, rate), _soak(each)]
+        bounds = [
+            TableCell(NOT_KNOWN if end is None else _number(end, each))
+            for end in (each.proved, each.refuted)
+        ]
+        others = [estimate_cell(each.estimate, rate), _soak(each)]
         others += [TableCell(each.limit.name if each.limit else NOT_KNOWN)] if limit else []
-        flags = ", ".join(flag for flag in each.flags if flag != "indicative")
         trials = TableCell(
             str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else ""
         )
@@ -431,18 +347,15 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
                 *bounds,
                 *others,
                 trials,
-                TableCell(flags or NOT_KNOWN),
+                TableCell(", ".join(each.flags) or NOT_KNOWN),
             )
         )
     note = (
-        "A quick estimate of short trials."
-        if quick
-        else "Between the two it is unknown. The estimate is where as much misses as may, with its"
+        "Between the two it is unknown. The estimate is where as much misses as may, with its"
         " 95% interval. Soak: 0.9 of the load that meets it, for longer."
     )
-    title = "Most likely met and missed" if quick else "Met and missed"
     labels = max(1, len(factors))
-    return Table(f"{KEY}-cells", title, columns, labels, tuple(rows), note, spare=_SPARE)
+    return Table(f"{KEY}-cells", "Met and missed", columns, labels, tuple(rows), note, spare=_SPARE)
 
 
 def _number(load: float, holds: Holds) -> str:
@@ -476,14 +389,13 @@ def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) ->
         for at, (holds, _) in enumerate(worths)
     )
     columns = (*_names(factors), *(title for title, _ in shown))
-    quick = worths[0][0].goal.mode == "quick"
-    note = f"At the load that {'most likely meets it' if quick else 'meets it'}."
+    note = "At the load that meets it."
     labels = max(1, len(factors))
     return Table(f"{KEY}-worth", "What that is", columns, labels, rows, note, spare=_SPARE)
 
 
 def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
-    """Each load that had long trials, by these trials alone."""
+    """Each load that had long trials, by these trials alone; of a quick search each load."""
     first = answer.cells[0]
     names = _names(factors) if factors else ()
     columns = (*names, f"load, {first.unit}", "missed %", "trials", "verdict")
@@ -492,18 +404,19 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
         for each in answer.cells
         for load in each.loads
     )
-    note = (
-        "By its own trials alone, each end of the interval one-sided. What meets and what misses"
-        " it follow from the curve through all of them."
-    )
-    title = "Loads that were tried for long"
+    note = "What meets and what misses it follow from the curve through all of them."
+    title = "Loads that were tried"
+    if not first.goal.quick:
+        note = f"By its own trials alone, each end of the interval one-sided. {note}"
+        title += " for long"
     labels, folded = len(factors) + 1, len(answer.cells) > 1
     return Table(f"{KEY}-loads", title, columns, labels, rows, note, folded, _SPARE)
 
 
 def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
     yield TableCell(_number(load.load, holds))
-    yield TableCell(percent(load.share), f"{percent(load.low)}–{percent(load.high)}")
+    ends = "" if holds.goal.quick else f"{percent(load.low)}–{percent(load.high)}"
+    yield TableCell(percent(load.share), ends)
     yield TableCell(str(load.trials))
     mark = _MARKS[load.verdict]
     yield TableCell(mark, "", mark)
