@@ -20,7 +20,7 @@ from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, percent, ra
 from pgpaces.show.section import Addition, Column, Section, Sentence, TableCell, table
 from pgpaces.spec.costs import machines_of
 from pgpaces.spec.design import Design, Experiment, Factor
-from pgpaces.spec.result import Estimate, Trial, plain
+from pgpaces.spec.result import Trial, plain
 
 _MILLION = 1e6
 _SHOWN = 3
@@ -41,7 +41,6 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
 
 
 def facts(economy: Economy, summary: Summary) -> Iterator[tuple[str, str]]:
-    """The facts for the answer of a run."""
     if economy.month is not None:
         yield "costs", _month(economy)
     if summary.counts.on_time and (gains := list(_gains(economy))):
@@ -60,7 +59,6 @@ def _month(economy: Economy) -> str:
 
 
 def _gains(economy: Economy) -> Iterator[str]:
-    """The yield of a unit of the currency."""
     currency = economy.currency
     if economy.users_per_unit is not None:
         yield f"{rate(economy.users_per_unit)} users per {currency} a month"
@@ -139,7 +137,6 @@ def _clients_are_users(
 
 
 def _section(machines: Sequence[Priced], *, limited: bool) -> Section:
-    """The cost of each machine, and what it buys at the largest cell of the machine."""
     met = ", that met the limit" if limited else ""
     note = (
         f"At the cell with most users, else most transactions on time{met}. A month"
@@ -155,7 +152,6 @@ def _section(machines: Sequence[Priced], *, limited: bool) -> Section:
 
 
 def _sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
-    """The sentences for a report, machine by machine. limited: there is a latency limit."""
     for one in machines[:_SHOWN]:
         yield Sentence(" ".join(_of_machine(one, limited=limited)))
     if len(machines) > _SHOWN:
@@ -179,7 +175,6 @@ def _of_machine(one: Priced, *, limited: bool) -> Iterator[str]:
 
 
 def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
-    """The labels, and the columns in which any machine has a value."""
     currencies = {one.economy.currency for one in machines}
     unit = currencies.pop() if len(currencies) == 1 else "unit"
     every: list[Column[Priced]] = [
@@ -187,19 +182,27 @@ def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
         ("a year", lambda one: _amount(one, one.economy.year)),
         ("users", lambda one: _number(one, one.economy.users)),
         (f"users per {unit} a month", lambda one: _number(one, one.economy.users_per_unit)),
-        (f"million on time per {unit}", lambda one: _estimate(one, one.economy.per_unit)),
+        (
+            f"million on time per {unit}",
+            lambda one: (
+                estimate_cell(one.economy.per_unit, _millions)
+                if one.meets and one.economy.per_unit is not None
+                else NOT_KNOWN
+            ),
+        ),
         ("written a day", _written_cell),
     ]
     labels: list[Column[Priced]] = [
         ("machine", lambda one: one.name or "this machine"),
-        ("at", _at),
+        (
+            "at",
+            lambda one: TableCell(
+                cell_name(one.row.cell), "" if one.meets else "not known to meet it"
+            ),
+        ),
     ]
     shown = [each for each in every if any(each[1](one) != NOT_KNOWN for one in machines)]
     return [*labels, *shown]
-
-
-def _at(one: Priced) -> TableCell:
-    return TableCell(cell_name(one.row.cell), "" if one.meets else "not known to meet it")
 
 
 def _amount(one: Priced, value: float | None) -> str:
@@ -208,10 +211,6 @@ def _amount(one: Priced, value: float | None) -> str:
 
 def _number(one: Priced, value: float | None) -> str:
     return rate(value) if one.meets and value is not None else NOT_KNOWN
-
-
-def _estimate(one: Priced, value: Estimate | None) -> TableCell | str:
-    return estimate_cell(value, _millions) if one.meets and value is not None else NOT_KNOWN
 
 
 def _written_cell(one: Priced) -> TableCell | str:
@@ -228,7 +227,6 @@ def as_json(economy: Economy) -> dict[str, Any]:
 
 
 def _row_values(economy: Economy | None) -> dict[str, Any]:
-    """The columns of a cell's row in CSV and Parquet; None: unknown."""
     one = economy or rules.Economy("")
     ends = one.per_unit if one.per_unit and one.per_unit.estimable else None
     return {

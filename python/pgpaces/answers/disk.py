@@ -43,12 +43,10 @@ _OTHERS_MAX = 0.1
 
 
 def called(row: DiskRow) -> str:
-    """The name of a disk, or else the end of its id."""
     return line(row.name) or row.id[-8:]
 
 
 def section(row: DiskRow) -> Section:
-    """All measurements of a disk: its class, the results of PostgreSQL's jobs, remarks."""
     disk = row.disk
     tables = (_card_table(disk), _postgres_table(disk))
     return Section(
@@ -65,7 +63,6 @@ def section(row: DiskRow) -> Section:
 
 
 def _headline(disk: Disk) -> Headline:
-    """The class, and the rates that decide it."""
     sd, medians = disks.card_class(disk), disks.card_medians(disk)
     if sd is None or medians is None:
         return Headline("", "unknown", "no class: the emulation of a card's test is not complete")
@@ -79,7 +76,6 @@ def _headline(disk: Disk) -> Headline:
 
 
 def in_short(row: DiskRow) -> str:
-    """A disk in one line, for the report of a server on it."""
     disk, parts = row.disk, []
     sd, medians = disks.card_class(disk), disks.card_medians(disk)
     if sd is not None and medians is not None:
@@ -100,7 +96,8 @@ def _warnings(disk: Disk) -> Iterator[str]:
         yield f"not complete, missing: {'; '.join(disk.missing)}"
     if disk.quick:
         yield "quick: seconds instead of minutes, indicative only"
-    shares = {job: max(each.other_share or 0 for each in disk.of(job)) for job in _jobs(disk)}
+    measured = dict.fromkeys(each.job for each in disk.measured)
+    shares = {job: max(each.other_share or 0 for each in disk.of(job)) for job in measured}
     jobs = ", ".join(f"{100 * n:.0f}% at '{job}'" for job, n in shares.items() if n > _OTHERS_MAX)
     if jobs:
         yield (
@@ -114,10 +111,6 @@ def _warnings(disk: Disk) -> Iterator[str]:
                 f"slows down: '{each.job}' did {_with_ends(share, _plain)} times as much in its"
                 " second half as in its first"
             )
-
-
-def _jobs(disk: Disk) -> dict[str, None]:
-    return dict.fromkeys(each.job for each in disk.measured)
 
 
 def _facts(disk: Disk) -> Iterator[tuple[str, str]]:
@@ -186,13 +179,11 @@ def _plain(value: float) -> str:
 
 
 def _with_ends(estimate: Estimate, form: Callable[[float], str], between: str = " ") -> str:
-    """A number with its interval, or with a note that it has none."""
     ends = interval(estimate, form, " to ")
     return f"{form(estimate.value)}{between}({ends})"
 
 
 def _remarks(disk: Disk) -> Iterator[str]:
-    """How to read the numbers, and the results of other programs than fio."""
     if disk.of(disks.COMMIT):
         yield "times of 'fdatasync each' are of the flush after a write, all others of reads"
     if lengths := [each.seconds for each in disk.measured if each.job in disks.CARD]:
@@ -217,7 +208,6 @@ def _remarks(disk: Disk) -> Iterator[str]:
 
 
 def comparison(measured_disks: Sequence[DiskRow]) -> Section:
-    """Disks side by side, and the ratio of each of the others to the first."""
     first, measurements = called(measured_disks[0]), [each.disk for each in measured_disks]
     names = [first]
     for each in measured_disks[1:]:
@@ -248,7 +238,6 @@ def _spread(values: Sequence[str]) -> list[str]:
 
 
 def class_of(disk: Disk) -> str:
-    """The class in one word, or why there is none."""
     if not disk.path:
         return "damaged"
     return disks.card_class(disk) or "not complete"

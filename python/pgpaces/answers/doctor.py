@@ -64,29 +64,23 @@ class Part(Struct, frozen=True):
 
 
 class Diagnosis(Struct, frozen=True):
-    """All parts, present or missing, in order."""
-
     parts: tuple[Part, ...]
 
     @property
     def missing(self) -> tuple[Part, ...]:
-        """The parts that are missing."""
         return tuple(each for each in self.parts if not each.state)
 
     @property
     def works(self) -> bool:
-        """Whether pgpaces itself can work."""
         return not any(each.needed for each in self.missing)
 
 
 def diagnose() -> Diagnosis:
-    """Looks for every part."""
     groups = (_itself, _postgresql, _programs, _libraries, _sensors, _machine, _storage)
     return Diagnosis(tuple(part for group in groups for part in group()))
 
 
 def section(diagnosis: Diagnosis) -> Section:
-    """The parts that are present as facts, and the missing ones as a table."""
     missing = diagnosis.missing
     lacking = [each for each in missing if each.needed]
     if lacking:
@@ -99,7 +93,10 @@ def section(diagnosis: Diagnosis) -> Section:
         top = Headline("pgpaces can work here", "meets", optional)
     groups = dict.fromkeys(each.group for each in diagnosis.parts)
     facts = ((group, text) for group in groups if (text := _listed(diagnosis, group)))
-    columns: list[Column[Part]] = [("missing", _name), ("gives", _sentence)]
+    columns: list[Column[Part]] = [
+        ("missing", _name),
+        ("gives", lambda part: f"{part.gives}; {part.remedy}" if part.remedy else part.gives),
+    ]
     ordered = sorted(missing, key=lambda each: not each.needed)
     listed = table("missing", "Missing", columns, items=ordered, labels=2, brief=True)
     return Section(
@@ -131,12 +128,7 @@ def _name(part: Part) -> str:
     return part.name or part.group
 
 
-def _sentence(part: Part) -> str:
-    return f"{part.gives}; {part.remedy}" if part.remedy else part.gives
-
-
 def _warnings(diagnosis: Diagnosis) -> Iterator[str]:
-    """Warnings about a slow clock and few file descriptors."""
     states = {each.name: each.state for each in diagnosis.parts}
     if (clock := states.get("clock source")) and clock not in _FAST_CLOCKS:
         yield f"the clock source {clock} takes a system call for every reading of the time"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -18,7 +18,7 @@ from pgpaces.analysis.digest import Bucket
 from pgpaces.analysis.outcome import all_gave_up, no_measurement
 from pgpaces.analysis.spread import Spread
 from pgpaces.analysis.stats import quantile_ranks
-from pgpaces.analysis.summary import BackgroundSummary, Summary
+from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.volume import as_json as volume_json
 from pgpaces.analysis.volume import of as queries_of
@@ -26,7 +26,6 @@ from pgpaces.answers import costs, servers, volume
 from pgpaces.answers.again import again, length
 from pgpaces.answers.parts import work_of
 from pgpaces.answers.trials import above, clients, copied, judgment, layout, limits, outages
-from pgpaces.core.series import Series
 from pgpaces.core.units import duration_text, measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -131,17 +130,13 @@ def headline(trial: Trial, summary: Summary) -> Headline:
         return Headline(goal.WORDS["unknown"] if goal.limited(trial) else "", "unknown", text)
     if not goal.limited(trial):
         return Headline("", "", f"{rate(summary.rate.value)} tx/s{ci(summary.rate, rate)}")
-    return _verdict(trial, summary, summary.missed)
-
-
-def _verdict(trial: Trial, summary: Summary, missed: Estimate) -> Headline:
     share = goal.allowed(trial)
     defect = cells.defect(trial, summary)
-    mark = "unknown" if defect else goal.verdict(missed, share)
-    text = f"{_missed(missed)}, allowed {100 * share:.4g}%"
+    mark = "unknown" if defect else goal.verdict(summary.missed, share)
+    text = f"{_missed(summary.missed)}, allowed {100 * share:.4g}%"
     if defect:
         text += f"; the trial is {defect}"
-    elif (needed := goal.needed_s(missed, summary.seconds, share)) is not None:
+    elif (needed := goal.needed_s(summary.missed, summary.seconds, share)) is not None:
         text += f": {_deciding(needed, trial)}"
     return Headline(goal.WORDS[mark], mark, text)
 
@@ -171,7 +166,6 @@ def _length(value: float) -> str:
 
 
 def _context(trial: Trial, summary: Summary) -> str:
-    """Workload, load, limit and server in one line."""
     plan, server = trial.plan, trial.server
     work = work_of(trial, summary) if trial.workload.command_alone else None
     if work is not None:
@@ -213,41 +207,29 @@ def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator
 
 
 def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
-    if goal.limited(trial) or trial.plan.model != "closed":
-        yield "throughput", _throughput(trial, summary)
-    yield "outcomes", _outcomes(trial, summary)
-    if no_measurement(summary) is None:
-        yield "latency", _latency(trial, summary)
-    if slowest := _slowest(trial, summary):
-        yield "slowest", slowest
-
-
-def _throughput(trial: Trial, summary: Summary) -> str:
-    text = f"{rate(summary.rate.value)} tx/s"
-    if trial.plan.model != "closed" and summary.seconds:
-        text += f" of {rate(summary.counts.due / summary.seconds)} offered"
-    return text
-
-
-def _outcomes(trial: Trial, summary: Summary) -> str:
     counts, limit = summary.counts, goal.limited(trial)
+    if limit or trial.plan.model != "closed":
+        text = f"{rate(summary.rate.value)} tx/s"
+        if trial.plan.model != "closed" and summary.seconds:
+            text += f" of {rate(counts.due / summary.seconds)} offered"
+        yield "throughput", text
     parts = [f"{counts.on_time:,} on time" if limit else f"{counts.on_time:,} succeeded"]
     for name in ("late", "skipped", "failed", "unfinished"):
         count = getattr(counts, name)
         if count or name == "failed" or (name == "late" and limit):
             parts.append(f"{count:,} {name}")
-    return f"{counts.due:,} due: {', '.join(parts)}"
-
-
-def _latency(trial: Trial, summary: Summary) -> str:
-    spread, beyond = summary.latency, above(trial.plan)
-    numbers: list[str] = []
-    dashes: list[str] = []
-    for name in _SHOWN:
-        value = quantile(spread.estimate(name), beyond)
-        (dashes if value == NOT_KNOWN else numbers).append(f"{name} {value}")
-    numbers.append(f"max {milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)} ms")
-    return "   ".join([*numbers, *dashes])
+    yield "outcomes", f"{counts.due:,} due: {', '.join(parts)}"
+    if no_measurement(summary) is None:
+        spread, beyond = summary.latency, above(trial.plan)
+        numbers: list[str] = []
+        dashes: list[str] = []
+        for name in _SHOWN:
+            value = quantile(spread.estimate(name), beyond)
+            (dashes if value == NOT_KNOWN else numbers).append(f"{name} {value}")
+        numbers.append(f"max {milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)} ms")
+        yield "latency", "   ".join([*numbers, *dashes])
+    if slowest := _slowest(trial, summary):
+        yield "slowest", slowest
 
 
 def _slowest(trial: Trial, summary: Summary) -> str:
@@ -269,7 +251,6 @@ def _p50(spread: Spread) -> float:
 
 
 def _failed(summary: Summary) -> Iterator[tuple[str, str]]:
-    """The number of failures of each SQLSTATE, with the message of the first one."""
     states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
     for state, count in states[:_FAILURES_SHOWN]:
         lines = summary.messages.get(state, "").splitlines()
@@ -281,27 +262,23 @@ def _failed(summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _background(trial: Trial, summary: Summary) -> Iterator[str]:
-    """The results of a command that ran in the background, and of each background workload."""
     work, workload = work_of(trial, summary), ""
     if work is not None and not work.main:
         workload = work.label.partition("/")[0]
         yield f"{work.label}: {work.sentence}"
-    yield from (_of_workload(trial, each) for each in summary.background if each.name != workload)
-
-
-def _of_workload(trial: Trial, each: BackgroundSummary) -> str:
-    """The missed share of a background workload."""
-    components = [one for one in trial.plan.components if one.of == each.name]
-    name = f"{each.name} on {', '.join(one.node for one in components)}"
-    if each.missed is None:
-        return f"{name}: nothing was due"
-    limit = limits(components[0])
-    of = f" of {each.counts.due:,} due" + (f", limit {limit}" if limit else "")
-    return f"{name}: {_missed(each.missed)}{of}"
+    for each in summary.background:
+        if each.name == workload:
+            continue
+        components = [one for one in trial.plan.components if one.of == each.name]
+        text = "nothing was due"
+        if each.missed is not None:
+            limit = limits(components[0])
+            text = f"{_missed(each.missed)} of {each.counts.due:,} due"
+            text += f", limit {limit}" if limit else ""
+        yield f"{each.name} on {', '.join(one.node for one in components)}: {text}"
 
 
 def _waited(trial: Trial, summary: Summary) -> str:
-    """The wait events of the load's sessions, and how busy the machine was."""
     shares = ""
     able = [(waits.observations(observed.waits), observed) for observed in trial.observed]
     observations, busiest = max(able, key=lambda pair: pair[0], default=(0, None))
@@ -310,21 +287,15 @@ def _waited(trial: Trial, summary: Summary) -> str:
         where = f"{busiest.node}: " if busiest.node not in ("", "primary") else ""
         listed = (f"{name} {100 * share:.0f}%" for name, _, share in top if share >= 0.005)
         shares = f"{where}{', '.join(listed)}"
-    busy = _mean(trial.samples, "host", "cpu_busy", summary=summary)
-    cpu = f"host CPU {busy:.0f}%" if busy is not None else ""
-    return "; ".join(filter(None, (shares, cpu)))
-
-
-def _mean(series: Iterable[Series], source: str, name: str, *, summary: Summary) -> float | None:
-    """The mean of a sensor's samples in the measured seconds."""
-    end = summary.cut_s + summary.seconds
-    values = [
+    start, end = summary.cut_s, summary.cut_s + summary.seconds
+    busy = [
         value
-        for each in series
-        if each.source == source and each.name == name
-        for value in each.between(summary.cut_s, end)
+        for each in trial.samples
+        if each.source == "host" and each.name == "cpu_busy"
+        for value in each.between(start, end)
     ]
-    return math.fsum(values) / len(values) if values else None
+    cpu = f"host CPU {math.fsum(busy) / len(busy):.0f}%" if busy else ""
+    return "; ".join(filter(None, (shares, cpu)))
 
 
 def _over_time(series: Sequence[Bucket], beyond: str) -> str:
@@ -412,7 +383,6 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
 
 
 def _onward(trial: Trial) -> str:
-    """The experiment that finds how much more is possible: a search, or a sweep of clients."""
     if trial.plan.model == "closed" or not goal.limited(trial):
         more = next_step.clients(1, 2, 4)(trial)
         return f"pgpaces sweep {next_step.options(trial, more)} {more}"
@@ -425,7 +395,6 @@ def _onward(trial: Trial) -> str:
 
 
 def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[str, str]]:
-    """The other measurements, and how the run was performed."""
     workload, plan = trial.workload, trial.plan
     yield "run", f"{trial.id}, scale {workload.scale}, seed {plan.seed}"
     yield from (("data", text) for text in copied(workload.prepared))
@@ -441,7 +410,6 @@ def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[s
 
 
 def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
-    """The load, and the self-check of its generator."""
     plan, generator = trial.plan, summary.generator
     functions = by_functions(trial)
     how = "Python functions" if functions else f"{plan.protocol} protocol"
@@ -496,27 +464,20 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
         )
         names = (kind, "due", "missed %", *_TIMES)
         yield _table("scripts", f"Each {kind}", names, rows=rows, unit="Latency in ms.")
-    if summary.statements:
-        yield _statements(summary)
-
-
-def _statements(summary: Summary) -> Table:
+    if not summary.statements:
+        return
     counted = [n for n in ("failed", "retries") if any(getattr(s, n) for s in summary.statements)]
-    rows = tuple(
-        (
-            TableCell(_shortened(f"{each.script}:{each.line} {' '.join(each.text.split())}")),
-            TableCell(str(each.times.count)),
-            *(TableCell(str(getattr(each, name))) for name in counted),
-            *_times(each.times, NOT_KNOWN),
-        )
-        for each in summary.statements
-    )
+    lines = []
+    for statement in summary.statements:
+        text = f"{statement.script}:{statement.line} {' '.join(statement.text.split())}"
+        text = text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
+        numbers = (statement.times.count, *(getattr(statement, name) for name in counted))
+        lines.append((
+            *(TableCell(str(each)) for each in (text, *numbers)),
+            *_times(statement.times, NOT_KNOWN),
+        ))  # fmt: skip
     columns = ("statement", "done", *counted, *_TIMES)
-    return _table("statements", "Each statement", columns, rows=rows, unit="Times in ms.")
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
+    yield _table("statements", "Each statement", columns, rows=tuple(lines), unit="Times in ms.")
 
 
 def _table(

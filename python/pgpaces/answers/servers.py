@@ -23,7 +23,6 @@ _CPU = "CPU or run queue"
 
 
 def lines(trial: Trial) -> Iterator[str]:
-    """Wait events, blocking sessions, growth and the busiest statement, in a few lines."""
     for observed in trial.observed:
         where = f"{observed.node}: " if observed.node else ""
         yield from (f"{where}{text}" for text in _lines(observed))
@@ -51,8 +50,13 @@ def _lines(observed: Observed) -> Iterator[str]:
             for one in grew
         )
         yield f"grew: {', '.join(sizes)}"
-    if observed.executed:
-        yield _busiest(observed.executed)
+    if executed := observed.executed:
+        total = sum(one.total_ms for one in executed) or 1.0
+        own = sum(one.total_ms for one in executed if one.load)
+        yield (
+            f"statements: {percent(own / total)}% of their time on the server was of the load's"
+            f" role; most ({percent(executed[0].total_ms / total)}%) took: {executed[0].text}"
+        )
 
 
 def _event(name: str) -> str:
@@ -63,29 +67,13 @@ def _growth(grown: Grown) -> int:
     return grown.after_bytes - grown.before_bytes
 
 
-def _busiest(executed: Sequence[Executed]) -> str:
-    total = sum(one.total_ms for one in executed) or 1.0
-    own = sum(one.total_ms for one in executed if one.load)
-    top = executed[0]
-    return (
-        f"statements: {percent(own / total)}% of their time on the server was of the load's role;"
-        f" most ({percent(top.total_ms / total)}%) took: {top.text}"
-    )
-
-
 def tables(every: Sequence[Observed]) -> tuple[Table, ...]:
-    """The observations of the servers of a trial, a table for each kind and server."""
-    nonempty = (table for observed in every for table in _tables(observed) if table.rows)
-    return tuple(replace(table, folded=True) for table in nonempty)
-
-
-def _tables(observed: Observed) -> Iterator[Table]:
-    of = f" on {observed.node}" if observed.node else ""
-    yield _waits(observed, of)
-    yield _blocked(observed, of)
-    yield _grown(observed, of)
-    yield _executed(observed, of)
-    yield _moved(observed, of)
+    shown = []
+    for observed in every:
+        of = f" on {observed.node}" if observed.node else ""
+        made = [make(observed, of) for make in (_waits, _blocked, _grown, _executed, _moved)]
+        shown += [replace(each, folded=True) for each in made if each.rows]
+    return tuple(shown)
 
 
 def _waits(observed: Observed, of: str) -> Table:
@@ -114,17 +102,16 @@ def _blocked(observed: Observed, of: str) -> Table:
         ("waiting", lambda one: one.waiting),
         ("for", lambda one: f"{one.event} {one.mode}".strip()),
         ("blocked by", lambda one: one.blocking or NOT_KNOWN),
-        ("which did", _did),
+        (
+            "which did",
+            lambda one: f"{one.state}: {one.statement}" if one.statement else one.state or "hidden",
+        ),
         ("seen", lambda one: str(one.samples)),
         ("second", lambda one: f"{one.first_s} to {one.last_s}"),
     ]
     return table(
         "blocked", f"Who blocked whom{of}", columns, items=observed.blocked[:_ROWS_MAX], labels=4
     )
-
-
-def _did(one: Blocked) -> str:
-    return f"{one.state}: {one.statement}" if one.statement else one.state or "hidden"
 
 
 def _grown(observed: Observed, of: str) -> Table:

@@ -37,8 +37,6 @@ _WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ra
 
 
 class Timed(Struct, frozen=True):
-    """A run of the series: its id, when it began, and its number under its name."""
-
     id: str
     at: datetime
     run: Run
@@ -114,7 +112,6 @@ def series_of(
 
 
 def _ids(store: Store, name: str) -> list[str]:
-    """The ids of the runs that a name stands for."""
     rows = store.trials(tag=name) or [row for row in store.trials() if row.workload == name]
     if rows:
         return [row.id for row in rows if row.damage is None]
@@ -150,7 +147,6 @@ def _confounders(
 
 
 def refusal(factors: Sequence[Varied]) -> PlanError:
-    """The error for runs that differ in more than time."""
     main, *listed = unlike(factors)
     lines = "".join(f"\n  {line(each.text)}" for each in listed)
     return PlanError(
@@ -174,7 +170,6 @@ def called(id_: str, at: datetime) -> str:
 
 
 def section(series: RunSeries) -> Section:
-    """The section of a series of runs."""
     trend, metric = series.trend, series.metric
     notes = differing(unlike(series.unlike))
     if series.left_out:
@@ -195,7 +190,6 @@ def section(series: RunSeries) -> Section:
 
 
 def _next_steps(series: RunSeries) -> Iterator[str]:
-    """The page of the runs at the last change, else the newest run."""
     if series.trend.changes:
         ids = {each.run.name: each.id[-8:] for each in series.runs}
         change = series.trend.changes[-1]
@@ -205,7 +199,6 @@ def _next_steps(series: RunSeries) -> Iterator[str]:
 
 
 def _headline(trend: Trend, metric: Metric) -> Headline:
-    """Whether the newest level differs from the one before, and since when."""
     first = sentences(trend, metric)[0].text
     if trend.needed:
         return Headline("UNKNOWN", "unknown", first)
@@ -227,7 +220,6 @@ def _facts(series: RunSeries) -> Iterator[tuple[str, str]]:
 
 
 def _changed(series: RunSeries) -> Iterator[Sentence]:
-    """What else changed at a change of level."""
     for first, confounders in series.confounders:
         parts = [
             f"{each.name} ({', '.join(each.a) or NOT_KNOWN}, then {', '.join(each.b) or NOT_KNOWN})"
@@ -269,7 +261,6 @@ def _texts(metric: Metric, estimate: Estimate) -> tuple[str, str]:
 
 
 def _measured(series: RunSeries) -> list[Timed]:
-    """The runs that have a value of the metric."""
     return [each for each in series.runs if 0 < each.run.estimate.value < math.inf]
 
 
@@ -293,7 +284,12 @@ def _figure(series: RunSeries) -> Figure:
 def _chart(series: RunSeries) -> Chart:
     trend, metric = series.trend, series.metric
     places = {each.run.name: _moment(each.at) for each in series.runs}
-    points = tuple(_point(each) for each in _measured(series))
+    points = []
+    for each in _measured(series):
+        value = each.run.estimate
+        bounded = value.estimable and math.isfinite(value.high) and value.low > 0
+        low, high = (value.low, value.high) if bounded else (None, None)
+        points.append(Point(_moment(each.at), value.value, low=low, high=high))
     levels = tuple(
         Point(places[level.first], level.value.value, end=places[level.last],
               low=level.value.low, high=level.value.high)
@@ -309,7 +305,7 @@ def _chart(series: RunSeries) -> Chart:
         Axis(STARTED, scale="time", format=form),
         Axis(named(metric), room=8, nice=True),
         (
-            Layer("point", points, "line0", size=36, opacity=0.9),
+            Layer("point", tuple(points), "line0", size=36, opacity=0.9),
             Layer("rule", tuple(p for p in points if p.low is not None), "line0", opacity=0.55),
             Layer("rect", levels, "line1", opacity=0.18),
             Layer("rule", means, "line1", size=2),
@@ -318,13 +314,6 @@ def _chart(series: RunSeries) -> Chart:
         ),
         height=_HEIGHT,
     )
-
-
-def _point(each: Timed) -> Point:
-    value, at = each.run.estimate, _moment(each.at)
-    bounded = value.estimable and math.isfinite(value.high) and value.low > 0
-    low, high = (value.low, value.high) if bounded else (None, None)
-    return Point(at, value.value, low=low, high=high)
 
 
 def _moment(at: datetime) -> str:
@@ -339,7 +328,6 @@ _SHOWN, _VALUES_SHOWN = 8, 4
 
 
 def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
-    """The changes of level, newest first, and the spread of runs within a level."""
     if trend.needed:
         text = f"{plural(trend.runs, 'run')}: a trend requires {trend.needed}."
         return (Sentence(text, "main"), *_left_out(trend))
@@ -361,7 +349,6 @@ def _change(change: Change, metric: Metric) -> Sentence:
 
 
 def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:
-    """Sentences about what differs in a series of runs other than time."""
     if not factors:
         return ()
     listed = [Sentence(f"{each.name}: {_values(each.values)}.") for each in factors[:_SHOWN]]

@@ -25,7 +25,6 @@ def limits(plan: PlanFacts | ComponentFacts) -> str:
 
 
 def outages(summary: Summary, notes: Iterable[str] = ()) -> str:
-    """The number of lost connections, how long clients were down, and why they did not return."""
     outages = summary.outages
     parts = [f"{summary.disconnects} lost"]
     if outages.longest_s:
@@ -52,14 +51,12 @@ def copied(prepared: Prepared | None) -> Iterator[str]:
 
 
 def judgment(validity: Validity) -> Iterator[str]:
-    """Whether the trial is valid, or why not, and its warnings, as lines."""
     yield "valid" if validity.state == "valid" else f"not valid: {'; '.join(validity.reasons)}"
     for text in validity.warnings:
         yield f"warning: {text}"
 
 
 def clients(plan: PlanFacts) -> str:
-    """The clients of a trial and of its background workloads, with nodes other than the primary."""
     background = [component for component in plan.components if component.of]
     text = f"{plural(plan.own_clients, 'client')}{at_nodes(plan.own)}"
     if every_ns := plan.start_every_ns:
@@ -77,7 +74,6 @@ def at_nodes(components: Sequence[ComponentFacts]) -> str:
 
 
 def layout(server: ServerFacts) -> str:
-    """The standbys and pooler of a server, as words after its version."""
     count, pool = server.standbys, server.pool
     parts = [plural(count, "standby")] if count else []
     if pool:
@@ -105,17 +101,14 @@ def factor_name(name: str) -> str:
 
 
 def cell_name(cell: Cell) -> str:
-    """A cell in a sentence."""
     return levels_text(cell.levels) or "the one cell"
 
 
 def levels_text(pairs: Iterable[tuple[str, str]], joint: str = ", ") -> str:
-    """Factors and their levels in a sentence; empty if there are none."""
     return joint.join(f"{factor_name(name)} = {level_text(level)}" for name, level in pairs)
 
 
 def levels_listed(present: Mapping[str, Iterable[str]]) -> str:
-    """Factors with all their levels."""
     return "; ".join(f"{name}: {', '.join(map(level_text, own))}" for name, own in present.items())
 
 

@@ -23,7 +23,6 @@ def text(queries: Volume) -> str:
 
 
 def sentences(rows: Sequence[Row]) -> Iterator[str]:
-    """The sentence for the page of a single trial."""
     trials = [digest for row in rows for digest in row.trials]
     if len(trials) == 1 and (queries := volume.of(trials[0].trial, trials[0].summary)) is not None:
         yield f"In queries that is {text(queries)}."

@@ -23,6 +23,12 @@ _SIZES = {"point": 62.0, "line": 1.8, "rule": 1.6}
 # The width of axes and margins of stacked charts, in pixels.
 _MARGIN = 70
 _SPEC = dict[str, Any]
+# The places of texts and rules at an edge of the plot.
+_EDGES: dict[str, _SPEC] = {
+    "left": {"x": {"value": 0}},
+    "right": {"x": {"value": "width"}},
+    "top": {"y": {"value": 8}},
+}
 
 
 def specification(charts: Sequence[Chart], look: Look, *, described: bool = False) -> _SPEC:
@@ -56,7 +62,10 @@ class _Part(Struct, frozen=True):
 
 def _alone(part: _Part) -> _SPEC:
     chart = part.chart
-    legends = _legend_height(chart) + (24 if chart.dashes else 0)
+    # The height of legends is added so that plots have equal heights.
+    names = [each.name for each in chart.series]
+    legends = 34 + 16 * math.ceil(len(names) / _columns(names)) if len(names) > 1 else 0
+    legends += 24 if chart.dashes else 0
     return {
         "width": (chart.width or WIDTH) - 8,
         "height": chart.height + legends,
@@ -103,7 +112,11 @@ def _layer(part: _Part, layer: Layer) -> _SPEC:
         solid = 1 if layer.kind == "point" else 0.8
         filled = {"condition": {"test": "datum.filled", "value": solid}, "value": 0}
         encoding["fillOpacity"] = filled
-    data, mark = [_datum(point) for point in layer.points], _mark(layer, look)
+    mark = _mark(layer, look)
+    data = [
+        {name: value for name, value in asdict(point).items() if value not in (None, "")}
+        for point in layer.points
+    ]
     if part.described and (
         layer.kind in ("point", "bar") or (layer.kind == "rect" and _shaded(chart))
     ):
@@ -137,12 +150,7 @@ def _short(place: Place) -> str:
     return f"{place:,.0f}" if abs(place) >= 1000 else f"{place:.3g}"
 
 
-def _datum(point: Point) -> _SPEC:
-    return {name: value for name, value in asdict(point).items() if value not in (None, "")}
-
-
 def _has(layer: Layer, name: str) -> bool:
-    """Whether any of its points has this field."""
     return any(getattr(point, name) not in (None, "") for point in layer.points)
 
 
@@ -150,7 +158,6 @@ def _has(layer: Layer, name: str) -> bool:
 
 
 def _scaled(axis: Axis) -> _SPEC:
-    """An axis as an encoding without a field."""
     shown: _SPEC = {"title": axis.title or None}
     if axis.grid is not None:
         shown["grid"] = axis.grid
@@ -193,16 +200,15 @@ def _labels(ticks: Sequence[float], labels: Sequence[str]) -> str:
 
 
 def _places(layer: Layer, x: _SPEC, y: _SPEC) -> _SPEC:
-    """The encodings of x, y, end, low and high, for those that the points of a layer have."""
     spec: _SPEC = {}
     across = {"x": x, "y": y}
     for name, axis in across.items():
         if _has(layer, name):
             spec[name] = {**axis, "field": name}
-    if layer.kind == "text" or layer.edge:
-        spec |= _edge(layer.edge)
     if layer.offset is not None:
         spec["y"]["bandPosition"] = layer.offset
+    if layer.kind == "text" or layer.edge:
+        spec |= _EDGES.get(layer.edge, {})
     if layer.kind in ("point", "line", "bar", "text"):
         return spec
     if _has(layer, "low"):
@@ -211,17 +217,6 @@ def _places(layer: Layer, x: _SPEC, y: _SPEC) -> _SPEC:
     if _has(layer, "end"):
         spec["x2"] = {"field": "end"}
     return spec
-
-
-def _edge(edge: str) -> _SPEC:
-    match edge:
-        case "left":
-            return {"x": {"value": 0}}
-        case "right":
-            return {"x": {"value": "width"}}
-        case "top":
-            return {"y": {"value": 8}}
-    return {}
 
 
 # --- marks and colors -----------------------------------------------------------------------------
@@ -254,7 +249,6 @@ def _mark(layer: Layer, look: Look) -> _SPEC:
 
 
 def _colors(chart: Chart, layer: Layer, look: Look, *, stacked: bool) -> _SPEC:
-    """The color, shape and dashes of a layer, with one legend for all of them."""
     if _has(layer, "shade"):
         return _heat(layer, look)
     spec: _SPEC = {}
@@ -305,15 +299,6 @@ def _legend(chart: Chart, layer: Layer, names: Sequence[str], *, stacked: bool) 
     }  # fmt: skip
 
 
-def _legend_height(chart: Chart) -> int:
-    """The height of a legend at the bottom, which is added so that plots have equal heights."""
-    names = [each.name for each in chart.series]
-    if len(names) < 2:
-        return 0
-    return 34 + 16 * math.ceil(len(names) / _columns(names))
-
-
 def _columns(names: Sequence[str]) -> int:
-    """The number of columns that fit."""
     longest = max((len(name) for name in names), default=0)
     return max(1, min(len(names), 4, (WIDTH - 60) // (40 + 7 * longest)))

@@ -44,7 +44,7 @@ def junit(section: Section, text: str) -> bytes:
 def annotation(section: Section) -> str:
     """A workflow command of GitHub that shows the verdict at the top of the job."""
     level = _LEVELS.get(_mark(section), "notice")
-    title = _property(f"pgpaces: {_word(section)}")
+    title = _data(f"pgpaces: {_word(section)}").replace(":", "%3A").replace(",", "%2C")
     return f"::{level} title={title}::{_data(line(message(section)))}"
 
 
@@ -65,7 +65,3 @@ def _word(section: Section) -> str:
 def _data(text: str) -> str:
     """The text with the escapes that GitHub's runner decodes."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -91,7 +91,6 @@ def verdict(answer: Section) -> dict[str, str | None] | None:
 
 
 def section(answer: Section) -> dict[str, Any]:
-    """An answer for programs."""
     return {
         "title": answer.title,
         "verdict": verdict(answer),

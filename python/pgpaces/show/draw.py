@@ -46,7 +46,6 @@ _INHERITED = ("stroke", "fill", "stroke-width", "text-anchor", "font-weight")
 
 
 def available() -> bool:
-    """Whether the drawing library is installed."""
     try:
         import vl_convert  # noqa: F401
     except ImportError:
@@ -94,7 +93,6 @@ def _plot(figure: Figure, children: Sequence[Element]) -> dict[str, str]:
 
 
 def _series(root: Element, names: Mapping[str, tuple[int, str]]) -> None:
-    """Sets the number of the series on each mark and each entry of the legend."""
     colors = {color: number for number, color in names.values()}
     for group in root.iter(f"{_NAMESPACE}g"):
         role = group.get("class", "").partition(" ")[2]

@@ -12,7 +12,6 @@ from pgpaces.show.escape import line
 
 
 def table(title: str, names: Sequence[str]) -> Table:
-    """An empty table: a column of text, then right-aligned columns of numbers."""
     grid = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     grid.add_column(title)
     for name in names:

@@ -29,7 +29,6 @@ _REPORT = "pgpaces report"
 
 
 def card(section: Section, figure: Figure | None) -> str:
-    """An answer with a chart, for a notebook."""
     drawn = figure is not None and draw.available()
     return (
         _templates()
@@ -86,7 +85,6 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
 
 
 def _side_by_side(figures: Iterable[Figure]) -> list[list[Figure]]:
-    """Charts in their order, with those of a group together."""
     return [list(group) for _, group in groupby(figures, lambda each: each.group or each.key)]
 
 
@@ -116,18 +114,15 @@ def _soft(text: str) -> Markup:
 
 
 def style_sheet() -> Markup:
-    """The light and dark colors, then the rest of the style sheet."""
     rest = template("page.css")
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
     return Markup(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
 
 
 def template(name: str) -> str:
-    """A file of the templates."""
     return resources.files("pgpaces.show").joinpath("templates", name).read_text("utf-8")
 
 
 def _variables(chosen: style.Look) -> str:
-    """The colors as CSS variables."""
     pairs = {**chosen.colors(), "paper": chosen.background}
     return "".join(f"--{name}:{color};" for name, color in pairs.items())

@@ -27,7 +27,6 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 
 def text(value: str) -> str:
-    """An untrusted text in a line of Markdown."""
     plain = _MARKS.sub(lambda match: f"\\{match[0]}", line(value))
     plain = re.sub(r"[&<>@]", lambda match: _ENTITIES[match[0]], plain)
     return _LINKS.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", plain)
@@ -48,12 +47,10 @@ def code(value: str) -> str:
 
 
 def markdown(report: Report) -> str:
-    """The report."""
     return "\n".join(_parts(report)).rstrip() + "\n"
 
 
 def summary(section: Section) -> str:
-    """One answer as the summary of a job: its verdict first, its tables folded."""
     top = section.headline
     title = section.title if top is None else f"{_SIGNS[top.mark]} {top.word}: {top.text}"
     # Facts without a name are drawn with blocks.
@@ -82,7 +79,6 @@ def _parts(report: Report) -> Iterator[str]:
 
 
 def _section(section: Section, level: int) -> Iterator[str]:
-    """The content of a section, and its parts under headings of a level."""
     yield from _answer(section.sentences)
     yield from () if section.headline else _pairs(section.facts)
     yield from (f"{code(block.text)}\n" for block in section.blocks if not block.title)

@@ -60,7 +60,6 @@ def or_dash(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def interval(estimate: Estimate, form: Callable[[float], str], to: str = "–") -> str:
-    """The interval of an estimate, in the fewest words."""
     if not estimate.estimable:
         return NOT_KNOWN
     if math.isinf(estimate.low):
@@ -78,12 +77,10 @@ def plural(number: int, noun: str) -> str:
 
 
 def capital(text: str) -> str:
-    """The text with a capital letter at its start."""
     return text[:1].upper() + text[1:]
 
 
 def estimate_cell(estimate: Estimate | None, form: Callable[[float], str]) -> TableCell:
-    """An estimate and its interval as a cell of a table; `–` for None."""
     if estimate is None:
         return TableCell(NOT_KNOWN)
     return TableCell(form(estimate.value), interval(estimate, form))
@@ -109,7 +106,6 @@ def share_in_words(estimate: Estimate) -> str:
 
 
 def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:
-    """An estimate in a sentence."""
     ends = interval(estimate, form, " to ") if estimate.estimable else ""
     return f"{form(estimate.value)}{unit}" + (f" ({ends})" if ends else "")
 

@@ -162,7 +162,6 @@ class Section(Struct, frozen=True):
     rank: Rank = "answer"
 
     def every_figure(self) -> Iterator[Figure]:
-        """The figures of the section and of its parts."""
         yield from self.figures
         for part in self.parts:
             yield from part.every_figure()
@@ -216,10 +215,8 @@ class Report(Struct, frozen=True):
     records: Callable[[], Records] = lambda: Records(())
 
     def figures(self) -> Iterator[Figure]:
-        """The figures of all sections."""
         for section in self.sections:
             yield from section.every_figure()
 
     def answers(self) -> tuple[Section, ...]:
-        """The sections of rank `answer`."""
         return tuple(each for each in self.sections if each.rank == "answer")

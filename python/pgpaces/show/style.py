@@ -33,7 +33,6 @@ class Look(Struct, frozen=True):
     font: str = "sans-serif"
 
     def colors(self) -> dict[str, str]:
-        """Each color by the name of its CSS variable."""
         colors = {name: getattr(self, name) for name in ("ink", "muted", "grid", "alarm")}
         colors |= {f"line{n}": color for n, color in enumerate(self.lines)}
         colors |= {f"heat{n}": color for n, color in enumerate(self.heat)}
@@ -76,7 +75,6 @@ PAGE = Look(
 
 
 def configuration(look: Look) -> dict[str, Any]:
-    """The configuration of all charts."""
     text = {"labelFont": look.font, "titleFont": look.font, "titleFontWeight": 500}
     return {
         "aria": False,

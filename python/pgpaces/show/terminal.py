@@ -16,7 +16,7 @@ from rich.text import Text
 from pgpaces.show.escape import line
 from pgpaces.show.grid import table
 from pgpaces.show.numbers import NOT_KNOWN, plural
-from pgpaces.show.section import Bars, Facts, Headline, Report, Section, Sentence, Table, TableCell
+from pgpaces.show.section import Bars, Facts, Report, Section, Sentence, Table
 
 # A word of a command; spaces within quotes do not separate words.
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
@@ -37,7 +37,6 @@ _STYLES = {"meets": "green", "misses": "red", "unknown": "yellow", "not valid": 
 
 
 def terminal(report: Report, width: int = 100) -> str:
-    """The report as text of this width, without colors."""
     console = Console(width=width, highlight=False, markup=False, emoji=False, color_system=None)
     segments = console.render(Group(*parts(report, width)))
     text = "".join(segment.text for segment in segments if not segment.control)
@@ -45,7 +44,6 @@ def terminal(report: Report, width: int = 100) -> str:
 
 
 def parts(report: Report, width: int) -> Iterator[RenderableType]:
-    """The parts of the report, for a console without markup."""
     yield Text(line(report.title), style="bold")
     if report.question:
         yield Text(line(report.question), style="dim")
@@ -62,7 +60,6 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
 
 
 def section(answer: Section, width: int) -> Iterator[RenderableType]:
-    """A section: its title, its sentences, its tables."""
     yield Text(line(answer.title), style="bold")
     yield from answered(answer, width)
 
@@ -70,7 +67,8 @@ def section(answer: Section, width: int) -> Iterator[RenderableType]:
 def answered(answer: Section, width: int) -> Iterator[RenderableType]:
     """A section without its title: sentences and facts, then tables and bars."""
     yield from _sentences(answer.sentences, width)
-    yield from () if answer.headline else _facts(answer.facts)
+    if not answer.headline:
+        yield from (Text(f" {line(name)}: {line(value)}") for name, value in answer.facts)
     shown = [each for each in answer.tables if not each.folded]
     for number, each in enumerate(shown):
         if number or answer.sentences or answer.facts:
@@ -92,7 +90,12 @@ def brief(
 
     warnings: how many are shown; the others are counted. None: all.
     """
-    yield from () if answer.headline is None else _first(answer.headline, width)
+    if (top := answer.headline) is not None:
+        style = f"bold {_STYLES.get(top.mark, '')}".strip()
+        sign = f"{_SIGNS[top.mark]} " if top.mark else ""
+        word = f"{sign}{top.word}  " if top.word else ""
+        lines = _wrapped(word + line(top.text), width, indent=2)
+        yield from (Text(each, style=style) for each in lines)
     if answer.note:
         yield from (Text(f"  {each}") for each in _wrapped(line(answer.note), width - 2))
     yield from _rows(answer.facts, width)
@@ -114,18 +117,9 @@ def brief(
         yield from _rows(tuple(("next", each) for each in answer.next), width)
 
 
-def _first(top: Headline, width: int) -> Iterator[RenderableType]:
-    style = f"bold {_STYLES.get(top.mark, '')}".strip()
-    sign = f"{_SIGNS[top.mark]} " if top.mark else ""
-    word = f"{sign}{top.word}  " if top.word else ""
-    for each in _wrapped(word + line(top.text), width, indent=2):
-        yield Text(each, style=style)
-
-
 def _warnings(
     sentences: Sequence[Sentence], width: int, most: int | None
 ) -> Iterator[RenderableType]:
-    """The first warnings, the number of the others, and footnotes."""
     warnings = [each for each in sentences if each.weight == "warning"]
     if most is not None and (more := len(warnings[most:])):
         text = f"{plural(more, 'more warning')}: --verbose"
@@ -137,7 +131,6 @@ def _warnings(
 
 
 def whole(answer: Section, width: int) -> Iterator[RenderableType]:
-    """The section in one screen, then every sentence, table and fact."""
     plain = tuple(replace(each, brief=False) for each in answer.tables)
     notes = tuple(each for each in answer.sentences if each.weight == "note")
     first = answer.sentences if answer.headline is None or answer.parts else notes
@@ -201,18 +194,12 @@ def _unbroken(text: str, style: str = "") -> Text:
 
 
 def _sentences(sentences: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
-    """Sentences, styled by weight. A sentence may be a command."""
     styles = {"main": "bold", "warning": "yellow", "plain": "", "note": "dim"}
     for sentence in sentences:
         warning = "warning: " if sentence.weight == "warning" else ""
         text, style = f"{warning}{line(sentence.text)}", styles[sentence.weight]
         is_command = text.startswith("pgpaces ")
         yield _unbroken(command(text, width), style) if is_command else Text(text, style=style)
-
-
-def _facts(facts: Facts) -> Iterator[RenderableType]:
-    for name, value in facts:
-        yield Text(f" {line(name)}: {line(value)}")
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -230,17 +217,17 @@ def _table(content: Table, width: int, *, inline: bool = False) -> Iterator[Rend
     names = (*short, *(line(name) for name in content.columns[content.labels :]))
     left = set(content.absent[_ABSENT_MAX:])
     if inline:
-        rows = tuple(tuple(_inline(cell) for cell in row) for row in content.rows)
-        content = replace(content, rows=rows)
+        rows = []
+        for row in content.rows:
+            cells = []
+            for cell in row:
+                ends = f" ({cell.ends})" if cell.ends not in ("", NOT_KNOWN) else ""
+                cells.append(replace(cell, text=f"{cell.text}{ends}", ends=""))
+            rows.append(tuple(cells))
+        content = replace(content, rows=tuple(rows))
     yield _grid(content, names, width, left=left)
     if left:
         yield Text(f"and {len(left)} more cells that were not run", style="dim")
-
-
-def _inline(cell: TableCell) -> TableCell:
-    """A cell with its interval after its value, unless it is unknown."""
-    ends = "" if cell.ends == NOT_KNOWN else cell.ends
-    return replace(cell, text=f"{cell.text} ({ends})" if ends else cell.text, ends="")
 
 
 def _short(names: Sequence[str]) -> dict[str, str]:
@@ -292,7 +279,6 @@ def _grid(content: Table, names: Sequence[str], width: int, *, left: set[int]) -
 
 
 def _bars(chart: Bars, width: int) -> Iterator[RenderableType]:
-    """A chart of blocks, with a group for each line of cells."""
     yield Text(line(chart.title), style="bold")
     for name, bars in chart.groups[:_GROUPS_MAX]:
         if name:

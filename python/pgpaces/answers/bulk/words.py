@@ -6,7 +6,7 @@ Values in, unescaped texts out. The charts are in bars.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from pgpaces.analysis import bulk
@@ -32,24 +32,25 @@ def span(value: float) -> str:
 
 
 def rows_of(value: float) -> str:
-    """A number of rows."""
     return f"{value:,.0f} row{'' if round(value) == 1 else 's'}"
 
 
 def of_bytes(value: float) -> str:
-    """Bytes for each row or byte."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def sentence(command: Bulk) -> str:
-    """The result of a command in one trial, in one sentence."""
     if not command.counts.due:
         return "no execution has ended"
-    took = _took(command)
+    each = " each" if command.done > 1 else ""
+    took = f"in {in_words(command.seconds, span, each)}" if command.seconds else ""
     if not command.whole:
         lost = command.counts.due - command.done
         only = f"; {command.done} succeeded, {took}" if command.done else ""
-        ends = _ends(command)
+        how = f" ({', '.join(command.failures)})" if command.failures else ""
+        cut = "was ended before its end" if command.counts.unfinished else ""
+        failure = f"failed{how}" if command.counts.failed else ""
+        ends = " or ".join(filter(None, (failure, cut)))
         of = (
             f"{lost} of {command.counts.due} executions"
             if command.counts.due > 1
@@ -60,23 +61,11 @@ def sentence(command: Bulk) -> str:
     return f"{_loaded(command)} {took}" + (f": {parts}" if parts else "")
 
 
-def _ends(command: Bulk) -> str:
-    counts = command.counts
-    how = f" ({', '.join(command.failures)})" if command.failures else ""
-    cut = "was ended before its end" if counts.unfinished else ""
-    return " or ".join(filter(None, (f"failed{how}" if counts.failed else "", cut)))
-
-
 def _loaded(command: Bulk) -> str:
     if not command.rows or not command.clean:
         return "ran" if command.done == 1 else f"ran {command.done} times"
     each = command.rows / command.runs
     return f"loaded {rows_of(each)}" + (f" {command.done} times" if command.done > 1 else "")
-
-
-def _took(command: Bulk) -> str:
-    each = " each" if command.done > 1 else ""
-    return f"in {in_words(command.seconds, span, each)}" if command.seconds else ""
 
 
 def _speeds(command: Bulk) -> Iterator[str]:
@@ -86,18 +75,15 @@ def _speeds(command: Bulk) -> Iterator[str]:
     if each := values["input_s"]:
         yield f"{size_text(each.value)}/s of input"
     if wal := values["wal_s"]:
-        yield f"WAL {size_text(wal.value)}/s{_wal_of(values)}"
-
-
-def _wal_of(values: dict[str, Estimate | None]) -> str:
-    if by_byte := values["wal_byte"]:
-        return f" ({of_bytes(by_byte.value)} B of WAL per byte of input)"
-    by_row = values["wal_row"]
-    return f" ({of_bytes(by_row.value)} B of WAL per row)" if by_row else ""
+        text = f"WAL {size_text(wal.value)}/s"
+        if by_byte := values["wal_byte"]:
+            text += f" ({of_bytes(by_byte.value)} B of WAL per byte of input)"
+        elif by_row := values["wal_row"]:
+            text += f" ({of_bytes(by_row.value)} B of WAL per row)"
+        yield text
 
 
 def lines(trial: Trial, command: Bulk) -> Iterator[str]:
-    """The other measurements of a command in a trial, as lines."""
     if command.main:
         yield f"{trial.workload.scripts[0].text}, {load_text(trial)}"
     if each := bulk.number(command, "us_row"):
@@ -115,26 +101,21 @@ def lines(trial: Trial, command: Bulk) -> Iterator[str]:
 
 
 def load_text(trial: Trial) -> str:
-    """How often the command was run."""
     plan = trial.plan
     if (times := plan.transactions) is not None:
         return "once" if times == 1 else f"{times} times, one after the other"
     return f"again and again for {span((plan.duration_ns or 0) / 1e9)}"
 
 
-def _of(key: str) -> Callable[[Digest], Estimate | None]:
-    def of_trial(digest: Digest) -> Estimate | None:
-        command = of_digest(digest)
-        return None if command is None else bulk.number(command, key)
-
-    return of_trial
-
-
 def _number(key: str, name: str, about: str, *, scale: float = 1.0) -> Measure:
     def form(value: float) -> str:
         return f"{value * scale:.3g}"
 
-    return Measure(key, name, name, about, scale, rate if key == "rows_s" else form, _of(key))
+    def of_trial(digest: Digest) -> Estimate | None:
+        command = of_digest(digest)
+        return None if command is None else bulk.number(command, key)
+
+    return Measure(key, name, name, about, scale, rate if key == "rows_s" else form, of_trial)
 
 
 NUMBERS = (
@@ -149,7 +130,6 @@ NUMBERS = (
 
 
 def numbers(rows: Iterable[Row]) -> tuple[Measure, ...]:
-    """The numbers of which any cell has one."""
     keys = {name for row in rows for name in row.more}
     return tuple(number for number in NUMBERS if number.key in keys)
 
@@ -191,7 +171,6 @@ def _compared(rows: Sequence[Row]) -> Measure | None:
 
 
 def _worst(best: Row, worst: Row, column: Measure) -> str:
-    """How much longer the slowest took than the fastest."""
     fast, slow = best.more[column.key], worst.more[column.key]
     times = slow.value / fast.value if fast.value else math.inf
     each = " for a row" if column.key == "us_row" else ""
@@ -219,7 +198,6 @@ def _did(row: Row) -> str:
 
 
 def of_digest(digest: Digest) -> Bulk | None:
-    """The result of the command of a trial."""
     return bulk.of(digest.trial, digest.summary)
 
 

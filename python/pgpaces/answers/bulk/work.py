@@ -34,7 +34,6 @@ _METHOD = (
 
 
 def of_trial(trial: Trial, summary: Summary) -> TrialWork | None:
-    """The result of the command of a trial; None without one."""
     command = bulk.of(trial, summary)
     if command is None:
         return None
@@ -68,7 +67,7 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
         method=_METHOD,
         due="executions",
         only=alone and not limited,
-        of_cell=(("median s", _median),),
+        of_cell=(("median s", lambda row: or_dash(words.median_s(row), "{:.3g}".format)),),
         of_trial=(
             ("executions", _column(lambda command: f"{command.counts.due}")),
             ("succeeded", _column(lambda command: f"{command.done}")),
@@ -82,10 +81,6 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
         figures=_figures,
         note="Bars are means of the trials of a cell.",
     )
-
-
-def _median(row: Row) -> str:
-    return or_dash(words.median_s(row), "{:.3g}".format)
 
 
 def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], TableCell | str]:

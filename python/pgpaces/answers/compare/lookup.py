@@ -41,8 +41,6 @@ class Group(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """A and B, the compared factors, the other differences, and the verdict."""
-
     a: Group
     b: Group
     factors: tuple[str, ...]
@@ -93,7 +91,6 @@ def checked(
 
 
 def section(comparison: Compared) -> Section:
-    """The comparison as a section, with the other differences as a warning."""
     every = (*comparison.a.digests, *comparison.b.digests)
     valid = [[d for d in group.digests if sound(d)] for group in (comparison.a, comparison.b)]
     listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
@@ -134,7 +131,6 @@ def unmeasured(comparison: Compared) -> RunError | None:
 
 
 def _without_valid(comparison: Compared) -> Iterator[Sentence]:
-    """Why a side has no trial that counts."""
     for group in (comparison.a, comparison.b):
         if any(sound(digest) for digest in group.digests):
             continue
@@ -147,7 +143,6 @@ def _without_valid(comparison: Compared) -> Iterator[Sentence]:
 
 
 def _closer(digests: Sequence[Digest]) -> str:
-    """The command that says more of the newest of these trials."""
     newest = max(digests, key=lambda digest: digest.trial.started_at)
     late = any(
         step.startswith("pgpaces why") for step in run.next_steps(newest.trial, newest.summary)
@@ -156,14 +151,12 @@ def _closer(digests: Sequence[Digest]) -> str:
 
 
 def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Side], ...]:
-    """Trials in chronological order, with True for those of B."""
     both = [(False, d) for d in a] + [(True, d) for d in b]
     both.sort(key=lambda pair: pair[1].trial.started_at)
     return tuple((is_b, side(digest.summary)) for is_b, digest in both)
 
 
 def refusal(comparison: Compared) -> PlanError:
-    """The error that A and B differ in more than the compared factors."""
     main, *listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
     lines = "".join(f"\n  {line(each.text)}" for each in listed)
     return PlanError(

@@ -80,7 +80,6 @@ class VerdictBasis(Struct, frozen=True):
 
     @property
     def b(self) -> tuple[Side, ...]:
-        """The trials of B."""
         return self._of(b=True)
 
     def _of(self, *, b: bool) -> tuple[Side, ...]:
@@ -89,14 +88,15 @@ class VerdictBasis(Struct, frozen=True):
 
 
 def section(verdict: Verdict, a: str, b: str, *, basis: VerdictBasis) -> Section:
-    """The section of a verdict on B against A. a, b: their names."""
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
+    trials = plural(basis.left_out, "trial")
+    left_out = Sentence(f"Left out as unfinished or not valid: {trials}.", "warning")
     return Section(
         key=KEY,
         title=f"{b} against {a}",
         sentences=(
             *verdicts.comparison(verdict, a, b, running=basis.running),
-            *_left_out(basis),
+            *((left_out,) if basis.left_out else ()),
             *basis.notes,
         ),
         headline=Headline(
@@ -148,12 +148,6 @@ def _drawn(metric: Metric, estimate: Estimate) -> str:
     return interval_line(logs, 0.0, lambda value: _signed(metric, estimate, math.exp(value)))
 
 
-def _left_out(basis: VerdictBasis) -> Iterator[Sentence]:
-    if basis.left_out:
-        trials = plural(basis.left_out, "trial")
-        yield Sentence(f"Left out as unfinished or not valid: {trials}.", "warning")
-
-
 # --- the table ------------------------------------------------------------------------------------
 
 
@@ -179,13 +173,11 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
 
 
 def named(metric: Metric) -> str:
-    """A metric with its unit."""
     unit = {"rate": "1/s", "missed": "%"}.get(metric.name, "ms")
     return f"{verdicts.title(metric)}, {unit}"
 
 
 def number(metric: Metric, value: float) -> str:
-    """A metric's value without its unit."""
     if metric.name == "rate":
         return rate(value)
     return percent(value) if metric.scale == "share" else milliseconds(value, "above")
@@ -240,7 +232,8 @@ def _drawable(effect: Effect) -> bool:
 def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure:
     share = effects[0].metric.scale == "share"
     band = _delta(effects[0])
-    parts = ["bars are 95% intervals", _dots_are(basis)]
+    dots = "small dots are single trials over the mean of A, hollow ones A's own"
+    parts = ["bars are 95% intervals", "small dots are single pairs" if basis.pairs else dots]
     if band is not None:
         parts.append(f"the band is what does not matter, {verdicts.size(effects[0].metric, band)}")
     rows = tuple((name, *short(metric, estimate)) for name, metric, estimate in _rows(effects))
@@ -263,14 +256,7 @@ def _noise(effect: Effect) -> Estimate | None:
     return effect.noise if isinstance(effect, Verdict) else None
 
 
-def _dots_are(basis: VerdictBasis) -> str:
-    if basis.pairs:
-        return "small dots are single pairs"
-    return "small dots are single trials over the mean of A, hollow ones A's own"
-
-
 def _rows(effects: Sequence[Effect]) -> Iterator[tuple[str, Metric, Estimate]]:
-    """The rows of the chart: metrics, and A with itself."""
     for each in effects:
         if each.estimate is not None:
             yield verdicts.title(each.metric), each.metric, each.estimate
@@ -307,38 +293,37 @@ def _placed(metric: Metric, difference: float) -> float:
 def _effect_chart(effects: Sequence[Effect], basis: VerdictBasis) -> Chart:
     share = effects[0].metric.scale == "share"
     factor, none = (100.0, 0.0) if share else (1.0, 1.0)
-    points = tuple(
-        _effect_point(name, metric, estimate, factor=factor)
-        for name, metric, estimate in _rows(effects)
-    )
+    points = []
+    for name, metric, estimate in _rows(effects):
+        finite = estimate.estimable and math.isfinite(estimate.high)
+        low, high = (factor * estimate.low, factor * estimate.high) if finite else (None, None)
+        text = short(metric, estimate)[0]
+        points.append(Point(factor * estimate.value, name, low=low, high=high, text=text))
     dots = tuple(dot for dot in _dots(effects, basis) if abs(number_at(dot.x)) < _RATIO_MAX)
-    band = _band(_delta(effects[0]), share=share)
     places = [number_at(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
               if place is not None]  # fmt: skip
-    names = tuple(dict.fromkeys(str(point.y) for point in points))
     layers = [Layer("point", dots, "ink", size=16, opacity=0.6, offset=0.75, name="a trial")]
-    if band:
+    if (delta := _delta(effects[0])) is not None:
+        band = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
         layers.append(Layer("rect", (Point(band[0], end=band[1]),), "muted", opacity=0.14))
+        places += band
     layers += _estimates([point for point in points if point.y != _SAME], "line0")
     layers += _estimates([point for point in points if point.y == _SAME], "muted")
     layers.append(Layer("rule", (Point(none),), "alarm", size=1, dash=(5, 4)))
-    return Chart(
-        _effect_axis([none, *band, *places], share=share),
-        Axis(names=names),
-        tuple(layers),
-        height=50 + _ROW_HEIGHT * len(names),
-    )
-
-
-def _effect_point(name: str, metric: Metric, estimate: Estimate, *, factor: float) -> Point:
-    finite = estimate.estimable and math.isfinite(estimate.high)
-    low, high = (factor * estimate.low, factor * estimate.high) if finite else (None, None)
-    text = short(metric, estimate)[0]
-    return Point(factor * estimate.value, name, low=low, high=high, text=text)
+    low, high = min(none, *places), max(none, *places)
+    if share or (low >= _LINEAR[0] and high <= _LINEAR[1]):
+        room = 0.08 * (high - low) or 0.1
+        title = "B less A, points" if share else "B over A"
+        x = Axis(title, ends=(low - room, high + room), grid=True)
+    else:
+        low, high = 0.9 * max(low, 1 / _RATIO_MAX), 1.1 * max(high, 1.0)
+        ticks = log_ticks(low, high)
+        x = Axis("B over A", scale="log", ends=(low, high), ticks=ticks, grid=True)
+    names = tuple(dict.fromkeys(str(point.y) for point in points))
+    return Chart(x, Axis(names=names), tuple(layers), height=50 + _ROW_HEIGHT * len(names))
 
 
 def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
-    """Estimates with their intervals and texts."""
     if points:
         bars = tuple(point for point in points if point.low is not None)
         yield Layer("rule", bars, color, along="x", size=2.2)
@@ -346,28 +331,10 @@ def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
         yield Layer("text", tuple(points), "ink", dy=-11)
 
 
-def _band(delta: float | None, *, share: bool) -> tuple[float, ...]:
-    """The range of differences that do not matter."""
-    if delta is None:
-        return ()
-    return (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
-
-
-def _effect_axis(values: Sequence[float], *, share: bool) -> Axis:
-    low, high = min(values), max(values)
-    if share or (low >= _LINEAR[0] and high <= _LINEAR[1]):
-        room = 0.08 * (high - low) or 0.1
-        title = "B less A, points" if share else "B over A"
-        return Axis(title, ends=(low - room, high + room), grid=True)
-    low, high = 0.9 * max(low, 1 / _RATIO_MAX), 1.1 * max(high, 1.0)
-    return Axis("B over A", scale="log", ends=(low, high), ticks=log_ticks(low, high), grid=True)
-
-
 # --- trials ---------------------------------------------------------------------------------------
 
 
 def _by_trial(metric: Metric, names: tuple[str, str], basis: VerdictBasis) -> list[Point]:
-    """The value of each trial in order, with A or B as its series."""
     labels = _labels(names)
     if basis.pairs:
         every = [
@@ -393,14 +360,26 @@ def _over_trials(
 ) -> Figure:
     paired = bool(basis.pairs)
     what = "pair" if paired else "trial, in the order of time"
-    scaled = METRICS["missed"].scale == metric.scale
+    scale = 100 if METRICS["missed"].scale == metric.scale else 1
     rows = tuple(
-        (
-            f"{number_at(each.x):.0f}",
-            each.series,
-            number(metric, number_at(each.y) / (100 if scaled else 1)),
-        )
+        (f"{number_at(each.x):.0f}", each.series, number(metric, number_at(each.y) / scale))
         for each in points
+    )
+    at = sorted({number_at(each.x) for each in points})
+    pairs: dict[Place, list[float]] = {}
+    for each in points if paired else ():
+        pairs.setdefault(each.x, []).append(number_at(each.y))
+    joined = [Point(x, low=min(of), high=max(of)) for x, of in pairs.items() if len(of) == 2]
+    ticks = tuple(at[:: -(-len(at) // _TICKS_MAX) or 1])
+    chart = Chart(
+        Axis(what, ticks=ticks, format="d", room=12),
+        Axis(named(metric), room=10, nice=True),
+        (
+            Layer("point", tuple(points), size=42, opacity=0.9),
+            Layer("rule", tuple(joined), "muted", size=1, opacity=0.5),
+        ),
+        series(_labels(names)),
+        height=_HEIGHT,
     )
     return Figure(
         f"{KEY}-trials",
@@ -409,38 +388,15 @@ def _over_trials(
         + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
         (what.partition(",")[0], "of", named(metric)),
         rows,
-        (_trial_chart(metric, _labels(names), what, points=points),),
-    )
-
-
-def _trial_chart(
-    metric: Metric, names: tuple[str, str], what: str, *, points: Sequence[Point]
-) -> Chart:
-    at = sorted({number_at(each.x) for each in points})
-    pairs: dict[Place, list[float]] = {}
-    for each in points if what == "pair" else ():
-        pairs.setdefault(each.x, []).append(number_at(each.y))
-    joined = [Point(x, low=min(of), high=max(of)) for x, of in pairs.items() if len(of) == 2]
-    ticks = tuple(at[:: -(-len(at) // _TICKS_MAX) or 1])
-    return Chart(
-        Axis(what, ticks=ticks, format="d", room=12),
-        Axis(named(metric), room=10, nice=True),
-        (
-            Layer("point", tuple(points), size=42, opacity=0.9),
-            Layer("rule", tuple(joined), "muted", size=1, opacity=0.5),
-        ),
-        series(names),
-        height=_HEIGHT,
+        (chart,),
     )
 
 
 def is_planned(digests: Sequence[Digest]) -> bool:
-    """Whether all these trials had a planned rate."""
     return all(each.trial.plan.model == "open" for each in digests)
 
 
 def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
-    """A warning where throughput is compared, and it is what was planned."""
     if metric != "rate" or not is_planned(digests):
         return ()
     text = (

@@ -32,7 +32,6 @@ BASIS = {
 
 
 def title(metric: Metric) -> str:
-    """A metric in a sentence."""
     return _TITLES.get(metric.name, f"{metric.name} latency")
 
 
@@ -119,7 +118,6 @@ def _main(verdict: Verdict, a: str, b: str) -> Sentence:
 
 
 def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sentence]:
-    """The reason for the verdict."""
     metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
     match verdict.why:
         case "few":
@@ -184,7 +182,6 @@ def _secondary(secondary: Secondary, count: int) -> Sentence:
 
 
 def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
-    """What to do about an inconclusive verdict."""
     if verdict.outcome != "inconclusive" or verdict.why in ("look", "nothing new"):
         return
     if verdict.detectable is not None and verdict.why == "wide":
@@ -204,20 +201,16 @@ def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
         yield Sentence("Find what disturbs this machine, or use longer trials.")
     elif verdict.basis == "runs":
         yield Sentence("Run it again: the mean of several runs tells more.")
-    else:
-        yield _more(verdict)
-
-
-def _more(verdict: Verdict) -> Sentence:
-    if verdict.needed is None:
-        return Sentence(
+    elif verdict.needed is None:
+        yield Sentence(
             "No reasonable number of pairs would decide; longer trials or a larger delta would."
         )
-    needed = max(PAIRS_MIN, verdict.needed, verdict.pairs + 1)
-    return Sentence(
-        f"About {needed:,} pairs would decide if value and spread stay as they are. Make a new"
-        f" comparison: extending these {verdict.pairs} after a look at them would bias it."
-    )
+    else:
+        needed = max(PAIRS_MIN, verdict.needed, verdict.pairs + 1)
+        yield Sentence(
+            f"About {needed:,} pairs would decide if value and spread stay as they are. Make a new"
+            f" comparison: extending these {verdict.pairs} after a look at them would bias it."
+        )
 
 
 def count(number: int, basis: str) -> str:

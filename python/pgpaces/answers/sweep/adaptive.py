@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pgpaces.analysis import differences, grouping, outcome
+from pgpaces.analysis.capacity.searches import Searches
+from pgpaces.analysis.capacity.trials import cell_search
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.sequential import Tell
 from pgpaces.answers.again import decisive
-from pgpaces.answers.capacity import lookup as capacity
+from pgpaces.answers.capacity import section as capacity
 from pgpaces.answers.compare import section as comparing
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import facts
 from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.answers.why import lookup as attribution
 from pgpaces.show.section import Section, Sentence
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
@@ -26,7 +29,6 @@ from pgpaces.trial.strategies import Goal
 def page_of(
     store: Store, digests: Sequence[Digest], about: About, *, document: tuple[Experiment, Goal]
 ) -> Page:
-    """The page of these trials."""
     experiment, goal = document
     placed = replace(experiment, design=grouping.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), placed)
@@ -34,8 +36,11 @@ def page_of(
     if isinstance(goal, Pairing):
         section = _comparison(goal, tells, digests, about=about)
     else:
-        cells = experiment.design.cells()
-        section = capacity.section_of(store, goal, cells, tells=tells, stopped=stopped(about))
+        cells = tuple(experiment.design.cells())
+        own = Searches(goal, cells).own(tells)
+        searched = [cell_search(goal, cell, own[cell.key]) for cell in cells]
+        limits = {each.cell.key: attribution.limit(store, each) for each in searched}
+        section = capacity.section(searched, limits, stopped(about))
     failure = outcome.no_trial(digests)
     return replace(
         page,

@@ -63,7 +63,6 @@ def along(factors: Sequence[Factor]) -> Factor | None:
 
 
 def _legend(others: Sequence[Factor]) -> str:
-    """The factor whose levels are the lines of a chart."""
     if not others:
         return ""
     side = [factor for name in _SIDE for factor in others if factor.name == name]
@@ -74,7 +73,6 @@ def _legend(others: Sequence[Factor]) -> str:
 
 
 def line_label(line: Line, panel: Panel) -> str:
-    """The name of a line in the legend: its level of the factor of the legend."""
     return shown(levels_alone(pair for pair in line.levels if pair[0] == panel.legend)) or "all"
 
 
@@ -88,7 +86,6 @@ class MainAxis(Struct, frozen=True):
     log: bool
 
     def place(self, row: Row) -> float | str:
-        """The place of a row on the axis."""
         factor = self.factor.name if self.factor else ""
         if not self.step:
             return shown(crossing.shown_level(row, factor)) or "all"
@@ -102,7 +99,6 @@ class MainAxis(Struct, frozen=True):
         return place * (1 + self.step * part) if self.log else place + self.step * part
 
     def axis(self, rows: Iterable[Row]) -> Axis:
-        """The horizontal axis of a chart of these rows."""
         if not self.step:
             return axis_of_names(self.title, dict.fromkeys(str(self.place(row)) for row in rows), 6)
         places = sorted({float(self.place(row)) for row in rows})
@@ -121,7 +117,6 @@ def axis_of_names(title: str, names: Iterable[str], most: int) -> Axis:
 
 
 def axis_of(page: Page) -> MainAxis:
-    """The axis of all charts over the main factor."""
     if page.main is None:
         factor = along(page.factors)
         title = shown(factor_name(factor.name)) if factor else ""

@@ -21,20 +21,21 @@ from pgpaces.answers.sweep.axes import (
     log_ticks,
     panels,
 )
-from pgpaces.answers.sweep.heatmap import heat_map
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.trials import factor_name
+from pgpaces.answers.trials import factor_name, levels_alone
 from pgpaces.answers.work import Measure
-from pgpaces.show.chart import Axis, Chart, Layer, Point, bound, number_at, series
+from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Point, bound, number_at, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, percent, rate
 from pgpaces.show.section import Figure
+from pgpaces.spec.design import Factor
 from pgpaces.spec.result import Estimate
 
 # The dashes of lines, which differ between series in addition to colors and shapes.
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 # The measures shown in addition to those of other work, if there are queries or a limit.
 _ADDITIONAL = ("missed", "p95")
+_HEAT_ROWS_MAX = 40
 
 
 def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Measure:
@@ -51,7 +52,6 @@ def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Mea
 
 
 def measures(page: Page) -> tuple[Measure, ...]:
-    """The measures shown over the main factor, the most important first."""
     return (*(page.work.numbers if page.work else ()), *_of_scripts(page))
 
 
@@ -64,8 +64,16 @@ def _of_scripts(page: Page) -> tuple[Measure, ...]:
 
 
 def _of_transactions(page: Page) -> tuple[Measure, ...]:
-    limit_ms = _limit_ms(page)
-    limit = None if limit_ms is None else (limit_ms, "latency limit")
+    limits = {digest.trial.plan.limit_ns for digest in page.digests}
+    limit_ns = limits.pop() if len(limits) == 1 else None
+    limit = (limit_ns / 1e6, "latency limit") if limit_ns else None
+    # Parts of missed have a chart of their own if several occurred.
+    occurred = [
+        name
+        for name in ("late", "skipped", "failed", "unfinished")
+        if any(getattr(row.counts, name) for row in page.rows)
+    ]
+    apart = occurred if len(occurred) > 1 and page.limits else []
     missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g}%")
 
     def times(key: str, name: str, about: str) -> Measure:
@@ -88,28 +96,14 @@ def _of_transactions(page: Page) -> tuple[Measure, ...]:
     )
     return (
         *(() if page.limits else (throughput,)),
-        *(each for each in shares if each.key in ("missed", *_parts(page))),
+        *(each for each in shares if each.key in ("missed", *apart)),
         times("p95", "95th percentile of latency", "within this time 95% of what was due"),
         times("p99", "99th percentile of latency", "within this time 99% of what was due"),
         throughput if page.limits else times("mean", "Mean latency", "of what succeeded"),
     )
 
 
-def _parts(page: Page) -> tuple[str, ...]:
-    """The parts of missed that have a chart of their own: those that occurred, if several."""
-    names = ("late", "skipped", "failed", "unfinished")
-    parts = [name for name in names if any(getattr(row.counts, name) for row in page.rows)]
-    return tuple(parts) if len(parts) > 1 and page.limits else ()
-
-
-def _limit_ms(page: Page) -> float | None:
-    limits = {digest.trial.plan.limit_ns for digest in page.digests}
-    only = limits.pop() if len(limits) == 1 else None
-    return only / 1e6 if only else None
-
-
 def overview(page: Page) -> Iterator[Figure]:
-    """The charts of all cells together: measures over the main factor, and a heat map."""
     if len(page.rows) < 2:
         return
     if page.work is not None:
@@ -124,13 +118,12 @@ def overview(page: Page) -> Iterator[Figure]:
         return
     zeros = page.limits and not any(row.missed and row.missed.value for row in page.rows)
     if len(page.factors) > 1 and len(page.lines) > 1 and page.main is not None and not zeros:
-        yield heat_map(page, page.main)
+        yield _heat_map(page, page.main)
 
 
 def _over(
     page: Page, axis: MainAxis, every: Sequence[Panel], *, measure: Measure
 ) -> Iterator[Figure]:
-    """A measure over the main factor: a chart for each panel, with the same axes."""
     key = measure.key.replace(".", "")
     contents = [_content(axis, panel, measure) for panel in every]
     vertical = _vertical(contents, measure)
@@ -156,7 +149,6 @@ def _over(
 
 
 def _legend(panel: Panel, measure: Measure) -> str:
-    """The meaning of bars and dots."""
     estimates = [row.estimate(measure.key) for line in panel.lines for row in line.rows]
     estimable = [estimate.estimable for estimate in estimates if estimate is not None]
     if not any(estimable):
@@ -225,12 +217,10 @@ def _estimated(place: Point, estimate: Estimate, measure: Measure) -> Point:
 
 
 def _is_above(cell: Point) -> bool:
-    """Whether an estimate is above every measured time."""
     return math.isinf(number_at(cell.y))
 
 
 def _vertical(every: Sequence[_Content], measure: Measure) -> _Vertical:
-    """The vertical axis, the same for all charts side by side."""
     cells = [cell for each in every for cell in each.cells]
     ends = [number_at(end) for cell in cells for end in (cell.y, cell.low, cell.high)]
     finite = [end for end in ends if math.isfinite(end)]
@@ -291,7 +281,6 @@ def _within(cell: Point, vertical: _Vertical) -> Point:
 def _free_side(
     content: _Content, points: Sequence[Point], axis: Axis, *, value: float
 ) -> Literal["left", "right"]:
-    """The side at which the label of the bound overlaps fewer points."""
     every = [(p.x, p.y if p.low is None else p.low, p.y if p.high is None else p.high)
              for p in (*points, *content.trials)]  # fmt: skip
     placed = [(x, a, b) for x, a, b in every if isinstance(x, float)]
@@ -307,3 +296,77 @@ def _free_side(
 
     left = hidden(min(places), min(places) + third)
     return "left" if left <= hidden(max(places) - third, max(places)) else "right"
+
+
+def _heat_map(page: Page, main: Factor) -> Figure:
+    """The missed share of every cell (p95 without a limit) as a map of two factors."""
+    by_limit = bool(page.limits)
+    lines = page.lines[:_HEAT_ROWS_MAX]
+    cells = [(shown(levels_alone(line.levels)), row) for line in lines for row in line.rows]
+    estimates = [row.missed if by_limit else row.p95 for _, row in cells]
+    numbers = [None if each is None else each.value for each in estimates]
+    form = percent if by_limit else partial(milliseconds, above=">")
+    texts = [estimate_texts(each, form)[0] for each in estimates]
+    middle = page.missed_max if by_limit else None
+    steps = _heat_steps(numbers, middle)
+    table, points = [], []
+    for (line, row), value, text in zip(cells, numbers, texts, strict=True):
+        level = shown(crossing.level_of(row, main.name))
+        verdict = crossing.verdict(row, page.missed_max) if by_limit else NOT_KNOWN
+        table.append((level, line, text, verdict))
+        shade = _shade(row, value, steps, missed_max=middle)
+        points.append(Point(level, line, shade=shade, text=text, filled=row.sound))
+    name = "Missed %" if by_limit else "p95 in ms"
+    title = shown(factor_name(main.name))
+    aside = shown(", ".join(factor_name(each.name) for each in page.factors if each != main))
+    names = tuple(dict.fromkeys(line for line, _ in cells))
+    levels = tuple(shown(level) for level in main.levels)
+    chart = Chart(
+        Axis(title, levels),
+        Axis(names=names),
+        (Layer("rect", tuple(points)), Layer("text", tuple(points), size=12)),
+        height=max(90, 34 * len(names) + 44),
+        width=2 * WIDTH if len(levels) > 7 else WIDTH,
+        title=(aside,),
+    )
+    more = len(page.lines) - len(lines)
+    left = f"; {more} more combinations are in the table" if more else ""
+    rule = f", blue up to {100 * page.missed_max:g}%, red above, pale where the verdict is unknown"
+    rule = rule if by_limit else ""
+    return Figure(
+        "heat-map",
+        f"{name} in all cells",
+        f"{name} of every cell{rule}; outlined cells have no valid trial{left}",
+        (title, aside, name, "verdict"),
+        tuple(table),
+        (chart,),
+    )
+
+
+def _shade(
+    row: Row, value: float | None, steps: Sequence[float], *, missed_max: float | None
+) -> int | None:
+    """The class of a value; of a share the two in the middle, which are pale, are unknown."""
+    if value is None:
+        return None
+    shade = sum(value > step for step in steps)
+    if missed_max is None:
+        return shade
+    match crossing.verdict(row, missed_max):
+        case "meets":
+            return min(shade, 1)
+        case "misses":
+            return max(shade, 4)
+        case "unknown":
+            return min(max(shade, 2), 3)
+
+
+def _heat_steps(values: Sequence[float | None], middle: float | None) -> list[float]:
+    """The five bounds of six classes: around the allowed share, else by the range of the values."""
+    if middle is not None:
+        return [middle * factor for factor in (0.1, 0.5, 1.0, 2.0, 4.0)]
+    finite = [value for value in values if value is not None and 0 < value < math.inf]
+    if not finite:
+        return [1.0] * 5
+    low, high = math.log(min(finite)), math.log(max(finite))
+    return [math.exp(low + (high - low) * part / 6) for part in range(1, 6)]

@@ -54,7 +54,6 @@ def chosen(page: Page) -> tuple[Row, ...]:
 
 
 def closeups(page: Page) -> Iterator[tuple[Row, tuple[Figure, ...]]]:
-    """The cells shown in detail, each with its charts."""
     places = {row.cell.key: number for number, row in enumerate(page.rows, 1)}
     for row in chosen(page):
         number = places[row.cell.key]
@@ -82,7 +81,6 @@ def middle(row: Row) -> Digest:
 
 
 def trial_name(digest: Digest) -> str:
-    """The name of a trial in a legend: its block, attempt and machine."""
     place = digest.trial.place
     if place is None:
         return digest.trial.id[-6:]
@@ -92,7 +90,6 @@ def trial_name(digest: Digest) -> str:
 
 
 def _over_time(row: Row, number: int) -> Iterator[Figure]:
-    """Latency, and readings of server and machine, of a trial over its due time."""
     digest = middle(row)
     if not digest.series:
         return
@@ -131,22 +128,18 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
 
 
 def _of_cell(row: Row) -> str:
-    """The name of the cell for a title; empty for the only cell."""
     return f", {shown(cell_name(row.cell))}" if row.cell.levels else ""
 
 
 def _moving(digest: Digest) -> list[Track]:
-    """The tracks whose values change, without wait events."""
     return [t for t in digest.tracks if len({*t.values} - {None}) > 1 and not _is_wait_event(t)]
 
 
 def _is_wait_event(track: Track) -> bool:
-    """Whether a track counts a wait event; these have a chart of their own."""
     return track.source.rpartition("/")[2] == waits.SOURCE
 
 
 def _waits(digest: Digest) -> dict[str, list[Track]]:
-    """Wait events of each server, by its source."""
     tracks: dict[str, list[Track]] = {}
     for track in digest.tracks:
         if _is_wait_event(track):
@@ -193,23 +186,38 @@ def _finite(values: Iterable[float | None]) -> Iterator[float | None]:
 
 
 def _latency_charts(digest: Digest) -> Iterator[Chart]:
-    """Stacked charts of latency, missed share and schedule lag of the generator."""
     series, x = digest.series, _seconds(digest)
     yield _latency_chart(digest, x)
     if any(bucket.counts.missed for bucket in series):
-        yield _missed_chart(series, x)
+        colors = {"late": "line1", "skipped": "line4", "failed": "line3", "unfinished": "line6"}
+        amounts = {
+            kind: [100 * getattr(b.counts, kind) / (b.counts.due or 1) for b in series]
+            for kind in colors
+        }
+        kinds = [Series(kind, color, "") for kind, color in colors.items() if any(amounts[kind])]
+        points = tuple(_stacked(series, {each.name: amounts[each.name] for each in kinds}))
+        y = Axis(ends=(0.0, max([1.0, *(point.high or 0.0 for point in points)])), ticks=2)
+        title = ("missed, % of due",)
+        yield Chart(x, y, (Layer("rect", points),), tuple(kinds), height=46, title=title)
     lag = zip(_middles(digest), _finite(bucket.lag_p99_ms for bucket in series), strict=True)
     yield _strip("p99 schedule lag, ms", lag, x, color="line6")
 
 
 def _machine_charts(digest: Digest) -> Iterator[Chart]:
-    """Stacked charts of sensor readings and of the wait events of sessions."""
     x = _seconds(digest)
     for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
         pairs = zip(_middles(digest), track.values, strict=True)
         yield _strip(_track_name(track), pairs, x, color=f"line{2 + number % 4}")
-    for source in _waits(digest):
-        yield _waits_chart(digest, source, x)
+    for source, tracks in _waits(digest).items():
+        node, _, _ = source.rpartition("/")
+        amounts = {shown(track.name): track.values for track in tracks}
+        names = tuple(
+            Series(name, f"line{number % SERIES_MAX}", "") for number, name in enumerate(amounts)
+        )
+        points = tuple(_stacked(digest.series, amounts))
+        title = (f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE,)
+        y = Axis(ends=(0.0, None), ticks=3, zero=True, nice=True)
+        yield Chart(x, y, (Layer("rect", points),), names, height=80, title=title)
 
 
 def _end(bucket: Bucket) -> float:
@@ -252,36 +260,9 @@ def _latency_chart(digest: Digest, x: Axis) -> Chart:
     return Chart(x, y, tuple(layers), dashes=_BANDS, height=150, title=("latency, ms",))
 
 
-def _missed_chart(series: Sequence[Bucket], x: Axis) -> Chart:
-    colors = {"late": "line1", "skipped": "line4", "failed": "line3", "unfinished": "line6"}
-    amounts = {
-        kind: [100 * getattr(b.counts, kind) / b.counts.due if b.counts.due else 0 for b in series]
-        for kind in colors
-    }
-    kinds = tuple(Series(kind, color, "") for kind, color in colors.items() if any(amounts[kind]))
-    points = tuple(_stacked(series, {each.name: amounts[each.name] for each in kinds}))
-    y = Axis(ends=(0.0, max([1.0, *(point.high or 0.0 for point in points)])), ticks=2)
-    title = ("missed, % of due",)
-    return Chart(x, y, (Layer("rect", points),), kinds, height=46, title=title)
-
-
-def _waits_chart(digest: Digest, source: str, x: Axis) -> Chart:
-    """Sessions in each wait event, stacked."""
-    node, _, _ = source.rpartition("/")
-    amounts = {shown(track.name): track.values for track in _waits(digest)[source]}
-    names = tuple(
-        Series(name, f"line{number % SERIES_MAX}", "") for number, name in enumerate(amounts)
-    )
-    points = tuple(_stacked(digest.series, amounts))
-    title = (f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE,)
-    y = Axis(ends=(0.0, None), ticks=3, zero=True, nice=True)
-    return Chart(x, y, (Layer("rect", points),), names, height=80, title=title)
-
-
 def _stacked(
     series: Sequence[Bucket], amounts: Mapping[str, Sequence[float | None]]
 ) -> Iterator[Point]:
-    """Amounts of each bucket, stacked."""
     for at, bucket in enumerate(series):
         low, start = 0.0, float(bucket.start_s)
         for name, values in amounts.items():
@@ -300,66 +281,60 @@ def _strip(
 
 
 def _distribution(row: Row, number: int) -> Iterator[Figure]:
-    able = [digest for digest in row.trials if digest.latency and _answered(digest)][:_TRIALS_MAX]
+    def answered(digest: Digest) -> bool:
+        counts = digest.summary.counts
+        return 2 * (counts.on_time + counts.late) >= counts.due
+
+    able = [digest for digest in row.trials if digest.latency and answered(digest)][:_TRIALS_MAX]
     if not able:
         return
     more = len(row.trials) - len(able)
     left = f" ({len(able)} of {len(row.trials)} trials)" if more else ""
-    at = [0.5, 0.9, 0.99, 0.999, 0.9999]
-    table = tuple(
-        (trial_name(digest), kind, *(_at(curve, share) for share in at))
+    shares = [0.5, 0.9, 0.99, 0.999, 0.9999]
+    curves = [
+        (trial_name(digest), kind, curve)
         for digest in able
         for kind, curve in (("latency", digest.latency), ("lag", digest.lag))
+    ]
+    table = tuple(
+        (
+            name,
+            kind,
+            *(
+                next((ms(value) for at, value in curve if at >= share - 1e-9), NOT_KNOWN)
+                for share in shares
+            ),
+        )
+        for name, kind, curve in curves
     )
-    columns = ("trial", "time", *(f"{100 * share:g}% within, ms" for share in at))
-    about = (
-        "share of what was due that was answered within a time (latency), or sent (lag); a line"
-        f" ends where the rest was not answered{left}"
+    points = tuple(
+        Point(-math.log10(1 - share), value, series=name, dash=kind)
+        for name, kind, curve in curves
+        for share, value in curve
+        if share < 1 and value
+    )
+    chart = Chart(
+        Axis("% of what was due", ends=(0.0, 4.0), ticks=_TICKS, labels=_TICK_TEXTS, grid=True),
+        Axis("ms", scale="log", nice=True),
+        (Layer("line", points, size=1.6),),
+        series([trial_name(digest) for digest in able]),
+        dashes=("latency", "lag"),
+        height=230,
     )
     yield Figure(
         f"distribution-{number}",
         f"Distribution of latency and lag{_of_cell(row)}",
-        about,
-        columns,
+        "share of what was due that was answered within a time (latency), or sent (lag); a line"
+        f" ends where the rest was not answered{left}",
+        ("trial", "time", *(f"{100 * share:g}% within, ms" for share in shares)),
         table,
-        (_distribution_chart(able),),
-    )
-
-
-def _answered(digest: Digest) -> bool:
-    """Whether at least half of what was due was answered."""
-    counts = digest.summary.counts
-    return 2 * (counts.on_time + counts.late) >= counts.due
-
-
-def _at(curve: Sequence[tuple[float, float | None]], share: float) -> str:
-    return next((ms(value) for at, value in curve if at >= share - 1e-9), NOT_KNOWN)
-
-
-def _distribution_chart(digests: Sequence[Digest]) -> Chart:
-    names = [trial_name(digest) for digest in digests]
-    points = tuple(
-        Point(-math.log10(1 - share), ms, series=name, dash=kind)
-        for digest, name in zip(digests, names, strict=True)
-        for kind, curve in (("latency", digest.latency), ("lag", digest.lag))
-        for share, ms in curve
-        if share < 1 and ms
-    )
-    return Chart(
-        Axis("% of what was due", ends=(0.0, 4.0), ticks=_TICKS, labels=_TICK_TEXTS, grid=True),
-        Axis("ms", scale="log", nice=True),
-        (Layer("line", points, size=1.6),),
-        series(names),
-        dashes=("latency", "lag"),
-        height=230,
+        (chart,),
     )
 
 
 def statements(page: Page) -> Iterator[Figure]:
-    """Mean times of the statements over the main factor: a chart for each line of cells."""
     if len(page.rows) < 2 or not page.statements:
         return
-    axis = axis_of(page)
     lines = [line for panel in panels(page)[0] for line in panel.lines][:_STATEMENT_PANELS_MAX]
     every = []
     for line in lines:
@@ -367,10 +342,22 @@ def statements(page: Page) -> Iterator[Figure]:
         able = [each for each in page.statements if each.row.cell.key in keys and each.mean]
         busiest = _busiest(able)
         every.append([each for each in able if each.name in busiest])
-    vertical = _statement_axis([each.mean for used in every for each in used if each.mean])
+    means = [each.mean for used in every for each in used if each.mean]
+    values = [mean.value for mean in means if mean.value > 0]
+    log = bool(values) and max(values) / min(values) > LOG_FROM
+    top = max((each.high if each.estimable else each.value for each in means), default=0.0) or 1.0
+    vertical = Axis(
+        "mean, ms",
+        scale="log" if log else "linear",
+        ends=(min(values) * 0.5 if log else 0.0, top),
+        zero=True,
+        nice=not log,
+    )
+    axis = axis_of(page)
     for number, (line, used) in enumerate(zip(lines, every, strict=True)):
         if used:
-            yield _statement_figure((axis, vertical), used, words.line_name(line), number=number)
+            name = words.line_name(line)
+            yield _statement_figure(axis, vertical, used, name=name, number=number)
 
 
 def _busiest(rows: Sequence[StatementRow]) -> list[str]:
@@ -381,46 +368,9 @@ def _busiest(rows: Sequence[StatementRow]) -> list[str]:
     return sorted(spent, key=lambda name: -spent[name])[:SERIES_MAX]
 
 
-def _statement_axis(means: Sequence[Estimate]) -> Axis:
-    """The vertical axis, the same for all charts side by side."""
-    values = [each.value for each in means if each.value > 0]
-    log = bool(values) and max(values) / min(values) > LOG_FROM
-    top = max((each.high if each.estimable else each.value for each in means), default=0.0) or 1.0
-    return Axis(
-        "mean, ms",
-        scale="log" if log else "linear",
-        ends=(min(values) * 0.5 if log else 0.0, top),
-        zero=True,
-        nice=not log,
-    )
-
-
 def _statement_figure(
-    axes: tuple[MainAxis, Axis], used: Sequence[StatementRow], name: str, *, number: int
+    axis: MainAxis, vertical: Axis, used: Sequence[StatementRow], *, name: str, number: int
 ) -> Figure:
-    axis, _ = axes
-    suffix = f"-{number + 1}" if number else ""
-    where = f", {shown(name)}" if name else ""
-    table = tuple(
-        (
-            shown(crossing.shown_level(each.row, axis.factor.name)) if axis.factor else "all",
-            shown(each.name),
-            *estimate_texts(each.mean, ms),
-        )
-        for each in used
-    )
-    return Figure(
-        f"statements{suffix}",
-        f"Mean time of each statement{where}",
-        "by script and line; bars are 95% intervals",
-        (shown(axis.title), "statement", "mean, ms", "95% interval"),
-        table,
-        (_statement_chart(*axes, used),),
-    )
-
-
-def _statement_chart(axis: MainAxis, vertical: Axis, used: Sequence[StatementRow]) -> Chart:
-    names = list(dict.fromkeys(shown(each.name) for each in used))
     floor = vertical.ends[0] or 0.0
 
     def point(each: StatementRow, mean: Estimate) -> Point:
@@ -435,7 +385,7 @@ def _statement_chart(axis: MainAxis, vertical: Axis, used: Sequence[StatementRow
         )
 
     points = tuple(point(each, each.mean) for each in used if each.mean)
-    return Chart(
+    chart = Chart(
         axis.axis(each.row for each in used),
         vertical,
         (
@@ -443,6 +393,22 @@ def _statement_chart(axis: MainAxis, vertical: Axis, used: Sequence[StatementRow
             *((Layer("line", points),) if axis.step else ()),
             Layer("point", points, size=55),
         ),
-        series(names),
+        series(list(dict.fromkeys(shown(each.name) for each in used))),
         height=200,
+    )
+    table = tuple(
+        (
+            shown(crossing.shown_level(each.row, axis.factor.name)) if axis.factor else "all",
+            shown(each.name),
+            *estimate_texts(each.mean, ms),
+        )
+        for each in used
+    )
+    return Figure(
+        f"statements-{number + 1}" if number else "statements",
+        f"Mean time of each statement{f', {shown(name)}' if name else ''}",
+        "by script and line; bars are 95% intervals",
+        (shown(axis.title), "statement", "mean, ms", "95% interval"),
+        table,
+        (chart,),
     )

@@ -11,10 +11,7 @@ from typing import Any
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.cells import SHARES, TIMES, Row, sound, trial_estimate
-from pgpaces.analysis.contrasts import Ratio
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import BackgroundRow
-from pgpaces.analysis.plans import CellPlan, StatementPlans
 from pgpaces.analysis.summary import as_json
 from pgpaces.answers import parts
 from pgpaces.answers.sweep.page import Page
@@ -84,7 +81,6 @@ def _verdict(page: Page, row: Row) -> str | None:
 
 
 def _trial(row: Row, digest: Digest) -> dict[str, Any]:
-    """Which trial of a cell it is."""
     trial, place = digest.trial, digest.trial.place
     return {
         "run": trial.id,
@@ -96,18 +92,11 @@ def _trial(row: Row, digest: Digest) -> dict[str, Any]:
     }
 
 
-def _work(digest: Digest) -> dict[str, Any]:
-    """What a trial did in addition to transactions, by its key."""
-    work = parts.work_of(digest.trial, digest.summary)
-    return {} if work is None else {work.key: work.plain}
-
-
 def _counts(counts: Counts) -> dict[str, int]:
     return {name: getattr(counts, name) for name in _COUNTS}
 
 
 def _numbers(estimate: Callable[[str], Estimate | None]) -> dict[str, float | None]:
-    """The numbers of a cell or a trial. estimate: by name."""
     stddev = estimate("stddev")
     return {
         **_ends_of({f"{name}_share": estimate(name) for name in SHARES}),
@@ -125,25 +114,6 @@ def _ends_of(estimates: Mapping[str, Estimate | None]) -> dict[str, float | None
         values[name] = estimate.value if estimate else None
         values[f"{name}_low"], values[f"{name}_high"] = ends
     return values
-
-
-def _ratio(ratio: Ratio) -> dict[str, Any]:
-    return {
-        **fields(ratio, "factor", "level"),
-        "against": ratio.base,
-        "at": dict(ratio.at),
-        "rate": plain(ratio.rate),
-        "mean_latency": plain(ratio.latency),
-    }
-
-
-def _background(load: BackgroundRow) -> dict[str, Any]:
-    return {
-        "cell": load.row.cell.key,
-        "workload": load.name,
-        **fields(load, "due", "missed", "rate"),
-        **{f"{name}_ms": plain(getattr(load, name)) for name in ("mean", "p95", "p99")},
-    }
 
 
 def document(page: Page) -> dict[str, Any]:
@@ -166,9 +136,37 @@ def document(page: Page) -> dict[str, Any]:
             }
             for each in page.statements
         ],
-        "ratios": [_ratio(each) for each in page.ratios],
-        "background": [_background(each) for each in page.background],
-        "plans": [_plan(plan, each) for plan in page.plans for each in plan.plans],
+        "ratios": [
+            {
+                **fields(each, "factor", "level"),
+                "against": each.base,
+                "at": dict(each.at),
+                "rate": plain(each.rate),
+                "mean_latency": plain(each.latency),
+            }
+            for each in page.ratios
+        ],
+        "background": [
+            {
+                "cell": each.row.cell.key,
+                "workload": each.name,
+                **fields(each, "due", "missed", "rate"),
+                **{f"{name}_ms": plain(getattr(each, name)) for name in ("mean", "p95", "p99")},
+            }
+            for each in page.background
+        ],
+        "plans": [
+            {
+                "cell": each.row.cell.key,
+                **fields(statement, "script", "line"),
+                **fields(each.plan, "shape", "summary", "workers_planned", "workers_launched"),
+                **fields(each.plan, "spilled_bytes", "analyzed"),
+                "trials": each.trials,
+                "plan": each.plan.plan,
+            }
+            for statement in page.plans
+            for each in statement.plans
+        ],
         "differences": [
             {
                 "what": each.name,
@@ -191,17 +189,6 @@ def document(page: Page) -> dict[str, Any]:
     }
 
 
-def _plan(plan: StatementPlans, execution: CellPlan) -> dict[str, Any]:
-    return {
-        "cell": execution.row.cell.key,
-        **fields(plan, "script", "line"),
-        **fields(execution.plan, "shape", "summary", "workers_planned", "workers_launched"),
-        **fields(execution.plan, "spilled_bytes", "analyzed"),
-        "trials": execution.trials,
-        "plan": execution.plan.plan,
-    }
-
-
 def _cell(page: Page, row: Row) -> dict[str, Any]:
     numbers = (*SHARES, "rate", *TIMES, "stddev", "lag_p99")
     return {
@@ -213,7 +200,12 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
         **{name: plain(row.estimate(name)) for name in numbers},
         **({"bulk": {name: plain(each) for name, each in row.more.items()}} if row.more else {}),
         "trials": [
-            {**_trial(row, digest), "summary": as_json(digest.summary), **_work(digest)}
+            {
+                **_trial(row, digest),
+                "summary": as_json(digest.summary),
+                **({work.key: work.plain} if work is not None else {}),
+            }
             for digest in row.every
+            for work in (parts.work_of(digest.trial, digest.summary),)
         ],
     }

@@ -66,13 +66,11 @@ def limits_of(trial: Trial) -> tuple[str, ...]:
 
 
 def limits(rows: Iterable[Row]) -> tuple[str, ...]:
-    """The latency limits of the trials, each once."""
     every = (limit for row in rows for digest in row.every for limit in limits_of(digest.trial))
     return tuple(dict.fromkeys(every))
 
 
 def one_limit(rows: Iterable[Row]) -> str | None:
-    """The limit that holds for every script of every trial; None if there is none."""
     plans = {
         (digest.trial.plan.limit_ns, bool(digest.trial.plan.limits))
         for row in rows
@@ -83,7 +81,6 @@ def one_limit(rows: Iterable[Row]) -> str | None:
 
 
 def options(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
-    """The options that are the same in all trials."""
     every = [dict(_options_of(digest.trial)) for digest in digests]
     first = every[0] if every else {}
     same = {
@@ -132,7 +129,6 @@ def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
-    """Standbys and pooler, the nodes of the clients, and each background workload."""
     components = trial.plan.components
     if others := layout(trial.server):
         yield "servers", f"primary{others}"
@@ -146,7 +142,6 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def places(digests: Sequence[Digest], disks: Sequence[DiskRow] = ()) -> tuple[ServerFacts, ...]:
-    """The servers and machines of the trials, each once. disks: measured ones."""
     trials_at: dict[tuple[str, ...], list[Trial]] = {}
     for digest in digests:
         trial = digest.trial
@@ -162,7 +157,6 @@ def places(digests: Sequence[Digest], disks: Sequence[DiskRow] = ()) -> tuple[Se
 
 
 def _disk_of(trial: Trial, disks: Iterable[DiskRow]) -> Pairs:
-    """The latest measurement of the disk of the data directory."""
     device = trial.server.data_device
     for each in disks if device else ():
         same = each.host.hostname == trial.host.hostname

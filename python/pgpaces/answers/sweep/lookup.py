@@ -79,7 +79,6 @@ def answer_of(store: Store, experiment_id: str) -> Answer:
 
 
 def _observed(store: Store, page: Page) -> Page:
-    """The page with server observations of the cells shown in detail, and attributions."""
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
     # The answer of a search names the limiting resource already.
     late = () if page.searched else attribution.of_cells(store, page)

@@ -103,17 +103,16 @@ class Page(Struct, frozen=True):
 
     @property
     def digests(self) -> tuple[Digest, ...]:
-        """Every trial, in the order of the rows."""
         return tuple(digest for row in self.rows for digest in row.every)
 
 
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
-    """The page of these trials; without an experiment, of runs that belong to none."""
     if experiment is None:
         factors, digests = grouping.place(digests, about.id)
         design = grouping.cells(digests, _by_levels(factors))
         kinds: dict[str, str] = {}
-        title, missing = _title(digests), 0
+        title = ", ".join(dict.fromkeys(each.trial.workload.name for each in digests)) or "no runs"
+        missing = 0
         missed_max = min((goal.allowed(each.trial) for each in digests), default=goal.ALLOWED)
     else:
         factors, design = experiment.design.factors, list(experiment.design.cells())
@@ -123,7 +122,12 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     untrimmed = cells.rows(design, digests, kinds, numbers=parts.NUMBERS)
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)
-    rows = tuple(_trimmed(row, shown) for row in untrimmed)
+    names = {factor.name for factor in shown}
+    rows = tuple(
+        replace(row, cell=Cell(tuple(pair for pair in row.cell.levels if pair[0] in names)))
+        for row in untrimmed
+    )
+    named = {cell.key: cell for cell in design}
     lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
     limits = facts.limits(rows)
     additions = (
@@ -147,7 +151,9 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         places=facts.places(digests, about.disks),
         apart=replicates.compare(digests, kinds),
         missing=missing,
-        failures=_failures(about, {cell.key: cell for cell in design}),
+        failures=tuple(
+            (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
+        ),
         background=background_rows(rows),
         ratios=contrasts.compared(rows, shown, kinds),
         additions=additions,
@@ -159,17 +165,6 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         *(text for each in additions for text in each.sentences),
     )
     return replace(page, answer=answer)
-
-
-def _failures(about: About, cells: Mapping[str, Cell]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (f"{cells.get(key, key)}, trial {block}", error) for key, block, error in about.failures
-    )
-
-
-def _title(digests: Sequence[Digest]) -> str:
-    names = list(dict.fromkeys(d.trial.workload.name for d in digests))
-    return ", ".join(names) or "no runs"
 
 
 def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
@@ -205,9 +200,3 @@ def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]
         if len(levels) > 1:
             shown.append(Factor(name, tuple(levels)))
     return tuple(shown)
-
-
-def _trimmed(row: Row, factors: Sequence[Factor]) -> Row:
-    """The row with its levels of these factors alone."""
-    names = {factor.name for factor in factors}
-    return replace(row, cell=Cell(tuple(pair for pair in row.cell.levels if pair[0] in names)))

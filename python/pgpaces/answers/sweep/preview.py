@@ -50,7 +50,6 @@ def lines(
 
 
 def _data(preview: Preview) -> str:
-    """The size of the data and its copy, as known from earlier trials."""
     if preview.data_bytes is None:
         return ", in addition to the data"
     least = "" if preview.data_known else "at least "

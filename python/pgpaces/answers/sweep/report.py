@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -36,11 +36,11 @@ _BARS = ("missed", "p95", "rate")
 
 
 def report(page: Page) -> Report:
-    """The report of a page."""
     if (head := _of_run(page)) is not None and page.answer:
         text = ": ".join(filter(None, (head.word, head.text)))
         page = replace(page, answer=(Sentence(text, "main"), *page.answer[1:]))
     sections = tuple(_sections(page))
+    figures = (figure for each in sections if not each.folded for figure in each.every_figure())
     return Report(
         title=page.title,
         question=page.question,
@@ -51,17 +51,12 @@ def report(page: Page) -> Report:
         headline=tuple(_headline(page)),
         sections=sections,
         top=top(page),
-        lead=_lead(sections),
+        # The first chart that is neither folded nor one of a group side by side.
+        lead=next((each for each in figures if not each.group), None),
         rerun=page.about.rerun,
         document=lambda: data.document(page),
         records=lambda: data.records(page),
     )
-
-
-def _lead(sections: Iterable[Section]) -> Figure | None:
-    """The first chart that is neither folded nor one of a group side by side."""
-    shown = (figure for each in sections if not each.folded for figure in each.every_figure())
-    return next((figure for figure in shown if not figure.group), None)
 
 
 def top(page: Page) -> Section:
@@ -73,7 +68,10 @@ def top(page: Page) -> Section:
     alone = _alone(page)
     own = () if alone is None else tuple(run.next_steps(alone.trial, alone.summary))
     running = page.about.state == "running"
-    steps = (*(() if running else own or _surer(page) or _causes(page)), command)
+    missed = any(crossing.verdict(row, page.missed_max) == "misses" for row in page.rows)
+    late = missed and page.limits and page.about.id
+    why = [f"pgpaces why {page.about.id[-8:]}"] if late else []
+    steps = (*(() if running else own or _surer(page) or why), command)
     first = page.sections[0] if page.sections else None
     if (
         first is not None
@@ -108,12 +106,6 @@ def _of_why(page: Page) -> bool:
     return page.title.startswith("Why late")
 
 
-def _causes(page: Page) -> list[str]:
-    """The attribution of an experiment in which a cell misses its limit."""
-    missed = any(crossing.verdict(row, page.missed_max) == "misses" for row in page.rows)
-    return [f"pgpaces why {page.about.id[-8:]}"] if page.limits and page.about.id and missed else []
-
-
 def _surer(page: Page) -> list[str]:
     """The command of an experiment that would tell more: longer trials, or all of a quick one."""
     command, quick = page.about.rerun, "--quick" in shlex.split(page.about.rerun)
@@ -135,13 +127,11 @@ def _alone(page: Page) -> Digest | None:
 
 
 def _of_run(page: Page) -> Headline | None:
-    """The headline of the only trial, as `pgpaces run` has it; None of several."""
     alone = _alone(page)
     return None if alone is None else run.headline(alone.trial, alone.summary)
 
 
 def _headline_of(page: Page) -> Headline:
-    """The first sentence, and the common verdict of all cells if there is one."""
     if (head := _of_run(page)) is not None:
         return head
     text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
@@ -161,19 +151,29 @@ def _sections(page: Page) -> Iterator[Section]:
         yield from late
     if not page.searched:
         yield from _charts(page)
-        yield _cells(page)
+        title = "All cells" if len(page.rows) > 1 else "The numbers"
+        bars = tuple(_bars(page))
+        yield Section("cells", title, tables=(tables.cells(page),), bars=bars, rank="numbers")
     yield from _comparisons(page)
     if not _of_why(page):
         yield from (replace(each, folded=True) for each in late)
     if not page.searched:
         yield from _statements(page)
-        yield from _plans(page)
+        if page.plans:
+            parts = tuple(_plan(page, plan, number) for number, plan in enumerate(page.plans, 1))
+            yield Section("plans", "How statements were executed", parts=parts, rank="details")
     yield _details(page)
     if page.failures:
         yield Section(
             "failures", "Trials that never began", facts=tables.failures(page), rank="numbers"
         )
-    yield from _differences(page)
+    if page.differences:
+        note = (
+            "No level asked for these. What differs within cells was not caused by the experiment"
+            " and may explain a spread."
+        )
+        table = (tables.differences(page),)
+        yield Section("differences", "What else differed", tables=table, note=note, rank="details")
     if not page.searched:
         every = tables.trials(page, page.rows)
         yield Section("trials", "Trials", tables=(every,), rank="text")
@@ -203,15 +203,7 @@ def _charts(page: Page) -> Iterator[Section]:
         yield Section("map", "The whole grid", figures=heat, rank="page")
 
 
-def _cells(page: Page) -> Section:
-    title = "All cells" if len(page.rows) > 1 else "The numbers"
-    return Section(
-        "cells", title, tables=(tables.cells(page),), bars=tuple(_bars(page)), rank="numbers"
-    )
-
-
 def _comparisons(page: Page) -> Iterator[Section]:
-    """Ratios of levels, background workloads, and other answers about the cells."""
     if not page.searched and (ratios := tables.ratios(page)).rows:
         yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
     if page.background:
@@ -233,12 +225,6 @@ def _statements(page: Page) -> Iterator[Section]:
             blocks=tuple(Block(text, name) for name, text in texts.items()),
             rank="details",
         )
-
-
-def _plans(page: Page) -> Iterator[Section]:
-    if page.plans:
-        parts = tuple(_plan(page, plan, number) for number, plan in enumerate(page.plans, 1))
-        yield Section("plans", "How statements were executed", parts=parts, rank="details")
 
 
 def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
@@ -279,7 +265,6 @@ def _details(page: Page) -> Section:
 
 
 def _cell(page: Page, row: Row, figures: tuple[Figure, ...], *, alone: bool) -> Section:
-    """One cell in detail."""
     verdict = tables.verdict(page, row)
     missed = (f"missed {100 * row.missed.value:.1f}%",) if row.missed and page.limits else ()
     observed = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
@@ -297,37 +282,20 @@ def _cell(page: Page, row: Row, figures: tuple[Figure, ...], *, alone: bool) -> 
 
 
 def _remarks(row: Row) -> Iterator[str]:
-    """Verdicts, errors and notes of the trials of a cell, each text once."""
     trials: dict[str, list[str]] = {}
     for digest in row.every:
-        for text in _trial_remarks(digest):
+        trial, summary = digest.trial, digest.summary
+        texts = [text for text in judgment(summary.validity) if text != "valid"]
+        texts += (f"ended with: {trial.error}",) if trial.error else ()
+        for state, count in sorted(summary.failures.items()):
+            message = summary.messages.get(state, "no message")
+            texts.append(f"failed with {state}: {count} ({message})")
+        texts += (f"note: {note}" for note in trial.notes)
+        for text in texts:
             trials.setdefault(text, []).append(closeups.trial_name(digest))
     for text, names in trials.items():
         of = "all trials" if len(names) == len(row.every) > 1 else ", ".join(names)
         yield f"{of}: {text}"
-
-
-def _trial_remarks(digest: Digest) -> Iterable[str]:
-    trial, summary = digest.trial, digest.summary
-    yield from (text for text in judgment(summary.validity) if text != "valid")
-    if trial.error:
-        yield f"ended with: {trial.error}"
-    for state, count in sorted(summary.failures.items()):
-        yield f"failed with {state}: {count} ({summary.messages.get(state, 'no message')})"
-    for note in trial.notes:
-        yield f"note: {note}"
-
-
-def _differences(page: Page) -> Iterator[Section]:
-    if page.differences:
-        table = tables.differences(page)
-        note = (
-            "No level asked for these. What differs within cells was not caused by the experiment"
-            " and may explain a spread."
-        )
-        yield Section(
-            "differences", "What else differed", tables=(table,), note=note, rank="details"
-        )
 
 
 def _where(page: Page) -> Section:
@@ -388,7 +356,6 @@ def _method(page: Page) -> Iterator[Sentence]:
 
 
 def _headline(page: Page) -> Iterator[tuple[str, str]]:
-    """A few facts under the title."""
     ran = {
         (digest.trial.place.block, digest.trial.place.cell) if digest.trial.place else id(digest)
         for digest in page.digests
@@ -403,27 +370,18 @@ def _headline(page: Page) -> Iterator[tuple[str, str]]:
     due = sum(row.counts.due for row in page.rows)
     alone = page.work and all(digest.trial.workload.command_alone for digest in page.digests)
     yield page.work.due if page.work and alone else "transactions due", f"{due:,}"
-    if span := _span(page):
-        yield "measured", span
-
-
-def _span(page: Page) -> str:
-    """The time from the first to the last start of a trial."""
-    starts = [digest.trial.started_at for digest in page.digests]
-    if not starts:
-        return ""
-    first, last = min(starts), max(starts)
-    if first.date() == last.date():
-        end = f" to {last:%H:%M %Z}" if first != last else f" {last:%Z}"
-        return f"{first:%Y-%m-%d %H:%M}{end}"
-    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M %Z}"
+    if starts := [digest.trial.started_at for digest in page.digests]:
+        first, last = min(starts), max(starts)
+        end = f"to {last:%Y-%m-%d %H:%M %Z}"
+        if first.date() == last.date():
+            end = f"to {last:%H:%M %Z}" if first != last else f"{last:%Z}"
+        yield "measured", f"{first:%Y-%m-%d %H:%M} {end}"
 
 
 # --- bars of text ---------------------------------------------------------------------------------
 
 
 def _bars(page: Page) -> Iterator[Bars]:
-    """The text charts of the cells: those of transactions, and of other work."""
     if len(page.rows) < 2 or not any(row.trials for row in page.rows):
         return
     keys = (*_BARS, *(page.work.bars if page.work else ()))

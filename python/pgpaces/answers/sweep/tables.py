@@ -49,7 +49,6 @@ _SPARE = (
 
 
 def above(page: Page) -> str:
-    """The text of a quantile above every measured time."""
     return f"> {page.limit}" if page.limit else "none"
 
 
@@ -68,8 +67,7 @@ def _levels(page: Page, row: Callable[[T], Row], single: str = "") -> list[Colum
 
 
 def cells(page: Page) -> Table:
-    """A row for each cell, with all numbers."""
-    levels = _levels(page, _itself, "the one cell")
+    levels = _levels(page, lambda row: row, "the one cell")
     columns = _of_transactions(page) if page.work is None else _of_work(page, page.work)
     one = any(len(row.trials) == 1 for row in page.rows)
     spare = (*page.work.spare, *_SPARE) if page.work else _SPARE
@@ -85,10 +83,6 @@ def cells(page: Page) -> Table:
         spare=spare if page.limits else (*(name for name in spare if name != "tx/s"), "tx/s"),
         absent=_absent(page),
     )
-
-
-def _itself(row: Row) -> Row:
-    return row
 
 
 def _absent(page: Page) -> tuple[int, ...]:
@@ -136,10 +130,9 @@ def _of_number(number: Measure) -> Column[Row]:
 
 
 def brief(page: Page) -> Table:
-    """A line for each cell: rate, p95, missed share and verdict."""
     if page.work is not None:
         return replace(cells(page), brief=True)
-    levels = _levels(page, _itself, "the one cell")
+    levels = _levels(page, lambda row: row, "the one cell")
 
     def alone(cell: TableCell) -> TableCell:
         return replace(cell, ends="")
@@ -169,7 +162,6 @@ def _trials(row: Row) -> TableCell:
 
 
 def verdict(page: Page, row: Row) -> TableCell:
-    """The verdict on a cell, in a word."""
     if not row.trials:
         return TableCell("not run", "", "unknown")
     if not row.sound:
@@ -180,7 +172,6 @@ def verdict(page: Page, row: Row) -> TableCell:
 
 
 def trials(page: Page, rows: Iterable[Row]) -> Table:
-    """Every trial of the cells, including those that do not count."""
     shown = list(rows)
     counted = {id(digest) for row in shown for digest in row.trials}
     numbers: Sequence[Column[Digest]] = [
@@ -203,7 +194,6 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
 
 
 def _block(digest: Digest) -> str:
-    """The block of a trial, its attempt and its target."""
     place = digest.trial.place
     if place is None:
         return NOT_KNOWN
@@ -221,7 +211,6 @@ def _state(digest: Digest, counts: bool) -> TableCell:
 
 
 def statements(page: Page) -> Table:
-    """The times of each statement in each cell."""
     levels: list[Column[StatementRow]] = _levels(page, lambda each: each.row)
     shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
     columns: list[Column[StatementRow]] = [
@@ -243,7 +232,6 @@ def _count(name: str) -> Callable[[StatementRow], str]:
 
 
 def ratios(page: Page) -> Table:
-    """The ratio of each level to another one, over pairs of trials."""
     others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
 
     def at(name: str) -> Callable[[Ratio], str]:
@@ -271,7 +259,6 @@ def times(value: float) -> str:
 
 
 def background(page: Page) -> Table:
-    """The numbers of the background workloads in each cell."""
     levels: list[Column[BackgroundRow]] = _levels(page, lambda each: each.row)
 
     def time(estimate: Estimate | None) -> TableCell:
@@ -308,7 +295,12 @@ def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
     columns: list[Column[list[CellPlan]]] = [
         ("plan", lambda each: plan.letter(each[0].plan.shape)),
         ("workers planned", lambda each: str(each[0].plan.workers_planned)),
-        ("launched", _launched),
+        (
+            "launched",
+            lambda each: (
+                str(each[0].plan.workers_launched) if each[0].plan.analyzed else "not executed"
+            ),
+        ),
         ("spilled", _spilled),
         ("trials", lambda each: str(sum(one.trials for one in each))),
     ]
@@ -331,11 +323,6 @@ def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
     )
 
 
-def _launched(executions: Sequence[CellPlan]) -> str:
-    one = executions[0].plan
-    return str(one.workers_launched) if one.analyzed else "not executed"
-
-
 def _spilled(executions: Sequence[CellPlan]) -> str:
     sizes = [each.plan.spilled_bytes for each in executions]
     least, most = (memory_text(each) for each in (min(sizes), max(sizes)))
@@ -343,7 +330,6 @@ def _spilled(executions: Sequence[CellPlan]) -> str:
 
 
 def failures(page: Page) -> tuple[tuple[str, str], ...]:
-    """Trials that never began, grouped by reason; at most FAILURES_SHOWN groups."""
     reasons: dict[str, list[str]] = {}
     for where, why in page.failures:
         reasons.setdefault(why, []).append(where)
@@ -357,7 +343,6 @@ def failures(page: Page) -> tuple[tuple[str, str], ...]:
 
 
 def differences(page: Page) -> Table:
-    """What was not the same in all cells, other than the factors."""
     columns: list[Column[tuple[Difference, str, Sequence[Row]]]] = [
         ("what", lambda each: each[0].name),
         ("value", lambda each: each[1]),
@@ -371,7 +356,6 @@ def differences(page: Page) -> Table:
 
 
 def _cells_text(page: Page, rows: Sequence[Row]) -> str:
-    """Several cells by name, in the fewest words."""
     if len(rows) == len(page.rows):
         return "all cells"
     common = set.intersection(*(set(row.cell.levels) for row in rows))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pgpaces.analysis import cells, crossing, goal, outcome
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.crossing import Line, Shift, ThresholdCrossing
+from pgpaces.analysis.crossing import Line, ThresholdCrossing
 from pgpaces.analysis.replicates import Apart
 from pgpaces.answers.again import length
 from pgpaces.answers.sweep import facts
@@ -28,10 +28,8 @@ from pgpaces.show.numbers import (
 )
 from pgpaces.show.section import Sentence
 from pgpaces.spec.design import Factor, level_text
-from pgpaces.spec.result import Estimate
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.digest import Digest
     from pgpaces.answers.sweep.page import Page
 
 _NAMES_MAX = 3
@@ -59,12 +57,10 @@ def amounts(factor: str, levels: Sequence[str]) -> str:
 
 
 def line_name(line: Line) -> str:
-    """The levels that identify a line, in a sentence."""
     return levels_text(line.levels, " and ")
 
 
 def answer(page: Page) -> tuple[Sentence, ...]:
-    """The answer from the other values of a page, the most important sentence first."""
     ran = [row for row in page.rows if row.trials]
     if not ran:
         return (
@@ -159,7 +155,14 @@ def _by_load(page: Page, main: Factor) -> Iterable[Sentence]:
         if len(groups) > _LINES_MAX:
             yield Sentence(f"{len(groups) - _LINES_MAX} more combinations are in the table.")
     for each in thresholds:
-        yield from _irregular(each, main, several)
+        if each.irregular and each.misses:
+            where = f" with {line_name(each.line)}" if several else ""
+            level = amount(main.name, crossing.level_of(each.misses, main.name))
+            yield Sentence(
+                f"Irregular{where}: more than {level} met the limit again. Something else than the"
+                " load decides there; run more trials.",
+                "warning",
+            )
     if several:
         yield from _shifts(thresholds, page, main)
     yield from _warmup_dependence(page, page.rows)
@@ -255,31 +258,29 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
-def _irregular(threshold: ThresholdCrossing, main: Factor, several: bool) -> Iterable[Sentence]:
-    if threshold.irregular and threshold.misses:
-        where = f" with {line_name(threshold.line)}" if several else ""
-        level = crossing.level_of(threshold.misses, main.name)
-        yield Sentence(
-            f"Irregular{where}: more than {amount(main.name, level)}"
-            " met the limit again. Something else than the load decides there; run more trials.",
-            "warning",
-        )
-
-
 def _shifts(
     thresholds: Sequence[ThresholdCrossing], page: Page, main: Factor
 ) -> Iterable[Sentence]:
-    """Which factors move the threshold, one by one; then those without a visible effect."""
     unmoved: list[str] = []
     undecided: list[str] = []
     for factor in page.factors:
         if factor.name == main.name:
             continue
         shift = crossing.shift(thresholds, factor.name, main.name, missed_max=page.missed_max)
+        name = factor_name(factor.name)
         if shift.pairs:
-            yield _shift(factor, shift, main)
+            better, worse = shift.pairs[0]
+            at = amount(main.name, crossing.level_of(better, main.name))
+            rest = len(shift.pairs) - 1
+            more = f"; {plural(rest, 'more such pair')}" if rest else ""
+            good, bad = (crossing.shown_level(row, factor.name) for row in (better, worse))
+            yield Sentence(
+                f"{name} moves the threshold: at {at} it is met with {good}, missed"
+                f" {_missed(better)}, and not with {bad}, missed {_missed(worse)}{more}.",
+                "main",
+            )
         else:
-            (unmoved if shift.decided else undecided).append(factor_name(factor.name))
+            (unmoved if shift.decided else undecided).append(name)
     if unmoved and any(each.misses for each in thresholds):
         yield Sentence(
             f"{_listed(unmoved)} {'is' if len(unmoved) == 1 else 'are'} not seen to move the"
@@ -295,21 +296,7 @@ def _shifts(
         yield Sentence(f"Whether {' or '.join(undecided)} moves the threshold is unknown.")
 
 
-def _shift(factor: Factor, shift: Shift, main: Factor) -> Sentence:
-    better, worse = shift.pairs[0]
-    at = amount(main.name, crossing.level_of(better, main.name))
-    rest = len(shift.pairs) - 1
-    more = f"; {plural(rest, 'more such pair')}" if rest else ""
-    good, bad = (crossing.shown_level(row, factor.name) for row in (better, worse))
-    return Sentence(
-        f"{factor_name(factor.name)} moves the threshold: at {at} it is met with {good}, missed"
-        f" {_missed(better)}, and not with {bad}, missed {_missed(worse)}{more}.",
-        "main",
-    )
-
-
 def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
-    """How much longer trials would decide the cells whose verdict is unknown."""
     every = [(row, crossing.needed_s(row, page.missed_max)) for row in rows]
     undecided = [(row, need) for row, need in every if need is not None]
     if not undecided:
@@ -343,7 +330,6 @@ def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
 
 
 def _rounded(seconds: float) -> str:
-    """A duration, rounded to its precision as advice."""
     if seconds < 90:
         return f"{10 * round(seconds / 10) if seconds > 20 else max(1, round(seconds))} s"
     if seconds < 5400:
@@ -368,7 +354,6 @@ def _by_cell(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
 
 
 def _warmup_dependence(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
-    """The cells whose verdict would be another one without the warm-up cut."""
     for row in rows:
         if (uncut := crossing.depends_on_cut(row, page.missed_max)) is not None:
             missed = f"with the warm-up that was cut {100 * uncut:.2g}% missed"
@@ -392,7 +377,6 @@ def _group(verdict: str, rows: Sequence[Row], total: int) -> str:
 
 
 def _names(rows: Sequence[Row]) -> str:
-    """The first cells by name, and the number of the others."""
     names = "; ".join(cell_name(row.cell) for row in rows[:_NAMES_MAX])
     return names + (f"; {len(rows) - _NAMES_MAX} more" if len(rows) > _NAMES_MAX else "")
 
@@ -443,36 +427,26 @@ def _extremes(rows: Sequence[Row]) -> Iterable[Sentence]:
 
 
 def _measured(row: Row) -> str:
-    return f"{cell_name(row.cell)} with {_missed(row)}, p95 {_time(row.p95)}"
-
-
-def _why(digest: Digest) -> tuple[str, ...]:
-    trial, validity = digest.trial, digest.summary.validity
-    return (
-        validity.reasons
-        if trial.state == "finished"
-        else (*validity.reasons, trial.error or trial.state)
-    )
+    p95 = NOT_KNOWN
+    if row.p95 is not None:
+        value = milliseconds(row.p95.value, "above every time that was seen")
+        p95 = f"{value} ms" if value[0].isdigit() else value
+    return f"{cell_name(row.cell)} with {_missed(row)}, p95 {p95}"
 
 
 def _reasons(rows: Sequence[Row]) -> str:
-    """Why their trials do not count: the first reasons, and the number of the others."""
-    reasons = list(dict.fromkeys(reason for row in rows for d in row.every for reason in _why(d)))
-    left = len(reasons) - _REASONS_MAX
+    found: dict[str, None] = {}
+    for digest in (digest for row in rows for digest in row.every):
+        trial = digest.trial
+        ended = () if trial.state == "finished" else (trial.error or trial.state,)
+        found |= dict.fromkeys((*digest.summary.validity.reasons, *ended))
+    reasons, left = list(found), len(found) - _REASONS_MAX
     more = f"; {left} more reasons" if left > 0 else ""
     return f" Why: {'; '.join(reasons[:_REASONS_MAX])}{more}." if reasons else ""
 
 
-def _time(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return NOT_KNOWN
-    value = milliseconds(estimate.value, "above every time that was seen")
-    return f"{value} ms" if value[0].isdigit() else value
-
-
 def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
-    """What limits the trust in the numbers."""
-    yield from (_outlier(each) for each in _outliers(page.apart))
+    yield from _outliers(page.apart)
     if mixed := facts.builds(rows):
         listed = "; ".join(f"{build}: {', '.join(versions)}" for build, versions in mixed)
         yield Sentence(
@@ -525,21 +499,18 @@ def _not_started(page: Page) -> Iterable[Sentence]:
         yield Sentence(f"A trial could not begin ({times}): {why}", "warning")
 
 
-def _outliers(machines: Sequence[Apart]) -> Iterable[Apart]:
+def _outliers(machines: Sequence[Apart]) -> Iterable[Sentence]:
     """Machines that stand apart from their kind; of a kind of two only the slower one."""
-    for each in machines:
-        peers = sum(other.kind == each.kind for other in machines)
-        if each.apart and (peers > 2 or each.ratio.value >= 1):
-            yield each
 
-
-def _outlier(each: Apart) -> Sentence:
     def percentage(ratio: float) -> str:
         return f"{100 * (ratio - 1):+.0f}%"
 
-    ends = interval(each.ratio, percentage, " to ")
-    return Sentence(
-        f"{each.name} stands apart from the rest of its kind ({each.kind}): its mean service time"
-        f" differs from theirs by {percentage(each.ratio.value)} ({ends}).",
-        "warning",
-    )
+    for each in machines:
+        peers = sum(other.kind == each.kind for other in machines)
+        if each.apart and (peers > 2 or each.ratio.value >= 1):
+            ends = interval(each.ratio, percentage, " to ")
+            yield Sentence(
+                f"{each.name} stands apart from the rest of its kind ({each.kind}): its mean"
+                f" service time differs from theirs by {percentage(each.ratio.value)} ({ends}).",
+                "warning",
+            )

@@ -114,7 +114,6 @@ def _missed(row: Row, page: Page) -> bool:
 
 
 def _worst(row: Row) -> Sequence[Digest]:
-    """The trials of a cell that missed most."""
     return sorted(row.trials, key=lambda digest: -digest.summary.counts.missed)[:_TRIALS_MAX]
 
 

@@ -54,7 +54,6 @@ def section(
 
 
 def _headline(answer: Attribution) -> Headline:
-    """The cause in one line."""
     if answer.cause is None:
         return Headline("UNKNOWN", "unknown", next(_sentences(answer)).text)
     share = f"{percent(answer.cause.share.value)}% of the missed transactions coincide with it"
@@ -62,7 +61,6 @@ def _headline(answer: Attribution) -> Headline:
 
 
 def _facts(answer: Attribution) -> Iterator[tuple[str, str]]:
-    """The evidence for the cause, the other causes, and what would confirm it."""
     if answer.cause is not None:
         if answer.cause.lift is not None:
             times = _times(answer.cause.lift)
