@@ -47,13 +47,10 @@ class CatalogColumn(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Table and column."""
         return f"{self.table}.{self.name}"
 
 
 class CatalogTable(Struct, frozen=True):
-    """A table with its columns, in their order."""
-
     name: str
     columns: dict[str, CatalogColumn]
 
@@ -86,8 +83,6 @@ class ServerStatements(Struct, frozen=True):
 
 
 class ExcludedStatement(Struct, frozen=True):
-    """A statement that is left out, with the reason."""
-
     text: str
     reason: str
     calls: int

@@ -27,7 +27,6 @@ _WORDS = re.compile(r"\s*([A-Za-z]+)(?:\s+([A-Za-z]+))?")
 
 
 def name_for(database: str) -> str:
-    """The default name of the folder."""
     return "from-" + (re.sub(r"[^A-Za-z0-9_.-]+", "_", database).strip("._") or "database")
 
 
@@ -97,6 +96,13 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
         time = selection.share(total_ms, workload.total_ms)
         return f"{selection.share(calls, workload.calls):.2f} | {time:.2f}"
 
+    privacy = "Of the database's values the scripts contain only ranges of numbers and shares."
+    if logged:
+        privacy = "The scripts contain parameters from a log of the server: treat them as its data."
+    elif values:
+        privacy = (
+            "The scripts contain values of the database, from pg_stats: treat them as its data."
+        )
     lines = [
         f"# Statements of {_cell(workload.server.database)}",
         "",
@@ -104,7 +110,7 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
         f" {calls:.1f}% are covered, of the time {time:.1f}%."
         f" {selection.pace(workload.rate, workload.server.seconds)}",
         "",
-        _privacy(values, logged),
+        privacy,
         "",
         *(f"- {_marked_up(escape.line(note))}" for note in workload.notes),
         "",
@@ -123,14 +129,6 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
         row = f"{shares(left_out.calls, left_out.total_ms)} | {_cell(left_out.reason)}"
         lines.append(f"| {row} | {_cell(_shown(left_out, values=values))} |")
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
-
-
-def _privacy(values: bool, logged: bool) -> str:
-    if logged:
-        return "The scripts contain parameters from a log of the server: treat them as its data."
-    if values:
-        return "The scripts contain values of the database, from pg_stats: treat them as its data."
-    return "Of the database's values the scripts contain only ranges of numbers and shares."
 
 
 def _shown(excluded: ExcludedStatement, *, values: bool) -> str:
@@ -153,5 +151,4 @@ def _cell(text: str) -> str:
 
 
 def _marked_up(text: str) -> str:
-    """A line escaped for Markdown."""
     return re.sub(r"([\\`*_{}\[\]<>|#$])", r"\\\1", text)

@@ -107,7 +107,6 @@ def quoted(value: str) -> str:
 
 
 def source(parameter: Parameter) -> ValueSource:
-    """Values for a parameter."""
     use = _best(parameter.uses)
     if use is not None and use.role in (Role.LIMIT, Role.OFFSET):
         value = "10" if use.role is Role.LIMIT else "0"
@@ -172,7 +171,6 @@ def _unknown(parameter: Parameter, why: str) -> ValueSource:
 
 
 def _fresh(parameter: Parameter, column: CatalogColumn) -> ValueSource:
-    """New values for a key."""
     why = f"inserted into the key {column.label}: new values"
     largest = _INTEGERS.get(column.type.name)
     numbers = _integers(column)
@@ -259,14 +257,9 @@ def _integers(column: CatalogColumn) -> list[int]:
     return [int(value) for value in every] if all(map(_INTEGER.fullmatch, every)) else []
 
 
-def _distinct(column: CatalogColumn) -> float:
-    return column.distinct if column.distinct >= 0 else -column.distinct * max(column.rows, 1.0)
-
-
 def _numbers(
     column: CatalogColumn, why: str, values: bool, *, any_between: bool
 ) -> ValueSource | None:
-    """Expressions for a column of numbers or booleans."""
     if column.type.category == "B":
         yes = dict(zip(column.common, column.frequencies, strict=False)).get("t", 0.0)
         # Frequencies are shares of all rows, and NULLs come on top.
@@ -288,7 +281,8 @@ def _whole(column: CatalogColumn, why: str, values: bool) -> ValueSource | None:
     if low == high:
         text = f"{why}: there is one value"
         return ValueSource(SourceKind.STATISTICS, text, steps=((1, str(low)),))
-    dense = _distinct(column) / (high - low + 1) >= _DENSE
+    distinct = column.distinct if column.distinct >= 0 else -column.distinct * max(column.rows, 1.0)
+    dense = distinct / (high - low + 1) >= _DENSE
     if not values or (dense and _alike(column)):
         text = f"{why}: uniform over its range"
         return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random({low}, {high})"),))
@@ -299,7 +293,6 @@ def _whole(column: CatalogColumn, why: str, values: bool) -> ValueSource | None:
 
 
 def _alike(column: CatalogColumn) -> bool:
-    """Whether all values are about equally likely."""
     bounds = [int(value) for value in column.bounds]
     if bounds and not column.common:
         return _even(bounds)
@@ -308,7 +301,6 @@ def _alike(column: CatalogColumn) -> bool:
 
 
 def _even(bounds: Sequence[int]) -> bool:
-    """Whether histogram bounds are about those of a uniform distribution."""
     low, high, last = min(bounds), max(bounds), len(bounds) - 1
     if last < 2 or low == high:
         return last < 2
@@ -320,7 +312,6 @@ def _even(bounds: Sequence[int]) -> bool:
 
 
 def _binned(column: CatalogColumn, why: str) -> ValueSource:
-    """Common values by frequency, the rest by the histogram."""
     pairs = list(zip(column.common, column.frequencies, strict=False))[: CHOICES_MAX - _BINS]
     common = [(round(share * _WEIGHTS), str(int(value))) for value, share in pairs]
     bounds = [int(value) for value in column.bounds]
@@ -389,12 +380,9 @@ def _elements(parameter: Parameter, column: CatalogColumn, why: str) -> ValueSou
     items = [value for _, value in _items(column, plain=True)]
     if not items or (parameter.type is not None and parameter.type.category != "A"):
         return None
-    rows = [items[place : place + 3] for place in range(0, len(items), 3)]
-    choices = tuple((1, quoted("{" + ",".join(map(_element, row)) + "}")) for row in rows)
+    escaped = [value.replace("\\", "\\\\").replace('"', '\\"') for value in items]
+    elements = [f'"{value}"' for value in escaped]
+    rows = [elements[place : place + 3] for place in range(0, len(elements), 3)]
+    choices = tuple((1, quoted("{" + ",".join(row) + "}")) for row in rows)
     text = f"{why}: up to 3 values, which is assumed"
     return ValueSource(SourceKind.ASSUMED, text, choices=choices)
-
-
-def _element(value: str) -> str:
-    text = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'

@@ -109,7 +109,6 @@ def _entries(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def parameters(detail: str) -> dict[int, str]:
-    """Literals by parameter number, from the detail of a logged statement."""
     listed = _PARAMETERS.fullmatch(detail)
     if listed is None:
         return {}
@@ -123,7 +122,6 @@ class LoggedParameters:
     """Parameters of statements, collected from a log. undecoded: those in another encoding."""
 
     def __init__(self, statements: Sequence[tuple[str, Any]]) -> None:
-        """statements: the text and the tree of each."""
         self._trees: dict[str, list[tuple[int, Any]]] = {}
         for place, (text, tree) in enumerate(statements):
             if (fingerprint := parsing.fingerprint(text)) is not None:
@@ -133,7 +131,6 @@ class LoggedParameters:
         self.read, self.matched, self.undecoded = 0, 0, 0
 
     def add(self, logged: Logged) -> None:
-        """Adds a statement of the log."""
         text, literals = logged
         self.read += 1
         if any(map(_UNDECODED.search, (text, *literals.values()))):
@@ -167,7 +164,6 @@ class LoggedParameters:
         return fingerprint
 
     def of(self, place: int) -> list[tuple[int, dict[int, str]]]:
-        """Tuples of a statement with their counts, the most frequent first."""
         counts = self._tuples.get(place, Counter())
         return [(count, dict(key)) for key, count in counts.most_common()]
 
@@ -217,7 +213,6 @@ def _constant(node: Any, literals: Mapping[int, str]) -> str | None:
 
 
 def _literal(value: Any) -> str:
-    """A constant of the tree as a literal."""
     if value.get("isnull"):
         return "NULL"
     if "ival" in value:

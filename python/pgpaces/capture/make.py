@@ -27,7 +27,7 @@ TOP = 100
 _PROGRESS = 10_000
 # The smallest share of explicit transactions that is noted, in percent of the calls.
 _EXPLICIT_MIN = 0.1
-_NUMBER = re.compile(r"'(-?(?:0|[1-9]\d{0,17})(?:\.\d+)?)'")
+_NUMBER = re.compile(r"\A'(-?(?:0|[1-9]\d{0,17})(?:\.\d+)?)'\Z")
 
 
 class CaptureOptions(Struct, frozen=True):
@@ -62,7 +62,13 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
             path = options.folder or Path(folder.name_for(server.database))
             folder.check(path)
             candidates, excluded = _candidates(server.entries, options.top)
-            catalog = _catalog(reader, candidates)
+            functions = reader.functions(
+                sorted({name for one in candidates for name in one.parsed.functions})
+            )
+            names = {name for one in candidates for name in one.parsed.relations}
+            for function in functions.values():
+                names |= set(parser.relations_of(parser.body(function)))
+            catalog = Catalog(reader.tables(sorted(names)), functions)
             encoding = reader.encoding()
         # A log may be long, so it is read outside of a transaction.
         notes, logged = _logged(options, (server.database, encoding), candidates, say=say)
@@ -90,7 +96,7 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
         calls,
         sum(entry.total_ms for entry in server.entries) + server.hidden[1],
         captured_calls / server.seconds if server.seconds else None,
-        (*server.notes, *_transactions(excluded, calls), *_independence(scripts), *notes),
+        (*server.notes, *_assumptions(excluded, calls, scripts), *notes),
     )
     folder.write(workload, values=options.values, logged=logged is not None)
     trust.confirm_made(path)
@@ -112,16 +118,6 @@ def _candidates(
         except UnusableError as error:
             excluded.append(ExcludedStatement(entry.text, str(error), entry.calls, entry.total_ms))
     return usable, excluded
-
-
-def _catalog(reader: Reader, candidates: Sequence[_Candidate]) -> Catalog:
-    functions = reader.functions(
-        sorted({name for one in candidates for name in one.parsed.functions})
-    )
-    names = {name for one in candidates for name in one.parsed.relations}
-    for function in functions.values():
-        names |= set(parser.relations_of(parser.body(function)))
-    return Catalog(reader.tables(sorted(names)), functions)
 
 
 def _logged(
@@ -238,18 +234,18 @@ def _with_logged(
         every[number] = replace(
             every[number], kind=SourceKind.LOG, why=why, choices=(), follows=None
         )
+    numeric = {number for number, kind in types.items() if kind.category == "N"}
     rows: dict[tuple[tuple[int, str], ...], int] = {}
     for count, row in tuples:
-        key = tuple((n, _bare(v, types.get(n))) for n, v in row.items() if n not in new)
+        # A number has no quotes where a number is expected.
+        key = tuple(
+            (n, _NUMBER.sub(r"\1", text) if n in numeric else text)
+            for n, text in row.items()
+            if n not in new
+        )
         rows[key] = rows.get(key, 0) + count
     ordered = sorted(rows.items(), key=lambda item: -item[1])
     return [(count, dict(key)) for key, count in ordered if key], every
-
-
-def _bare(value: str, kind: Type | None) -> str:
-    """A value without its quotes if it is a number, where a number is expected."""
-    number = _NUMBER.fullmatch(value)
-    return number[1] if number and kind is not None and kind.category == "N" else value
 
 
 def _accepted(
@@ -299,7 +295,6 @@ def _variants(
 
 
 def _lacks(reader: Reader) -> tuple[str, ...]:
-    """Notes about statistics that the reader could not see."""
     notes = []
     if hidden := sorted(reader.hidden_columns):
         some = ", ".join([*hidden[:3], *["..."] * (len(hidden) > 3)])
@@ -313,30 +308,26 @@ def _lacks(reader: Reader) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _transactions(excluded: Sequence[ExcludedStatement], calls: int) -> tuple[str, ...]:
-    """A note about explicit transactions, if there are many."""
+def _assumptions(
+    excluded: Sequence[ExcludedStatement], calls: int, scripts: Sequence[CapturedScript]
+) -> Iterator[str]:
+    """Notes about explicit transactions, and parameters that are guessed independently."""
     explicit = sum(
         each.calls
         for each in excluded
         if each.reason == parser.TRANSACTION and each.text.lower().startswith(("begin", "start"))
     )
-    if selection.share(explicit, calls) < _EXPLICIT_MIN:
-        return ()
-    return (
-        f"{explicit} transactions began with BEGIN; which statements were in one is unknown, so"
-        " here each statement is a transaction",
-    )
-
-
-def _independence(scripts: Sequence[CapturedScript]) -> tuple[str, ...]:
-    """A note about parameters that are guessed independently of each other."""
+    if selection.share(explicit, calls) >= _EXPLICIT_MIN:
+        yield (
+            f"{explicit} transactions began with BEGIN; which statements were in one is unknown, so"
+            " here each statement is a transaction"
+        )
     several = sum(
         sum(count for kind, count in each.sources.items() if kind != SourceKind.LOG) > 1
         for each in scripts
     )
-    if not several:
-        return ()
-    return (
-        f"{several} statements have several parameters that are guessed, each by itself: where"
-        " their values must belong together they find nothing, or fail; --log uses real values",
-    )
+    if several:
+        yield (
+            f"{several} statements have several parameters that are guessed, each by itself: where"
+            " their values must belong together they find nothing, or fail; --log uses real values"
+        )

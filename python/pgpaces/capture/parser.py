@@ -5,6 +5,7 @@ The parser is PostgreSQL's: libpg_query, through pgparse. Places are byte offset
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,7 @@ _KINDS = {
     "MergeStmt": "merge",
     "CallStmt": "call",
 }
+_CALLS = ("FuncCall", "funccall")
 _WRITES = frozenset(_KINDS) - {"SelectStmt"}
 TRANSACTION = "begins or ends a transaction"
 TABLE = "makes a table"
@@ -80,7 +82,6 @@ class Parsed(Struct, frozen=True):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of its parameters."""
         return tuple(sorted({spot.number for spot in self.spots}))
 
 
@@ -149,7 +150,7 @@ def parse(text: str) -> Parsed:
         writes or locks,
         tuple(sorted(_spots(guarded, nodes), key=lambda spot: spot.start)),
         tuple(dict.fromkeys(_relations(tree, nodes))),
-        tuple(dict.fromkeys(_functions(nodes))),
+        tuple(dict.fromkeys(function_name(call) for kind, call in nodes if kind in _CALLS)),
     )
     if _reads_catalogs(parsed):
         raise UnusableError("reads only the server's own catalogs and statistics")
@@ -160,7 +161,11 @@ def body(function: Function) -> list[Any]:
     """The statements in a function, without those that do not parse."""
     library = parser()
     if function.language == "sql" and not function.body:
-        return _standard_body(function.definition)
+        # The statements between BEGIN ATOMIC and END, or the one of a RETURN.
+        with contextlib.suppress(UnusableError):
+            definitions = trees(function.definition)
+            return [each["CreateFunctionStmt"].get("sql_body", {}) for each in definitions]
+        return []
     if function.language == "sql":
         texts = [function.body]
     elif function.language == "plpgsql":
@@ -184,16 +189,7 @@ def body(function: Function) -> list[Any]:
     return every
 
 
-def _standard_body(definition: str) -> list[Any]:
-    """The statements between BEGIN ATOMIC and END, or the one of a RETURN."""
-    try:
-        return [each["CreateFunctionStmt"].get("sql_body", {}) for each in trees(definition)]
-    except UnusableError:
-        return []
-
-
 def relations_of(statements: list[Any]) -> list[Name]:
-    """The relations that the statements of a body name."""
     return [name for tree in statements for name in _relations(tree, list(_nodes(tree)))]
 
 
@@ -208,7 +204,6 @@ def _bare(node: Any) -> Any:
 
 
 def _nodes(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Every part of a tree with its kind or key, from the top."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -248,12 +243,6 @@ def _relations(tree: Any, nodes: list[tuple[str, Any]]) -> Iterator[Name]:
                 yield name
 
 
-def _functions(nodes: list[tuple[str, Any]]) -> Iterator[Name]:
-    for kind, value in nodes:
-        if kind in ("FuncCall", "funccall"):
-            yield function_name(value)
-
-
 def function_name(call: Any) -> Name:
     """The schema, or an empty text, and the name of a called function."""
     words = [part["String"]["sval"] for part in call["funcname"]]
@@ -262,14 +251,10 @@ def function_name(call: Any) -> Name:
 
 def _reads_catalogs(parsed: Parsed) -> bool:
     """Whether it names only relations and functions of the server itself."""
-    if not all(map(_in_catalog, parsed.relations)):
-        return False
+    for schema, name in parsed.relations:
+        own = schema in ("pg_catalog", "information_schema")
+        if not (own or name.startswith("pg_stat_statements" if schema else "pg_")):
+            return False
     names = [name for _, name in parsed.functions]
     catalog = [name.startswith("pg_") and not name.startswith(_APPLICATIONS) for name in names]
     return bool(parsed.relations) or any(catalog) or (bool(names) and set(names) <= _ABOUT_ITSELF)
-
-
-def _in_catalog(relation: Name) -> bool:
-    schema, name = relation
-    own = schema in ("pg_catalog", "information_schema")
-    return own or name.startswith("pg_stat_statements") or (not schema and name.startswith("pg_"))

@@ -160,7 +160,6 @@ class Reader:
         return tables
 
     def functions(self, names: Sequence[Name]) -> dict[Name, Function]:
-        """Functions whose text can be read, by the names that statements use."""
         with self._savepoint() as session:
             rows = session.execute(_FUNCTIONS, _arrays(names)).fetchall()
         return {
@@ -200,7 +199,6 @@ class Reader:
                 return "utf-8"
 
     def as_stored(self, text: str) -> bytes:
-        """A text in the encoding of the database."""
         if self._session.info.parameter_status("server_encoding") in ("UTF8", "SQL_ASCII"):
             return encoded(text)
         with self._savepoint() as session:
@@ -244,48 +242,40 @@ def _statements(session: Session, view: View) -> ServerStatements:
         else:
             # The server has no text where it cannot read its file of texts.
             entries.append(Entry(decoded(text or b""), calls, total_ms))
-    seconds, dropped = _info(session, view.schema)
+    seconds, dropped = None, 0
+    info = f"{view.schema}.pg_stat_statements_info"
+    if not scalar(session, "SELECT pg_catalog.to_regclass(%s) IS NULL", (info,)):
+        query = (
+            f"SELECT extract(epoch FROM now() - stats_reset)::float8, dealloc::bigint FROM {info}"
+        )
+        since_reset: Any = session.execute(encoded(query)).fetchone()
+        seconds, dropped = since_reset[0], int(since_reset[1])
     # The value of track for other sessions: this transaction may have changed its own.
     row: Any = session.execute(
         "SELECT current_database(), current_setting('server_version_num')::int / 10000,"
         " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track')"
     ).fetchone()
-    notes = _notes(row[2], "toplevel" in view.columns, hidden[0], calls=sum(r[3] for r in rows))
+    notes = []
+    if hidden[0]:
+        notes.append(
+            f"{hidden[0]} calls are of statements that this role may not see: GRANT"
+            " pg_read_all_stats TO it shows them"
+        )
+    if row[2] == "none":
+        notes.append("pg_stat_statements.track is none: nothing is counted at the moment")
+    if row[2] == "all" and "toplevel" not in view.columns:
+        notes.append(
+            "pg_stat_statements.track is all, and this version of the extension does not tell"
+            " statements in functions from others: ALTER EXTENSION pg_stat_statements UPDATE"
+        )
+    if not sum(r[3] for r in rows):
+        notes.append("no statement of this database has been counted yet")
     if dropped:
         notes.append(
             f"entries were dropped {dropped} times for want of room, so rare statements are"
             " missing: a larger pg_stat_statements.max keeps them"
         )
     return ServerStatements(row[0], row[1], tuple(entries), hidden, nested, seconds, tuple(notes))
-
-
-def _info(session: Session, schema: str) -> tuple[float | None, int]:
-    """Seconds since the statistics were reset, and how often entries were dropped."""
-    view = f"{schema}.pg_stat_statements_info"
-    if scalar(session, "SELECT pg_catalog.to_regclass(%s) IS NULL", (view,)):
-        return None, 0
-    query = f"SELECT extract(epoch FROM now() - stats_reset)::float8, dealloc::bigint FROM {view}"
-    row: Any = session.execute(encoded(query)).fetchone()
-    return row[0], int(row[1])
-
-
-def _notes(track: str | None, levels: bool, hidden: int, *, calls: int) -> list[str]:
-    notes = []
-    if hidden:
-        notes.append(
-            f"{hidden} calls are of statements that this role may not see: GRANT"
-            " pg_read_all_stats TO it shows them"
-        )
-    if track == "none":
-        notes.append("pg_stat_statements.track is none: nothing is counted at the moment")
-    if track == "all" and not levels:
-        notes.append(
-            "pg_stat_statements.track is all, and this version of the extension does not tell"
-            " statements in functions from others: ALTER EXTENSION pg_stat_statements UPDATE"
-        )
-    if not calls:
-        notes.append("no statement of this database has been counted yet")
-    return notes
 
 
 def _column(label: str, row: Sequence[Any]) -> CatalogColumn:

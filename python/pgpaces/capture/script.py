@@ -45,7 +45,13 @@ def write(
     casts: Mapping[int, Type] | None = None,
 ) -> WrittenScript:
     """The script. casts: types that values must be cast to."""
-    every = _slots(parsed, sources)
+    longer = {spot.number for spot in parsed.spots if spot.squashed}
+    # By the name of the variable, after those that it depends on.
+    every = {
+        _name(number, copy): sources[number]
+        for number in sorted(parsed.numbers, key=lambda n: (sources[n].depends_on is not None, n))
+        for copy in range(LISTED if number in longer else 1)
+    }
     rows = _rows(every, tuples, len(parsed.text))
     fixed = {name for _, row in rows for name in row}
     sets = [
@@ -55,8 +61,12 @@ def write(
         for line in _set(name, one)
     ]
     if len(rows) > 1 and all(_is_number(value) for _, row in rows for value in row.values()):
-        sets = [*_sets_of(rows), *sets]
-        rows = []
+        # One draw for all variables, and no branches.
+        ends = list(itertools.accumulate(weight for weight, _ in rows))
+        picked = [f"\\set pick random(1, {ends[-1]})"]
+        for name in rows[0][1]:
+            picked += _case(name, "pick", ends, values=[row[name] for _, row in rows])
+        sets, rows = [*picked, *sets], []
     statements, probes = [], []
     for _, row in rows or [(1, {})]:
         statements.append(_filled(parsed, every, row, casts=casts or {}, probe=False))
@@ -67,17 +77,6 @@ def write(
 
 def _name(number: int, copy: int = 0) -> str:
     return f"p{number}" if not copy else f"p{number}_{copy + 1}"
-
-
-def _slots(parsed: Parsed, sources: Mapping[int, ValueSource]) -> dict[str, ValueSource]:
-    """The source of each value, by the name of its variable; after those that it depends on."""
-    longer = {spot.number for spot in parsed.spots if spot.squashed}
-    ordered = sorted(parsed.numbers, key=lambda n: (sources[n].depends_on is not None, n))
-    return {
-        _name(number, copy): sources[number]
-        for number in ordered
-        for copy in range(LISTED if number in longer else 1)
-    }
 
 
 def _set(name: str, source: ValueSource) -> list[str]:
@@ -156,15 +155,6 @@ def _is_number(value: str) -> bool:
     return value.lstrip("-").isascii() and value.lstrip("-").isdigit() and len(value) < 19
 
 
-def _sets_of(rows: Sequence[tuple[int, Mapping[str, str]]]) -> list[str]:
-    """The \\set commands of tuples of numbers: one draw for all variables, and no branches."""
-    ends = list(itertools.accumulate(weight for weight, _ in rows))
-    lines = [f"\\set pick random(1, {ends[-1]})"]
-    for name in rows[0][1]:
-        lines += _case(name, "pick", ends, values=[row[name] for _, row in rows])
-    return lines
-
-
 def _branches(
     rows: Sequence[tuple[int, Mapping[str, str]]], statements: Sequence[str]
 ) -> list[str]:
@@ -185,7 +175,6 @@ def _filled(
     casts: Mapping[int, Type],
     probe: bool,
 ) -> str:
-    """The statement with values in place of its parameters."""
     parts, at = [], 0
     for spot in parsed.spots:
         parts.append(parsed.text[at : spot.start].decode())
@@ -205,17 +194,16 @@ def _values(
     names = [_name(spot.number, copy) for copy in range(LISTED if spot.squashed else 1)]
     if names[0] in row and names[-1] not in row:
         return [row[names[0]]]
-    return [_value(name, every[name], row, probe=probe) for name in names]
-
-
-def _value(name: str, source: ValueSource, row: Mapping[str, str], *, probe: bool) -> str:
-    if name in row:
-        return row[name]
-    if source.sql:
-        return source.sql
-    if not probe:
-        return f":{name}"
-    return "true" if "<=" in source.steps[0][1] else "1"
+    values = []
+    for name in names:
+        source = every[name]
+        if name in row:
+            values.append(row[name])
+        elif source.sql or not probe:
+            values.append(source.sql or f":{name}")
+        else:
+            values.append("true" if "<=" in source.steps[0][1] else "1")
+    return values
 
 
 def _apart(text: bytes, spot: Spot, value: str) -> str:

@@ -53,7 +53,6 @@ def coverage(workload: Captured) -> tuple[float, float]:
 
 
 def pace(rate: float | None, seconds: float | None) -> str:
-    """The rate of calls, in words."""
     if rate is None or seconds is None:
         return "The time of the last reset is unknown, so no rate is written."
     return f"{rate:,.6g} calls a second on average, in the {seconds:,.0f} seconds since a reset."

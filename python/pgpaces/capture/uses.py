@@ -26,8 +26,6 @@ _DEPTH_MAX = 3
 
 
 class Role(StrEnum):
-    """The use of a value."""
-
     EQUAL = "compared with"
     LOWER = "the lower end of"
     UPPER = "the upper end of"
@@ -63,14 +61,11 @@ class Use(Struct, frozen=True):
 
 
 class Catalog(Struct, frozen=True):
-    """Tables and functions by the names that statements use."""
-
     tables: Mapping[Name, CatalogTable]
     functions: Mapping[Name, Function]
 
 
 def uses(tree: Any, catalog: Catalog) -> dict[int, list[Use]]:
-    """The uses of each parameter that has any."""
     walk = _Walk(catalog, lambda node: node["ParamRef"]["number"] if "ParamRef" in node else None)
     walk.visit(tree)
     return walk.uses
@@ -87,7 +82,6 @@ class _Walk:
         self.uses: dict[int, list[Use]] = {}
 
     def visit(self, node: Any) -> None:
-        """Visits a node and all nodes below it."""
         if isinstance(node, list):
             for each in node:
                 self.visit(each)

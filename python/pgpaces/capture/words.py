@@ -20,46 +20,38 @@ _ROWS_MAX = 20
 
 def captured(workload: Captured) -> list[RenderableType]:
     """The scripts, the excluded statements, and the share of calls and time that is covered."""
-    calls, time = selection.coverage(workload)
-    parts: list[RenderableType] = [_scripts(workload)]
+    taken = table("taken", ["calls %", "time %", "values"])
+    for each in workload.scripts[:_ROWS_MAX]:
+        taken.add_row(
+            cell(f"{each.name}: {' '.join(each.entry.text.split())}"),
+            f"{selection.share(each.entry.calls, workload.calls):.1f}",
+            f"{selection.share(each.entry.total_ms, workload.total_ms):.1f}",
+            ", ".join(f"{count} {kind}" for kind, count in each.sources.items()),
+        )
+    parts: list[RenderableType] = [taken]
     rest = len(workload.scripts) - _ROWS_MAX
     if rest > 0:
         parts.append(f"and {rest} more, see README.md")
     if workload.excluded:
-        parts += ["", _excluded(workload)]
-    parts += ["", f"{calls:.1f}% of the calls and {time:.1f}% of the time are covered."]
+        left_out = table("left out", ["statements", "calls %", "time %"])
+        for reason, count, calls, total_ms in selection.by_reason(workload.excluded)[:_ROWS_MAX]:
+            left_out.add_row(
+                cell(reason),
+                str(count),
+                f"{selection.share(calls, workload.calls):.1f}",
+                f"{selection.share(total_ms, workload.total_ms):.1f}",
+            )
+        parts += ["", left_out]
+    share_of_calls, share_of_time = selection.coverage(workload)
+    covered = f"{share_of_calls:.1f}% of the calls and {share_of_time:.1f}% of the time"
+    parts += ["", f"{covered} are covered."]
     parts.append(selection.pace(workload.rate, workload.server.seconds))
     if nested := workload.server.nested[0]:
         parts.append(f"Not counted separately: {nested} calls within functions.")
     return parts
 
 
-def _scripts(workload: Captured) -> RenderableType:
-    rows = table("taken", ["calls %", "time %", "values"])
-    for each in workload.scripts[:_ROWS_MAX]:
-        rows.add_row(
-            cell(f"{each.name}: {' '.join(each.entry.text.split())}"),
-            f"{selection.share(each.entry.calls, workload.calls):.1f}",
-            f"{selection.share(each.entry.total_ms, workload.total_ms):.1f}",
-            ", ".join(f"{count} {kind}" for kind, count in each.sources.items()),
-        )
-    return rows
-
-
-def _excluded(workload: Captured) -> RenderableType:
-    rows = table("left out", ["statements", "calls %", "time %"])
-    for reason, count, calls, total_ms in selection.by_reason(workload.excluded)[:_ROWS_MAX]:
-        rows.add_row(
-            cell(reason),
-            str(count),
-            f"{selection.share(calls, workload.calls):.1f}",
-            f"{selection.share(total_ms, workload.total_ms):.1f}",
-        )
-    return rows
-
-
 def command(workload: Captured, target: str) -> str:
-    """The command that runs the workload on a copy of the database."""
     folder = str(workload.folder)
     words = ["pgpaces", "run", folder if "/" in folder else f"./{folder}"]
     words += ["--target", _shown(target), "--from-database", workload.server.database]
@@ -67,7 +59,6 @@ def command(workload: Captured, target: str) -> str:
 
 
 def _shown(target: str) -> str:
-    """A connection string without its password."""
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

@@ -48,7 +48,9 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     from pgpaces.trial import sweep as pipeline
 
     output.check(params)
-    if params["quick"] and _soak_given():
+    source = click.get_current_context().get_parameter_source("soak")
+    soak_given = source is click.core.ParameterSource.COMMANDLINE
+    if params["quick"] and soak_given:
         raise PlanError("--soak is of a search without --quick", "leave one of them out")
     for name in ("duration", "transactions"):
         if params[f"level_{name}"]:
@@ -61,28 +63,18 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     elif draft is None:
         raise PlanError("nothing to search was named", "name a workload or an experiment file")
     if draft is None:
-        _check_unchanged(params)
+        names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
+        changed = [n for n in names if params[n] is not None and params[n] is not False]
+        changed += ["soak"] if soak_given else []
+        if changed:
+            option = changed[0].replace("quantile", "goal").replace("_", "-")
+            raise PlanError(
+                f"--{option} does not change a search that is resumed",
+                "leave it out; the question is in the store",
+            )
     else:
         question = asking.CapacityQuestion(
             params["missed"], params["quantile"], params["by"], params["quick"], params["soak"]
         )
         experiment, goal = asking.ask(draft, question, consent.of(params))
     return pipeline.plan(execute.order(experiment, params, resume, goal=goal))
-
-
-def _soak_given() -> bool:
-    source = click.get_current_context().get_parameter_source("soak")
-    return source is click.core.ParameterSource.COMMANDLINE
-
-
-def _check_unchanged(params: Mapping[str, Any]) -> None:
-    """Raises PlanError for options that have no effect on a resumed search."""
-    names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
-    changed = [n for n in names if params[n] is not None and params[n] is not False]
-    changed += ["soak"] if _soak_given() else []
-    if changed:
-        option = changed[0].replace("quantile", "goal").replace("_", "-")
-        raise PlanError(
-            f"--{option} does not change a search that is resumed",
-            "leave it out; the question is in the store",
-        )

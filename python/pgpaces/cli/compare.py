@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from pgpaces.analysis.compare import ComparisonGoal
-    from pgpaces.answers.compare.lookup import Compared
+    from pgpaces.answers.compare.lookup import Compared, Group
     from pgpaces.answers.sweep.page import Page
     from pgpaces.show.section import Section
     from pgpaces.store.store import Store
@@ -84,7 +84,6 @@ def compare(a: str, b: str, **params: Any) -> int:
 
 
 def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
-    """Runs pairs of A and B."""
     from pgpaces.cli import execute, output
     from pgpaces.trial import pairs
     from pgpaces.trial import sweep as pipeline
@@ -177,23 +176,19 @@ def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
 def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Section:
     """Prints the comparison. Raises PlanError where more differs than the compared factors."""
     from pgpaces.answers.compare.api import answer_of_comparison
-
-    answer = answer_of_comparison(store, comparison, anyway=params["anyway"])
-    tell(answer, params, _document(comparison))
-    gate.tell(answer.section, params)
-    return answer.section
-
-
-def _document(comparison: Compared) -> dict[str, object]:
     from pgpaces.spec.result import plain
 
-    def group(name: str, ids: list[str]) -> dict[str, object]:
-        return {"name": name, "runs": ids}
+    def group(side: Group) -> dict[str, object]:
+        return {"name": side.name, "runs": [digest.trial.id for digest in side.digests]}
 
-    return {
-        "a": group(comparison.a.name, [digest.trial.id for digest in comparison.a.digests]),
-        "b": group(comparison.b.name, [digest.trial.id for digest in comparison.b.digests]),
+    answer = answer_of_comparison(store, comparison, anyway=params["anyway"])
+    document = {
+        "a": group(comparison.a),
+        "b": group(comparison.b),
         "compared": list(comparison.factors),
         "differences": [asdict(each) for each in comparison.other_differences],
         "verdict": plain(comparison.verdict),
     }
+    tell(answer, params, document)
+    gate.tell(answer.section, params)
+    return answer.section

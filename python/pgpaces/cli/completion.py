@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,10 @@ _NEWEST = 50
 
 def items(param: click.Parameter, context: click.Context, incomplete: str) -> list[CompletionItem]:
     """The values for a parameter that begin with `incomplete`; empty if none are known."""
-    kinds = _kinds(param, context)
+    words: Iterable[str] = _BY_NAME.get(param.name or "", ())
+    if (param.name or "") not in _BY_NAME:
+        words = re.findall(r"[A-Z]+", param.make_metavar(context))
+    kinds = dict.fromkeys(words)
     values: dict[str, CompletionItem] = {}
     with contextlib.suppress(PgpacesError):  # of a home or a store that cannot be
         values = {
@@ -40,13 +43,6 @@ def items(param: click.Parameter, context: click.Context, incomplete: str) -> li
     files = _FILES & kinds.keys()
     # Files first, because bash offers only the items after them as well.
     return [*(CompletionItem(incomplete, type="file") for _ in sorted(files)[:1]), *values.values()]
-
-
-def _kinds(param: click.Parameter, context: click.Context) -> dict[str, None]:
-    """The words of a metavar in order; for some parameters the words of a table."""
-    if (param.name or "") in _BY_NAME:
-        return dict.fromkeys(_BY_NAME[param.name or ""])
-    return dict.fromkeys(re.findall(r"[A-Z]+", param.make_metavar(context)))
 
 
 def _workloads(_: click.Context) -> Iterator[CompletionItem]:
@@ -88,7 +84,6 @@ def _tags(context: click.Context) -> Iterator[CompletionItem]:
 
 
 def _rows(context: click.Context) -> Iterator[tuple[TrialRow, str]]:
-    """The newest runs, each with a description in one line."""
     from pgpaces.store import listing
 
     if (place := _store(context)) is not None:

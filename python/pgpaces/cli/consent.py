@@ -26,7 +26,15 @@ def of(params: Mapping[str, Any]) -> Consent:
 
     def answer(question: Question) -> bool:
         script = question.path.is_file() and str(question.path) in typed
-        return params["trust"] or script or _ask(question)
+        if params["trust"] or script:
+            return True
+        if not question.actions or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return False
+        click.echo(f"{escape.line(str(question.path))} executes, as you:", err=True)
+        for text in lines(question.actions):
+            click.echo(text, err=True)
+        click.echo("what these execute in turn is not listed; read them first", err=True)
+        return click.confirm("trust what is in it now?", default=False, err=True)
 
     return answer
 
@@ -36,14 +44,3 @@ def lines(actions: tuple[Action, ...]) -> Iterator[str]:
     for each in actions:
         text = escape.line(f"{each.what}, {each.file}: {each.text}".rstrip(": "))
         yield f"  {text}"
-
-
-def _ask(question: Question) -> bool:
-    """Asks on a terminal. False without one, or with nothing to ask about."""
-    if not question.actions or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    click.echo(f"{escape.line(str(question.path))} executes, as you:", err=True)
-    for text in lines(question.actions):
-        click.echo(text, err=True)
-    click.echo("what these execute in turn is not listed; read them first", err=True)
-    return click.confirm("trust what is in it now?", default=False, err=True)

@@ -66,7 +66,10 @@ def disk(**params: Any) -> int:
     names, action = params["names"], params["action"]
     if action is None:
         return _measure(names, params)
-    _check_names(names, action)
+    least, most = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}[action]
+    if not least <= len(names) <= most:
+        number = {"list": "no disk", "show": "one disk", "compare": "two disks or more"}[action]
+        raise PlanError(f"--{action} takes {number}, and {len(names)} were named")
     from pgpaces.store.store import Store
 
     store = Store.existing(params["store_path"])
@@ -78,26 +81,6 @@ def disk(**params: Any) -> int:
     return 0
 
 
-def _check_names(names: Sequence[str], action: str) -> None:
-    least, most = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}[action]
-    if not least <= len(names) <= most:
-        number = {"list": "no disk", "show": "one disk", "compare": "two disks or more"}[action]
-        raise PlanError(f"--{action} takes {number}, and {len(names)} were named")
-
-
-def _request(params: Mapping[str, Any]) -> DiskRequest:
-    from pgpaces.core import units
-    from pgpaces.disk import jobs
-
-    quick, size = params["quick"], params["size"]
-    default = jobs.QUICK_SIZE if quick else jobs.SIZE
-    return jobs.DiskRequest(
-        units.size_bytes(size, "--size") if size else default,
-        params["runs"],
-        jobs.QUICK if quick else jobs.FULL,
-    )
-
-
 def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     """Measures, stores and prints; an error of the store does not suppress the result."""
     if len(names) != 1:
@@ -105,19 +88,43 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
             "no folder was named" if not names else "one disk is measured at a time",
             "name a folder on the disk: pgpaces disk /mnt/ssd",
         )
-    from pgpaces.disk import measure
-    from pgpaces.show import escape
-    from pgpaces.store.store import Store
+    from importlib.metadata import version
 
-    request, path = _request(params), Path(names[0])
+    from pgpaces.core import units
+    from pgpaces.disk import jobs, measure
+    from pgpaces.monitor import generator_host as host
+    from pgpaces.show import escape
+    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.store import Store, new_id
+
+    path, quick, size = Path(names[0]), params["quick"], params["size"]
+    default = jobs.QUICK_SIZE if quick else jobs.SIZE
+    request = jobs.DiskRequest(
+        units.size_bytes(size, "--size") if size else default,
+        params["runs"],
+        jobs.QUICK if quick else jobs.FULL,
+    )
+    most = jobs.written_max(request)
+    writes = (
+        f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them"
+    )
     if params["dry_run"]:
-        put(f"{escape.lines(_writes(request, path))}\n")
+        put(f"{escape.lines(writes)}\n")
         return 0
     measure.prepare(path, request)
     store = Store.open(params["store_path"])
-    _consent(request, path, yes=params["yes"])
+    if most > jobs.CONSENT_BYTES and not params["yes"]:
+        if not sys.stdin.isatty():
+            raise PlanError(
+                f"{writes}; there is no terminal to ask on", "add --yes, or --quick for less"
+            )
+        click.echo(escape.lines(writes), err=True)
+        click.confirm("go on?", abort=True, err=True)
     started = datetime.now(UTC)
-    row = _row(params["name"] or "", started, _with_progress(path, request))
+    measured = _with_progress(path, request)
+    row = DiskRow(
+        new_id(), params["name"] or "", started, version("pgpaces"), host.facts(), measured
+    )
     if not row.disk.measured:
         raise RunError("nothing was measured: the run ended before the first job completed")
     try:
@@ -127,29 +134,6 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     if not params["as_json"]:
         click.echo(f"stored as disk {row.id}", err=True)
     return INTERRUPTED_EXIT if row.disk.missing else 0
-
-
-def _consent(request: DiskRequest, path: Path, *, yes: bool) -> None:
-    """Asks before many bytes are written."""
-    from pgpaces.disk import jobs
-
-    most = jobs.written_max(request)
-    if yes or most <= jobs.CONSENT_BYTES:
-        return
-    text = _writes(request, path)
-    if not sys.stdin.isatty():
-        raise PlanError(f"{text}; there is no terminal to ask on", "add --yes, or --quick for less")
-    from pgpaces.show import escape
-
-    click.echo(escape.lines(text), err=True)
-    click.confirm("go on?", abort=True, err=True)
-
-
-def _writes(request: DiskRequest, path: Path) -> str:
-    from pgpaces.disk import jobs
-
-    most = jobs.written_max(request)
-    return f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them"
 
 
 def _with_progress(path: Path, request: DiskRequest) -> Disk:
@@ -170,16 +154,6 @@ def _with_progress(path: Path, request: DiskRequest) -> Disk:
         return measure.measure(path, request, report)
     finally:
         teller.done()
-
-
-def _row(name: str, started: datetime, measurements: Disk) -> DiskRow:
-    from importlib.metadata import version
-
-    from pgpaces.monitor import generator_host as host
-    from pgpaces.store.disks import DiskRow
-    from pgpaces.store.store import new_id
-
-    return DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), measurements)
 
 
 def _print(rows: Sequence[DiskRow], params: Mapping[str, Any], *, action: str = "") -> None:

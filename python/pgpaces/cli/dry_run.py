@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ from pgpaces.trial import sweep, targets
 from pgpaces.trial.request import as_json, choose, spec_of
 
 if TYPE_CHECKING:
-    from pgpaces.server.binaries import Installation
     from pgpaces.trial.request import Request
 
 # Runs that are searched for one of the same workload.
@@ -44,26 +44,36 @@ def show(request: Request, *, in_json: bool) -> None:
         put(escape.json_text(document | asked | {name: takes[name] for name in names}))
         return
     _, *takes_lines = preview.lines(alone, estimate)
-    for line in (*_lines(document), *_unknown(request, document), *takes_lines):
-        put(f"{escape.line(line)}\n")
-
-
-def _unknown(request: Request, document: Mapping[str, Any]) -> Iterator[str]:
+    lines = list(_lines(document))
     if request.trial.generators and request.trial.load.rate and not document["generators_needed"]:
-        yield "  generators: how many the rate needs is known after a first run of this workload"
+        lines.append(
+            "  generators: how many the rate needs is known after a first run of this workload"
+        )
+    for line in (*lines, *takes_lines):
+        put(f"{escape.line(line)}\n")
 
 
 def _document(request: Request) -> dict[str, Any]:
     """The plan as plain values; milliseconds."""
     trial, scripts = request.trial, choose(request.workload, request.scripts)
-    limit = trial.limit_ns
+    target, limit, programs = request.target, trial.limit_ns, None
+    if target.dsn is not None:
+        server = targets.target(target.dsn)
+    else:
+        with contextlib.suppress(ServerError):  # a running server, or one that is not fetched
+            programs = binaries.find(target.server)
+        version = f"PostgreSQL {programs.version}" if programs else target.server
+        server = f"managed, {version}"
+    databases: tuple[str, ...] = ()
+    if not request.as_is:
+        databases = data.names(spec_of(request), programs.major if programs else None)
     return {
         "workload": request.workload.name,
         "scripts": {script.name: script.weight for script in scripts},
         "scale": None if request.workload.alone else request.scale or request.workload.scale,
         "from_database": targets.source(request.from_database),
-        "server": _server(request),
-        "databases": _databases(request),
+        "server": server,
+        "databases": list(databases),
         "load": str(trial.load),
         "clients": trial.clients_for(None),
         "clients_chosen": trial.clients is None,
@@ -90,30 +100,6 @@ def _generators(request: Request) -> dict[str, Any]:
             count = generator.needed(rate, per_core, max(1, (os.cpu_count() or 2) // 2))
             return {"generators_needed": count, "transactions_per_core": round(per_core)}
     return needed
-
-
-def _installation(server: str | None) -> Installation | None:
-    """The installation of a managed server; None for a running one, and if it is not fetched."""
-    try:
-        return binaries.find(server)
-    except ServerError:
-        return None
-
-
-def _server(request: Request) -> str:
-    target = request.target
-    if target.dsn is not None:
-        return targets.target(target.dsn)
-    programs = _installation(target.server)
-    return f"managed, PostgreSQL {programs.version}" if programs else f"managed, {target.server}"
-
-
-def _databases(request: Request) -> list[str]:
-    """The databases that are created if missing; none where the target is used as it is."""
-    if request.as_is:
-        return []
-    programs = _installation(request.target.server) if request.target.dsn is None else None
-    return list(data.names(spec_of(request), programs.major if programs else None))
 
 
 def _lines(plan: Mapping[str, Any]) -> Iterator[str]:

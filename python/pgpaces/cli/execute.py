@@ -30,7 +30,6 @@ def order(
     *,
     goal: Goal | None = None,
 ) -> Order:
-    """The order to run the experiment. goal: of a sequential design, whose trials are chosen."""
     from pgpaces.spec import host_file
     from pgpaces.trial import sweep as pipeline
 
@@ -47,7 +46,6 @@ def order(
 
 
 def _report(swept: SweepResult, params: Mapping[str, Any]) -> Page:
-    """Prints the answer so far, and writes the report to --output."""
     from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.answers.sweep.report import report as report_of
     from pgpaces.cli import output, report
@@ -174,7 +172,6 @@ def _not_run(swept: SweepResult) -> RunError:
 
 
 def _resume(experiment_id: str) -> str:
-    """The command that resumes an experiment."""
     from pgpaces.cli.output import with_store
 
     command = "capacity" if click.get_current_context().info_name == "capacity" else "sweep"

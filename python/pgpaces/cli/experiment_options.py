@@ -37,7 +37,6 @@ class Once(options.Option):
 
 
 def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds an option for every factor of the table."""
     for each in reversed(list(table.FACTORS.values())):
         words = [*filter(None, (each.short, each.word)), f"level_{each.name}"]
         several = each.several or each.name == "target"
@@ -139,14 +138,20 @@ def _check_of_target(params: Mapping[str, Any]) -> None:
 
 
 def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
-    """The levels of the options, by name."""
     by_name: dict[str, tuple[str, ...]] = {}
     for name in table.FACTORS:
         texts = params[f"level_{name}"]
         if name == "scripts" and texts:
-            _add(by_name, name, _together(texts))
+            if len(texts) > 1 and any("," in text for text in texts):
+                raise PlanError(
+                    f"--script is given {len(texts)} times, with levels",
+                    f"write the scripts of each level together: --script '{' '.join(texts)}'",
+                )
+            _add(by_name, name, " ".join(texts))
         elif name in ("latency_limit", "node"):
-            by_name |= _by_script(name, texts)
+            for text in texts:  # `500ms,250ms` for all scripts, `NAME=100ms` for one
+                script, equals, values = text.rpartition("=")
+                _add(by_name, f"{name}.{script}" if equals else name, values)
         elif name != "target":
             for text in texts:
                 _add(by_name, name, text)
@@ -172,16 +177,6 @@ def _families(by_name: dict[str, tuple[str, ...]], params: Mapping[str, Any]) ->
             _add(by_name, f"{family}.{name.strip()}", values)
 
 
-def _together(texts: Sequence[str]) -> str:
-    """Several scripts as one level, or the levels of a single text. Raises PlanError."""
-    if len(texts) > 1 and any("," in text for text in texts):
-        raise PlanError(
-            f"--script is given {len(texts)} times, with levels",
-            f"write the scripts of each level together: --script '{' '.join(texts)}'",
-        )
-    return " ".join(texts)
-
-
 def _add(by_name: dict[str, tuple[str, ...]], name: str, text: str) -> None:
     """Adds the levels of a name. Raises PlanError if it has levels already."""
     if name in by_name:
@@ -194,27 +189,29 @@ def _add(by_name: dict[str, tuple[str, ...]], name: str, text: str) -> None:
         raise PlanError(f"{word} '{text}' has an empty level", f"such as {every}")
 
 
-def _by_script(family: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """`500ms,250ms` for all scripts, `NAME=100ms` for one."""
-    by_name: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        script, equals, values = text.rpartition("=")
-        _add(by_name, f"{family}.{script}" if equals else family, values)
-    return by_name
-
-
 def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
+    from pgpaces.spec import host_file
     from pgpaces.trial import sweep as pipeline
     from pgpaces.trial.request import node_addresses
 
     name, equals, dsn = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or _KEYWORDS.match(text):
         name, dsn = pipeline.label(text), text
+    costs = None
+    if params["price_per_hour"] is not None:
+        if params["host_file"] is not None:
+            raise PlanError(
+                "--price-per-hour and --host-file are for the same machine",
+                "choose one; a host file has the key price_per_h",
+            )
+        costs = Costs(price_per_h=params["price_per_hour"])
+    elif params["host_file"] is not None:
+        costs = host_file.read(Path(params["host_file"]))
     return Target(
         name=name,
         dsn=dsn,
-        costs=_costs(params),
+        costs=costs,
         alter_system=params["allow_alter_system"],
         restart=params["restart_command"],
         observe_command=params["observe_command"],
@@ -222,22 +219,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     )
 
 
-def _costs(params: Mapping[str, Any]) -> Costs | None:
-    """The costs of the machine of --target; None without options for them. Raises PlanError."""
-    from pgpaces.spec import host_file
-
-    if params["price_per_hour"] is not None:
-        if params["host_file"] is not None:
-            raise PlanError(
-                "--price-per-hour and --host-file are for the same machine",
-                "choose one; a host file has the key price_per_h",
-            )
-        return Costs(price_per_h=params["price_per_hour"])
-    return host_file.read(Path(params["host_file"])) if params["host_file"] is not None else None
-
-
 def command(params: Mapping[str, Any]) -> str:
-    """The typed command line without passwords."""
     dsns = [*params["level_target"], params["from_database"] or "", params["store_path"] or ""]
     dsns += params["target_node"]
     words = ["pgpaces", *sys.argv[1:]]

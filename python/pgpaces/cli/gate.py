@@ -45,5 +45,4 @@ def tell(section: Section, params: Mapping[str, Any]) -> None:
 
 
 def exit_code(section: Section) -> int:
-    """The exit code for the verdict of a comparison, as a gate."""
     return EXITS[section.value.outcome]

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from pgpaces.cli import options
 from pgpaces.core.errors import PlanError
-
-if TYPE_CHECKING:
-    from pgpaces import imports as imported
 
 
 @options.command(
@@ -50,7 +46,15 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
         params["seventh"],  # type: ignore[arg-type]
         params["command"],
     )
-    contents = [_read(Path(name)) for name in files]
+    contents = []
+    for path in map(Path, files):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise PlanError(
+                f"{path} cannot be read: {error.strerror}", "name the files that pgbench wrote"
+            ) from None
+        contents.append(imported.PgbenchFile(path.name, text))
     trial = imported.trial(contents, run_options, new_id(), version=version("pgpaces"))
     store = Store.open(store_path)
     recorder.store_imported(store, trial)
@@ -59,15 +63,3 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
     for finding in trial.findings:
         click.echo(f"{finding.severity}: {finding.text}", err=True)
     click.echo(f"imported as run {trial.id} into {store.address}", err=True)
-
-
-def _read(path: Path) -> imported.PgbenchFile:
-    from pgpaces import imports as imported
-
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise PlanError(
-            f"{path} cannot be read: {error.strerror}", "name the files that pgbench wrote"
-        ) from None
-    return imported.PgbenchFile(path.name, text)

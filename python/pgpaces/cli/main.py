@@ -78,14 +78,10 @@ class Suggesting(click.Group):
 
 
 class _Lazy(Suggesting):
-    """Imports a subcommand's module when it is called."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or None if there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
         if cmd_name == "pgbench":
@@ -108,7 +104,6 @@ class _Lazy(Suggesting):
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list for --help, without importing anything."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 

@@ -28,7 +28,6 @@ class _Completed(click.Parameter):
     """A parameter whose completions follow from its metavar."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The completions for a shell."""
         from pgpaces.cli import completion
 
         return completion.items(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
@@ -77,7 +76,6 @@ class Command(click.Command):
         self.params.sort(key=lambda each: getattr(each, "place", -1))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own parameters, and --help-all."""
         return [*super().get_params(ctx), _HELP_ALL]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -123,7 +121,6 @@ class Count(click.IntRange):
         self._most = most
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The number. Fails for any other value."""
         number = digits(str(value).strip())
         if number is None or not (self.min or 0) <= number <= self._most:
             span = f"from {self.min} to {self._most}"
@@ -132,7 +129,6 @@ class Count(click.IntRange):
 
 
 def _type(kind: table.Kind) -> Any:
-    """The click type of an option's values."""
     if kind.span is not None:
         return Count(*kind.span)
     if kind is table.SWITCH:
@@ -184,8 +180,6 @@ RUNNING = ("dry_run", "progress", "live", "metrics", "on_store_error", "host_fil
 
 
 def options(*groups: Sequence[Decorator]) -> Decorator:
-    """Adds groups of options to a command, in order."""
-
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for group in reversed(groups):
             for each in reversed(group):

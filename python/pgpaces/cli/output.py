@@ -53,9 +53,15 @@ def tell(
     params: of the command. document: shown by `--json` in place of the value.
     """
     from pgpaces.show import escape
+    from pgpaces.show.data import section
 
     if params["as_json"]:
-        put(escape.json_text(_keys(answer, document)))
+        keys = section(answer.section)
+        if document is not None:
+            del keys["value"]
+        for name, own in (document or {}).items():
+            keys[name] = {**own, **keys[name]} if name == "verdict" else own
+        put(escape.json_text(keys))
     else:
         put(text((answer.section,), verbose=params["verbose"]))
     if params["output"]:
@@ -121,15 +127,3 @@ def rendered(parts: Callable[[int], Iterable[RenderableType]], *, plain: bool = 
         # A command is not cropped, and not broken either: as a part of a group it stays as it is.
         console.print(Group(*parts(console.width)), crop=False)
     return shown.get()
-
-
-def _keys(answer: Answer, document: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The answer as JSON: `title`, `verdict`, `answer`, `trials`, and its value."""
-    from pgpaces.show.data import section
-
-    keys = section(answer.section)
-    if document is not None:
-        del keys["value"]
-    for name, own in (document or {}).items():
-        keys[name] = {**own, **keys[name]} if name == "verdict" else own
-    return keys

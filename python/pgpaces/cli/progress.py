@@ -101,7 +101,6 @@ class LiveLine:
         self._times: list[Times] = []
 
     def add(self, interval: Interval) -> None:
-        """Adds a second."""
         for tally in interval.tallies:
             if self._scripts is not None and tally.script >= self._scripts:
                 continue
@@ -175,7 +174,6 @@ class TrialProgress(Listener):
             self._last_say, self._last_stage = now, stage
 
     def started(self, trial: Trial, connect_ns: int) -> None:
-        """Prints the load."""
         from pgpaces.analysis.accumulator import own_scripts
         from pgpaces.show.numbers import plural
 
@@ -211,7 +209,6 @@ class TrialProgress(Listener):
             self._teller.tell(f"{self._prefix}{text}{self._suffix}", rewrite=True)
 
     def stopping(self, count: int) -> None:
-        """Prints the effect of Ctrl-C."""
         if count == 1:
             what = "the command is asked to end" if self._by_command else "waiting for what was due"
             self._teller.tell(f"stopping: {what} (again to end at once)")
@@ -258,7 +255,12 @@ class SweepProgress(SweepListener):
             self.teller.tell(f"{at}{searched}{_of_search(outcome)}", whole=True)
             return
         seconds = progress.seconds_left()
-        left = f"; {clock(seconds)} left, until {_at(seconds)}" if seconds else ""
+        left = ""
+        if seconds:
+            now = datetime.now().astimezone()
+            then = now + timedelta(seconds=seconds)
+            until = then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
+            left = f"; {clock(seconds)} left, until {until}"
         # An error that the end of the experiment caused is none that the user has to fix.
         stopped = self._stopping and isinstance(outcome, PgpacesError)
         text = "not begun" if stopped else _result(outcome)
@@ -273,7 +275,6 @@ class SweepProgress(SweepListener):
             self.teller.tell(text, rewrite=True, whole=not self.teller.terminal)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
-        """Prints why the trials of a machine are left out."""
         where = machine or "this machine"
         # In a sequential design the number of trials left is unknown.
         count = f" ({trials})" if trials else ""
@@ -284,17 +285,9 @@ class SweepProgress(SweepListener):
         )
 
     def stopping(self, count: int) -> None:
-        """Prints the effect of Ctrl-C."""
         self._stopping = True
         if count == 1:
             self.teller.tell("stopping: ending the trials that run (again to end at once)")
-
-
-def _at(seconds: float) -> str:
-    """The time of day after a number of seconds, with the weekday if it is not today."""
-    now = datetime.now().astimezone()
-    then = now + timedelta(seconds=seconds)
-    return then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
 
 
 def _searched(slot: Slot) -> str | None:
@@ -304,7 +297,6 @@ def _searched(slot: Slot) -> str | None:
 
 
 def _of_search(outcome: Outcome | PgpacesError) -> str:
-    """How long a trial of a search took and its missed share, to follow its load."""
     from pgpaces.core.errors import PgpacesError
 
     if isinstance(outcome, PgpacesError) or outcome.error or outcome.store_error:
@@ -320,7 +312,6 @@ def _search() -> ModuleType:
 
 
 def _result(outcome: Outcome | PgpacesError) -> str:
-    """The result of a trial in a few words."""
     from pgpaces.core.errors import PgpacesError
     from pgpaces.show.numbers import quantile, share_in_words
 

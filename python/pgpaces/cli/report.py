@@ -65,7 +65,6 @@ def report(
 
 
 def text(document: Report) -> str:
-    """The report for the width of the terminal."""
     from pgpaces.cli.output import rendered
     from pgpaces.show.terminal import parts
 
@@ -73,7 +72,6 @@ def text(document: Report) -> str:
 
 
 def show(store: Store, name: str, *, as_json: bool) -> None:
-    """Prints the report of a run or an experiment."""
     from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.answers.sweep.report import report as report_of
     from pgpaces.show import render

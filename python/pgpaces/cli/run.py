@@ -162,7 +162,11 @@ def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
     from pgpaces.analysis.outcome import no_measurement
     from pgpaces.cli.output import with_store
 
-    errors = [each for each in (outcome.error, _lost(outcome, output)) if each is not None]
+    lost = outcome.store_error
+    if lost is not None and not outcome.stored:
+        report = f", and {output} is not written" if output else ""
+        lost = StoreError(f"the result is not stored{report}: {lost.message}", lost.hint)
+    errors = [each for each in (outcome.error, lost) if each is not None]
     for error in errors:
         fail(error)
     if errors:
@@ -180,12 +184,3 @@ def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
     if outcome.aborted:
         return RunError.exit_code
     return FAIL_IF_EXIT if failed else 0
-
-
-def _lost(outcome: Outcome, output: str | None) -> StoreError | None:
-    """The error of the store, with what it cost: the stored result, and the report made of it."""
-    error = outcome.store_error
-    if error is None or outcome.stored:
-        return error
-    report = f", and {output} is not written" if output else ""
-    return StoreError(f"the result is not stored{report}: {error.message}", error.hint)

@@ -98,21 +98,18 @@ for _command in (manage.copy, manage.tag, manage.baseline, manage.delete):
 def _print_runs(
     rows: Sequence[TrialRow], experiments: Sequence[ExperimentLine], limit: int
 ) -> None:
-    """Prints runs and experiments, the newest first; an experiment's trials are one line."""
     titles = distinct_titles(rows)
     lines = [(row.started_at, (titles[row.id], _cells(row))) for row in rows]
-    lines += [(each.started_at, _experiment_line(each)) for each in experiments]
+    blank = dict.fromkeys(("due", "missed %", "p99 ms"), "")
+    for each in experiments:
+        name, cells = _experiment_cells(each)
+        title = f"{name}: {plural(each.runs, 'trial')}"
+        lines.append((each.started_at, (title, {**blank, **cells, "run": cells["experiment"]})))
     lines.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
     if lines:
         names = ["run", STARTED, "due", "missed %", "p99 ms", "state"]
         narrow = ["run", "missed %", "p99 ms", "state"]
         _print_table("workload", names, narrow, rows=[line for _, line in lines[:limit]])
-
-
-def _experiment_line(row: ExperimentLine) -> _Line:
-    name, cells = _experiment_cells(row)
-    blank = dict.fromkeys(("due", "missed %", "p99 ms"), "")
-    return f"{name}: {plural(row.runs, 'trial')}", {**blank, **cells, "run": cells["experiment"]}
 
 
 def _check_nothing_before(context: click.Context) -> None:
@@ -194,7 +191,6 @@ def _title(row: TrialRow) -> str:
 
 
 def _features(row: TrialRow) -> dict[str, str]:
-    """The features that may distinguish runs of the same load, as texts."""
     from pgpaces.core.units import duration_text
 
     plan = row.plan
@@ -223,7 +219,6 @@ def _plain(row: TrialRow) -> dict[str, Any]:
 
 
 def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
-    """The experiments, read as in `_listed`."""
     from pgpaces.store import listing
 
     lines = listing.experiments_at_once(store_path, limit)

@@ -148,7 +148,6 @@ class _Side(Struct, frozen=True):
     profile: bool
 
     def only(self, names: set[str]) -> _Side:
-        """The side with these settings alone."""
         chosen = {name: value for name, value in self.settings.items() if name.lower() in names}
         return _Side(self.name, chosen, self.profile)
 
@@ -196,30 +195,27 @@ def stop(name: str) -> None:
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on the managed server NAME (the embedded one by default)."""
     from pgpaces.database import creation
+    from pgpaces.server import binaries
+    from pgpaces.server.folder import data_series, server_folder
     from pgpaces.spec.target_plan import TargetPlan
     from pgpaces.trial.site import site
 
     if target is not None and (name or data_dir):
         raise PlanError("a managed server and a --target are named", "clean one at a time")
-    name = "" if target is not None else name or "pg18"
-    version = _version_of(name, data_dir) if name else None
-    if name and version is None:
-        click.echo(f"the server {name} has no data", err=True)
-        return
+    name, version = "" if target is not None else name or "pg18", None
+    if name:
+        folder = server_folder(name)
+        running = folder.running()
+        home = folder.data_home(Path(data_dir) if data_dir else None)
+        series = data_series(running.data_dir if running else home / "data")
+        packages = (
+            f"{each}:{series}" for each in binaries.PACKAGES if name == f"pg{series}-{each}"
+        )
+        version = next(packages, series)
+        if version is None:
+            click.echo(f"the server {name} has no data", err=True)
+            return
     plan = TargetPlan(dsn=target, server=version, data_dir=data_dir)
     with site(plan, lambda _: None, name) as where:
         freed = creation.clean(where.access)
     click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)
-
-
-def _version_of(name: str, data_dir: str | None) -> str | None:
-    """The --server value for a managed server's data: 15, maven:11; None where it has none."""
-    from pgpaces.server import binaries
-    from pgpaces.server.folder import data_series, server_folder
-
-    folder = server_folder(name)
-    running = folder.running()
-    home = folder.data_home(Path(data_dir) if data_dir else None)
-    series = data_series(running.data_dir if running else home / "data")
-    packages = (f"{each}:{series}" for each in binaries.PACKAGES if name == f"pg{series}-{each}")
-    return next(packages, series)

@@ -87,7 +87,6 @@ def put(answer: str | bytes) -> None:
 
 
 def fail(error: PgpacesError) -> None:
-    """Prints an error and its hint."""
     from pgpaces.show.escape import lines
 
     click.echo(f"pgpaces: error: {lines(error.message)}", err=True)

@@ -15,7 +15,6 @@ from pgpaces.core.home import is_there
 from pgpaces.spec import experiment_file
 
 if TYPE_CHECKING:
-    from pgpaces.spec.design import Experiment
     from pgpaces.trial.sweep import SweepPlan
 
 TRIALS_MAX = 10_000
@@ -74,10 +73,17 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     from pgpaces.server import profiles
     from pgpaces.trial import sweep as pipeline
 
-    params = _of_file(params)
+    file = params["resume"] or ""
+    if params["what"] is None and file.endswith(".toml") and is_there(file, Path.is_file):
+        params = {**params, "what": file, "resume": "last"}
     draft, resume, experiment, goal = experiment_options.draft(params), None, None, None
     if draft is None and params["resume"] is not None:
-        _check_unchanged(params)
+        for option in ("quick", "trials", "seed", "missed", "name", "from_database"):
+            if params[option] is not None and params[option] is not False:
+                raise PlanError(
+                    f"--{option.replace('_', '-')} does not change an experiment that is resumed",
+                    "leave it out; the definition of the experiment is in the store",
+                )
     if params["resume"] is not None:
         by_file = draft is not None and params["resume"] == "last"
         name = draft.name if draft is not None and by_file else params["resume"]
@@ -89,31 +95,9 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
             "nothing to sweep was named",
             "name an experiment file or a workload; `pgpaces sweep --new FILE` writes a file",
         )
-    _check_size(experiment, params)
-    return pipeline.plan(execute.order(experiment, params, resume, goal=goal))
-
-
-def _of_file(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`--resume FILE` as `FILE --resume`, where that file exists."""
-    file = params["resume"] or ""
-    if params["what"] is None and file.endswith(".toml") and is_there(file, Path.is_file):
-        return {**params, "what": file, "resume": "last"}
-    return params
-
-
-def _check_unchanged(params: Mapping[str, Any]) -> None:
-    """Raises PlanError for options that have no effect on a resumed experiment."""
-    for name in ("quick", "trials", "seed", "missed", "name", "from_database"):
-        if params[name] is not None and params[name] is not False:
-            raise PlanError(
-                f"--{name.replace('_', '-')} does not change an experiment that is resumed",
-                "leave it out; the definition of the experiment is in the store",
-            )
-
-
-def _check_size(experiment: Experiment, params: Mapping[str, Any]) -> None:
     trials = len(experiment.design.cells()) * experiment.design.trials
     if trials > TRIALS_MAX and not params["yes"]:
         raise PlanError(
             f"the grid has {trials} trials", f"more than {TRIALS_MAX} need --yes, or fewer levels"
         )
+    return pipeline.plan(execute.order(experiment, params, resume, goal=goal))

@@ -31,19 +31,22 @@ def no_command(name: str, commands: Iterable[str], path: str) -> PlanError:
 
 
 def explained(error: click.UsageError) -> PlanError:
-    """The error of a command line, with a hint that names the mistake."""
     message = error.format_message().rstrip(".")
     hint: str | None = None
     if isinstance(error, click.NoSuchOption):
         return _no_option(error)
     if isinstance(error, click.MissingParameter):
-        return _missing(error)
+        if isinstance(error.param, click.Option):
+            return PlanError(f"missing option {_name(error.param)}", _about(error.param))
+        name = error.param.make_metavar(error.ctx) if error.param and error.ctx else "an argument"
+        return PlanError(f"missing {name.strip('[]')}", _usage(error))
     if isinstance(error, click.BadParameter):
         return _bad_value(error)
     if (extra := re.search(r"extra arguments? \((.*)\)", message)) is not None:
         return _extra(error, extra[1].split())
     if isinstance(error, click.BadOptionUsage):
-        hint = _of_option(error)
+        params = error.ctx.command.params if error.ctx else ()
+        hint = next((_about(each) for each in params if error.option_name in each.opts), None)
     return PlanError(f"{message[:1].lower()}{message[1:]}", hint or _help(_path(error)))
 
 
@@ -82,14 +85,6 @@ def _no_option(error: click.NoSuchOption) -> PlanError:
     return PlanError(message, guess or f"`{_path(error)} {whole}` says what there is")
 
 
-def _missing(error: click.MissingParameter) -> PlanError:
-    param = error.param
-    if isinstance(param, click.Option):
-        return PlanError(f"missing option {_name(param)}", _about(param))
-    name = param.make_metavar(error.ctx) if param and error.ctx else "an argument"
-    return PlanError(f"missing {name.strip('[]')}", _usage(error))
-
-
 def _bad_value(error: click.BadParameter) -> PlanError:
     name = "a value" if error.param is None else _name(error.param)
     kind = getattr(error.param, "type", None)
@@ -114,12 +109,6 @@ def _about(param: click.Parameter | None) -> str | None:
     if not isinstance(param, click.Option):
         return None
     return f"{' '.join(filter(None, (_name(param), param.metavar)))}: {param.help}"
-
-
-def _of_option(error: click.BadOptionUsage) -> str | None:
-    """The help of an option without its value."""
-    params = error.ctx.command.params if error.ctx else ()
-    return next((_about(each) for each in params if error.option_name in each.opts), None)
 
 
 def _extra(error: click.UsageError, words: Sequence[str]) -> PlanError:

@@ -12,7 +12,6 @@ from pgpaces.cli import options
 from pgpaces.cli.streams import put
 
 if TYPE_CHECKING:
-    from pgpaces.capture import Captured
     from pgpaces.spec.workload import Workload
 
 
@@ -73,7 +72,6 @@ def show(name: str) -> None:
 
 
 def _executed(workload: Workload) -> Iterator[str]:
-    """All that a workload and its variants would execute."""
     from pgpaces.cli import consent
     from pgpaces.spec import actions
 
@@ -86,7 +84,6 @@ def _executed(workload: Workload) -> Iterator[str]:
 
 
 def _work(workload: Workload) -> Iterator[str]:
-    """The users' file of a workload, its scripts, or its command."""
     from msgspec.structs import replace
 
     if workload.users_file is not None:
@@ -131,9 +128,11 @@ def from_statements(
 
     It only reads, and executes none of them. FOLDER is from-DATABASE by default.
     """
-    from pgpaces.capture import CaptureOptions, capture
+    from pgpaces.capture import CaptureOptions, capture, words
+    from pgpaces.cli.output import rendered
     from pgpaces.cli.progress import Teller
     from pgpaces.core.errors import PlanError
+    from pgpaces.show import escape
 
     if no_values and logs:
         raise PlanError("--no-values leaves out what --log would bring", "choose one")
@@ -143,15 +142,6 @@ def from_statements(
         workload = capture(request, lambda text: teller.tell(text, rewrite=True))
     finally:
         teller.done()
-    _tell(workload, target)
-
-
-def _tell(workload: Captured, target: str) -> None:
-    """Prints which statements were captured, which were not, and the next command."""
-    from pgpaces.capture import words
-    from pgpaces.cli.output import rendered
-    from pgpaces.show import escape
-
     put(rendered(lambda _: words.captured(workload)))
     for note in workload.notes:
         click.echo(escape.lines(f"note: {note}"), err=True)

@@ -109,7 +109,6 @@ class _Pages:
         self._site = site
 
     def list(self, request: Request) -> Response:
-        """A page of experiments and one of runs, or the trials of an experiment."""
         store, query = self._site.store(), request.query_params
         of = store.experiment(store.find_experiment(query["of"])) if "of" in query else None
         at = {name: _number(query.get(name, "")) for name in ("runs", "experiments")}
@@ -128,9 +127,15 @@ class _Pages:
         )
 
     def live(self, request: Request) -> Response:
-        """The load of this server, or the newest that runs, as soon as there is one."""
         try:
-            target = self._own() if self._site.load else self._running()
+            if self._site.load:
+                target = self._own()
+            else:
+                store = self._site.store()
+                runs, rows = store.states(live.NEWEST), store.experiments(live.NEWEST)
+                paths = [f"/experiments/{row.id}" for row in rows if row.state == "running"]
+                paths += [f"/runs/{id_}" for id_, state in runs if state == "running"]
+                target = next(iter(paths), None)
         except StoreError:  # the first load makes the store
             target = None
         return page("waiting.html") if target is None else RedirectResponse(target, 303)
@@ -142,14 +147,6 @@ class _Pages:
         if trial is None:
             return None
         return f"/experiments/{trial.place.experiment}" if trial.place else f"/runs/{trial.id}"
-
-    def _running(self) -> str | None:
-        store = self._site.store()
-        runs = store.states(live.NEWEST)
-        for row in store.experiments(live.NEWEST):
-            if row.state == "running":
-                return f"/experiments/{row.id}"
-        return next((f"/runs/{id_}" for id_, state in runs if state == "running"), None)
 
     def run(self, request: Request) -> Response:
         """A run: live while it runs, then its report."""
@@ -183,7 +180,6 @@ class _Pages:
         )
 
     def part(self, request: Request) -> Response:
-        """The answer of an experiment so far, for its live page."""
         store = self._site.store()
         id_ = store.find_experiment(request.path_params["name"])
         if not (ended := store.ended(id_)):
@@ -193,7 +189,6 @@ class _Pages:
             return HTMLResponse(_answer(self._site, id_, tuple(ended), state=state))
 
     def compare(self, request: Request) -> Response:
-        """Whether the second of two runs or experiments is better than the first."""
         from pgpaces.answers.compare.api import compare
 
         names = request.query_params.getlist("run")
@@ -203,7 +198,6 @@ class _Pages:
         return _drawn(lambda: compare(*names, anyway=True, store=store).document())
 
     def trend(self, request: Request) -> Response:
-        """Since when runs like one are better or worse."""
         from pgpaces.answers.trend import trend
 
         name, store = request.path_params["name"], self._site.place
@@ -223,8 +217,6 @@ def _number(text: str) -> int:
 
 
 class _Streams:
-    """Streams of server-sent events."""
-
     def __init__(self, site: Site) -> None:
         self._site = site
         self._follower: live.Follower | None = None
@@ -237,13 +229,12 @@ class _Streams:
             self._follower = live.Follower(store)
         at = _number(request.headers.get("last-event-id", ""))
         messages = self._follower.messages(trial_id, at)
-        return _stream(_events(messages))
+        return StreamingResponse(_events(messages), media_type="text/event-stream")
 
     async def experiment(self, request: Request) -> Response:
-        """The state of an experiment, its number of runs, and those that run now."""
         store = await run_in_threadpool(self._site.store)
         id_ = await run_in_threadpool(store.find_experiment, request.path_params["name"])
-        return _stream(_watched(store, id_))
+        return StreamingResponse(_watched(store, id_), media_type="text/event-stream")
 
 
 async def _events(messages: AsyncIterator[live.Message | None]) -> AsyncIterator[str]:
@@ -259,9 +250,16 @@ async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:
     yield f"retry: {_RETRY_MS}\n\n"
     before, silent_s = "", 0.0
     state: dict[str, Any] = {"runs": 0}
+
+    def read() -> dict[str, Any]:
+        row = store.experiment(experiment_id)
+        trials = store.states(experiment=experiment_id)
+        running = [id_ for id_, state in trials if state == "running"]
+        return {"state": row.state, "runs": len(trials) - len(running), "running": running}
+
     while True:
         try:
-            state = await asyncio.to_thread(_state, store, experiment_id)
+            state = await asyncio.to_thread(read)
         except PgpacesError:
             state = {**state, "state": "lost", "running": []}
         if (text := msgspec.json.encode(state).decode()) != before or silent_s >= live.SILENCE_S:
@@ -271,17 +269,6 @@ async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:
             return
         await asyncio.sleep(_WATCH_S)
         silent_s += _WATCH_S
-
-
-def _state(store: Store, experiment_id: str) -> dict[str, Any]:
-    row = store.experiment(experiment_id)
-    trials = store.states(experiment=experiment_id)
-    running = [id_ for id_, state in trials if state == "running"]
-    return {"state": row.state, "runs": len(trials) - len(running), "running": running}
-
-
-def _stream(events: AsyncIterator[str]) -> Response:
-    return StreamingResponse(events, media_type="text/event-stream")
 
 
 def _report(site: Site, id_: str) -> Report:
@@ -314,7 +301,6 @@ def _static(request: Request) -> Response:
 
 @cache
 def _file(name: str) -> str | None:
-    """A file for browsers by its name; None if there is none."""
     if name == "page.css":
         return str(html.style_sheet())
     if name == "page.js":
@@ -331,7 +317,6 @@ def _explained(_: Request, error: Exception) -> Response:
 
 
 def page(name: str, status: int = 200, **values: Any) -> Response:
-    """A page by its template."""
     template = _templates().get_template(name)
     return HTMLResponse(template.render(version=version("pgpaces"), **values), status)
 

@@ -47,7 +47,6 @@ class Outputs(Struct, frozen=True):
     otlp: str | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
         return self.live or self.prometheus is not None or self.otlp is not None
 
 
@@ -126,7 +125,6 @@ class Companion:
 
 
 def main() -> None:
-    """The process: prints its addresses, and serves until standard input ends."""
     from pgpaces.web.live import Load
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -139,8 +137,15 @@ def main() -> None:
     except PgpacesError as error:
         _print(_Started(error=error.message, hint=error.hint))
         return
-    # What it takes to start was done while there was no load yet.
-    _give_way()
+    # What it takes to start was done while there was no load yet. The priority of this session and
+    # thread, and so of all that it starts, becomes lower. Not the idle class: the load's lag was no
+    # smaller with it (bench/live.py), and where all CPUs are busy the page may have to wait.
+    os.nice(_NICE)
+    # Where Linux groups sessions, each has the same share whatever its processes' niceness is.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICE))
+    # A thread that was woken does not take the CPU of one that runs.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     for exporter in (port, sender):
         if exporter is not None:
             exporter.start()
@@ -155,20 +160,6 @@ def main() -> None:
     threading.Thread(target=wait, daemon=True).start()
     if serve is not None:
         serve()
-
-
-def _give_way() -> None:
-    """Lowers the priority of this session, and of this thread and so of all that it starts.
-
-    Not to the idle class: the load's lag was no smaller with it (bench/live.py), and where all CPUs
-    are busy the page may have to wait.
-    """
-    os.nice(_NICE)
-    # Where Linux groups sessions, each has the same share whatever its processes' niceness is.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(_NICE))
-    # A thread that was woken does not take the CPU of one that runs.
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _print(started: _Started) -> None:

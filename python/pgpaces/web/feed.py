@@ -41,7 +41,9 @@ class Feed:
         ended: list[Totals] = []
         before = {id_: each.latest for id_, each in self._reads.items()}
         with contextlib.suppress(PgpacesError):
-            store = self._opened()
+            if self._store is None:
+                self._store = Store.existing(self._place)
+            store = self._store
             self._find(store)
             for trial_id, read in self._reads.items():
                 if read.ended_s:
@@ -56,11 +58,6 @@ class Feed:
                     ended.append(read.totals)
         changed = before != {id_: each.latest for id_, each in self._reads.items()}
         return ended, changed or bool(ended)
-
-    def _opened(self) -> Store:
-        if self._store is None:
-            self._store = Store.existing(self._place)
-        return self._store
 
     def _find(self, store: Store) -> None:
         for id_, _ in store.states(NEWEST):
@@ -90,7 +87,6 @@ class Feed:
         return [each.totals for each in self._reads.values() if not each.ended_s]
 
     def close(self) -> None:
-        """Closes the store."""
         if self._store is not None:
             with contextlib.suppress(StoreError):
                 self._store.close()

@@ -59,14 +59,14 @@ class Guard:
         self._hosts = frozenset(map(str.lower, hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As an ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1")
                    for name, value in scope["headers"]}  # fmt: skip
         cookie = cookie_name(headers.get("host", ""))
-        linked = self._linked(scope)
+        values = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
+        linked = self._token is not None and same(values[0], self._token)
         scope["trusted"] = linked or (
             self._token is not None
             and same(token_of(headers.get("cookie", ""), cookie), self._token)
@@ -94,11 +94,6 @@ class Guard:
         if self._required and not scope["trusted"]:
             return 401, "open the link that pgpaces printed: it has the token\n"
         return None
-
-    def _linked(self, scope: Scope) -> bool:
-        """Whether the address has the token, as a printed link has."""
-        values = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
-        return self._token is not None and same(values[0], self._token)
 
     def _knows(self, host: str) -> bool:
         if is_loopback(host) or host.lower() in self._hosts:

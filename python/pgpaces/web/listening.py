@@ -25,7 +25,6 @@ class Listening(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """The address for a browser, with the token if there is one."""
         port = self.socket.getsockname()[1]
         host = f"[{self.host}]" if ":" in self.host else self.host
         host = socket.gethostname() if self.host in ("0.0.0.0", "::", "") else host

@@ -141,7 +141,6 @@ class Levels:
         self.marks: list[Mark] = []
 
     def add(self, second: int, times: Iterable[Times]) -> None:
-        """Adds a second of the measured part."""
         parts = list(times)
         if second >= 0 and (count := sum(part.count for part in parts)):
             self._seconds.append(second)
@@ -183,7 +182,6 @@ class Load(Struct, frozen=True):
         return id_[:_TIME] >= self.since
 
     def has(self, head: Trial) -> bool:
-        """Whether the load made this trial."""
         machine = head.host
         own = (machine.hostname, machine.pid) == (self.hostname, self.pid)
         return own and self.began(head.id)
@@ -257,7 +255,6 @@ class Followed(Struct):
         return "lost" if self.error else self.head.state
 
     def read(self, store: Store) -> None:
-        """Reads what is new."""
         head, intervals = news(store, self.head.id, self.latest)
         for interval in intervals:
             self._add(interval)
@@ -287,11 +284,6 @@ class Followed(Struct):
             self.first_errors.setdefault(state, text)
         self.latest = interval
 
-    def _limits_ms(self) -> list[float]:
-        plan = self.head.plan
-        limits = {ns for ns in (plan.limit_ns, *dict(plan.limits).values()) if ns}
-        return [ns / 1e6 for ns in sorted(limits)]
-
     def since(self, at: int) -> Message:
         """What a reader does not have. at: the number of rows that it has."""
         # Copies: another thread reads the store.
@@ -302,10 +294,13 @@ class Followed(Struct):
         machine = [row for second, row in list(self.machine.items()) if since <= second <= until]
         every = (*self.checkpoints.copy().values(), *self.levels.marks)
         marks = sorted(every, key=lambda mark: mark.second)
+        plan = self.head.plan
+        limits = {ns for ns in (plan.limit_ns, *dict(plan.limits).values()) if ns}
+        limits_ms = [ns / 1e6 for ns in sorted(limits)]
         return Message(
             at + len(rows),
             self.state if complete else "running",
-            *(self._limits_ms(), rows, machine, self.measured, failed),
+            *(limits_ms, rows, machine, self.measured, failed),
             *(dict(self.first_errors), self.blocked, marks),
         )
 
@@ -376,5 +371,4 @@ class Follower:
 
 
 def title(trial: Trial) -> str:
-    """The trial in one line."""
     return f"{trial.workload.name}, {trial.plan.load_text}"

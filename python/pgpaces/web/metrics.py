@@ -117,7 +117,6 @@ class Totals:
         self._times: dict[tuple[int, str, str], Distribution] = {}
 
     def add(self, interval: Interval) -> None:
-        """Adds a second."""
         by: dict[tuple[int, str], list[Tally]] = {}
         for tally in interval.tallies:
             phase = "measured" if tally.due_second >= 0 else "warmup"
@@ -162,7 +161,6 @@ class Totals:
             yield "backlog", self.labels, max(0, self._latest.pending_ns) / 1e9
 
     def plan_labels(self) -> Labels:
-        """The labels of the trial, including its plan."""
         plan, place = self.head.plan, self.head.place
         return self.labels | _present(
             load=plan.load_text,

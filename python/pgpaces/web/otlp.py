@@ -52,7 +52,6 @@ class Sender:
         logging.getLogger("opentelemetry").addHandler(_Refusal(warn, self._base))
 
     def start(self) -> None:
-        """Starts the threads."""
         exporter = OTLPMetricExporter(f"{self._base}/v1/metrics", timeout=_TIMEOUT_S)
         self._reader = PeriodicExportingMetricReader(exporter, _EVERY_MS)
         attach(self._reader, lambda: self._newest.pop() if self._newest else None)
@@ -78,6 +77,5 @@ class Sender:
             span.end(round((trial.ended_at or datetime.now(UTC)).timestamp() * 1e9))
 
     def close(self) -> None:
-        """Sends what is left, for a short time."""
         self._reader.shutdown(_FAREWELL_MS)
         self._provider.shutdown()

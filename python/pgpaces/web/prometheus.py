@@ -28,8 +28,6 @@ _IDLE_S, _LAST_SCRAPE_S = 120, 65.0
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET /metrics, over connections that stay open."""
-
     server: Port
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "pgpaces", ""
@@ -84,7 +82,6 @@ class Port(ThreadingHTTPServer):
         self._open: set[socket.socket] = set()
 
     def start(self) -> None:
-        """Answers, in threads."""
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -97,7 +94,6 @@ class Port(ThreadingHTTPServer):
             time.sleep(0.1)
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        """Whether there are not too many connections."""
         return len(self._open) < _CONNECTIONS_MAX
 
     def process_request_thread(self, request: object, client_address: object) -> None:

@@ -22,13 +22,11 @@ _CONNECTIONS_MAX = 500
 
 
 def serve(site: Site, listening: Listening) -> None:
-    """Answers until SIGINT or SIGTERM."""
     threading.Thread(target=live.prepare, daemon=True).start()
     server(site, listening).run(sockets=[listening.socket])
 
 
 def server(site: Site, listening: Listening) -> uvicorn.Server:
-    """The server, not yet started."""
     names: set[str] = set()
     if listening.required:
         own = socket.gethostname()

@@ -29,8 +29,6 @@ _LEVELS = ("error", "detail", "hint", "warning")
 
 
 class Voice:
-    """Messages on stderr as pgbench prints them, with the name of the called program."""
-
     def __init__(self, program: str) -> None:
         self.program = program
 
@@ -42,11 +40,9 @@ class Voice:
             self.say(f"{prefix}{text}\n")
 
     def say(self, text: str) -> None:
-        """Prints a text, with the control characters of terminals escaped."""
         self._write(escape.stream(text))
 
     def rewrite(self, text: str) -> None:
-        """Prints a line that the next one overwrites."""
         self._write(escape.stream(text) + "\r")
 
     def _write(self, text: str) -> None:
@@ -71,7 +67,6 @@ class Texts(OptionHandler):
         self._files: list[str] = []
 
     def seed(self, value: int) -> None:
-        """Prints the seed, as pgbench does where an option sets one."""
         self._voice.tell(("info", f"setting random seed to {value}"))
 
     def clients(self, count: int) -> None:
@@ -102,7 +97,6 @@ class Texts(OptionHandler):
         self._files.append(text)
 
     def of(self, scripts: Sequence[ScriptOption]) -> list[str]:
-        """The texts of scripts, in their order."""
         files = iter(self._files)
         return [builtin_text(s.name) if s.builtin else next(files) for s in scripts]
 

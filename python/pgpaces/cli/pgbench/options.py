@@ -58,7 +58,6 @@ class ScriptOption(Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """Its name in reports."""
         return BUILTINS[self.name] if self.builtin else self.name
 
 
@@ -127,13 +126,10 @@ class Options(Redacted, frozen=True):
 
     @property
     def builtin_used(self) -> bool:
-        """Whether a builtin script runs, so that pgbench's tables exist."""
         return any(script.builtin for script in self.scripts)
 
 
 class _Line(Struct):
-    """A command line while it is parsed, with the values so far."""
-
     command: str
     reader: OptionHandler
     values: dict[str, Any] = field(default_factory=dict)
@@ -143,7 +139,6 @@ class _Line(Struct):
     modes: set[str] = field(default_factory=set)
 
     def get(self, name: str) -> Any:
-        """The value of an option, else its default."""
         return self.values.get(name, _DEFAULTS.get(name))
 
     def usage_error(self, message: str, level: str = "info") -> OptionError:
@@ -448,10 +443,18 @@ def _check_initialization(line: _Line) -> None:
         line.values["steps"] = line.get("steps").replace("v", " ")
 
 
-def _check_log(line: _Line) -> None:
+def _check_run(line: _Line) -> None:
+    if "init" in line.modes:
+        raise OptionError("some of the specified options cannot be used in benchmarking mode")
+    transactions, duration = line.get("transactions"), line.get("duration_s")
+    if transactions and duration:
+        raise OptionError(
+            "specify either a number of transactions (-t) or a duration (-T), not both"
+        )
+    if not transactions and not duration:
+        line.values["transactions"] = _DEFAULT_TRANSACTIONS
     sampling, aggregate = line.get("sampling_rate") is not None, line.get("aggregate_s")
-    duration = line.get("duration_s") or 0
-    logged = line.get("log")
+    seconds, logged = duration or 0, line.get("log")
     problems = {
         "log sampling (--sampling-rate) is allowed only when logging transactions (-l)": (
             sampling and not logged
@@ -465,27 +468,14 @@ def _check_log(line: _Line) -> None:
             line.get("log_prefix") is not None and not logged
         ),
         f"number of seconds for aggregation ({aggregate}) must not be higher than"
-        f" test duration ({duration})": duration and aggregate > duration,
-        f"duration ({duration}) must be a multiple of aggregation interval ({aggregate})": (
-            duration and aggregate and duration % aggregate
+        f" test duration ({seconds})": seconds and aggregate > seconds,
+        f"duration ({seconds}) must be a multiple of aggregation interval ({aggregate})": (
+            seconds and aggregate and seconds % aggregate
         ),
     }
     for message, holds in problems.items():
         if holds:
             raise OptionError(message)
-
-
-def _check_run(line: _Line) -> None:
-    if "init" in line.modes:
-        raise OptionError("some of the specified options cannot be used in benchmarking mode")
-    transactions, duration = line.get("transactions"), line.get("duration_s")
-    if transactions and duration:
-        raise OptionError(
-            "specify either a number of transactions (-t) or a duration (-T), not both"
-        )
-    if not transactions and not duration:
-        line.values["transactions"] = _DEFAULT_TRANSACTIONS
-    _check_log(line)
     if line.get("progress_timestamp") and not line.get("progress_s"):
         raise OptionError("--progress-timestamp is allowed only under --progress")
     if not line.get("max_tries") and not line.get("limit_us") and not duration:
@@ -514,7 +504,6 @@ def _finish(line: _Line, environ: Mapping[str, str]) -> Options:
 
 
 def _database(environ: Mapping[str, str]) -> str:
-    """The database's name where the command line has none."""
     import pwd
 
     name = environ.get("PGDATABASE") or environ.get("PGUSER")

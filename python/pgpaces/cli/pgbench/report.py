@@ -61,7 +61,6 @@ class Sums(Struct):
     lag: Times = Times()
 
     def add(self, tally: Tally) -> None:
-        """Adds the counts of a tally."""
         serialization = tally.failed.get(_SERIALIZATION, 0)
         deadlock = tally.failed.get(_DEADLOCK, 0)
         self.processed += tally.on_time + tally.late
@@ -78,7 +77,6 @@ class Sums(Struct):
 
     @property
     def failed(self) -> int:
-        """Failures of all kinds."""
         return self.serialization + self.deadlock + self.other
 
     @property
@@ -88,8 +86,6 @@ class Sums(Struct):
 
 
 class CommandTimes(Struct):
-    """A command's times, failures and retries."""
-
     times: Times = Times()
     failed: int = 0
     retries: int = 0
@@ -112,7 +108,6 @@ class Totals(Struct):
     progress_ns: int = 0
 
     def add(self, interval: Interval) -> None:
-        """Adds an interval."""
         for tally in interval.tallies:
             self.all.add(tally)
             self.recent.add(tally)
@@ -149,7 +144,6 @@ class Totals(Struct):
 
     @property
     def due(self) -> int:
-        """All transactions that were due."""
         return self.all.total + self.all.unfinished
 
     @property
@@ -165,9 +159,16 @@ def banner(pgbench: str, pgpaces: str, server: str) -> str:
 
 def report(options: Options, facts: Facts, totals: Totals, *, connect_ns: int) -> str:
     """The final report. connect_ns: the time to connect all clients before the run."""
-    lines = [*_head(options, facts), *_processed(options, totals.all)]
-    if totals.all.total:
-        lines += _counts(options, totals.all)
+    sums = totals.all
+    lines = list(_head(options, facts, sums))
+    if sums.total:
+        lines += _failures(options, sums)
+        if options.limit_us:
+            share = 100.0 * sums.late / sums.processed if sums.processed else 0.0
+            lines.append(
+                f"number of transactions above the {options.limit_us / 1000:.1f} ms latency limit:"
+                f" {sums.late}/{sums.processed} ({share:.3f}%)"
+            )
         lines += _times(options, totals, connect_ns)
         if len(options.scripts) > 1 or options.per_command:
             for number in range(len(options.scripts)):
@@ -195,7 +196,7 @@ def _share(count: int, whole: int) -> str:
     return f"{count} ({_ratio(100.0 * count, whole):.3f}%)"
 
 
-def _head(options: Options, facts: Facts) -> Iterator[str]:
+def _head(options: Options, facts: Facts, sums: Sums) -> Iterator[str]:
     several = "multiple scripts" if len(options.scripts) > 1 else options.scripts[0].description
     yield f"transaction type: {several}"
     yield f"scaling factor: {facts.scale}"
@@ -207,9 +208,6 @@ def _head(options: Options, facts: Facts) -> Iterator[str]:
     yield f"number of threads: {options.jobs}"
     if options.max_tries:
         yield f"maximum number of tries: {options.max_tries}"
-
-
-def _processed(options: Options, sums: Sums) -> Iterator[str]:
     of = ""
     if options.duration_s is None:
         yield f"number of transactions per client: {options.transactions}"
@@ -217,17 +215,6 @@ def _processed(options: Options, sums: Sums) -> Iterator[str]:
     else:
         yield f"duration: {options.duration_s} s"
     yield f"number of transactions actually processed: {sums.processed}{of}"
-
-
-def _counts(options: Options, sums: Sums) -> Iterator[str]:
-    """Failures, retries, skipped and late ones, of all transactions."""
-    yield from _failures(options, sums)
-    if options.limit_us:
-        share = 100.0 * sums.late / sums.processed if sums.processed else 0.0
-        yield (
-            f"number of transactions above the {options.limit_us / 1000:.1f} ms latency limit:"
-            f" {sums.late}/{sums.processed} ({share:.3f}%)"
-        )
 
 
 def _failures(options: Options, sums: Sums) -> Iterator[str]:
@@ -273,7 +260,6 @@ def _latency(sums: Sums) -> Iterator[str]:
 
 
 def _script(options: Options, facts: Facts, totals: Totals, *, number: int) -> Iterator[str]:
-    """A script's own part of the report."""
     script, sums = options.scripts[number], totals.scripts.get(number, Sums())
     several = len(options.scripts) > 1
     if several:
@@ -292,9 +278,6 @@ def _script(options: Options, facts: Facts, totals: Totals, *, number: int) -> I
         more = " and failures" if options.max_tries == 1 else ", failures and retries"
         yield f"{' - ' if several else ''}statement latencies in milliseconds{more}:"
         for at, text in enumerate(facts.commands[number]):
-            yield _command(options, totals.commands.get((number, at), CommandTimes()), text)
-
-
-def _command(options: Options, command: CommandTimes, text: str) -> str:
-    retries = "" if options.max_tries == 1 else f" {command.retries:10}"
-    return f"   {_ms(command.times.mean_ns):11.3f}  {command.failed:10}{retries} {text}"
+            command = totals.commands.get((number, at), CommandTimes())
+            retries = "" if options.max_tries == 1 else f" {command.retries:10}"
+            yield f"   {_ms(command.times.mean_ns):11.3f}  {command.failed:10}{retries} {text}"

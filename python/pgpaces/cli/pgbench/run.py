@@ -65,7 +65,15 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
         put(escape.stream(report.banner(VERSION, version("pgpaces"), server)) + "\n")
         sys.stdout.flush()
         if options.debug:
-            voice.tell(("info", _debug(options, session)))
+            info = session.info
+            kind, amount = "nxacts", options.transactions
+            if options.duration_s is not None:
+                kind, amount = "duration", options.duration_s
+            text = (
+                f"pghost: {info.host} pgport: {info.port} nclients: {options.clients}"
+                f" {kind}: {amount} dbName: {info.dbname}"
+            )
+            voice.tell(("info", text))
         facts = _facts(options, session, texts, voice=voice)
         request = _request(options, facts, texts, setup=setup)
         check(request)  # before anything is changed
@@ -77,17 +85,6 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
         with _locked(session, options.clients, voice):
             outcome = pipeline.run(request, watch)
     return _end(options, facts, outcome, watch=watch)
-
-
-def _debug(options: Options, session: Session) -> str:
-    info = session.info
-    kind, amount = "nxacts", options.transactions
-    if options.duration_s is not None:
-        kind, amount = "duration", options.duration_s
-    return (
-        f"pghost: {info.host} pgport: {info.port} nclients: {options.clients}"
-        f" {kind}: {amount} dbName: {info.dbname}"
-    )
 
 
 def _facts(options: Options, session: Session, texts: Sequence[str], *, voice: Voice) -> Facts:
@@ -197,8 +194,6 @@ def _trial(options: Options, facts: Facts) -> TrialPlan:
 
 
 class _Watch(Listener):
-    """Sums intervals, and prints progress."""
-
     def __init__(self, options: Options, voice: Voice) -> None:
         self.totals = report.Totals()
         self.connect_ns = 0
@@ -206,11 +201,9 @@ class _Watch(Listener):
         self._options = options
 
     def started(self, trial: Trial, connect_ns: int) -> None:
-        """Stores how long connecting all clients took."""
         self.connect_ns = connect_ns
 
     def interval(self, interval: Interval) -> None:
-        """Adds a second, and prints progress where it is due."""
         self.totals.add(interval)
         self.voice.tell(*interval.lines)
         passed_s = interval.second + 1
@@ -220,7 +213,6 @@ class _Watch(Listener):
             self.voice.say(self.totals.progress(self._options, epoch_s) + "\n")
 
     def stopping(self, count: int) -> None:
-        """Prints the effect of Ctrl-C."""
         if count == 1:
             self.voice.tell(("info", "stopping, waiting for what runs (again to end at once)"))
 
@@ -240,20 +232,15 @@ def _end(options: Options, facts: Facts, outcome: Outcome, *, watch: _Watch) -> 
         sys.stdout.flush()
         if aborted:
             voice.tell(("error", "Run was aborted; the above results are incomplete."))
-    # The error above already says that an aborted run is incomplete.
-    voice.tell(*_afterwards(options, outcome, None if aborted else report.unfinished(totals)))
-    if aborted or log_ended:
-        return _ABORTED_EXIT
-    return _INTERRUPTED_EXIT if outcome.trial.state == "interrupted" else 0
-
-
-def _afterwards(options: Options, outcome: Outcome, lost: str | None) -> Iterator[tuple[str, str]]:
-    """Messages that pgbench does not have: on the stored result, on unfinished transactions."""
     if outcome.store_error is not None:
-        yield "warning", f"the result is not stored: {outcome.store_error.message}"
-    if lost:
-        yield "warning", lost
+        voice.tell(("warning", f"the result is not stored: {outcome.store_error.message}"))
+    # The error above already says that an aborted run is incomplete.
+    if not aborted and (lost := report.unfinished(totals)):
+        voice.tell(("warning", lost))
     if options.debug and options.store and outcome.store_error is None:
         from pgpaces.store.address import default_shown
 
-        yield "info", f"stored as run {outcome.trial.id} in {default_shown()}"
+        voice.tell(("info", f"stored as run {outcome.trial.id} in {default_shown()}"))
+    if aborted or log_ended:
+        return _ABORTED_EXIT
+    return _INTERRUPTED_EXIT if outcome.trial.state == "interrupted" else 0

@@ -105,7 +105,6 @@ def _unconnected(why: str, purpose: str) -> PgbenchError:
 
 
 def _ask_password(voice: Voice) -> str:
-    """Reads a password from the terminal without echo, or from stdin if there is no terminal."""
     import getpass
 
     try:
