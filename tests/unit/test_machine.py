@@ -72,7 +72,7 @@ class Heard(SweepListener):
     ended: list[Found] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
 
-    def trial(self, *_: object) -> Heard:
+    def trial(self, *_: object, **__: object) -> Heard:
         return self
 
     def say(self, text: str) -> None:

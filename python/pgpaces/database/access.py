@@ -41,12 +41,10 @@ class Access(Struct, frozen=True):
     folders: tuple[Path, ...] = ()
 
     def __repr__(self) -> str:
-        """Without the password."""
         return f"Access({without_secrets(self.keywords)})"
 
     @property
     def dbname(self) -> str:
-        """The database of administrative sessions."""
         return self.keywords.get("dbname", "")
 
 
@@ -154,7 +152,6 @@ def size(admin: Session, dbname: str) -> int:
 
 
 def with_names(text: LiteralString, *names: str) -> sql.Composed:
-    """A statement with quoted names in place of its `{}`."""
     return sql.SQL(text).format(*map(Identifier, names))
 
 

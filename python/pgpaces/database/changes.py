@@ -24,14 +24,7 @@ from pgpaces.core.errors import ServerError
 from pgpaces.core.home import home, make_folder, matching
 from pgpaces.core.sessions import Identifier, Session, errors, scalar
 from pgpaces.core.texts import Say
-from pgpaces.database.access import (
-    Access,
-    common,
-    connect,
-    locked,
-    server_id,
-    with_names,
-)
+from pgpaces.database.access import Access, common, connect, locked, server_id, with_names
 
 # Settings that are lists of names: the server quotes each, so each must be a separate literal.
 _LISTS = frozenset(
@@ -167,7 +160,6 @@ class SettingChanges:
         return [change for change in self._note.read() if change not in (self._outer or [])]
 
     def forget(self, done: list[SettingChange]) -> None:
-        """Removes changes that are put back from the note."""
         self._note.write([change for change in self._note.read() if change not in done])
 
     def change(self, change: SettingChange, value: str) -> None:
@@ -176,7 +168,7 @@ class SettingChanges:
         others = self._note.read()
         self._note.write([*others, change])
         try:
-            self.set(change, value)
+            set_to(self.admin, change, value)
         except BaseException:
             if self.current(change) == change.before:
                 self._note.write(others)
@@ -195,10 +187,6 @@ class SettingChanges:
             return None if current is None else str(current)
         pairs = settings_of(self.admin, change.dbname)
         return next((v for name, v in pairs if name.lower() == change.name.lower()), None)
-
-    def set(self, change: SettingChange, value: str | None) -> None:
-        """Sets it; None resets it."""
-        set_to(self.admin, change, value)
 
     def reload(self) -> None:
         """Reloads the configuration and waits for it to take effect. Raises ServerError."""
@@ -251,7 +239,6 @@ def _statement(change: SettingChange, value: str | None) -> sql.Composed:
 
 
 def is_empty_list(name: str, value: str) -> bool:
-    """Whether the value is a list of names without one."""
     return name.lower() in _LISTS and not names_in(value)
 
 
@@ -283,13 +270,11 @@ def names_in(text: str) -> list[str]:
             word = ""
         else:
             word += sign
-    return [_unquoted(word) for word in words if word]
-
-
-def _unquoted(word: str) -> str:
-    if len(word) >= 2 and word[0] == word[-1] == '"':
-        return word[1:-1].replace('""', '"')
-    return word
+    return [
+        word[1:-1].replace('""', '"') if len(word) >= 2 and word[0] == word[-1] == '"' else word
+        for word in words
+        if word
+    ]
 
 
 @contextlib.contextmanager
@@ -320,14 +305,18 @@ def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
             say(f"{change.name} was changed by another session in the meantime, and stays so")
             foreign.append(change)
         else:
-            ledger.set(change, change.before)
+            set_to(ledger.admin, change, change.before)
             needs_restart |= change.restart
     undone = [change for change in changes if change not in foreign]
     # Also what a killed run put back in the file: the kill may have come before the reload.
     if of_server := [change.name for change in undone if change.dbname == SYSTEM]:
         ledger.reload()
         if needs_restart or ledger.awaits_restart(of_server):
-            _restart(ledger, restart, say)
+            if restart is None:
+                say("settings of the server are put back; some take effect when it is restarted")
+            else:
+                restart()
+                ledger.reopen()
     oldest = {(change.name.lower(), change.dbname): change for change in reversed(undone)}
     wrong = [change for change in oldest.values() if ledger.current(change) != change.before]
     ledger.forget([change for change in changes if change not in wrong])
@@ -336,14 +325,6 @@ def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
         raise ServerError(
             f"the server did not take back {names}", "look at postgresql.auto.conf and its log"
         )
-
-
-def _restart(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
-    if restart is None:
-        say("settings of the server are put back; some take effect when it is restarted")
-        return
-    restart()
-    ledger.reopen()
 
 
 def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> None:

@@ -42,7 +42,6 @@ _ENDED_S = 10.0
 
 
 def run_name(dbname: str) -> str:
-    """The name of the copy of a database for one trial."""
     return dbname + _RUN
 
 
@@ -180,24 +179,24 @@ def _leftover_notes(admin: Session, access: Access) -> Iterator[str]:
     paths = matching(_folder(), f"{_PREFIX}*")
     server = server_id(admin, access) if paths else ""
     for path in paths:
-        if not _is_leftover(path, server):
+        try:
+            with path.open() as file:
+                # The lock is free if the process that wrote the note has ended.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if file.read() != server:
+                    continue
+        except (OSError, ValueError):
             continue
-        _end_makers(admin, path.name)
+        deadline = time.monotonic() + _ENDED_S
+        while (pids := _makers(admin, path.name)) and time.monotonic() < deadline:
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+                admin.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) pid", (pids,))
+            admin.execute("SELECT pg_sleep(0.05)")
         exists, _ = ownership.comment_on(admin, path.name)
         if exists:
             yield path.name
         elif not _makers(admin, path.name):
             path.unlink(missing_ok=True)
-
-
-def _is_leftover(path: Path, server: str) -> bool:
-    """Whether a note is about this server, and the process that wrote it has ended."""
-    try:
-        with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file.read() == server
-    except (OSError, ValueError):
-        return False
 
 
 def _makers(admin: Session, name: str) -> list[int]:
@@ -207,12 +206,3 @@ def _makers(admin: Session, name: str) -> list[int]:
         " AND objid::bigint = hashtext(%s)::bigint & 4294967295 AND objsubid = 2"
     )
     return [int(pid) for (pid,) in admin.execute(query, (LOCK_CLASS, name)).fetchall()]
-
-
-def _end_makers(admin: Session, name: str) -> None:
-    """Ends the backends of a killed process."""
-    deadline = time.monotonic() + _ENDED_S
-    while (pids := _makers(admin, name)) and time.monotonic() < deadline:
-        with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
-            admin.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) pid", (pids,))
-        admin.execute("SELECT pg_sleep(0.05)")

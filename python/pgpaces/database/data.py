@@ -83,14 +83,11 @@ def as_is(access: Access) -> Prepared:
 
 
 class DatabaseTarget(Struct, frozen=True):
-    """A database that must have the specified data."""
-
     dbname: str
     fingerprint: str
     spec: DatasetSpec
 
     def ownership(self, state: str) -> Ownership:
-        """Its ownership in a state."""
         return Ownership(
             self.spec.workload.name, self.fingerprint, state, self.spec.own is not None
         )

@@ -31,7 +31,6 @@ class Ownership(Struct, frozen=True):
     own: bool = False
 
     def text(self) -> str:
-        """The comment on the database."""
         return _PREFIX + json.dumps(asdict(self))
 
     @classmethod
@@ -54,7 +53,6 @@ def is_whole(admin: Session, dbname: str) -> bool:
 
 
 def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:
-    """Whether the database exists, and its comment."""
     query = (
         "SELECT shobj_description(oid, 'pg_database') FROM pg_catalog.pg_database"
         " WHERE datname = %s"
@@ -64,7 +62,6 @@ def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:
 
 
 def set_ownership(admin: Session, dbname: str, owned: Ownership) -> None:
-    """Marks a database as owned; replaces its comment."""
     admin.execute(with_names("COMMENT ON DATABASE {} IS ", dbname) + sql.Literal(owned.text()))
 
 
@@ -91,7 +88,6 @@ def refuse(dbname: str) -> ConsentError:
 
 
 def drop(dbname: str, *, if_exists: bool = False) -> sql.Composed:
-    """The statement that drops a database."""
     return with_names("DROP DATABASE IF EXISTS {}" if if_exists else "DROP DATABASE {}", dbname)
 
 

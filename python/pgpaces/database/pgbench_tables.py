@@ -148,7 +148,6 @@ def fill_statements(tables: Tables) -> list[str]:
 
 
 def primary_key_statements(tables: Tables) -> list[str]:
-    """One statement for each primary key."""
     where = ""
     if tables.index_tablespace is not None:
         where = f" using index tablespace {_identifier(tables.index_tablespace)}"
@@ -202,7 +201,6 @@ class FillProgress(Struct):
     _interval: int = 1
 
     def report(self, done: int, elapsed_s: float) -> None:
-        """Report that `done` rows are sent."""
         if self._due(done, elapsed_s):
             remaining_s = (self.total - done) * elapsed_s / done
             text = (
@@ -252,7 +250,6 @@ class _Work(Struct):
                 raise self.failed(error) from None
 
     def failed(self, error: psycopg.Error) -> TablesError:
-        """The error with pgbench's message for a failed statement."""
         message = _message_of(self.connection, error)
         return TablesError(f"query failed: {message}", f"Query was: {self.statement}")
 
@@ -293,7 +290,6 @@ class _Work(Struct):
         self.execute(*FOREIGN_KEYS)
 
     def copy(self, table: str) -> None:
-        """Fill one table."""
         import psycopg
 
         name = f"pgbench_{table}"
@@ -329,7 +325,6 @@ class _Work(Struct):
         return row is not None and row[0] == "r"
 
     def write(self, copy: psycopg.Copy, table: str) -> None:
-        """Send all rows of a table, and report progress."""
         total = ROWS_A_BRANCH[table] * self.tables.scale
         lines = FillProgress(f"pgbench_{table}", total, self.tables.quiet, self.progress)
         started = time.monotonic()
@@ -358,6 +353,8 @@ def initialize(
     Raises TablesError with pgbench's message if a step fails, and for KeyboardInterrupt after
     canceling the statement. The connection may then be in a failed transaction: close it.
     """
+    import psycopg
+
     if tables.foreign_keys and "f" not in steps:
         steps += "f"
     work = _Work(connection, tables, say, progress)
@@ -369,24 +366,17 @@ def initialize(
                 step(work)
                 times.append((name, time.monotonic() - started))
         except KeyboardInterrupt:
-            raise _cancelled(work) from None
+            # psycopg cancels the statement too, but only while it waits for the server.
+            if connection.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
+                with contextlib.suppress(psycopg.Error):
+                    connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
+            say("Cancel request sent\n")
+            raise TablesError(
+                "query failed: ERROR:  canceling statement due to user request",
+                f"Query was: {work.statement}",
+            ) from None
     each = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times)
     say(f"done in {sum(seconds for _, seconds in times):.2f} s ({each}).\n")
-
-
-def _cancelled(work: _Work) -> TablesError:
-    """Cancel the statement. psycopg does it too, but only while it waits for the server."""
-    import psycopg
-
-    connection = work.connection
-    if connection.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
-        with contextlib.suppress(psycopg.Error):
-            connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
-    work.say("Cancel request sent\n")
-    return TablesError(
-        "query failed: ERROR:  canceling statement due to user request",
-        f"Query was: {work.statement}",
-    )
 
 
 # --- before a run ----------------------------------------------------------------------------

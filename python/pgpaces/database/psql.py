@@ -46,7 +46,6 @@ class ClientProgram(Struct, frozen=True):
     dbname: str
 
     def __repr__(self) -> str:
-        """Without the password."""
         return f"ClientProgram({self.program}, {self.dbname})"
 
 
@@ -68,12 +67,25 @@ def run(
     for name, value in variables.items():
         words += ["-v", f"{name}={value}"]
     if not trusted:
-        _check_restricts(client.program)
+        if not _restricts(client.program.absolute()):
+            raise TrustError(
+                f"{client.program} does not know {_RESTRICT}, without which SQL of a folder that"
+                " was not confirmed may execute programs",
+                "install the newest psql of its version (13.22, 14.19, 15.14, 16.10, 17.6 or"
+                " later); or if you trust the folder, use --trust (in Python: trust=True)",
+            )
         words += ["-c", f"{_RESTRICT} {secrets.token_hex(16)}"]
     words += ["-f", f"./{step.path.name}"]
-    with environment(client) as process:
-        code, errors = _run(words, step.path.parent, process, progress=progress)
-    if code != 0:
+    started = time.monotonic()
+    how = {"cwd": step.path.parent, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+    with environment(client) as process, _running(words, process, **how) as program:
+        while True:
+            try:
+                _, errors = program.communicate(timeout=5)
+                break
+            except subprocess.TimeoutExpired:
+                progress(f"{time.monotonic() - started:.0f} s")
+    if program.returncode != 0:
         tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
         # In any language, psql's message names the command that it expects.
         if not trusted and "\\unrestrict" in tail:
@@ -88,35 +100,10 @@ def run(
         )
 
 
-def _check_restricts(program: Path) -> None:
-    """Raises TrustError if this psql cannot be kept from executing the commands in a file."""
-    if not _restricts(program.absolute()):
-        raise TrustError(
-            f"{program} does not know {_RESTRICT}, without which SQL of a folder that was not"
-            " confirmed may execute programs",
-            "install the newest psql of its version (13.22, 14.19, 15.14, 16.10, 17.6 or later);"
-            " or if you trust the folder, use --trust (in Python: trust=True)",
-        )
-
-
 @functools.lru_cache(maxsize=8)
 def _restricts(program: Path) -> bool:
     """Whether this psql has \\restrict, which old versions got in a minor release."""
     return _RESTRICT in output_of(program, "--help=commands")
-
-
-def _run(words: list[str], folder: Path, process: Environment, *, progress: Say) -> tuple[int, str]:
-    """psql's exit code and error output; reports the elapsed time every few seconds."""
-    started = time.monotonic()
-    how = {"cwd": folder, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
-    with _running(words, process, **how) as psql:
-        while True:
-            try:
-                _, errors = psql.communicate(timeout=5)
-                break
-            except subprocess.TimeoutExpired:
-                progress(f"{time.monotonic() - started:.0f} s")
-    return psql.returncode, errors
 
 
 _KEYWORDS = (
@@ -133,8 +120,6 @@ _VARIABLES = {
 
 
 class Environment(Struct, frozen=True):
-    """The environment of a program: variables, and descriptors of open files."""
-
     variables: dict[str, str]
     files: tuple[int, ...] = ()
 
@@ -145,7 +130,8 @@ def environment(client: ClientProgram) -> Iterator[Environment]:
 
     Where the system allows it, the file has no name, so that not even kill -9 leaves it.
     """
-    variables = _not_of_libpq()
+    # Without variables of libpq, one of which may be a password.
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
     keywords = {k: _absolute(v) if v and k in _FILES else v for k, v in client.keywords.items()}
     variables |= {_VARIABLES[k]: v for k, v in keywords.items() if k in _VARIABLES}
     variables |= {
@@ -169,11 +155,6 @@ def environment(client: ClientProgram) -> Iterator[Environment]:
         name = f"/proc/self/fd/{file.fileno()}" if nameless else file.name
         files = (file.fileno(),) if nameless else ()
         yield Environment(variables | {"PGPASSFILE": str(name)}, files)
-
-
-def _not_of_libpq() -> dict[str, str]:
-    """The environment without variables of libpq, one of which may be a password."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("PG")}
 
 
 def _absolute(file: str) -> str:
@@ -206,8 +187,10 @@ def dump_programs(program: Path, folders: Sequence[Path], major: int) -> tuple[P
     places = [program.parent, *folders, *([Path(on_path).parent] if on_path else [])]
     majors: dict[Path, int] = {}
     for folder in dict.fromkeys(places):
-        if (folder / "pg_restore").is_file() and (number := _major(folder / "pg_dump")) is not None:
-            majors[folder] = number
+        if (folder / "pg_restore").is_file():
+            version = parse_version(output_of(folder / "pg_dump", "--version"))
+            if version:
+                majors[folder] = version[1]
     new_enough = [folder for folder in majors if majors[folder] >= major]
     if not new_enough:
         versions = ", ".join(sorted({str(number) for number in majors.values()})) or "none"
@@ -217,12 +200,6 @@ def dump_programs(program: Path, folders: Sequence[Path], major: int) -> tuple[P
         )
     folder = min(new_enough, key=lambda folder: majors[folder])
     return folder / "pg_dump", folder / "pg_restore"
-
-
-def _major(program: Path) -> int | None:
-    """The major version of a program; None if it does not run."""
-    version = parse_version(output_of(program, "--version"))
-    return version[1] if version else None
 
 
 def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float], None]) -> None:
@@ -237,12 +214,16 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
     dbname = f"dbname={quoted(target.dbname)}"
     restore = [str(target.program), "--exit-on-error", *shared, "--dbname", dbname]
     with (
-        _undecoded(source) as dump_environment,
-        _undecoded(target) as restore_environment,
+        environment(source) as dump_environment,
+        environment(target) as restore_environment,
         tempfile.TemporaryFile() as dump_errors,
         tempfile.TemporaryFile() as restore_errors,
-        _running(dump, dump_environment, stdout=subprocess.PIPE, stderr=dump_errors) as first,
-        _running(restore, restore_environment, stdin=first.stdout, stderr=restore_errors) as second,
+        _running(
+            dump, _undecoded(dump_environment), stdout=subprocess.PIPE, stderr=dump_errors
+        ) as first,
+        _running(
+            restore, _undecoded(restore_environment), stdin=first.stdout, stderr=restore_errors
+        ) as second,
     ):
         # So that pg_dump gets SIGPIPE when pg_restore ends.
         if first.stdout is not None:
@@ -261,12 +242,10 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
             )
 
 
-@contextlib.contextmanager
-def _undecoded(client: ClientProgram) -> Iterator[Environment]:
+def _undecoded(process: Environment) -> Environment:
     """A dump is in the encoding of its database, which may have bytes that are not UTF-8."""
-    with environment(client) as process:
-        del process.variables["PGCLIENTENCODING"]
-        yield process
+    del process.variables["PGCLIENTENCODING"]
+    return process
 
 
 @contextlib.contextmanager
@@ -279,20 +258,15 @@ def _running(
         try:
             yield program
         except BaseException:
-            _interrupt(program)
+            program.send_signal(signal.SIGINT)
+            try:
+                program.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                program.kill()
             raise
 
 
-def _interrupt(program: subprocess.Popen[Any]) -> None:
-    program.send_signal(signal.SIGINT)
-    try:
-        program.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        program.kill()
-
-
 def _tail(file: IO[bytes]) -> str:
-    """The last lines of a program's output."""
     file.seek(0)
     lines = file.read().decode("utf-8", "replace").strip().splitlines()
     return "\n".join(lines[-_TAIL_LINES:])

@@ -31,13 +31,10 @@ _OVERRIDDEN = (
     " let it reconnect"
 )
 _NOT_EMPTIED = "ALTER SYSTEM cannot empty a list: take {name} out of postgresql.conf"
+_OFF = ("off", "false", "no", "0")
 # A default of every server.
 _HARMLESS = (("geqo", "on"),)
 _CUSTOM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+")
-
-
-def _silent(_: str) -> None:
-    """Drops all messages."""
 
 
 class Terms(Struct, frozen=True):
@@ -51,13 +48,8 @@ class Terms(Struct, frozen=True):
     managed: bool = False
     alter_system: bool = False
     restart: Callable[[], None] | None = None
-    say: Say = _silent
+    say: Say = lambda _: None
     pooled: bool = False
-
-    @property
-    def whole_server(self) -> bool:
-        """Whether settings of the whole server may be changed."""
-        return self.managed or self.alter_system
 
 
 class Applied(Struct, frozen=True):
@@ -105,7 +97,11 @@ def applied(
     options = tuple((setting.name, setting.value) for setting in of_sessions if setting not in lost)
     how: dict[str, How] = {name: "connection" for name, _ in options}
     settable = [setting for setting in lost if setting.context in _SETTABLE]
-    by_database = settable if settable and _is_owned(access, dbname) else []
+    by_database = []
+    if settable:
+        with connect(access) as admin:
+            if Ownership.read(comment_on(admin, dbname)[1]) is not None:
+                by_database = settable
     of_server += [setting for setting in lost if setting not in by_database]
     _check_allowed(access, dbname, of_server, terms=terms)
     if not (by_database or of_server):
@@ -133,27 +129,27 @@ def server_contexts(access: Access, requested: Mapping[str, str]) -> dict[str, s
 @contextlib.contextmanager
 def _putting_back(ledger: SettingChanges, terms: Terms) -> Iterator[None]:
     """Puts everything back at the end. An error in that hides no earlier error."""
+
+    def put_back() -> None:
+        ledger.ensure_open()
+        changes.put_back(ledger, terms.restart, terms.say)
+
     try:
         yield
     except BaseException as error:
         try:
-            _put_back(ledger, terms)
+            put_back()
         except (psycopg.Error, PgpacesError) as second:
             terms.say(f"warning: settings of the server are not put back: {second}")
             error.add_note(f"settings of the server are not put back: {second}")
         raise
     try:
-        _put_back(ledger, terms)
+        put_back()
     except (psycopg.Error, ServerError) as error:
         raise ServerError(
             f"settings of the server are not put back: {str(error).strip()}",
             "the next run on this server does it",
         ) from None
-
-
-def _put_back(ledger: SettingChanges, terms: Terms) -> None:
-    ledger.ensure_open()
-    changes.put_back(ledger, terms.restart, terms.say)
 
 
 def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[_Setting]:
@@ -167,46 +163,36 @@ def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[
         catalog = {row[0].lower(): row for row in rows}
         settings = []
         for name, value in requested.items():
-            if name.lower() not in catalog and _is_without_jit(name, value):
+            known = name.lower() in catalog
+            # A server without jit need not know that it is off.
+            if not known and name.lower() == "jit" and value.lower() in _OFF:
                 continue
-            if name.lower() not in catalog and not _CUSTOM_NAME.fullmatch(name):
-                raise _unknown(name, [row[0] for row in rows], session)
+            if not known and not _CUSTOM_NAME.fullmatch(name):
+                version = session.info.parameter_status("server_version")
+                raise PlanError(
+                    f"PostgreSQL {version} at the target has no setting '{name}'",
+                    nearest(name.lower(), [row[0] for row in rows])
+                    or "its settings are in the view pg_settings",
+                )
             spelling, context, source = catalog.get(name.lower(), (name, "user", ""))
             setting = _Setting(spelling, value, context)
-            _check_possible(session, setting, source)
+            if context == "internal":
+                raise PlanError(
+                    f"{spelling} cannot be changed: it was fixed when the server was built, or its"
+                    " data directory made",
+                    "use another server for each of its levels",
+                )
+            if context in _SETTABLE:
+                with _setting_errors(setting):
+                    _values(session, setting)
+            elif context not in _OF_SESSIONS and source == "command line":
+                raise ServerError(
+                    f"{spelling} is set on the command line of the server, which nothing overrides",
+                    "start the server without it; a managed server takes it from --server-set or a"
+                    " profile",
+                )
             settings.append(setting)
     return settings
-
-
-def _is_without_jit(name: str, value: str) -> bool:
-    """Whether the setting is jit = off, which a server without jit need not know."""
-    return name.lower() == "jit" and value.lower() in ("off", "false", "no", "0")
-
-
-def _unknown(name: str, names: list[str], session: Session) -> PlanError:
-    version = session.info.parameter_status("server_version")
-    return PlanError(
-        f"PostgreSQL {version} at the target has no setting '{name}'",
-        nearest(name.lower(), names) or "its settings are in the view pg_settings",
-    )
-
-
-def _check_possible(session: Session, setting: _Setting, source: str) -> None:
-    """Raises PlanError, ServerError for a setting that cannot be changed at all."""
-    if setting.context == "internal":
-        raise PlanError(
-            f"{setting.name} cannot be changed: it was fixed when the server was built, or its data"
-            " directory made",
-            "use another server for each of its levels",
-        )
-    if setting.context in _SETTABLE:
-        with _setting_errors(setting):
-            _values(session, setting)
-    elif setting.context not in _OF_SESSIONS and source == "command line":
-        raise ServerError(
-            f"{setting.name} is set on the command line of the server, which nothing overrides",
-            "start the server without it; a managed server takes it from --server-set or a profile",
-        )
 
 
 def _values(session: Session, setting: _Setting) -> tuple[str, str]:
@@ -267,17 +253,10 @@ def _lost(access: Access, dbname: str, settings: list[_Setting]) -> list[_Settin
         # Connecting without options worked. If it works with others, the values are wrong.
         if connected:
             raise
-        if _takes_options(access, dbname):
+        with contextlib.suppress(ServerError), connect(_like_the_load(access, _HARMLESS), dbname):
             names = ", ".join(f"{name} = {value}" for name, value in pairs)
             raise PlanError(f"no session can be opened with {names}: {error.message}") from None
         return settings
-
-
-def _takes_options(access: Access, dbname: str) -> bool:
-    """Whether a session with an option without effect can be opened."""
-    with contextlib.suppress(ServerError), connect(_like_the_load(access, _HARMLESS), dbname):
-        return True
-    return False
 
 
 def _is_in_effect(session: Session, setting: _Setting, how: How) -> tuple[str, bool]:
@@ -299,14 +278,9 @@ def _is_in_effect(session: Session, setting: _Setting, how: How) -> tuple[str, b
     return current, altered and not pending
 
 
-def _is_owned(access: Access, dbname: str) -> bool:
-    with connect(access) as admin:
-        return Ownership.read(comment_on(admin, dbname)[1]) is not None
-
-
 def _check_allowed(access: Access, dbname: str, settings: list[_Setting], *, terms: Terms) -> None:
     """Raises ConsentError, ServerError for settings of the whole server that are not allowed."""
-    if settings and not terms.whole_server:
+    if settings and not (terms.managed or terms.alter_system):
         names = ", ".join(setting.name for setting in settings)
         lost = settings[0].context in _OF_SESSIONS
         reason = (

@@ -57,17 +57,7 @@ def create(access: Access, admin: Session, source: str, *, dbname: str, say: Say
     """
     if is_dsn(source):
         _create_for_dump(access, admin, source, dbname=dbname, say=say)
-    else:
-        _copy_template(access, admin, source, dbname=dbname, say=say)
-
-
-def fill(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
-    """Copies the data from another server. Raises PrepareError, ServerError, psycopg.Error."""
-    if is_dsn(source):
-        _dump_and_restore(access, admin, source, dbname=dbname, say=say)
-
-
-def _copy_template(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
+        return
     query = "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s"
     bytes_needed = scalar(admin, query, (source,))
     if bytes_needed is None:
@@ -75,7 +65,11 @@ def _copy_template(access: Access, admin: Session, source: str, *, dbname: str, 
             f"there is no database {source} on this server",
             "name an existing one, or give the DSN of its server",
         )
-    if used := _users(admin, source):
+    # Sessions that were just closed get a moment to be gone.
+    deadline = time.monotonic() + NOTICED_S
+    while (used := copies.users(admin, source)) and time.monotonic() < deadline:
+        admin.execute("SELECT pg_sleep(0.05)")
+    if used:
         raise ConsentError(
             f"database {source} cannot be copied while sessions use it: {used}",
             "end them for the time of the copy, or give its DSN (--from-database"
@@ -94,12 +88,26 @@ def _copy_template(access: Access, admin: Session, source: str, *, dbname: str, 
         raise _no_room(source, bytes_needed, str(error.diag.message_primary)) from None
 
 
-def _users(admin: Session, dbname: str) -> str:
-    """The sessions in a database; those that were just closed get a moment to be gone."""
-    deadline = time.monotonic() + NOTICED_S
-    while (used := copies.users(admin, dbname)) and time.monotonic() < deadline:
-        admin.execute("SELECT pg_sleep(0.05)")
-    return used
+def fill(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
+    """Copies the data from another server. Raises PrepareError, ServerError, psycopg.Error."""
+    if not is_dsn(source):
+        return
+    name = name_of(source)
+    with _session_in(access, source) as session:
+        version = session.info.server_version // 10_000
+        bytes_needed = size(session, name)
+    dump, restore = psql.dump_programs(access.psql, access.folders, version)
+
+    def progress(seconds: float) -> None:
+        share = f"{size(admin, dbname) / _MIB:.0f} of about {bytes_needed / _MIB:.0f} MiB"
+        say(f"copying {name} by pg_dump, {share}, {seconds:.0f} s")
+
+    reader = psql.ClientProgram(dump, keywords_of(source), name)
+    psql.pipe(reader, psql.ClientProgram(restore, access.keywords, dbname), progress)
+    # A dump has neither statistics nor a visibility map; plans depend on both.
+    say(f"analyzing the copy of {name}")
+    with connect(access, dbname) as session:
+        session.execute("VACUUM ANALYZE")
 
 
 def _warn(refused: list[str], say: Say) -> None:
@@ -176,24 +184,3 @@ def provider(
 
 def _session_in(access: Access, source: str) -> contextlib.AbstractContextManager[Session]:
     return connect(Access(keywords_of(source), access.psql))
-
-
-def _dump_and_restore(
-    access: Access, admin: Session, source: str, *, dbname: str, say: Say
-) -> None:
-    name = name_of(source)
-    with _session_in(access, source) as session:
-        version = session.info.server_version // 10_000
-        bytes_needed = size(session, name)
-    dump, restore = psql.dump_programs(access.psql, access.folders, version)
-
-    def progress(seconds: float) -> None:
-        share = f"{size(admin, dbname) / _MIB:.0f} of about {bytes_needed / _MIB:.0f} MiB"
-        say(f"copying {name} by pg_dump, {share}, {seconds:.0f} s")
-
-    reader = psql.ClientProgram(dump, keywords_of(source), name)
-    psql.pipe(reader, psql.ClientProgram(restore, access.keywords, dbname), progress)
-    # A dump has neither statistics nor a visibility map; plans depend on both.
-    say(f"analyzing the copy of {name}")
-    with connect(access, dbname) as session:
-        session.execute("VACUUM ANALYZE")

@@ -75,7 +75,6 @@ def typed(dsn: str) -> dict[str, str]:
 
 
 def name_of(text: str) -> str:
-    """The name of the source database."""
     if not is_dsn(text):
         return text
     keywords = keywords_of(text)
@@ -83,7 +82,6 @@ def name_of(text: str) -> str:
 
 
 def identity(text: str) -> str:
-    """The identity of a source database, without its password."""
     if not is_dsn(text):
         return text
     keywords = keywords_of(text)

@@ -6,7 +6,6 @@ Knows nothing of ownership, load and results.
 from __future__ import annotations
 
 import contextlib
-import functools
 import queue
 import threading
 import time
@@ -66,14 +65,15 @@ def make(
             what = f"{step.name} ({number} of {len(workload.init)})"
             say(what)
             if step.run is None:
-                progress = functools.partial(_say_step, say, what)
-                psql.run(client, step, variables, progress=progress, trusted=workload.trusted)
+                psql.run(
+                    client,
+                    step,
+                    variables,
+                    progress=lambda text, what=what: say(f"{what}, {text}"),
+                    trusted=workload.trusted,
+                )
             else:
                 _run(programs, runner, step, what=what, say=say)
-
-
-def _say_step(say: Say, what: str, text: str) -> None:
-    say(f"{what}, {text}")
 
 
 def _run(
@@ -86,9 +86,8 @@ def _run(
     order = programs.order(step.name, step.run, hidden)
     execution = run_reporting(runner, replace(order, timeout_ns=_FOREVER_NS), what, say=say)
     if execution is None or execution.failed:
-        reason, output = ("it was stopped", "")
-        if execution is not None:
-            reason, output = execution.failed, execution.output
+        reason = "it was stopped" if execution is None else execution.failed
+        output = "" if execution is None else execution.output
         raise PrepareError(
             f"making the data failed in {step.name} ({reason}):\n{output}",
             "fix the cause and run again; the incomplete data is dropped",

@@ -90,7 +90,6 @@ class CommandLoad:
         self._runner.stop()
 
     def abort(self) -> None:
-        """Ends at once."""
         self._stopping = True
         self._runner.kill()
 
@@ -166,7 +165,6 @@ class CommandLoad:
         return None
 
     def _report(self, now_ns: int) -> None:
-        """Reports the progress, and the last line of output."""
         seconds = (now_ns - self._origin_ns) / 1e9
         if not self._plan.accompanies and seconds > 0:
             done = f" ({len(self.ended)} done)" if self.ended else ""

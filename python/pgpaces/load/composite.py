@@ -56,8 +56,6 @@ class RunningLoad(Protocol):
 
 
 class _Member(Struct, frozen=True):
-    """A load, and the offset of its numbers among those of all."""
-
     load: RunningLoad
     seconds: Iterator[Interval]
     offset: Offset
@@ -94,7 +92,6 @@ class Together:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of all loads."""
         return tuple(finding for load in self._loads for finding in load.findings)
 
     def begin(self, ahead_ns: int = 0) -> int:
@@ -139,17 +136,14 @@ class Together:
         return left, parts
 
     def stop(self) -> None:
-        """Lets nothing new fall due in any of them."""
         for load in self._loads:
             load.stop()
 
     def abort(self) -> None:
-        """Ends all at once."""
         for load in self._loads:
             load.abort()
 
     def _sum(self, parts: Sequence[tuple[_Member, Interval]]) -> Interval:
-        """One second of all."""
         if len(self._members) == 1:
             return parts[0][1]
         numbered = [(member.offset, part) for member, part in parts]

@@ -113,7 +113,6 @@ class Connection(Struct, frozen=True):
     resolved: _engine.Conninfo
 
     def __repr__(self) -> str:
-        """Without the password."""
         return f"Connection({without_secrets(self.keywords)})"
 
 

@@ -47,7 +47,6 @@ class CounterGroup(Struct, frozen=True):
     setting: str = ""
 
     def fits(self, version: int, settings: Mapping[str, str]) -> bool:
-        """Whether a server of this version, with these settings, has them."""
         on = not self.setting or settings.get(self.setting) == "on"
         return on and self.since <= version < self.until
 
@@ -275,7 +274,6 @@ class _Total(Struct):
     fell: bool = False
 
     def add(self, value: int) -> None:
-        """Adds a reading."""
         self.first = value if self.first is None else self.first
         self.fell = self.fell or (self.last is not None and value < self.last)
         self.last, self.count = value, self.count + 1
@@ -364,6 +362,5 @@ class Differences:
         )
 
     def blocks(self) -> list[cache.Blocks]:
-        """Blocks of each second with both counters."""
         each = iter(self._blocks)
         return [cache.Blocks(*numbers) for numbers in zip(each, each, each, strict=True)]

@@ -116,7 +116,6 @@ def _whole(block: Path) -> Path:
 
 
 def _lower(block: Path) -> Iterator[Path]:
-    """The devices below a mapped device, down to the disk."""
     with contextlib.suppress(OSError):
         for slave in sorted((block / "slaves").iterdir()):
             yield slave.resolve()

@@ -23,7 +23,6 @@ _NO_RING = {
 
 
 def facts() -> HostFacts:
-    """The facts of this machine that matter when results are compared."""
     return HostFacts(
         hostname=platform.node() or None,
         system=platform.system() or None,

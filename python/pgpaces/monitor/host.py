@@ -92,7 +92,6 @@ class Probe:
         self._errors = self._readable(path.format(name) for name in names for path in counts)
 
     def items(self) -> list[Item]:
-        """All values at present."""
         parsed = self._parsed
         return [
             *parsed("/proc/stat", procfs.cpu),
@@ -368,7 +367,6 @@ class Local:
         return self._bits[1]
 
     def close(self) -> None:
-        """Reads no more."""
         if self._log is not None:
             os.close(self._log)
             self._log = None

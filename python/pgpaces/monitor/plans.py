@@ -82,15 +82,10 @@ def explain(
         plans = [
             read(text, (script, command), block, analyze=analyze)
             for script, command, sql in statements
-            if (text := explainer.plan(f"statement {_shown(sql)!r}", sql)) is not None
+            if (text := explainer.plan(sql)) is not None
         ]
         session.rollback()
         return plans
-
-
-def _shown(sql: str) -> str:
-    """The beginning of a statement, which may be as long as the protocol takes."""
-    return shorten(sql[:_SUMMARY_MAX], 60, placeholder="...")
 
 
 class _Explainer:
@@ -105,11 +100,13 @@ class _Explainer:
         self._session, self._analyze, self._say = session, analyze, say
         self._encoding = sessions.encoding_of(session)
 
-    def plan(self, name: str, sql: str) -> str | None:
+    def plan(self, sql: str) -> str | None:
         """The plan as JSON; None for a statement without one or with an error; psycopg.Error."""
         kind = kind_of(sql)
         if kind == "transaction" or (kind == "other" and not self._analyze):
             return None
+        # A statement may be as long as the protocol takes.
+        name = f"statement {shorten(sql[:_SUMMARY_MAX], 60, placeholder='...')!r}"
         how = "ANALYZE, BUFFERS, FORMAT JSON" if self._analyze else "FORMAT JSON"
         self._session.execute("SAVEPOINT statement")
         try:
@@ -133,23 +130,19 @@ class _Explainer:
         if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             return result
         if result.status in (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT):
-            _end_copy(connection, result.status)
+            if result.status == pq.ExecStatus.COPY_IN:
+                connection.put_copy_end(b"not explained")
+            else:
+                while connection.get_copy_data(0)[0] > 0:
+                    pass
+            while connection.get_result() is not None:
+                pass
             raise _FailedError("COPY from or to a client")
         raise _FailedError(result.get_error_message(self._encoding).strip().splitlines()[0])
 
 
 class _FailedError(Exception):
     """A statement failed; the transaction can go on."""
-
-
-def _end_copy(connection: pq.abc.PGconn, status: int) -> None:
-    if status == pq.ExecStatus.COPY_IN:
-        connection.put_copy_end(b"not explained")
-    else:
-        while connection.get_copy_data(0)[0] > 0:
-            pass
-    while connection.get_result() is not None:
-        pass
 
 
 def kind_of(sql: str) -> Kind:
@@ -251,7 +244,6 @@ def summary(root: Mapping[str, Any]) -> str:
 def _sides(
     node: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]:
-    """The outer child, and the inner ones."""
     children = [
         child
         for child in node.get("Plans", ())
@@ -261,7 +253,6 @@ def _sides(
 
 
 def _leaf(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The node that reads first."""
     outer, _ = _sides(node)
     # Below a bitmap heap scan are only the index scans of its bitmap.
     return node if outer is None or "Relation Name" in node else _leaf(outer)

@@ -103,27 +103,21 @@ class Watch:
 
 
 class _Session(Reopened):
-    """The session for samples."""
-
     def __init__(self, keywords: Mapping[str, str], application: str) -> None:
         super().__init__(keywords, "pgpaces watch", prepare_threshold=None)
         self._names = {"load": reported(application), "dbname": keywords.get("dbname", "")}
 
     def sees_all(self) -> bool:
-        """Whether the role may see what other roles execute."""
         return bool(self._value(_SEES_ALL, _IS_SUPERUSER))
 
     def take(self) -> KillSwitchSample:
         """Takes a sample. Raises ServerError."""
-        self.session_or_error()
+        # Opened outside the time of a sample.
+        with errors("the kill switch cannot connect"):
+            self.session()
         began = time.perf_counter()
         running_ms = float(self._value(_OF_CLIENTS, _OF_ALL))
         return KillSwitchSample((time.perf_counter() - began) * 1000, running_ms)
-
-    def session_or_error(self) -> None:
-        """Opens the session if there is none, outside a sample's time. Raises ServerError."""
-        with errors("the kill switch cannot connect"):
-            self.session()
 
     def _value(self, query: str, before_10: str) -> Any:
         with errors("the kill switch cannot query the server"):

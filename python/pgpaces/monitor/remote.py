@@ -30,18 +30,6 @@ _LINE_BYTES_MAX = 1 << 16
 _OFFSET_MIN_S = 0.1
 
 
-def _clock(ahead_s: float) -> dict[str, None]:
-    """A note about the clock of another machine, if it differs."""
-    if abs(ahead_s) < _OFFSET_MIN_S:
-        return {}
-    direction = "fast" if ahead_s > 0 else "slow"
-    text = (
-        f"host: the clock of the server's machine is {abs(ahead_s):.1f} s {direction} compared with"
-        " this one; its samples are placed by this one"
-    )
-    return {text: None}
-
-
 class RemoteCommand(HostSource):
     """Samples by a command with the output of `pgpaces observe`, such as `ssh pi4 pgpaces observe`.
 
@@ -74,7 +62,14 @@ class RemoteCommand(HostSource):
                 yield from self._lines(child, ended)
             finally:
                 self.close()
-        self.notes |= _clock(self._ahead_s) if math.isfinite(self._ahead_s) else {}
+        ahead_s = self._ahead_s
+        if math.isfinite(ahead_s) and abs(ahead_s) >= _OFFSET_MIN_S:
+            direction = "fast" if ahead_s > 0 else "slow"
+            text = (
+                f"host: the clock of the server's machine is {abs(ahead_s):.1f} s {direction}"
+                " compared with this one; its samples are placed by this one"
+            )
+            self.notes[text] = None
 
     def _lines(
         self, child: subprocess.Popen[bytes], ended: threading.Event
@@ -108,7 +103,6 @@ class RemoteCommand(HostSource):
         return self._clock_lag_s if math.isfinite(self._clock_lag_s) else 0.0
 
     def close(self) -> None:
-        """Ends the command and its child processes."""
         child = self._child
         if child is None or child.poll() is not None:
             return
@@ -133,33 +127,25 @@ class NearbySource(HostSource):
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         """See HostSource."""
-        source = self._chosen()
-        self.notes = source.notes
-        yield from source.observe(ended, start_s)
-
-    def _chosen(self) -> HostSource:
-        if is_local(self._keywords):
-            try:
-                pids = self._postmaster()
-            except (psycopg.Error, ServerError) as error:
-                return HostSource({f"host: the server was silent: {first_line(error)}": None})
-            # A server with a socket is on this machine, even if its processes are not visible.
-            if pids or by_socket(self._keywords):
-                return host.here(pids)
         note = (
             "host: the server's machine cannot be observed: name a command that runs `pgpaces"
             " observe` there (--observe-command)"
         )
-        return HostSource({note: None})
-
-    def _postmaster(self) -> list[int]:
-        """The process id of the postmaster, if it is on this machine.
-
-        Raises psycopg.Error, ServerError.
-        """
-        with contextlib.closing(Reopened(self._keywords, APPLICATION)) as opened:
-            pid = opened.session().info.backend_pid
+        if is_local(self._keywords):
+            pids: list[int] = []
             try:
-                return [int(postgres_process(Path(f"/proc/{pid}/stat").read_text())[1])]
-            except (OSError, ValueError, IndexError):
-                return []
+                with contextlib.closing(Reopened(self._keywords, APPLICATION)) as opened:
+                    pid = opened.session().info.backend_pid
+                    with contextlib.suppress(OSError, ValueError, IndexError):
+                        stat = Path(f"/proc/{pid}/stat").read_text()
+                        pids = [int(postgres_process(stat)[1])]  # the postmaster's
+            except (psycopg.Error, ServerError) as error:
+                self.notes = {f"host: the server was silent: {first_line(error)}": None}
+                return
+            # A server with a socket is on this machine, even if its processes are not visible.
+            if pids or by_socket(self._keywords):
+                source = host.here(pids)
+                self.notes = source.notes
+                yield from source.observe(ended, start_s)
+                return
+        self.notes = {note: None}

@@ -63,7 +63,6 @@ WHERE pg_catalog.pg_is_in_recovery()
 
 
 def column(query: str) -> str:
-    """A query's rows as one value of another query."""
     return f"(SELECT coalesce(json_agg(subquery), '[]')::text FROM ({query}) subquery)"
 
 

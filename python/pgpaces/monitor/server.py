@@ -94,7 +94,6 @@ class CounterReader:
         self._prepared_for = session
 
     def close(self) -> None:
-        """Ends the session."""
         self.snapshot.close()
 
     def _may(self, session: Session, query: str, source: str) -> bool:
@@ -147,7 +146,10 @@ class Sensor:
         self._second: int | None = None
         self._closed = False
         self._counting = Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)
-        self._waiting = Thread("pgpaces-waits", self._sample, self._waits_period_s)
+        waits = self._waits
+        self._waiting = Thread(
+            "pgpaces-waits", self._sample, lambda: waits.period_s if waits else PERIOD_S
+        )
 
     def begin(self, start_s: float) -> None:
         """Begins to read at every full second, in threads that end with the program.
@@ -170,10 +172,13 @@ class Sensor:
             second = second_of(reading.at_s, self._start_s)
             if second != self._second:
                 self._second = second
-                self._samples += self._standbys(second, reading)
-
-    def _waits_period_s(self) -> float:
-        return self._waits.period_s if self._waits else PERIOD_S
+                position = reading.values.get(counters.WAL_POSITION)
+                if position is not None:
+                    self._positions[second] = position
+                    self._positions.pop(second - _POSITIONS_MAX, None)
+                if len(reading.rows) == 3:
+                    standbys, slots, own = map(replication.rows, reading.rows)
+                    self._samples += replication.samples(second, standbys, slots, own=own)
 
     def _sample(self) -> None:
         if self._waits is not None:
@@ -188,15 +193,6 @@ class Sensor:
             rows += self._primary.replay_lags(self)
         prefix = f"{self._node}/" if self._node else ""
         return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
-
-    def _standbys(self, second: int, reading: CounterReading) -> Iterator[Sample]:
-        position = reading.values.get(counters.WAL_POSITION)
-        if position is not None:
-            self._positions[second] = position
-            self._positions.pop(second - _POSITIONS_MAX, None)
-        if len(reading.rows) == 3:
-            standbys, slots, own = map(replication.rows, reading.rows)
-            yield from replication.samples(second, standbys, slots, own=own)
 
     def replay_lags(self, standby: Sensor) -> list[Sample]:
         """The lags of a standby in seconds in which both were read, each second once."""
@@ -223,12 +219,10 @@ class Sensor:
         return [replace(each, text=f"{self._node}: {each.text}") for each in severe]
 
     def blocked(self) -> Observed:
-        """Only the blocked sessions."""
         with self._lock:
             return Observed(self._node, blocked=self._waits.blocked() if self._waits else ())
 
     def observed(self) -> Observed:
-        """All observations that are not samples."""
         with self._lock:
             observed = Observed(self._node, self._counts.moved())
             if self._waits:
@@ -249,8 +243,14 @@ class Sensor:
             notes.append(self._waits.slowed)
         if self._others:
             # The sensor of the primary already has the note for a standby's role.
-            notes += [] if self._node else _more(self._others.more)
-            notes += _cost_note(self.cost())
+            if self._others.more and not self._node:
+                notes.append(f"sensor: more would be seen with {'; '.join(self._others.more)}")
+            if (cost := self.cost()) is not None:
+                server = "not seen" if cost.server is None else f"{cost.server:.1f}%"
+                notes.append(
+                    f"sensor: looking at the server took {cost.here:.1f}% of one core here,"
+                    f" {server} on the server"
+                )
         subject = f"sensor of {self._node}" if self._node else "sensor"
         return [note.replace("sensor", subject, 1) for note in notes]
 
@@ -281,21 +281,6 @@ class Sensor:
         for each in self._others.sessions if self._others else ():
             each.cost.read()
         return ended
-
-
-def _more(more: Mapping[str, None]) -> Iterator[str]:
-    """One note for all privileges, settings and extensions that would show more."""
-    if more:
-        yield f"sensor: more would be seen with {'; '.join(more)}"
-
-
-def _cost_note(cost: Cost | None) -> Iterator[str]:
-    if cost is not None:
-        server = "not seen" if cost.server is None else f"{cost.server:.1f}%"
-        yield (
-            f"sensor: looking at the server took {cost.here:.1f}% of one core here,"
-            f" {server} on the server"
-        )
 
 
 @contextlib.contextmanager

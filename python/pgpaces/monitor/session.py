@@ -48,7 +48,6 @@ class Reopened:
     """A session that is opened when needed, and again once it is broken. keywords: libpq's."""
 
     def __init__(self, keywords: Mapping[str, str], application: str, **more: Any) -> None:
-        """more: as for sessions.connect."""
         self._keywords = {**keywords, "connect_timeout": str(_CONNECT_TIMEOUT_S)}
         self._application, self._more = application, more
         self._session: Session | None = None
@@ -65,7 +64,6 @@ class Reopened:
         return self._session
 
     def close(self) -> None:
-        """Ends the session."""
         if self._session is not None:
             self._session.close()
 
@@ -82,19 +80,13 @@ class SessionSnapshot(Reopened):
         """The session, opened if there is none. Raises psycopg.Error."""
         new, session = not self.alive, super().session()
         if new:
-            self._direct = self._is_direct(session)
+            # A pooler in statement or transaction mode reports another pid. There, nothing may be
+            # prepared: two sessions would execute each other's prepared statements.
+            pid = sessions.scalar(session, "SELECT pg_catalog.pg_backend_pid()")
+            self._direct = bool(pid == session.info.backend_pid)
             if self._direct:
                 self.cost.serves(session.info.backend_pid)
         return session
-
-    def _is_direct(self, session: Session) -> bool:
-        """Whether one process of the server serves the whole session.
-
-        A pooler in statement or transaction mode reports another pid. There, nothing may be
-        prepared: two sessions would execute each other's prepared statements.
-        """
-        pid = sessions.scalar(session, "SELECT pg_catalog.pg_backend_pid()")
-        return bool(pid == session.info.backend_pid)
 
     def rows(
         self, query: str, parameters: Mapping[str, Any] | None = None

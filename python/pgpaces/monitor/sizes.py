@@ -139,7 +139,6 @@ class View(Struct, frozen=True):
         return cls(row[0], frozenset(column.name for column in probed.description or ()))
 
     def read(self, session: Session) -> Statements:
-        """The present counters of each visible statement."""
         time = "total_exec_time" if "total_exec_time" in self.columns else "total_time"
         wal = "sum(wal_bytes)::bigint" if "wal_bytes" in self.columns else "NULL::bigint"
         query = (

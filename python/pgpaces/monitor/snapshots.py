@@ -31,7 +31,6 @@ def settings(session: Session) -> Settings:
 
 
 def changed(before: Settings, after: Settings) -> Iterator[Finding]:
-    """A finding about settings that changed between two snapshots."""
     pairs = ((name, old, after[name]) for name, old in before.items() if name in after)
     parts = [
         f"{name} {old[0]} -> {new[0]}" if old[1] else name for name, old, new in pairs if old != new

@@ -79,13 +79,11 @@ class Activity:
         self._parameters = {"load": reported(application), "ours": list(APPLICATIONS)}
 
     def sample(self) -> Mapping[Event, int]:
-        """The present number of sessions in each event."""
         kind = _KIND if self.snapshot.session().info.server_version >= 100_000 else ""
         rows = self.snapshot.rows(_SAMPLE.format(kind=kind), self._parameters)
         return {(who, kind, event): count for who, kind, event, count in rows}
 
     def blocked(self) -> list[Pair]:
-        """The present waits for locks, with the blocking sessions."""
         rows = self.snapshot.rows(_BLOCKED, self._parameters)
         return [(row[0], row[1], row[2], row[3], row[4], row[5]) for row in rows]
 
@@ -140,7 +138,6 @@ class Sampler:
 
     @property
     def slowed(self) -> str | None:
-        """A note if samples became less frequent."""
         if self.period_s <= PERIOD_S:
             return None
         return (
@@ -149,11 +146,9 @@ class Sampler:
         )
 
     def waits(self) -> Waits:
-        """The counts."""
         return self._tally.waits()
 
     def drain(self, *, ended: bool = False) -> list[Sample]:
-        """The counts of the seconds that ended since the last call."""
         return self._tally.drain(ended=ended)
 
     def blocked(self) -> tuple[Blocked, ...]:

@@ -27,8 +27,6 @@ _NAMED = re.compile(r"\d+(\.\d+)*((devel|alpha|beta|rc)\d*)?")
 
 
 class Source(StrEnum):
-    """Where an installation was found."""
-
     EMBEDDED = "embedded"
     DEBIAN = "debian"
     RPM = "rpm"
@@ -60,7 +58,6 @@ class Installation(Struct, frozen=True):
     source: Source
 
     def program(self, name: str) -> Path:
-        """The path of one of its programs, which may be absent."""
         return self.bin / name
 
     @property
@@ -243,7 +240,6 @@ def _package_bin() -> Path | None:
 
 
 def _candidates() -> Iterator[tuple[Source, Path]]:
-    """Folders that may hold programs, the preferred first."""
     if (package := _package_bin()) is not None:
         yield Source.EMBEDDED, package
     for source, pattern in FOLDERS:

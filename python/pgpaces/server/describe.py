@@ -19,7 +19,6 @@ def settings(installation: Installation) -> frozenset[str]:
 
 
 def misspelled(installation: Installation, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names that are not listed, each with the listed name that is most like it."""
     listed = {name.lower(): name for name in settings(installation)}
     for name in names:
         if name.lower() not in listed and "." not in name:

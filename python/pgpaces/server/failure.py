@@ -131,7 +131,6 @@ def reason(output: str) -> str:
 
 
 def last_lines(output: str, count: int = LINES_SHOWN) -> str:
-    """The last lines of a log, joined into one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return " | ".join(lines[-count:]) or "it wrote nothing"
 

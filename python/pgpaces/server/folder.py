@@ -8,6 +8,7 @@ Every process of a running server inherits the lock and so holds it. It shows th
 runs even if pgpaces died or a pid was reused. Starts and stops nothing.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -34,13 +35,10 @@ STATUS_LINE = 7  # of postmaster.pid, counted from 0; since PostgreSQL 10
 
 
 class ServerFolder(Struct, frozen=True):
-    """The folder of one server."""
-
     path: Path
 
     @property
     def name(self) -> str:
-        """The server's name."""
         return self.path.name
 
     @property
@@ -65,7 +63,6 @@ class ServerFolder(Struct, frozen=True):
 
     @property
     def runtime_files(self) -> tuple[Path, ...]:
-        """The files that exist only while the server runs."""
         keys = (self.path / tls.CERTIFICATE, self.path / tls.KEY)
         return (self.record_file, self.password_file, *keys)
 
@@ -74,14 +71,12 @@ class ServerFolder(Struct, frozen=True):
         return chosen.absolute() / f"pgpaces-{self.name}" if chosen else self.path
 
     def read(self) -> ServerRecord | None:
-        """The record, if there is one that can be read."""
         try:
             return from_json(self.record_file.read_text())
         except OSError:
             return None
 
     def write(self, record: ServerRecord) -> None:
-        """Replace the record atomically."""
         fresh = self.record_file.with_suffix(".new")
         fresh.write_text(to_json(record))
         fresh.replace(self.record_file)
@@ -133,12 +128,10 @@ class ServerFolder(Struct, frozen=True):
 
 
 def server_folder(name: str) -> ServerFolder:
-    """The folder of the server of that name, whether it exists or not."""
     return ServerFolder(home() / "servers" / name)
 
 
 def server_folders() -> Iterator[ServerFolder]:
-    """The folders of all servers, by name."""
     for record_file in matching(home() / "servers", "*/server.json"):
         yield ServerFolder(record_file.parent)
 
@@ -167,17 +160,12 @@ def is_ready(data_dir: Path, pid: int) -> bool:
     lines = _postmaster_lines(data_dir)
     if pid == 0 or len(lines) < STATUS_LINE or lines[0] != str(pid):
         return False
-    if len(lines) == STATUS_LINE and _is_old(data_dir):
-        return _answers(lines)
+    if len(lines) == STATUS_LINE:
+        # The data may be of a version that writes no status: 9.6.
+        with contextlib.suppress(OSError):
+            if (data_dir / "PG_VERSION").read_text().startswith("9."):
+                return _answers(lines)
     return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
-
-
-def _is_old(data_dir: Path) -> bool:
-    """Whether the data is of a version that writes no status: 9.6."""
-    try:
-        return (data_dir / "PG_VERSION").read_text().startswith("9.")
-    except OSError:
-        return False
 
 
 def _answers(lines: list[str]) -> bool:

@@ -48,7 +48,6 @@ def needs(program: Path, library: str) -> bool | None:
 
 
 def has_jit(prefix: Path) -> bool:
-    """Whether an installation has the library that compiles queries."""
     folders = ("lib", "lib/postgresql", "lib64", "lib64/postgresql")
     return any(any((prefix / folder).glob("llvmjit.*")) for folder in folders)
 

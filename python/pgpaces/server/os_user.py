@@ -6,6 +6,7 @@ folder: it makes its own folders reachable, and copies programs that the user ca
 virtual environment below a private home) once. Starts no server.
 """
 
+import contextlib
 import os
 import pwd
 import shlex
@@ -35,7 +36,6 @@ class OsUser(Struct, frozen=True):
     gid: int
 
     def popen_options(self) -> dict[str, Any]:
-        """The arguments of subprocess.Popen that start a program as this user."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
@@ -46,12 +46,15 @@ def os_user_for(data_dir: Path) -> OsUser | None:
     """
     if os.geteuid() != 0:
         return None
-    for name in (_owner(data_dir), *CANDIDATES):
+    names = list(CANDIDATES)
+    with contextlib.suppress(OSError, KeyError):
+        names.insert(0, data_dir.owner())
+    for name in names:
         try:
-            entry = pwd.getpwnam(name) if name else None
+            entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        if entry is not None and entry.pw_uid != 0:
+        if entry.pw_uid != 0:
             return OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
     raise ServerError(
         f"PostgreSQL does not run as root, and there is neither a user {' nor '.join(CANDIDATES)}",
@@ -60,18 +63,15 @@ def os_user_for(data_dir: Path) -> OsUser | None:
 
 
 def options_of(os_user: OsUser | None) -> dict[str, Any]:
-    """Like `popen_options`; empty for the current user."""
     return os_user.popen_options() if os_user else {}
 
 
 def make_private_folder(path: Path, os_user: OsUser | None) -> None:
-    """Make a folder that only the server's user can enter."""
     path.mkdir(mode=0o700)
     give(path, os_user)
 
 
 def give(path: Path, os_user: OsUser | None) -> None:
-    """Make the server's user the owner of a new folder."""
     if os_user is not None:
         os.chown(path, os_user.uid, os_user.gid)
 
@@ -127,13 +127,6 @@ def reachable(installation: Installation, os_user: OsUser | None, cache: Path) -
     )
 
 
-def _owner(path: Path) -> str | None:
-    try:
-        return path.owner()
-    except (OSError, KeyError):
-        return None
-
-
 def _refusal(installation: Installation, os_user: OsUser | None) -> str | None:
     """Why the user cannot run initdb, which needs libpq, too; None if it can."""
     try:
@@ -153,7 +146,10 @@ def _copied(installation: Installation, cache: Path) -> Installation:
     prefix = installation.bin.parent
     package = prefix.parent
     libraries = package.with_name(f"{package.name}.libs")
-    target = cache / _release(package, installation.version)
+    # By the release of the package if its metadata is there.
+    infos = sorted(package.parent.glob(f"{package.name}-*.dist-info"))
+    release = infos[-1].name.removesuffix(".dist-info") if infos else ""
+    target = cache / (release or f"{package.name}-{installation.version}")
     copy = replace(installation, bin=target / package.name / prefix.name / "bin")
     if target.exists():
         return copy
@@ -173,14 +169,7 @@ def _copied(installation: Installation, cache: Path) -> Installation:
     return copy
 
 
-def _release(package: Path, version: str) -> str:
-    """The name of the copy, by the release of the package if its metadata is there."""
-    infos = sorted(package.parent.glob(f"{package.name}-*.dist-info"))
-    return infos[-1].name.removesuffix(".dist-info") if infos else f"{package.name}-{version}"
-
-
 def let_all_read(tree: Path) -> None:
-    """Let all users read the files and enter the folders."""
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():
             executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR

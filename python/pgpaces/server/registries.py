@@ -55,7 +55,6 @@ class Pip(Struct, frozen=True):
     tool: str = "pip"
 
     def is_here(self) -> bool:
-        """Whether this Python has pip."""
         return fetch.has_pip()
 
     def download(self, version: str, folder: Path) -> Path:
@@ -88,7 +87,6 @@ class Maven(Struct, frozen=True):
     tool: str = "mvn"
 
     def is_here(self) -> bool:
-        """Whether Maven is on the PATH."""
         return shutil.which("mvn") is not None
 
     def download(self, version: str, folder: Path) -> Path:
@@ -117,7 +115,6 @@ REGISTRIES: tuple[Registry, ...] = (Pip(), Maven())
 
 
 def machine() -> str:
-    """This machine's architecture, as Linux names it."""
     name = platform.machine().lower()
     return _MACHINES.get(name, name)
 
@@ -142,7 +139,6 @@ def _intact(archive: Path) -> Iterator[None]:
 
 
 def _untar(content: bytes, folder: Path) -> None:
-    """Unpack below the folder and nowhere else."""
     try:
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
             extract(tar, folder)
@@ -183,7 +179,6 @@ def _checked(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
 
 
 def _prefix(folder: Path) -> Path:
-    """The folder that has bin/postgres."""
     for depth in ("", "*/", "*/*/"):
         for program in sorted(folder.glob(f"{depth}bin/postgres")):
             if program.is_file():

@@ -126,7 +126,6 @@ def clean(order: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Start the server, wait for the next event, act on it."""
     signals = listen_to_signals()
     order = json.loads(read_line(0) or b"null")
     if order is None:

@@ -82,7 +82,6 @@ def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
 
 
 def _names(host: str) -> str:
-    """The subject alternative names, in the syntax of OpenSSL."""
     # No localhost: psql before 15 matches addresses with the subject only, and only where there is
     # no DNS name.
     try:

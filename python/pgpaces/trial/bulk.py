@@ -77,12 +77,6 @@ def check(workload: Workload, trial: TrialPlan) -> None:
             raise PlanError(f"{name.replace('_', ' ')} is of scripts, and a command has none")
 
 
-def script_limit(component: ComponentLoad) -> int | None:
-    """The latency limit of the component's only script."""
-    limits = dict(component.plan.limits)
-    return limits.get(component.scripts[0].name, component.plan.limit_ns) or None
-
-
 class CommandJob(Struct, frozen=True):
     """The command of a component, ready to run. input_bytes: of the files that it reads."""
 
@@ -96,11 +90,12 @@ class CommandJob(Struct, frozen=True):
     def load(self) -> CommandLoad:
         """The load that runs it; the command makes its own connection."""
         plan = self.component.plan
+        limits = dict(plan.limits)
         executions = Executions(
             transactions=plan.transactions,
             duration_ns=plan.duration_ns,
             warmup_ns=0 if plan.transactions is not None else plan.warmup,
-            limit_ns=script_limit(self.component),
+            limit_ns=limits.get(self.component.scripts[0].name, plan.limit_ns) or None,
             accompanies=bool(self.component.work.name),
         )
         load = CommandLoad(self.order, executions, self.runner, say=self.say)
@@ -109,7 +104,6 @@ class CommandJob(Struct, frozen=True):
 
     @property
     def executions(self) -> int:
-        """The number of executions that began."""
         return sum(len(load.ended) + load.cut for load in self.loads)
 
     def did(self) -> dict[str, float | None]:
@@ -177,42 +171,29 @@ def _job(
             timeout_ns = command.timeout_ns
             return replace(base, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
 
+        def say_and_check(text: str) -> None:
+            say(text)
+            check()
+
         runner = programs.Runner(environment.files, environment.scratch)
         stack.callback(runner.close)
         measured = order(command.run, command.succeeds)
         if command.before is not None:
-            _before(runner, order(command.before, (0,)), workload.name, say=say, check=check)
-        yield CommandJob(component, measured, runner, say, _size(command.input, environment))
-
-
-def _before(
-    runner: programs.Runner,
-    order: programs.CommandOrder,
-    name: str,
-    *,
-    say: Say,
-    check: Callable[[], None],
-) -> None:
-    def say_and_check(text: str) -> None:
-        say(text)
-        check()
-
-    what = f"{name}: what is run before it"
-    say(what)
-    result = run_reporting(runner, order, what, say=say_and_check)
-    if result is None or result.failed:
-        why, text = ("it was stopped", "") if result is None else (result.failed, result.output)
-        raise PrepareError(
-            f"what {name} runs before its command failed ({why}):\n{text}",
-            "mend `before` and run again",
-        )
-
-
-def _size(patterns: Sequence[str], environment: programs.ProgramEnvironment) -> int | None:
-    """The bytes of the files that match; None without patterns. Raises RunError."""
-    words = [environment.filled(pattern) for pattern in patterns]
-    paths = programs.matching(words, environment.folder)
-    return sum(path.stat().st_size for path in paths) if patterns else None
+            what = f"{workload.name}: what is run before it"
+            say(what)
+            before = order(command.before, (0,))
+            result = run_reporting(runner, before, what, say=say_and_check)
+            if result is None or result.failed:
+                why = "it was stopped" if result is None else result.failed
+                text = "" if result is None else result.output
+                raise PrepareError(
+                    f"what {workload.name} runs before its command failed ({why}):\n{text}",
+                    "mend `before` and run again",
+                )
+        words = [environment.filled(pattern) for pattern in command.input]
+        paths = programs.matching(words, environment.folder)
+        size = sum(path.stat().st_size for path in paths) if command.input else None
+        yield CommandJob(component, measured, runner, say, size)
 
 
 def end_together(loads: Sequence[tuple[str, RunningLoad]]) -> None:
@@ -258,7 +239,6 @@ class Counters:
             self._before = self._read()
 
     def findings(self) -> list[Finding]:
-        """What the command did; to be called after the load."""
         job = self._job
         if job is None or self._before is None:
             return []

@@ -15,9 +15,8 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
 from pgpaces.spec import levels, options, trust
-from pgpaces.spec.design import Cell, Experiment, Levels, Slot
+from pgpaces.spec.design import Experiment, Slot
 from pgpaces.spec.draft import Draft, goal_share
-from pgpaces.spec.plan import TrialPlan
 from pgpaces.trial.order import Builder, Order
 
 # The default range of loads: for clients and users, the range of their levels.
@@ -65,7 +64,10 @@ def ask(
     load = question.by or _kind(draft.levels)
     ends = draft.levels.get(load, ())
     own = {n: v for n, v in draft.levels.items() if n not in (load, "duration", "transactions")}
-    _check_kind(load, own)
+    for name in _OTHERS[load]:
+        if name in own:
+            option = f"--{name.replace('_', '-')}"
+            raise PlanError(f"--by {load} does not go with {option}", "leave one of them out")
     if load == "clients" and not {"rate_per_client", "think_time"} & own.keys():
         # A pause of zero, so that the workload's default rate does not make it an open load.
         own["think_time"] = ("0s",)
@@ -75,8 +77,8 @@ def ask(
         factors=frozenset(name for name in draft.factors if name in own),
         trials=1,
         missed_max=missed_max,
-        exclude=_without(draft.exclude, load),
-        extra=_without(draft.extra, load),
+        exclude=tuple(part for part in draft.exclude if load not in part),
+        extra=tuple(part for part in draft.extra if load not in part),
     )
     goal = _goal(load, ends, missed_max, question=question)
     experiment = draft.experiment(profiles.ready_made)
@@ -112,7 +114,8 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
             f"--goal '{question.quantile}' is no bound on a quantile",
             "such as 'p99 <= 250ms'; a mean says nothing of how many were late",
         )
-    if question.missed is not None or any(_is_limit(name) for name in draft.levels):
+    limited = any(name.partition(".")[0] == "latency_limit" for name in draft.levels)
+    if question.missed is not None or limited:
         raise PlanError(
             "--goal is a latency limit and a share that may miss it",
             "leave out --missed and --latency-limit, or --goal",
@@ -128,27 +131,10 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
     return draft.with_levels({"latency_limit": (match[2],)}), missed
 
 
-def _is_limit(name: str) -> bool:
-    return name == "latency_limit" or name.startswith("latency_limit.")
-
-
 def _kind(own: Mapping[str, tuple[str, ...]]) -> Kind:
     if "users" in own or "pace" in own:
         return "users"
     return "clients" if {"rate_per_client", "think_time"} & own.keys() else "rate"
-
-
-def _check_kind(load: Kind, own: Mapping[str, tuple[str, ...]]) -> None:
-    """Raises PlanError for levels of another kind of load than the requested one."""
-    for name in _OTHERS[load]:
-        if name in own:
-            option = f"--{name.replace('_', '-')}"
-            raise PlanError(f"--by {load} does not go with {option}", "leave one of them out")
-
-
-def _without(parts: tuple[Levels, ...], load: Kind) -> tuple[Levels, ...]:
-    """The excluded or extra parts that do not name the load that is searched."""
-    return tuple(part for part in parts if load not in part)
 
 
 def _goal(
@@ -194,26 +180,22 @@ def _each(
         ask = first(SearchSpec(goal), cell)
         load: dict[str, str | None] = {goal.load: dict(ask.cell.levels)[goal.load]}
         request = builder.request(Slot(1, cell), "", {**ask.options, **load})
-        _check(request.trial, cell, goal)
         plan, start = request.trial, goal.start
+        if plan.load.model not in _MODELS[goal.load]:
+            error = PlanError(
+                f"a search by {goal.load} found a load that is {plan.load.model}",
+                "say --by rate, --by users (with --pace) or --by clients (with --rate-per-client or"
+                " --think-time, or neither)",
+            )
+            raise levels.in_cell(error, cell)
+        if plan.limit_ns is None and not plan.limits:
+            error = PlanError(
+                "without a latency limit every load meets the goal",
+                "add --latency-limit, such as 500ms, or --goal 'p99 <= 250ms'",
+            )
+            raise levels.in_cell(error, cell)
         if plan.load.model == "closed":
             each = 1e9 / plan.load.think_ns if plan.load.think_ns else None
         elif plan.load.rate is not None:
             each = plan.load.rate if plan.load.model == "paced" else plan.load.rate / start
     return None if begins else each
-
-
-def _check(plan: TrialPlan, cell: Cell, goal: CapacityGoal) -> None:
-    if plan.load.model not in _MODELS[goal.load]:
-        error = PlanError(
-            f"a search by {goal.load} found a load that is {plan.load.model}",
-            "say --by rate, --by users (with --pace) or --by clients (with --rate-per-client or"
-            " --think-time, or neither)",
-        )
-        raise levels.in_cell(error, cell)
-    if plan.limit_ns is None and not plan.limits:
-        error = PlanError(
-            "without a latency limit every load meets the goal",
-            "add --latency-limit, such as 500ms, or --goal 'p99 <= 250ms'",
-        )
-        raise levels.in_cell(error, cell)

@@ -70,12 +70,10 @@ class ComponentLoad(Struct, frozen=True):
 
     @property
     def clients(self) -> int:
-        """The number of its clients."""
         return self.plan.clients or 1
 
     @property
     def scripts(self) -> tuple[WorkloadScript, ...]:
-        """Its scripts."""
         return tuple(
             replace(self.work.scripts[place], weight=weight)
             for place, weight in zip(self.places, self.weights, strict=True)
@@ -83,12 +81,10 @@ class ComponentLoad(Struct, frozen=True):
 
     @property
     def commands(self) -> list[Sequence[generator.ScriptCommand]]:
-        """The commands of each of its scripts."""
         return [self.work.commands[place] for place in self.places]
 
     @property
     def clients_each(self) -> int:
-        """The clients of a thread, or users of a process, at least."""
         return _OF_A_THREAD if self.work.request.workload.users is None else _OF_A_PROCESS
 
     def engine_plan(self) -> generator.EnginePlan:
@@ -108,11 +104,9 @@ class ComponentLoad(Struct, frozen=True):
         return generator.Engine(self.engine_plan(), self.texts(), connection)
 
     def texts(self) -> tuple[generator.ScriptText, ...]:
-        """Its scripts, as the engine takes them."""
         return tuple((source_of(s), s.weight, encoded(s.text)) for s in self.scripts)
 
     def facts(self) -> ComponentFacts:
-        """Its part of the trial's record."""
         return ComponentFacts(
             of=self.work.name,
             workload=self.work.request.workload.name,
@@ -188,7 +182,6 @@ def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
 def _weights(
     request: Request, scripts: Sequence[WorkloadScript], nodes: Sequence[str]
 ) -> dict[str, dict[int, Fraction]]:
-    """The scripts of each node, by place, with their share of the weight."""
     weights: dict[str, dict[int, Fraction]] = {}
     for place, script in enumerate(scripts):
         where = nodes_of(node_of(request, script.name, nodes), nodes)

@@ -111,7 +111,6 @@ def _tasks(component: ComponentLoad) -> tuple[generator.ScriptText, ...]:
 
 
 def generated(loads: Iterable[RunningLoad]) -> tuple[GeneratorFacts, ...]:
-    """The generators of these loads."""
     from pgpaces.load.cluster.load import DealtLoad
 
     return tuple(each for load in loads if isinstance(load, DealtLoad) for each in load.generated)

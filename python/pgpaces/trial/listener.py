@@ -36,7 +36,6 @@ class SweepListener(Listener):
     """Receives the events of an experiment. Each machine calls it from its own thread."""
 
     def trial(self, machine: str, slot: Slot, attempt: int, *, progress: Progress) -> Listener:
-        """A trial begins; returns the listener for its events."""
         return Listener()
 
     def done(self, machine: str, slot: Slot, outcome: Outcome | PgpacesError) -> None:

@@ -65,7 +65,6 @@ class Machine(Struct):
         self.progress.left[self.name] = self.queue.left
 
     def run(self, context: TrialContext) -> None:
-        """Runs every trial, until the end is requested."""
         try:
             with contextlib.closing(_Sites()) as sites, context.with_clusters() as own:
                 while not own.stops.requests and (due := self.queue.next()) is not None:
@@ -89,7 +88,7 @@ class Machine(Struct):
         if due.why:
             listener.due(self.name, slot, due.why)
         started = time.monotonic()
-        well = False
+        well, killed = False, None
         outcome: Outcome | PgpacesError = RunError("it was not tried")
         for attempt in range(1, ATTEMPTS + 1):
             own = replace(
@@ -101,14 +100,17 @@ class Machine(Struct):
             listener.done(self.name, slot, outcome)
             well = isinstance(outcome, Outcome) and outcome.trial.state == "finished"
             well = well and not _lost(outcome)
-            if well or stops.requests or _permanent(outcome):
+            # Another attempt would fail the same way, or trip the kill switch again.
+            killed = outcome.killed if isinstance(outcome, Outcome) else None
+            if well or stops.requests or killed or isinstance(outcome, _PERMANENT):
                 break
         if (lost := _lost(outcome)) is not None:
             raise lost
         if stops.requests and not well:
             return
         if not well:
-            self.errors.append(_error(outcome))
+            error = outcome.error if isinstance(outcome, Outcome) else outcome
+            self.errors.append(error or RunError(killed or "it did not complete"))
         self.queue.ended(due, outcome)
         self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
         self._count_away(key, outcome, listener)
@@ -183,20 +185,6 @@ def _lost(outcome: Outcome | PgpacesError) -> StoreError | None:
     return outcome if isinstance(outcome, StoreError) else None
 
 
-def _error(outcome: Outcome | PgpacesError) -> PgpacesError:
-    """Why a trial was not run to its end."""
-    if isinstance(outcome, Outcome):
-        return outcome.error or RunError(outcome.killed or "it did not complete")
-    return outcome
-
-
-def _permanent(outcome: Outcome | PgpacesError) -> bool:
-    """Whether another attempt would fail the same way, or trip the kill switch again."""
-    return isinstance(outcome, _PERMANENT) or (
-        isinstance(outcome, Outcome) and bool(outcome.killed)
-    )
-
-
 class _Sites:
     """The running server: the last trial's, reused if the next trial needs the same one.
 
@@ -242,6 +230,5 @@ class _Sites:
             say(f"warning: {error.message}")
 
     def close(self) -> None:
-        """Stops a managed server."""
         self._site = self._target = None
         self._stack.close()

@@ -34,7 +34,6 @@ _WHOLE_S = 10
 
 @contextlib.contextmanager
 def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
-    """The monitors, active within this context."""
     connection, factor = ready.primary(), ready.request.trial.kill_switch
     keywords = for_driver(connection)
     with contextlib.ExitStack() as stack:
@@ -102,12 +101,10 @@ class _Sensors(Struct, frozen=True):
             sensor.begin(start_s)
 
     def notes(self) -> list[str]:
-        """What the sensors of servers and their machines could not read."""
         machines = [note for sensor in self.machines.values() for note in sensor.notes()]
         return machines + [note for sensor in self.servers.values() for note in sensor.notes()]
 
     def drain(self) -> list[Sample]:
-        """The samples of all sensors since the last call."""
         samples = [sample for sensor in self.servers.values() for sample in sensor.drain()]
         for node, machine in self.machines.items():
             prefix = f"{node}/" if node else ""
@@ -178,16 +175,6 @@ class Monitors:
         self._silent_s = servers[""].silent_s() if servers else 0.0
         return not self._silent_s
 
-    def _silence(self) -> Iterator[Finding]:
-        if self._silent_s:
-            copy = self._ready.prepared.cloned_from is not None
-            text = (
-                f"the server had not answered for {self._silent_s:.0f} s when the run ended; not"
-                " known are plans and what it counted at the end"
-                f"{'; the next run drops the copy of the data' if copy else ''}"
-            )
-            yield Finding("server", "warning", text, self._silent_s, "s")
-
     def explain(self) -> None:
         """Explains each statement once, after the load, so that it slows nothing.
 
@@ -240,7 +227,6 @@ class Monitors:
             return []
 
     def drain(self) -> list[Sample]:
-        """The samples of the sensors since the last call."""
         return self._sensors.drain()
 
     def news(self, second: int) -> list[Observed]:
@@ -263,26 +249,31 @@ class Monitors:
         return new
 
     def observed(self) -> tuple[Observed, ...]:
-        """Other observations of each server."""
         return tuple(sensor.observed() for sensor in self._sensors.servers.values())
 
     def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
         """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
         findings = self._sensors.findings(series, pace)
-        return [*findings, *self._counters.findings(), *self._silence()]
+        findings += self._counters.findings()
+        if self._silent_s:
+            copy = self._ready.prepared.cloned_from is not None
+            text = (
+                f"the server had not answered for {self._silent_s:.0f} s when the run ended; not"
+                " known are plans and what it counted at the end"
+                f"{'; the next run drops the copy of the data' if copy else ''}"
+            )
+            findings.append(Finding("server", "warning", text, self._silent_s, "s"))
+        return findings
 
     def notes(self) -> list[str]:
-        """Their sentences in the answer."""
-        return [*self._of_kill_switch(), *self._sensors.notes(), *self._notes]
-
-    def _of_kill_switch(self) -> Iterator[str]:
-        if self._watch is None:
-            return
-        yield f"kill switch: before the load, {self._watch.before}"
-        if self._watch.blind:
-            yield (
-                "kill switch: statements of other roles are hidden from this one; grant it"
-                " pg_read_all_stats"
-            )
-        if self.reason is not None:
-            yield self.reason
+        notes = []
+        if self._watch is not None:
+            notes.append(f"kill switch: before the load, {self._watch.before}")
+            if self._watch.blind:
+                notes.append(
+                    "kill switch: statements of other roles are hidden from this one; grant it"
+                    " pg_read_all_stats"
+                )
+            if self.reason is not None:
+                notes.append(self.reason)
+        return [*notes, *self._sensors.notes(), *self._notes]

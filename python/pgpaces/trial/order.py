@@ -83,8 +83,6 @@ def _resolved(target: Target) -> _ResolvedTarget:
 
 
 class Builder(Redacted, frozen=True):
-    """Makes the requests of an experiment's trials."""
-
     REDACTED: ClassVar = ("targets",)
     order: Order
     base: workload.Workload
@@ -101,7 +99,6 @@ class Builder(Redacted, frozen=True):
 
     @property
     def machines(self) -> dict[str, str]:
-        """The machine of each target."""
         return {name: target.machine for name, target in self.targets.items()}
 
     def request(

@@ -20,7 +20,6 @@ from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.server import pooler
 from pgpaces.spec.facts import PoolFacts, Prepared
-from pgpaces.spec.target_plan import PoolPlan
 from pgpaces.trial.components import ComponentLoad, Work, clients_at, component_loads
 from pgpaces.trial.ready_trial import ReadyTrial, as_superuser
 from pgpaces.trial.request import (
@@ -87,8 +86,6 @@ def ready(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[
 
 @contextlib.contextmanager
 def _works(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[tuple[Work, ...]]:
-    """The trial's own workload and background workloads, each with its data."""
-
     def say_and_check(text: str) -> None:
         check()
         say(text)
@@ -168,7 +165,15 @@ def _pool(
         yield nodes, PoolFacts()
         return
     clients = sum(component.clients for component in components if component.node == POOL)
-    pooler.check_slots(request.pool, _persistent_clients(request.pool, components))
+    # Clients that keep a connection of the pool; pgbouncer has a pool for each database.
+    keeping: Counter[str] = Counter()
+    for component in components:
+        if component.node == POOL and not component.plan.connect_each:
+            keeping[component.work.prepared.dbname] += component.clients
+    most = max(keeping.values(), default=0)
+    pooler.check_slots(
+        request.pool, most if request.pool.pooler == "pgbouncer" else keeping.total()
+    )
     with pooler.pool(request.pool, max(1, clients), where.servers, say=say) as running:
         way = {"host": running.host, "port": str(running.port)}
         keywords = {k: v for k, v in where.access.keywords.items() if k not in ("host", "port")}
@@ -179,12 +184,3 @@ def _pool(
             size=running.size,
         )
         yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
-
-
-def _persistent_clients(plan: PoolPlan, components: tuple[ComponentLoad, ...]) -> int:
-    """The clients that keep a connection of a pool: pgbouncer has a pool for each database."""
-    of_each: Counter[str] = Counter()
-    for component in components:
-        if component.node == POOL and not component.plan.connect_each:
-            of_each[component.work.prepared.dbname] += component.clients
-    return max(of_each.values(), default=0) if plan.pooler == "pgbouncer" else of_each.total()

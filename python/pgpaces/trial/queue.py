@@ -26,8 +26,6 @@ class Due(Struct, frozen=True):
 
 
 class Queue(Protocol):
-    """The trials of one machine."""
-
     def next(self) -> Due | None:
         """Removes and returns the next one; None if there is no more."""
 
@@ -40,13 +38,10 @@ class Queue(Protocol):
 
 
 class ListedTrials:
-    """Trials that are known in advance."""
-
     def __init__(self, slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
         self._due = deque(Due(slot, requests[slot.block, slot.cell.key]) for slot in slots)
 
     def next(self) -> Due | None:
-        """In their order."""
         return self._due.popleft() if self._due else None
 
     def ended(self, due: Due, outcome: Outcome | PgpacesError) -> None:
@@ -54,7 +49,6 @@ class ListedTrials:
 
     @property
     def left(self) -> int:
-        """Those that `next` has not returned."""
         return len(self._due)
 
 
@@ -71,14 +65,12 @@ class ChosenTrials(Struct):
     read: Callable[[str], Digest]
 
     def next(self) -> Due | None:
-        """Asks the strategy."""
         ask = self.strategy.ask(self.results)
         if ask is None:
             return None
         return Due(Slot(ask.block, ask.cell), self.request(ask), ask.why)
 
     def ended(self, due: Due, outcome: Outcome | PgpacesError) -> None:
-        """Appends it to the results."""
         if isinstance(outcome, Outcome):
             self.results.append(Tell.of(self.read(outcome.trial.id)))
             return
@@ -90,5 +82,4 @@ class ChosenTrials(Struct):
 
     @property
     def left(self) -> int:
-        """The strategy's lower bound."""
         return self.strategy.left(self.results)

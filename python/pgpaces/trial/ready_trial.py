@@ -63,7 +63,6 @@ class ReadyTrial(Struct, frozen=True):
 
     @property
     def prepared(self) -> Prepared:
-        """The data of its own workload."""
         return self.works[0].prepared
 
     def way(self, node: str, dbname: str) -> generator.Connection:
@@ -77,7 +76,6 @@ class ReadyTrial(Struct, frozen=True):
         return generator.resolve("", **overrides)
 
     def connection(self, component: ComponentLoad) -> generator.Connection:
-        """The connection of a component to its database."""
         return self.way(component.node, component.work.prepared.dbname)
 
     def primary(self) -> generator.Connection:
@@ -105,13 +103,22 @@ def trial_of(ready: ReadyTrial) -> Trial:
             init={step.name: step.text for step in workload.init},
             scripts=tuple(_scripts(ready)),
             prepared=ready.prepared,
-            background=tuple(_background(work) for work in ready.works[1:]),
+            background=tuple(
+                BackgroundFacts(
+                    of=work.name,
+                    name=work.request.workload.name,
+                    hash=work.request.workload.hash,
+                    scale=work.scale,
+                    prepared=work.prepared,
+                )
+                for work in ready.works[1:]
+            ),
             request=requested(request),
         ),
         server=(server := _server(ready)),
         host=host_facts(server, request.costs),
         notes=tuple(_notes(ready)),
-        findings=(*_changed(ready, server), *_unused(ready), *_unconfirmed(ready)),
+        findings=tuple(_findings(ready, server)),
         place=request.place,
     )
 
@@ -210,11 +217,8 @@ def queries_of(script: WorkloadScript, commands: Sequence[generator.ScriptComman
     """
     if script.queries is not None or not commands:
         return script.queries
-    return None if "\\;" in script.text else _sent(commands)
-
-
-def _sent(commands: Sequence[generator.ScriptCommand]) -> int | None:
-    """The number of queries if all branches have the same; None if they differ."""
+    if "\\;" in script.text:
+        return None
     sums, others, whole = [0], list[set[int]](), list[bool]()
     for command in commands:
         word = "" if command.is_sql else command.text.split(None, 1)[0].lower()
@@ -235,17 +239,6 @@ def _sent(commands: Sequence[generator.ScriptCommand]) -> int | None:
     return sums[0]
 
 
-def _background(work: Work) -> BackgroundFacts:
-    workload = work.request.workload
-    return BackgroundFacts(
-        of=work.name,
-        name=workload.name,
-        hash=workload.hash,
-        scale=work.scale,
-        prepared=work.prepared,
-    )
-
-
 def _server(ready: ReadyTrial) -> ServerFacts:
     """Facts of the primary, as a session of the load sees them; addresses of the other nodes."""
     shown = ("host", "hostaddr", "port", "user", "sslmode")
@@ -262,7 +255,12 @@ def _server(ready: ReadyTrial) -> ServerFacts:
         standbys=len(ready.site.standbys),
         pool=ready.pool,
     )
-    return server.but(data_device=_data_device(server))
+    data = server.data_directory
+    if data and is_local(server.target):
+        with contextlib.suppress(OSError):
+            Path(data).lstat()  # a tunnel leads to another machine, with other folders
+            return server.but(data_device=device_of(Path(data)).id)
+    return server
 
 
 def _notes(ready: ReadyTrial) -> Iterator[str]:
@@ -279,14 +277,6 @@ def _notes(ready: ReadyTrial) -> Iterator[str]:
         yield f"{streams}: {len(own)} queues are not one"
 
 
-def _unused(ready: ReadyTrial) -> Iterator[Finding]:
-    """A pool that no component uses: trials with and without it would be the same."""
-    where = dict.fromkeys(component.node for component in ready.components)
-    if ready.pool and POOL not in where:
-        text = f"nothing goes through {ready.pool.pooler}: the load goes to {', '.join(where)}"
-        yield Finding("pool", "warning", f"{text}; leave out the node, or send it to {POOL}")
-
-
 def as_superuser(where: Site, request: Request) -> str | None:
     """A warning if unconfirmed workloads run as a superuser on an external server, else None."""
     every = (request, *(other for _, other in request.background))
@@ -300,30 +290,23 @@ def as_superuser(where: Site, request: Request) -> str | None:
     )
 
 
-def _unconfirmed(ready: ReadyTrial) -> Iterator[Finding]:
-    if (text := as_superuser(ready.site, ready.request)) is not None:
-        yield Finding("trust", "warning", text)
+def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
+    """What is unusual before the load begins.
 
-
-def _data_device(server: ServerFacts) -> str | None:
-    """The device with the data of a server on this machine; None if it is not known."""
-    data = server.data_directory
-    if not data or not is_local(server.target):
-        return None
-    with contextlib.suppress(OSError):
-        Path(data).lstat()  # a tunnel leads to another machine, with other folders
-        return device_of(Path(data)).id
-    return None
-
-
-def _changed(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
-    """Changes of the server since the earlier trials with which this one is compared."""
+    The server has changed since the earlier trials with which this one is compared, no component
+    uses the pool, or an unconfirmed workload is run as a superuser.
+    """
     request, before = ready.request, ready.request.expected
-    if before is None:
-        return
-    if ready.site.managed or request.target.restart:  # pgpaces starts these itself
-        before = before.but(postmaster_started=None)
-    requested_names = [name for name, _ in request.trial.settings]
-    for change in identity.server_changes(before, now, requested_names):
-        text = f"the server is not as it was for earlier trials of the experiment: {change}"
-        yield Finding("server", "warning", text)
+    if before is not None:
+        if ready.site.managed or request.target.restart:  # pgpaces starts these itself
+            before = before.but(postmaster_started=None)
+        names = [name for name, _ in request.trial.settings]
+        for change in identity.server_changes(before, now, names):
+            text = f"the server is not as it was for earlier trials of the experiment: {change}"
+            yield Finding("server", "warning", text)
+    where = dict.fromkeys(component.node for component in ready.components)
+    if ready.pool and POOL not in where:
+        text = f"nothing goes through {ready.pool.pooler}: the load goes to {', '.join(where)}"
+        yield Finding("pool", "warning", f"{text}; leave out the node, or send it to {POOL}")
+    if (warning := as_superuser(ready.site, request)) is not None:
+        yield Finding("trust", "warning", warning)

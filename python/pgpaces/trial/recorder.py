@@ -151,7 +151,6 @@ def store_imported(store: Store, trial: Trial) -> Summary:
 
 
 def brief(summary: Summary) -> dict[str, Any]:
-    """The numbers of a trial in a list of runs."""
     missed = summary.missed
     return {
         "due": summary.counts.due,

@@ -91,7 +91,6 @@ class Request(Redacted, frozen=True):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The servers and poolers that a load may go to."""
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
 
 
@@ -241,6 +240,10 @@ def target_of(values: Mapping[str, Any], *, alone: bool = False) -> TargetPlan:
         raise PlanError("--target-node belongs to a --target; --standbys starts managed ones")
     elif values["own"] is not None:
         raise PlanError("--own needs --target: pgpaces creates every database on a managed server")
+    settings = pairs(values["server_set"], "--server-set")
+    if values["profile"] is not None:
+        own = {**profiles.find(values["profile"]).settings, **dict(settings)}
+        settings = tuple(own.items())
     return TargetPlan(
         dsn=values["target"],
         observe_command=values["observe_command"],
@@ -248,7 +251,7 @@ def target_of(values: Mapping[str, Any], *, alone: bool = False) -> TargetPlan:
         data_dir=values["data_dir"],
         own=values["own"],
         fresh=values["fresh"],
-        server_settings=_server_settings(values),
+        server_settings=settings,
         tls=values["tls"],
         standbys=values["standbys"] or 0,
         nodes=node_addresses(values["target_node"]),
@@ -276,14 +279,6 @@ def background_levels(several: Mapping[str, tuple[str, ...]]) -> dict[str, dict[
     return levels.background_of({name: texts[0] for name, texts in several.items()})
 
 
-def _server_settings(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The settings of the profile; those of --server-set override them."""
-    named = pairs(values["server_set"], "--server-set")
-    if values["profile"] is None:
-        return named
-    return tuple({**profiles.find(values["profile"]).settings, **dict(named)}.items())
-
-
 def backgrounds(
     main: Request, workloads: Mapping[str, Levels], consent: trust.Consent = trust.refuse
 ) -> tuple[tuple[str, Request], ...]:
@@ -304,7 +299,11 @@ def backgrounds(
 def _background(
     main: Request, name: str, own: dict[str, str], *, consent: trust.Consent
 ) -> Request:
-    base = _named(own.pop("workload", name), consent)
+    text = own.pop("workload", name)
+    if text.endswith(".sql"):  # it works on the data of the main workload
+        base = workload.of_scripts(text, [trust.script(text, 1, consent)])
+    else:
+        base = trust.find(text, consent)
     if (variant := own.get("variant")) is not None:
         base = trust.variant(base, variant, consent)
     options = levels.options_of(own, base.load, main.trial.seed)
@@ -319,15 +318,7 @@ def _background(
     return request_of(base, replace(options, trial=trial), target, pool=main.pool)
 
 
-def _named(name: str, consent: trust.Consent) -> Workload:
-    """A workload, or a script that works on the data of the main workload."""
-    if name.endswith(".sql"):
-        return workload.of_scripts(name, [trust.script(name, 1, consent)])
-    return trust.find(name, consent)
-
-
 def shares_data(main: Request, other: Request) -> bool:
-    """Whether a background workload works on the database of the main workload."""
     if not other.workload.init:
         return True
     if main.from_database is not None or main.as_is or main.target.own is not None:
@@ -336,7 +327,6 @@ def shares_data(main: Request, other: Request) -> bool:
 
 
 def spec_of(request: Request) -> DatasetSpec:
-    """The specification of the data that is prepared for a trial."""
     return DatasetSpec(
         request.workload,
         request.scale or request.workload.scale,
@@ -442,7 +432,6 @@ def commands_of(
 
 
 def source_of(script: WorkloadScript) -> str:
-    """The name of a script in messages."""
     return script.source or f"{script.name}.sql"
 
 

@@ -43,7 +43,6 @@ class Site(Struct, frozen=True):
 
     @property
     def standbys(self) -> dict[str, Access]:
-        """Access to the standbys, by name."""
         return {name: way for name, way in self.nodes.items() if name.startswith("standby")}
 
 
@@ -72,7 +71,8 @@ def site(target: TargetPlan, say: Say, name: str = "") -> Iterator[Site]:
         others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say=say))
         way = Transport.SOCKET if target.tls is None else Transport.TCP
         keywords = generator.for_driver(generator.resolve(server.dsn(transport=way)))
-        program = psql.find(_existing(server.bin / "psql"), candidates)
+        own = server.bin / "psql"
+        program = psql.find(own if own.is_file() else None, candidates)
         about = {
             "name": server.name,
             "stays": server.stays,
@@ -101,12 +101,15 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
     """A managed server: the running one of this name, else a new one."""
     for running in embedded.running():
         if running.stays and running.name == (name or target.server):
-            _check_settings(running, target)
-            _check_way(running, target)
+            _check_running(running, target)
             yield running
             return
     installation = packages.locate(target.server, say)
-    settings = _server_settings(target, name or installation.server_name)
+    settings = dict(target.server_settings)
+    if not settings:
+        staying = {each.name: each for each in embedded.running() if each.stays}
+        if same := staying.get(name or installation.server_name):
+            settings = dict(same.settings)
     if target.standbys:
         settings = topology.settings_for(settings, installation.major)
     spec = embedded.ServerSpec(
@@ -135,8 +138,8 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
         yield server
 
 
-def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
-    """Raises ServerError if a permanent server runs with other settings than the requested."""
+def _check_running(running: embedded.Server, target: TargetPlan) -> None:
+    """Raises ServerError if a permanent server's data, settings or way differ from the request."""
     if target.data_dir and not running.data_dir.is_relative_to(Path(target.data_dir).absolute()):
         raise ServerError(
             f"the server {running.name} that runs has its data in {running.data_dir}, not in"
@@ -149,10 +152,6 @@ def _check_settings(running: embedded.Server, target: TargetPlan) -> None:
             f"the server {running.name} that runs was started without {', '.join(other)} as asked",
             f"`pgpaces server stop {running.name}`, and start it with them",
         )
-
-
-def _check_way(running: embedded.Server, target: TargetPlan) -> None:
-    """Raises ServerError if a permanent server is not reachable as requested."""
     if target.tls is None:
         return
     if running.tcp_host is None or (running.certificate is not None) is not target.tls:
@@ -195,19 +194,6 @@ def server_settings(dsn: str) -> dict[str, str]:
     """Every setting of a running server. Raises ServerError, PlanError."""
     access = Access(generator.for_driver(generator.resolve(dsn)), Path("psql"))
     return identity.settings_of(access)
-
-
-def _server_settings(target: TargetPlan, name: str) -> dict[str, str]:
-    """The requested settings; if there are none, those of a permanent server of this name."""
-    if not target.server_settings:
-        for server in embedded.running():
-            if server.name == name and server.stays:
-                return dict(server.settings)
-    return dict(target.server_settings)
-
-
-def _existing(path: Path) -> Path | None:
-    return path if path.is_file() else None
 
 
 def restarting(command: str, access: Access) -> Callable[[], None]:

@@ -11,7 +11,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Protocol
 
 from pgpaces.core.errors import RunError, StoreError
@@ -23,8 +22,6 @@ _AGAIN_S = 1.0
 
 
 class Stoppable(Protocol):
-    """What can be ended."""
-
     def stop(self) -> None:
         """Lets nothing new fall due."""
 
@@ -124,7 +121,8 @@ def signals(stops: Stops, listener: Listener) -> Iterator[None]:
     thread = threading.Thread(target=receive, name="pgpaces-signals", daemon=True)
     thread.start()
     wakes = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, _do_nothing) for number in numbers}
+    # A handler that does nothing, because only a handled signal is written to the pipe.
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
     try:
         yield
     finally:
@@ -134,7 +132,3 @@ def signals(stops: Stops, listener: Listener) -> Iterator[None]:
         os.close(writes)
         thread.join()
         os.close(reads)
-
-
-def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """A handler, because only a handled signal is written to the pipe."""

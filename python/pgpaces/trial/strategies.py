@@ -26,8 +26,6 @@ _KINDS: Mapping[str, type[Goal]] = {
 
 
 class Strategy(Protocol):
-    """Chooses the trials of one machine."""
-
     def ask(self, results: Sequence[Tell]) -> Ask | None:
         """The next trial; None when the experiment is complete."""
 
@@ -68,12 +66,10 @@ def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[
 
 
 def question(goal: Goal) -> tuple[str, ...]:
-    """The question of an experiment in words, printed before it begins."""
     return goal.terms() if isinstance(goal, Pairing) else searches.terms(goal)
 
 
 def write(goal: Goal) -> dict[str, Any]:
-    """The goal as plain values."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(goal, cls))
     return {"kind": kind, **to_builtins(goal)}
 

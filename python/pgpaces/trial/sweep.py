@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.preview import Preview, Step, between, preview
-from pgpaces.analysis.sequential import Ask, Expected, Tell
+from pgpaces.analysis.sequential import Ask, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.database import data
 from pgpaces.load import engine as generator
 from pgpaces.server import binaries, embedded, packages, tls
-from pgpaces.spec import levels, workload
+from pgpaces.spec import levels
 from pgpaces.spec.design import HERE, Experiment, Slot, by_machine, missing
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.target_plan import TargetPlan
@@ -103,14 +103,37 @@ def plan(order: Order) -> SweepPlan:
         samples = [ask for strategy in chosen for ask in strategy.samples()]
         slots = tuple(Slot(ask.block, ask.cell) for ask in samples)
         requests = {(ask.block, ask.cell.key): _request(builder, ask, id_) for ask in samples}
-    _check(slots, requests)
-    left, workload_hash = slots, _hash(builder.base, requests.values())
+    for slot in {slot.cell.key: slot for slot in slots}.values():
+        try:
+            check(requests[slot.block, slot.cell.key])
+        except PlanError as error:
+            raise levels.in_cell(error, slot.cell) from None
+    # Results depend on the workload and its background workloads.
+    left, workload_hash = slots, builder.base.hash
+    backgrounds = (pair for request in requests.values() for pair in request.background)
+    if others := {f"{name}\0{other.workload.hash}" for name, other in backgrounds}:
+        text = "\0".join([workload_hash, *sorted(others)])
+        workload_hash = hashlib.sha256(text.encode()).hexdigest()
     if order.resume is not None:
         left = _left(order, slots, workload_hash)
-    _check_servers(requests[slot.block, slot.cell.key] for slot in left)
+    staying = {running.name for running in embedded.running() if running.stays}
+    plans = {requests[slot.block, slot.cell.key].target for slot in left}
+    for server in {target.server for target in plans if target.dsn is None} - staying:
+        packages.check(server)
     if chosen:
-        estimate = _expected(
-            order, builder, [each.expected() for each in chosen], experiment_id=id_
+        fewest, most = zip(*(each.expected() for each in chosen), strict=True)
+        estimate = between(
+            *(
+                _preview(
+                    order,
+                    [
+                        (Slot(ask.block, ask.cell), _request(builder, ask, id_))
+                        for ask in chain.from_iterable(asks)
+                    ],
+                    builder.machines,
+                )
+                for asks in (fewest, most)
+            )
         )
     else:
         steps = [(slot, requests[slot.block, slot.cell.key]) for slot in left]
@@ -127,46 +150,10 @@ def plan(order: Order) -> SweepPlan:
     )
 
 
-def _expected(
-    order: Order, builder: Builder, chosen: Iterable[Expected], *, experiment_id: str
-) -> Preview:
-    """The preview of adaptively chosen trials: of the fewest, and of the most."""
-
-    def of(asks: Iterable[Ask]) -> Preview:
-        steps = [(Slot(a.block, a.cell), _request(builder, a, experiment_id)) for a in asks]
-        return _preview(order, steps, builder.machines)
-
-    least, most = zip(*chosen, strict=True)
-    return between(of(chain.from_iterable(least)), of(chain.from_iterable(most)))
-
-
 def _request(builder: Builder, ask: Ask, experiment_id: str) -> Request:
     request = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.options)
     assert request.place is not None
     return replace(request, place=replace(request.place, attempt=ask.attempt))
-
-
-def _check(slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
-    for slot in {slot.cell.key: slot for slot in slots}.values():
-        try:
-            check(requests[slot.block, slot.cell.key])
-        except PlanError as error:
-            raise levels.in_cell(error, slot.cell) from None
-
-
-def _hash(base: workload.Workload, requests: Iterable[Request]) -> str:
-    """A hash of the workload and its background workloads, on which results depend."""
-    others = {f"{n}\0{other.workload.hash}" for each in requests for n, other in each.background}
-    if not others:
-        return base.hash
-    return hashlib.sha256("\0".join([base.hash, *sorted(others)]).encode()).hexdigest()
-
-
-def _check_servers(requests: Iterable[Request]) -> None:
-    """Raises ServerError for versions that are not installed and cannot be fetched."""
-    named = {request.target.server for request in requests if request.target.dsn is None}
-    for server in named - {running.name for running in embedded.running() if running.stays}:
-        packages.check(server)
 
 
 def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot, ...]:
@@ -337,7 +324,13 @@ def _work(planned: SweepPlan, store: Store) -> _Work:
     if goal is not None:
         return _chosen(planned, store, goal)
     slots = missing(planned.slots, _done(store, planned.id))
-    before = _servers(store, planned) if order.resume else {}
+    first: dict[TargetPlan, str] = {}  # the first trial on each server
+    for placed in store.placed(planned.id) if order.resume else ():
+        request = planned.requests.get((placed.block, placed.cell))
+        if request is not None and placed.state == "finished":
+            first.setdefault(request.target, placed.id)
+    digests = store.digests(list(first.values()))
+    before = {each: digest.trial.server for each, digest in zip(first, digests, strict=True)}
     queues = {
         name: ListedTrials(own, planned.requests)
         for name, own in by_machine(slots, planned.builder.machines).items()
@@ -380,17 +373,6 @@ def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
         installation = packages.locate(target.server, listener.say)
         if target.tls:
             tls.check(installation)
-
-
-def _servers(store: Store, planned: SweepPlan) -> dict[TargetPlan, ServerFacts]:
-    """Each server of a resumed experiment as it was for its first trial."""
-    first: dict[TargetPlan, str] = {}
-    for placed in store.placed(planned.id):
-        request = planned.requests.get((placed.block, placed.cell))
-        if request is not None and placed.state == "finished":
-            first.setdefault(request.target, placed.id)
-    digests = store.digests(list(first.values()))
-    return {target: digest.trial.server for target, digest in zip(first, digests, strict=True)}
 
 
 def _begin(store: Store, planned: SweepPlan) -> None:

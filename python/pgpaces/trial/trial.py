@@ -26,10 +26,10 @@ from pgpaces.spec.result import Finding, State, Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import bulk, dealt, preparation
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.monitors import Monitors, monitoring
+from pgpaces.trial.monitors import monitoring
 from pgpaces.trial.ready_trial import ReadyTrial, trial_of
 from pgpaces.trial.recorder import Recorder
-from pgpaces.trial.request import OnStoreError, Request, check
+from pgpaces.trial.request import Request, check
 from pgpaces.trial.site import Site, site, source_database
 from pgpaces.trial.stops import Stops, retry_write, signals
 
@@ -111,7 +111,6 @@ def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
 
 
 def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
-    """Generates the load and stores its results, until it ends or is stopped."""
     listener, stops, store = context.listener, context.stops, context.store
     connections = [ready.connection(component) for component in ready.components]
     for connection in connections:
@@ -119,7 +118,8 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
-
+    stops_on_store_error = ready.request.on_store_error == "stop"
+    error: PgpacesError | None = None
     with (
         bulk.jobs(ready, connections, listener.say, check=stops.check) as jobs,
         monitoring(ready, listener, bulk.Counters(ready, jobs)) as monitors,
@@ -136,25 +136,31 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 begins_ns = load.begin()
                 listener.started(trial, load.connect_ns)
                 monitors.begin((begins_ns + plan.warmup_ns) / 1e9)
-                error = _follow(
-                    load,
-                    recorder,
-                    listener,
-                    on_store_error=ready.request.on_store_error,
-                    monitors=monitors,
-                )
+                try:
+                    for interval in load:
+                        recorder.add(interval, monitors.drain(), monitors.news(interval.second))
+                        if recorder.error and stops_on_store_error:
+                            load.stop()
+                        listener.interval(interval)
+                        monitors.sample(load)
+                except PgpacesError as ended_by:
+                    error = ended_by
             except BaseException:
                 load.abort()
                 raise
         ended_early = bool(stops.requests or monitors.reason)
         answers = monitors.answers()
-    stopped = recorder.error if ready.request.on_store_error == "stop" else None
-    state = _state(why := error or stopped, ended_early=ended_early)
+    stopped = recorder.error if stops_on_store_error else None
+    why = error or stopped
+    state: State = "failed" if why else "interrupted" if ended_early else "finished"
     accumulator = recorder.accumulator
     with recorder.beating():
         if state == "finished" and ready.request.observe and answers:
             monitors.explain()
-        measured_ns = _measured_ns(load.end_ns, accumulator.ended_ns)
+        # As planned, or to the end of the load if that was earlier.
+        ended_ns = accumulator.ended_ns
+        planned_ns = load.end_ns if load.end_ns < _MEASURED_MAX_NS else ended_ns
+        measured_ns = max(0, min(planned_ns, ended_ns))
         series = recorder.series(monitors.drain())
         trial = replace(
             trial,
@@ -178,7 +184,11 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
         )
         summary = summarize(trial, accumulator)
         shown = digest(trial, summary, accumulator)
-        failed = _finish(lambda: recorder.finish(trial, shown), context)
+        failed: StoreError | None = None
+        try:
+            context.write(lambda: recorder.finish(trial, shown))
+        except StoreError as refused:
+            failed = refused
     ends = (error, failed or stopped, accumulator.aborted, monitors.reason)
     whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
     return Outcome(trial, summary, *ends, whole, shown.series, failed is None)
@@ -191,7 +201,6 @@ def _loads(
     *,
     connections: Sequence[generator.Connection],
 ) -> tuple[Together, dict[str, Any]]:
-    """The connected loads of a trial as one, and facts of its plan that follow."""
     several, say = ready.request.trial.generators, context.listener.say
     workers = None
     if several is not None:
@@ -215,28 +224,7 @@ def _loads(
     return every, facts
 
 
-def _measured_ns(planned_ns: int, ended_ns: int) -> int:
-    """The measured time: as planned, or to the end of the load if that was earlier."""
-    return max(0, min(planned_ns if planned_ns < _MEASURED_MAX_NS else ended_ns, ended_ns))
-
-
-def _state(why: PgpacesError | None, *, ended_early: bool) -> State:
-    if why is not None:
-        return "failed"
-    return "interrupted" if ended_early else "finished"
-
-
-def _finish(finish: Callable[[], None], context: TrialContext) -> StoreError | None:
-    """Stores the end of a trial; returns the error if that failed."""
-    try:
-        context.write(finish)
-    except StoreError as error:
-        return error
-    return None
-
-
 def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:
-    """Findings about the influence of storing on the trial."""
     if store and store.path and _same_disk(store.path, recorder.trial.server):
         written = max(0, store.size_bytes() - before) / 1024
         text = "the store lies on the disk that is measured; it grew by"
@@ -247,27 +235,6 @@ def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Fi
     if recorder.delayed:
         text = f"for {recorder.delayed} s the store took nothing; it was kept in memory"
         yield Finding("store", "warning", text, recorder.delayed, "s")
-
-
-def _follow(
-    load: Together,
-    recorder: Recorder,
-    listener: Listener,
-    *,
-    on_store_error: OnStoreError,
-    monitors: Monitors,
-) -> PgpacesError | None:
-    """Records every second of a load; returns the error that ended it early, if any."""
-    try:
-        for interval in load:
-            recorder.add(interval, monitors.drain(), monitors.news(interval.second))
-            if recorder.error and on_store_error == "stop":
-                load.stop()
-            listener.interval(interval)
-            monitors.sample(load)
-    except PgpacesError as error:
-        return error
-    return None
 
 
 def _same_disk(store: Path, server: ServerFacts) -> bool:

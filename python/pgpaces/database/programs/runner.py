@@ -49,7 +49,6 @@ class CommandOrder(Redacted, frozen=True):
     secret: str | None = None
 
     def shown(self, output: str) -> str:
-        """The output of the command without the secret."""
         return output.replace(self.secret, "***") if self.secret else output
 
 
@@ -100,7 +99,6 @@ class Tail:
                 rest = rest[-_LINE_BYTES:]
 
     def last(self) -> str:
-        """The last output line of the running program."""
         with contextlib.suppress(IndexError):
             return _text(self._lines[-1])
         return ""
@@ -182,7 +180,6 @@ class Runner:
         return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s, stopped)
 
     def last(self) -> str:
-        """The last output line of the running command."""
         return self._errors.last() or self._output.last()
 
     def stop(self) -> None:
@@ -194,7 +191,6 @@ class Runner:
         self._send(b"kill\n")
 
     def close(self) -> None:
-        """Ends the watchdog, and a running command."""
         if self._watchdog.stdin is not None:
             self._watchdog.stdin.close()
         self._watchdog.wait()

@@ -50,7 +50,6 @@ def outputs() -> Iterator[int]:
 
 
 def say(**words: Any) -> None:
-    """Sends a line to pgpaces, if it still runs."""
     with contextlib.suppress(OSError):
         os.write(1, f"{json.dumps(words)}\n".encode())
 
@@ -78,7 +77,6 @@ class Running:
         say(sent=sent)
 
     def wait_s(self) -> float:
-        """The time until the next signal is due."""
         return max(0.0, self._deadline - time.monotonic())
 
     def end(self, polite_s: float) -> None:
@@ -92,7 +90,6 @@ class Running:
         self._killed = True
 
     def late(self) -> None:
-        """Sends the signal that is due."""
         if self._killed:
             self.end(0.0)
         else:
@@ -154,8 +151,6 @@ def signals() -> int:
 
 
 class Watchdog:
-    """The loop over orders, and the running command."""
-
     def __init__(self) -> None:
         self._wakes = signals()
         self._rest = b""
@@ -163,7 +158,6 @@ class Watchdog:
         self._stopping = self._closed = False
 
     def work(self) -> None:
-        """Follows the orders, until the end of standard input."""
         while not self._closed or self._running:
             timeout = self._running.wait_s() if self._running else None
             timeout = None if timeout == float("inf") else timeout

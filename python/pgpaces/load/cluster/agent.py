@@ -45,7 +45,6 @@ class AgentHost(Struct, frozen=True):
 
 
 def about() -> AgentHost:
-    """The machine and program of this process."""
     from importlib.metadata import version
 
     return AgentHost(
@@ -90,7 +89,6 @@ class Agent:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def ready(self) -> Ready:
-        """What stands ready."""
         load = self._load
         return Ready(
             threads=load.threads,
@@ -100,7 +98,6 @@ class Agent:
         )
 
     def clock(self) -> ClockReading:
-        """The time here."""
         self._heard = time.monotonic_ns()
         return ClockReading(self._heard, time.time_ns())
 
@@ -128,7 +125,6 @@ class Agent:
         return replace(report, ended=True, error=error, findings=findings)
 
     def begin(self, moment_ns: int) -> None:
-        """Lets the load begin at this moment of the clock here."""
         if self._begun:
             return
         now = time.monotonic_ns()
@@ -140,11 +136,9 @@ class Agent:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def stop(self, _at_ns: int = 0) -> None:
-        """Lets nothing new fall due."""
         self._load.stop()
 
     def abort(self, _at_ns: int = 0) -> None:
-        """Ends at once."""
         self._load.abort()
         if not self._begun:
             self._ended.set()

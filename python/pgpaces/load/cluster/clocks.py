@@ -35,7 +35,6 @@ class ClockOffset(Struct, frozen=True):
         return f"{self.offset_ns / 1e6:+.3f} ms ± {self.uncertainty_ns / 1e6:.3f} ms"
 
     def there(self, moment_ns: int) -> int:
-        """A moment of our clock by the other one."""
         return moment_ns + self.offset_ns
 
 

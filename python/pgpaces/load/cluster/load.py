@@ -32,8 +32,6 @@ _APART_NS, _APART_SHARE = 5_000_000, 0.1
 
 
 class DealtLoad:
-    """A load dealt out to generators. A generators.composite.RunningLoad."""
-
     def __init__(
         self, workers: Workers, dealt: Sequence[tuple[Worker, LoadOrder]], of: str = ""
     ) -> None:
@@ -49,7 +47,11 @@ class DealtLoad:
             # At once: a generator is asked from its connection on, or its lease ends.
             with ThreadPoolExecutor(len(self._remotes)) as threads:
                 ready = list(threads.map(Remote.connected, self._remotes))
-            self._clocks = [_clock_of(remote) for remote in self._remotes]
+            self._clocks: list[ClockOffset] = []
+            for remote in self._remotes:
+                if (clock := remote.clock()) is None:
+                    raise RunError(f"the clock of generator {remote.name} cannot be read")
+                self._clocks.append(clock)
         except BaseException:
             self._leave()
             raise
@@ -87,7 +89,6 @@ class DealtLoad:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings about the generators, once they have ended."""
         own = (finding for remote in self._remotes for finding in remote.findings)
         return (*own, *self._findings)
 
@@ -131,7 +132,9 @@ class DealtLoad:
                 if error is None and (error := self._error()) is not None:
                     self.abort()
                 if parts:
-                    yield self._merged(parts)
+                    numbered = [(self._offsets[self._remotes.index(r)], i) for r, i in parts]
+                    everyone = len(parts) == len(self._remotes)
+                    yield merged(numbered, self.threads, everyone=everyone)
             self._findings = list(self._about())
         finally:
             self._leave()
@@ -146,17 +149,11 @@ class DealtLoad:
             return RunError(why, "what arrived before is kept")
         return next((remote.error for remote in self._remotes if remote.error), None)
 
-    def _merged(self, parts: Sequence[tuple[Remote, Interval]]) -> Interval:
-        numbered = [(self._offsets[self._remotes.index(r)], interval) for r, interval in parts]
-        everyone = len(parts) == len(self._remotes)
-        return merged(numbered, self.threads, everyone=everyone)
-
     def _leave(self) -> None:
         for remote in self._remotes:
             remote.leave()
 
     def _about(self) -> Iterator[Finding]:
-        """The share of each generator, its loss, and what its clock did."""
         for remote, before in zip(self._remotes, self._clocks, strict=True):
             name = remote.name
             if remote.lost:
@@ -205,11 +202,3 @@ class DealtLoad:
         if step := step_ns(before, after):
             text = f"the clock of generator {name} was set by {step / 1e6:+.3g} ms during the trial"
             yield Finding("clock", "warning", text, step / 1e6, "ms")
-
-
-def _clock_of(remote: Remote) -> ClockOffset:
-    """The offset of its clock. Raises RunError."""
-    clock = remote.clock()
-    if clock is None:
-        raise RunError(f"the clock of generator {remote.name} cannot be read")
-    return clock

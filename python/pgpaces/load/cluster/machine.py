@@ -31,7 +31,6 @@ def reading() -> MachineReading:
 
 
 def findings(before: MachineReading, after: MachineReading) -> Iterator[Finding]:
-    """What kept the generator from its CPUs between two readings."""
     gauges = changes(before.items, after.items, after.at_s - before.at_s)
     values = {item.name: item.value for item in gauges}
     steal, quota = values.get("cpu_steal", 0.0), values.get("cgroup_throttled_share", 0.0)

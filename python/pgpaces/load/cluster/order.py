@@ -46,8 +46,6 @@ Word = tuple[str, int]
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A generator whose clients are connected."""
-
     threads: int
     clients: int
     poll: str

@@ -108,7 +108,6 @@ class Remote:
             self._workers.run(self._wake.set)
 
     async def _converse(self) -> None:
-        """Asks once a second for what is new, which also renews its lease."""
         self._wake = asyncio.Event()
         while not (self._ended or self.lost):
             try:
@@ -118,7 +117,9 @@ class Remote:
             except RuntimeError:
                 self._lose("it has left the cluster")
             if not self._words:
-                await self._pause()
+                self._wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), _EVERY_S)
 
     async def _answer(self) -> Report:
         """The first answer to any of the same questions, of which there is one every _AGAIN_S.
@@ -127,12 +128,17 @@ class Remote:
         cluster. Time in which this process had no CPU to listen is no silence.
         """
         self._turn += 1
+
+        async def ask(words: tuple[Word, ...]) -> Report:
+            report: Report = await self._agent.report(self._turn, self._received, words)
+            return report
+
         questions: dict[asyncio.Task[Report], tuple[Word, ...]] = {}
         silent_s = _EVERY_S
         try:
             while silent_s < LOST_S:
                 words = tuple(self._words)
-                questions[asyncio.ensure_future(self._ask(words))] = words
+                questions[asyncio.ensure_future(ask(words))] = words
                 wait_s = min(LOST_S - silent_s, _AGAIN_S)
                 begun = time.monotonic()
                 await asyncio.wait(questions, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -153,18 +159,6 @@ class Remote:
             for task in questions:
                 task.cancel()
         raise TimeoutError
-
-    async def _ask(self, words: tuple[Word, ...]) -> Report:
-        report: Report = await self._agent.report(self._turn, self._received, words)
-        return report
-
-    async def _pause(self) -> None:
-        assert self._wake is not None
-        self._wake.clear()
-        try:
-            await asyncio.wait_for(self._wake.wait(), _EVERY_S)
-        except TimeoutError:
-            return
 
     def _take(self, report: Report) -> None:
         with self._news:
@@ -197,7 +191,6 @@ class Remote:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to wait for."""
         return self.missing or (self._ended and not self._seconds)
 
     @property
@@ -220,7 +213,10 @@ class Remote:
         """The second of a lost generator: what fell due there; last: all of it is unfinished."""
         self.end_ns = min(self.end_ns, end_ns)
         if self._missed is None:
-            self._missed = self._schedule()
+            # The seconds that have not arrived, with what falls due in them.
+            weights = [weight for _, weight, _ in self.order.scripts]
+            seconds = engine.due_seconds(self.order.plan, weights, lambda: self.end_ns)
+            self._missed = dropwhile(lambda interval: interval.second < self._second, seconds)
         interval = next(self._missed)
         self._count(interval)
         if last:
@@ -231,12 +227,6 @@ class Remote:
             ]
             interval = replace(interval, tallies=(*interval.tallies, *unfinished))
         return interval
-
-    def _schedule(self) -> Iterator[Interval]:
-        """The seconds that have not arrived, with what falls due in them."""
-        weights = [weight for _, weight, _ in self.order.scripts]
-        seconds = engine.due_seconds(self.order.plan, weights, lambda: self.end_ns)
-        return dropwhile(lambda interval: interval.second < self._second, seconds)
 
     def _count(self, interval: Interval) -> None:
         """Keeps what is due without an outcome, and sums for the share of this generator."""
@@ -263,7 +253,6 @@ class Remote:
         return merge(self._lags)
 
     def cpu(self) -> float:
-        """The share of a CPU that its busiest thread took, 0 to 1."""
         return max(self._cpu_ns, default=0) / 1e9 / self._cpu_s if self._cpu_s else 0.0
 
     def leave(self) -> None:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -28,7 +28,7 @@ from pgpaces.core.units import digits
 from pgpaces.spec.plan import GeneratorsPlan
 
 if TYPE_CHECKING:
-    from distributed import Client, Security
+    from distributed import Client
 
     from pgpaces.load.cluster.agent import AgentHost
     from pgpaces.load.cluster.order import LoadOrder
@@ -78,7 +78,9 @@ class Workers:
         if not hosts:
             raise PlanError("the cluster has no workers", "start some: dask worker ADDRESS")
         chosen = list(hosts.items())[:count]
-        names = self._names()
+        # Hosts as they were typed; others have numbers or addresses.
+        listed = ((a, str(info.get("name", ""))) for a, info in self._listed().items())
+        names = {a: name for a, name in listed if not (name.isdigit() or "://" in name)}
         each = Counter(host.hostname for _, host in chosen)
         numbers: Counter[str] = Counter()
         self.workers: list[Worker] = []
@@ -101,18 +103,12 @@ class Workers:
         loopback = all(is_loopback(urlsplit(each).hostname or "") for each in addresses)
         return loopback and all(worker.host.hostname == own for worker in self.workers)
 
-    def _names(self) -> dict[str, str]:
-        """The names of workers that have one, by address: hosts as they were typed."""
-        named = ((a, str(info.get("name", ""))) for a, info in self._listed().items())
-        return {address: name for address, name in named if not (name.isdigit() or "://" in name)}
-
     def _listed(self) -> dict[str, Any]:
         """The workers that the scheduler has, by address; none once it is gone."""
         workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers", {})
         return workers
 
     def are_there(self) -> bool:
-        """Whether all are still in the cluster, and no load has lost one."""
         if self.lost or self.client.status != "running":
             return False
         return {worker.address for worker in self.workers} <= set(self._listed())
@@ -195,7 +191,6 @@ class Workers:
         return result
 
     def close(self) -> None:
-        """Leaves the cluster, and ends it if it was started here."""
         self._stack.close()
 
 
@@ -216,7 +211,6 @@ class Clusters:
         return self._running[plan]
 
     def close(self) -> None:
-        """Ends them."""
         while self._running:
             self._running.popitem()[1].close()
 
@@ -246,12 +240,29 @@ def _started(plan: GeneratorsPlan) -> Workers:
 
 def _client(plan: GeneratorsPlan, stack: contextlib.ExitStack) -> Client:
     """The connection to a cluster; the stack ends it, and a cluster that was started here."""
-    from distributed import Client
+    from distributed import Client, Security
 
     if plan.cluster is not None:
-        return stack.enter_context(_existing(plan.cluster))
-    security, folder = stack.enter_context(_secured())
+        try:
+            client = Client(plan.cluster, timeout=_CONNECT_S)
+        except (OSError, ValueError, TypeError) as error:
+            raise RunError(
+                f"no Dask scheduler answers at {plan.cluster}: {error}",
+                "its certificates are those of Dask's configuration: distributed.comm.tls",
+            ) from None
+        stack.callback(client.close, timeout=_CLOSE_S)
+        return client
     from pgpaces.load.cluster import processes
+
+    # A new key for this cluster, and the folder that has it.
+    security = Security.temporary()
+    _remove_lost()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "cert.pem").write_text(security.tls_ca_file)
+    key = folder / "key.pem"  # the folder is its owner's alone
+    key.touch(mode=0o600)
+    key.write_text(security.tls_worker_key)
 
     cluster = processes.cluster(plan, security, folder)
     stack.callback(cluster.close, timeout=_CLOSE_S)
@@ -259,24 +270,6 @@ def _client(plan: GeneratorsPlan, stack: contextlib.ExitStack) -> Client:
     stack.callback(client.close, timeout=_CLOSE_S)
     client.wait_for_workers(plan.count or 1, timeout=_START_S)
     return client
-
-
-@contextlib.contextmanager
-def _existing(address: str) -> Iterator[Client]:
-    """A client of a cluster that exists; its certificates are those of Dask's configuration."""
-    from distributed import Client
-
-    try:
-        client = Client(address, timeout=_CONNECT_S)
-    except (OSError, ValueError, TypeError) as error:
-        raise RunError(
-            f"no Dask scheduler answers at {address}: {error}",
-            "its certificates are those of Dask's configuration: distributed.comm.tls",
-        ) from None
-    try:
-        yield client
-    finally:
-        client.close(timeout=_CLOSE_S)
 
 
 def _remove_lost() -> None:
@@ -289,21 +282,3 @@ def _remove_lost() -> None:
             shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue
-
-
-@contextlib.contextmanager
-def _secured() -> Iterator[tuple[Security, Path]]:
-    """A new key for a cluster, and the folder that has it."""
-    from distributed import Security
-
-    security = Security.temporary()
-    _remove_lost()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
-    try:
-        (folder / "cert.pem").write_text(security.tls_ca_file)
-        key = folder / "key.pem"  # the folder is its owner's alone
-        key.touch(mode=0o600)
-        key.write_text(security.tls_worker_key)
-        yield security, folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

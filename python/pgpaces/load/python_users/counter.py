@@ -37,7 +37,6 @@ class SharedCounter:
         return number
 
     def close(self) -> None:
-        """Releases it in this process."""
         self._words.release()
         if self.file >= 0:
             os.close(self.file)
@@ -45,5 +44,4 @@ class SharedCounter:
 
     @property
     def count(self) -> int:
-        """How many numbers have been taken."""
         return self._words[0]

@@ -72,7 +72,6 @@ class _Process(Struct):
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing more to read."""
         return (self.over or self.lost) and not self.batches
 
     def kill(self) -> None:
@@ -150,7 +149,6 @@ class UsersLoad:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The overhead of an action, and whether an `await` is missing."""
         cost_us = max(self._costs_ns, default=0) / 1000
         text = f"an action costs its process {cost_us:.1f} µs in addition to its function"
         cost = Finding("generator", "info", text, cost_us, "µs")
@@ -236,13 +234,11 @@ class UsersLoad:
         return self._named(interval)
 
     def _next(self, process: _Process) -> list[bytes]:
-        """The next second of a process; empty if it has ended."""
         while not process.batches and not process.ended:
             self._receive(process)
         return [process.batches.popleft()] if process.batches else []
 
     def _receive(self, process: _Process) -> None:
-        """Waits for the next message of a process."""
         patience_s = self._plan.grace_ns / 1e9 + _SILENT_S
         if self._origin_ns is not None:  # not before the first second begins
             patience_s += max(0.0, (self._origin_ns - time.monotonic_ns()) / 1e9)
@@ -355,7 +351,6 @@ _USUAL = {
 
 
 def user_connection(connection: engine.Connection, variables: Mapping[str, str]) -> UserConnection:
-    """A resolved connection, as users have it."""
     keywords = engine.for_driver(connection)
     shown = without_secrets(keywords)
     secrets = tuple(value for name, value in keywords.items() if value and name not in shown)
@@ -473,7 +468,6 @@ class ProcessTail:
             self._lines.append(hidden(line.decode("utf-8", "replace").rstrip(), secrets))
 
     def text(self) -> str:
-        """The lines of an ended process."""
         self._thread.join(_TAIL_S)  # its children may hold its output open
         return "\n".join(list(self._lines)[-_TAIL_LINES:])
 

@@ -43,7 +43,6 @@ class ProcessOrder(Struct, frozen=True):
     counter: int | None = None
 
     def __repr__(self) -> str:
-        """Without secrets."""
         return f"ProcessOrder(number={self.number}, names={self.names})"
 
 

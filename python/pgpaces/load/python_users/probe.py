@@ -26,11 +26,9 @@ class WakeProbe:
         return late_ns
 
     def in_thread(self) -> None:
-        """Runs from now on, in a separate thread."""
         threading.Thread(target=self._run, daemon=True).start()
 
     async def as_coroutine(self) -> None:
-        """Runs from now on, as a coroutine among others."""
         self._at_ns = time.monotonic_ns()
         while True:
             await asyncio.sleep(self._wait_s())

@@ -71,7 +71,6 @@ class _Prints(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Assembles lines for each thread."""
         thread = threading.get_ident()
         *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
         if len(rest) > _LINE_MAX:
@@ -83,7 +82,6 @@ class _Prints(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """Adds incomplete lines."""
         for thread in tuple(self._begun):
             if line := self._begun.pop(thread, ""):  # none if its thread has ended it meanwhile
                 self._say(line)
@@ -103,11 +101,9 @@ class PipeWriter:
         self._thread.start()
 
     def send(self, *words: object) -> None:
-        """Queues a message. Does not wait."""
         self._waiting.put(words)
 
     def end(self) -> None:
-        """Waits until all messages are sent."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -120,8 +116,6 @@ class PipeWriter:
 
 
 class Process:
-    """The users of one process, and the messages about them."""
-
     def __init__(self, channel: Connection, order: ProcessOrder) -> None:
         """Raises WorkloadError, PlanError."""
         plan = order.plan
@@ -173,7 +167,6 @@ class Process:
             faulthandler.cancel_dump_traceback_later()
 
     def run(self) -> None:
-        """Runs the users to the end, and sends every second."""
         kind, *words = self._channel.recv()
         if kind != "begin":
             return

@@ -68,7 +68,6 @@ class Stage:
         return time.monotonic_ns() - self._origin_ns
 
     def end_at(self, end_ns: int) -> None:
-        """Ends earlier."""
         self.end_ns = min(self.end_ns, end_ns)
         self.moved.set()
 
@@ -123,7 +122,6 @@ _LOST = ("closed", "is_closed", "invalidated")
 
 
 def _is_true(value: Any, name: str) -> bool:
-    """Whether a property or method of a value is true."""
     with contextlib.suppress(Exception):
         attribute = getattr(value, name, None)
         result = attribute() if callable(attribute) else attribute
@@ -147,12 +145,10 @@ class VirtualUser(Struct):
     arguments: list[dict[str, Any]] = field(default_factory=list)
 
     def has(self, value: Any) -> None:
-        """Takes the result of its set-up."""
         self.values["setup"] = value
         self.arguments = [each.arguments({**self.values, "loop": 0}) for each in self.calls]
 
     def action(self, script: int) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """The function of a task, and its arguments this time."""
         self.values["loop"] += 1
         arguments = self.arguments[script]
         if "loop" in arguments:
@@ -160,12 +156,10 @@ class VirtualUser(Struct):
         return self.calls[script].function, arguments
 
     def failed(self, error: BaseException) -> bytes:
-        """Records the failure of an action; returns its class."""
         return self.stage.failed(error, self.describe(error))
 
     @property
     def is_lost(self) -> bool:
-        """Whether its connection is closed."""
         if self.setup is None:
             return True
         value = self.values["setup"]
@@ -227,14 +221,12 @@ class VirtualUser(Struct):
         self.setup, self.pause_s = generator, 0.0
 
     def tear_down(self) -> None:
-        """Runs the rest of its set-up function, after the `yield`."""
         generator, self.setup = self.setup, None
         if generator is not None:
             with contextlib.suppress(BaseException):
                 next(generator, None)
 
     async def live_together(self, alarm: Alarm) -> None:
-        """`live` as a coroutine."""
         stage, since = self.stage, self.stage.now()
         while (due := stage.next(self.place, since)) is not None:
             at, script = due
@@ -270,13 +262,11 @@ class VirtualUser(Struct):
         return since_ns
 
     async def set_up_together(self) -> None:
-        """`set_up` as a coroutine."""
         generator = self.make()
         self.has(await anext(generator))
         self.setup, self.pause_s = generator, 0.0
 
     async def tear_down_together(self) -> None:
-        """`tear_down` as a coroutine."""
         generator, self.setup = self.setup, None
         if generator is not None:
             with contextlib.suppress(BaseException):
@@ -287,7 +277,6 @@ class Exact(selectors.DefaultSelector):
     """Waits to the microsecond, where epoll alone would wait for whole milliseconds."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As any selector."""
         if timeout is not None and timeout > 0 and hasattr(self, "fileno"):
             import select
 
@@ -298,8 +287,6 @@ class Exact(selectors.DefaultSelector):
 
 
 class Alarm:
-    """Wakes coroutines at their time, or when the end is moved."""
-
     def __init__(self, stage: Stage, loop: asyncio.AbstractEventLoop) -> None:
         self._stage, self._loop = stage, loop
         self._sleeping: set[asyncio.Future[None]] = set()
@@ -320,7 +307,6 @@ class Alarm:
         return at_ns < self._stage.end_ns
 
     def ring(self) -> None:
-        """Wakes all of them, to check the end."""
         for woken in tuple(self._sleeping):
             _wake(woken)
 
@@ -331,8 +317,6 @@ def _wake(woken: asyncio.Future[None]) -> None:
 
 
 class Cast(Struct, frozen=True):
-    """The users of a process, and its order."""
-
     users: Users
     order: ProcessOrder
 
@@ -361,7 +345,6 @@ class Cast(Struct, frozen=True):
         return users
 
     def describe(self, error: BaseException) -> str:
-        """The text of an exception without secrets."""
         text = hidden(describe(error, self.users.path), self.order.secrets)
         return text.encode("utf-8", "backslashreplace").decode()
 
@@ -396,8 +379,6 @@ async def _nothing_together() -> Any:
 
 
 class Threads:
-    """Users in one thread each."""
-
     name = "Python threads"
 
     def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
@@ -428,7 +409,6 @@ class Threads:
                 raise refused(*self._errors[0])
 
     def begin(self) -> None:
-        """Lets them act."""
         self.probe.in_thread()
         self._begun.set()
 
@@ -436,7 +416,6 @@ class Threads:
         """The end was moved."""
 
     def end(self, patience_s: float) -> None:
-        """Tears down those that end by then."""
         for user in self._users:
             if user.acts:
                 _cancel(user.values["setup"])
@@ -475,7 +454,6 @@ def _cancel(value: Any) -> None:
 
 
 def refused(user: VirtualUser, error: BaseException) -> WorkloadError:
-    """The error of a failed set-up."""
     number = user.values["number"]
     if isinstance(error, StopIteration | StopAsyncIteration):
         return WorkloadError(
@@ -485,8 +463,6 @@ def refused(user: VirtualUser, error: BaseException) -> WorkloadError:
 
 
 class Coroutines:
-    """Users as coroutines of one thread."""
-
     name = "asyncio"
 
     def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
@@ -502,15 +478,12 @@ class Coroutines:
         self._wait_for(self._set_up(), None)
 
     def begin(self) -> None:
-        """Lets them act."""
         self._loop.call_soon_threadsafe(self._begin)
 
     def moved(self) -> None:
-        """The end was moved."""
         self._loop.call_soon_threadsafe(self._alarm.ring)
 
     def end(self, patience_s: float) -> None:
-        """Tears down those that end by then."""
         turn = threading.Event()
         self._loop.call_soon_threadsafe(turn.set)
         if not turn.wait(_TURN_S):
