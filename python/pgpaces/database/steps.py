@@ -6,6 +6,7 @@ Knows nothing of ownership, load and results.
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -65,15 +66,14 @@ def make(
             what = f"{step.name} ({number} of {len(workload.init)})"
             say(what)
             if step.run is None:
-                psql.run(
-                    client,
-                    step,
-                    variables,
-                    progress=lambda text, what=what: say(f"{what}, {text}"),
-                    trusted=workload.trusted,
-                )
+                progress = functools.partial(_say_step, say, what)
+                psql.run(client, step, variables, progress=progress, trusted=workload.trusted)
             else:
                 _run(programs, runner, step, what=what, say=say)
+
+
+def _say_step(say: Say, what: str, text: str) -> None:
+    say(f"{what}, {text}")
 
 
 def _run(
