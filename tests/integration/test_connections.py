@@ -10,11 +10,9 @@ import shutil
 import signal
 import socket
 import ssl
-import struct
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +21,7 @@ import pytest
 from msgspec import Struct, field
 from psycopg import conninfo
 from tests.conftest import each_poll
+from tests.integration.impostors import answering, man_in_the_middle
 from tests.needs import lacking
 
 from pgpaces import _engine
@@ -764,73 +763,6 @@ def test_a_man_in_the_middle_breaks_the_channel_binding(
             assert _engine.find_route(_engine.resolve(dsn, {})).server_version
         else:
             refusal(dsn, AuthError, "channel binding")
-
-
-# --- servers of our own making --------------------------------------------------------------
-
-SSL_REQUEST = struct.pack("!ii", 8, 80877103)
-
-
-@contextmanager
-def answering(talk: Callable[[socket.socket], None]) -> Iterator[int]:
-    """The port of a server that talks so to everybody who connects."""
-
-    def serve() -> None:
-        while True:
-            try:
-                wire, _ = listener.accept()
-            except OSError:
-                return
-            with wire:
-                try:
-                    talk(wire)
-                    while wire.recv(4096):
-                        pass
-                except OSError:
-                    pass
-
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-    thread.join()
-
-
-@contextmanager
-def man_in_the_middle(port: int, certificates: Any) -> Iterator[int]:
-    """The port of a proxy that decrypts with a certificate of its own and encrypts again."""
-    inside = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    inside.load_cert_chain(certificates.crt("wrong_name"), certificates.key("wrong_name"))
-    outside = ssl.create_default_context()
-    outside.check_hostname, outside.verify_mode = False, ssl.CERT_NONE
-
-    def pump(source: ssl.SSLSocket, sink: ssl.SSLSocket) -> None:
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-        except OSError:
-            pass
-        finally:
-            for wire in (source, sink):
-                with suppress(OSError):
-                    wire.shutdown(socket.SHUT_RDWR)
-
-    def talk(wire: socket.socket) -> None:
-        assert wire.recv(8) == SSL_REQUEST
-        wire.sendall(b"S")
-        with socket.create_connection(("127.0.0.1", port)) as plain:
-            plain.sendall(SSL_REQUEST)
-            assert plain.recv(1) == b"S"
-            client = inside.wrap_socket(wire.dup(), server_side=True)
-            with closing(client), closing(outside.wrap_socket(plain)) as server:
-                back = threading.Thread(target=pump, args=(server, client), daemon=True)
-                back.start()
-                pump(client, server)
-                back.join()
-
-    with answering(talk) as own_port:
-        yield own_port
 
 
 def test_the_variables_of_this_process_were_put_away() -> None:
