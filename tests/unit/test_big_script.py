@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from pgpaces.load import engine
-from pgpaces.monitor import plans
 from pgpaces.spec import workload
 from tests.conftest import ROOT
 
 SIZE = 40_000_000
 READ = """
 import sys, time
-from pgpaces import workload
+from pgpaces.spec import workload
 from pgpaces.load import engine
 from tests.memory import peak_bytes
 start = time.process_time()
@@ -71,9 +70,3 @@ def test_the_hash_is_of_the_whole_text() -> None:
     texts = ("x" * 3_000_000, "x" * 2_999_999 + "y")
     hashes = {workload.of_scripts("w", [workload.WorkloadScript("s", 1, t)]).hash for t in texts}
     assert len(hashes) == 2
-
-
-def test_a_long_statement_is_named_by_its_beginning() -> None:
-    assert plans._shown("SELECT  1,\n" + "2, " * 10) == "SELECT 1, " + "2, " * 9 + "2,"
-    assert plans._shown("SELECT " + "1, " * 1_000_000).endswith("...")
-    assert len(plans._shown("SELECT " + "1, " * 1_000_000)) <= 60

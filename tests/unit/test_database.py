@@ -306,7 +306,7 @@ def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(
 
     monkeypatch.setattr(creation, "connect", session)
     monkeypatch.setattr(creation, "common", session)
-    monkeypatch.setattr(creation, "drop_leftovers", lambda *_: 0)
+    monkeypatch.setattr(creation, "drop_leftovers", lambda *_, say: 0)
     monkeypatch.setattr(creation, "locked", lambda locks, name: name != "pgpaces_a")
     owned = {"pgpaces_a_run": (copy, 1), "pgpaces_b_run": (copy, 1)}
     monkeypatch.setattr(ownership, "owned_databases", lambda access: owned)

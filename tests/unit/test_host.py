@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import os
 import threading
 import time
@@ -456,11 +455,6 @@ def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:
     )
     assert "host: the observe command printed: ssh: no route to host" in sensor.notes()
     assert sensor.drain() == []
-
-
-def test_a_clock_that_is_nearly_ours_is_not_spoken_of() -> None:
-    assert remote._clock(0.05) == {}
-    assert not any(math.isinf(value) for value in (remote.RemoteCommand("unused").clock_lag_s(),))
 
 
 # --- what charts show -----------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_a_missing_program_names_its_package(tmp_path: Path) -> None:
     way = psql.ClientProgram(tmp_path / "psql", {}, "d")
     with (
         pytest.raises(RunError, match="no program nowhere-at-all, which workload osm") as error,
-        programs.program_environment(way, found, {}, print),
+        programs.program_environment(way, found, {}, say=print),
     ):
         pass
     assert error.value.hint == "install it (Debian: osm2pgsql)"

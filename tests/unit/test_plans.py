@@ -202,7 +202,7 @@ def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     explained: list[Any] = []
-    monkeypatch.setattr(plans, "explain", lambda *all_: explained.extend(all_[2]) or [])
+    monkeypatch.setattr(plans, "explain", lambda *all_, **_: explained.extend(all_[2]) or [])
     scripts = [
         SimpleNamespace(name="bad", text="\\set x 1 / 0\nSELECT :x;"),
         SimpleNamespace(name="good", text="SELECT 1;"),

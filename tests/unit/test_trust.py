@@ -369,7 +369,7 @@ def test_copies_go_with_their_process_and_those_of_a_killed_one_with_the_next(
     tmp_path: Path, home: Path
 ) -> None:
     made = folder(tmp_path)
-    code = f"from pgpaces import trust; trust.find({str(made)!r}); import os; "
+    code = f"from pgpaces.spec import trust; trust.find({str(made)!r}); import os; "
     for last, left in (("os.kill(os.getpid(), 9)", 1), ("", 0)):
         subprocess.run([sys.executable, "-c", code + last], check=False)
         assert len(list((home / "cache" / "folders").iterdir())) == left
