@@ -412,9 +412,9 @@ def test_an_experiment_fills_while_its_trials_run(browser: Browser, served: Serv
 # Of measured experiments, by the number of their trials that have ended: what is there to read.
 NARROWING = {
     "capacity": {
-        3: "90/s or more",
-        4: "Between 111/s (most likely met) and 146/s (most likely missed)",
-        12: "Between 119/s (most likely met) and 155/s (most likely missed)",
+        9: "Meets it up to 107/s; unknown above",
+        13: "Meets it up to 117/s, misses it from 323/s; unknown in between",
+        15: "Meets it up to 116/s, misses it from 200/s; unknown in between",
     },
     "pairs": {
         2: "75.5% higher than that of set.work_mem=4MB (–)",

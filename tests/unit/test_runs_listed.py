@@ -40,7 +40,7 @@ def test_the_trials_of_an_experiment_are_one_line_among_the_runs(frozen: Path) -
     lines = listed(frozen, "-n", "100")
     folded = [line.split(" trials")[0] for line in lines if " trials" in line]
     assert folded == ["capacity: 16", "pairs: 16", "scaling: 18", "swept: 12"]
-    assert len(_ID.findall("\n".join(lines))) == 4 + 20
+    assert len(_ID.findall("\n".join(lines))) == 4 + 21
     assert len(_ID.findall("\n".join(listed(frozen, "-n", "5")))) == 5, "an experiment is one"
     assert len(_ID.findall("\n".join(listed(frozen, "--experiment", "pairs")))) == 16
 

@@ -151,7 +151,7 @@ def main() -> None:
             exporter.start()
     _print(_Started(address, port.url if port else ""))
     if feed is not None:
-        threading.Thread(target=_export, args=(feed, port, sender, ended)).start()
+        threading.Thread(target=_export, args=(feed, port, sender), kwargs={"ended": ended}).start()
 
     def wait() -> None:
         sys.stdin.buffer.read()

@@ -121,11 +121,11 @@ def _sentences(
     yield first
     if running and stopped:
         yield Sentence(f"More could not be run: {stopped}.", "warning")
-    yield from others
-    yield Sentence(_rule(searches))
-    if running and not stopped:
+    elif running:
         of = "" if len(searches) == 1 else f" of {running} of {len(searches)} cells"
         yield Sentence(f"The search{of} has not ended: this is what is known so far.", "warning")
+    yield from others
+    yield Sentence(_rule(searches))
 
 
 def _one(search: CellSearch, holds: Holds) -> Iterator[Sentence]:
