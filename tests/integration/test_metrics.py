@@ -201,7 +201,7 @@ def test_a_receiver_gets_each_second_of_a_sweep_and_a_span_for_each_trial(
     store = Store.open(pgpaces.store)
     trials = {row.id: store.load(row.id) for row in store.trials()}
     assert {each["pgpaces.run"] for each in labels} == set(trials)
-    assert {each["pgpaces.trial"] for each in labels} == {"two"}
+    assert {each["pgpaces.experiment"] for each in labels} == {"two"}
     assert {each["pgpaces.state"] for each in labels} == {"finished"}
     assert all(span.end_time_unix_nano > span.start_time_unix_nano for span in spans)
     # A busy machine sends less often than once a second; what it sends in the end is whole.

@@ -372,7 +372,7 @@ if where != "inside":
         os.kill(os.getpid(), signal.SIGKILL)
     setattr(changes.SettingChanges, where, die)
 access = Access({keywords!r}, Path("psql"))
-with applied(access, "postgres", {{"bgwriter_delay": "100ms"}}, Terms(alter_system=True)):
+with applied(access, "postgres", {{"bgwriter_delay": "100ms"}}, terms=Terms(alter_system=True)):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
