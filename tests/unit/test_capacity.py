@@ -289,6 +289,16 @@ def test_a_load_of_a_quick_search_has_the_verdict_of_the_answer() -> None:
         assert (at.verdict == "failed") is (at.load >= found.refuted)
 
 
+def test_a_load_of_a_quick_search_whose_trials_differ_from_the_answer_has_no_verdict() -> None:
+    _, points = run(QUICK, slope(175, 30))
+    lowest = min(points, key=lambda point: point.load)
+    other = [replace(p, missed=p.due // 80) if p is lowest else p for p in points]
+    found = answer.of(other, QUICK)
+    assert found.proved is not None
+    assert found.loads[0].load == lowest.load < found.proved
+    assert found.loads[0].verdict == "undecided"
+
+
 def test_a_quick_search_that_begins_far_away_ends_in_time_too() -> None:
     found, points = run(replace(QUICK, start=1), cliff(9000))
     assert sum(cost_s(p.seconds) for p in points) <= 180

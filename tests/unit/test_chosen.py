@@ -344,7 +344,7 @@ def test_a_quick_search_has_short_trials_and_no_soak() -> None:
     while (ask := searches.ask(told)) is not None:
         asked.append((role(ask.cell), ask.options["duration"]))
         told.append(Tell.of(holds(173.0)(ask)))
-    assert set(asked) == {(PREFLIGHT, "5s"), ("short", "8s"), ("long", "8s")}
+    assert set(asked) == {(PREFLIGHT, "5s"), ("short", "10s"), ("long", "10s")}
 
 
 def test_whole_numbers_of_users_are_levels_as_people_write_them() -> None:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADLINES = (
     r"[✓✗?] (PASS|FAIL|UNKNOWN|NO CHANGE)  ",
     r"[✓✗?] (BETTER|WORSE|EQUIVALENT|INCONCLUSIVE)  ",
-    r"CAPACITY  .+ me(e|)t\b",
+    r"CAPACITY  Meets it up to ",
     r"ASSOCIATED  with ",
     r"loaded [\d,]+ rows in ",
     r"[\d,.]+ tx/s \(95% CI ",

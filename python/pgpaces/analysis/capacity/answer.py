@@ -54,7 +54,7 @@ class Load(Struct, frozen=True):
 
     share: missed of due; least, most: of one trial; low, high: the one-sided bounds of the long-run
     share. In a quick search every load, without bounds, because trials of seconds are no measure of
-    their own spread; its verdict is the answer's.
+    their own spread; its verdict is the answer's, unless its trials say something else.
     """
 
     load: float
@@ -213,13 +213,14 @@ def _fair(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
 def _judged(
     points: Sequence[TrialPoint], goal: CapacityGoal, proved: float | None, *, refuted: float | None
 ) -> tuple[Load, ...]:
-    """The loads of a quick search, each with the verdict of the answer."""
+    """The loads of a quick search, each with the answer's verdict unless its trials differ."""
     loads = []
     for at in _loads(points, goal):
+        met = at.share <= goal.missed_max
         own: Verdict = "undecided"
-        if proved is not None and at.load <= proved:
+        if met and proved is not None and at.load <= proved:
             own = "passed"
-        elif refuted is not None and at.load >= refuted:
+        elif not met and refuted is not None and at.load >= refuted:
             own = "failed"
         loads.append(replace(at, low=0.0, high=1.0, verdict=own))
     return tuple(loads)

@@ -64,6 +64,8 @@ def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, flo
     """The center of the next long trials as log load, and how far they spread around it."""
     fine = of_curve(points, goal)
     at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
+    # The dozen trials of a quick search are too few to leave out those that are less near.
+    least = _SPREAD_FIRST if goal.quick else _SPREAD_MIN
     for n in range(_BLOCK, len(fine) + 1, _BLOCK):
         crosses = crossing(_near(fine[:n], at, spread), goal)
         if crosses is None:
@@ -72,7 +74,7 @@ def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, flo
         # Larger steps as long as the crossing is out of reach.
         move = 2 * move if abs(to - at) >= move else _MOVE
         wide = (_SPREAD_BENT if crosses.bent else _SPREAD_ODDS) / crosses.slope
-        at, spread = to, min(max(wide, _SPREAD_MIN), _SPREAD_MAX)
+        at, spread = to, min(max(wide, least), _SPREAD_MAX)
     return at, spread
 
 

@@ -29,8 +29,9 @@ from pgpaces.analysis.capacity.rule import verdict
 
 COARSE_S, _COARSE_DUE, _COARSE_MAX_S = 20.0, 200.0, 60.0
 _COARSE_TO = 1.12
-# The length of each trial of a quick search, and of all together.
-QUICK_S, _QUICK_MAX_S = 8.0, 180.0
+# The length of each trial of a quick search, and of all together. Of fewer than 10 seconds a trial
+# cannot tell how much its transactions resemble each other.
+QUICK_S, _QUICK_MAX_S = 10.0, 180.0
 _COARSE_MOST = 40
 # The least seconds and transactions of a long trial.
 _FINE_S, _FINE_DUE = 60.0, 1500.0
