@@ -562,7 +562,7 @@ from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.users import of_file
 users = of_file(Path(sys.argv[1]), Path(sys.argv[1]))
 plan = EnginePlan.of(TrialPlan(Load("closed"), grace_ns=1), 2, 2, scripts=["act"])
-load = UsersLoad(plan, users, [("act", 1)], UserConnection("postgresql:///d"))
+load = UsersLoad(plan, users, [("act", 1)], way=UserConnection("postgresql:///d"))
 print(*(process.child.pid for process in load._processes), flush=True)
 load.begin()
 list(load)
@@ -630,7 +630,7 @@ users = of_functions([own, look, of("x")])
 names = [(each.name, each.weight) for each in users.tasks]
 plan = TrialPlan(Load("closed"), duration_ns=None, transactions=5)
 plan = EnginePlan.of(plan, 4, 2, scripts=[name for name, _ in names])
-load = UsersLoad(plan, users, names, UserConnection("postgresql:///d"))
+load = UsersLoad(plan, users, names, way=UserConnection("postgresql:///d"))
 load.begin()
 found = list(load)
 print(names, counts(t for i in found for t in i.tallies).on_time)

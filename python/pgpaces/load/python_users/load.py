@@ -53,7 +53,7 @@ _UNAWAITED = "was never awaited"
 _TAIL_LINES, _TAIL_S = 20, 1.0
 _HEARD_LINES = 2000
 # Frames of pgpaces and Python above those of a task, or of a thread that waits for its turn.
-_OURS = re.compile(r'File "[^"]*(/threading|/selectors|/generators/users/\w+)\.py"')
+_OURS = re.compile(r'File "[^"]*(/threading|/selectors|/python_users/\w+)\.py"')
 
 
 class _Process(Struct):
