@@ -415,7 +415,7 @@ class Ear(SweepListener):
         self._ends_after = ends_after
         self._stopping = threading.Event()
 
-    def trial(self, *_: object) -> Ear:
+    def trial(self, *_: object, **__: object) -> Ear:
         return self
 
     def started(self, trial: Trial, *_: object) -> None:

@@ -154,7 +154,7 @@ def test_the_garden_has_the_same_users_in_python_on_every_server(
     asked: dict[str, Any] = {"transactions": 25, "clients": 4, "threads": 2, "scale": 1}
     found = api.run("garden/users", target=target, think_time=0, store=tmp_path / "r.db", **asked)
     assert found.counts == Counts(due=100, on_time=100)
-    trial = api.load(store=tmp_path / "r.db").trial
+    trial = api.open_run(store=tmp_path / "r.db").trial
     [script] = trial.workload.scripts
     assert (script.name, script.kind, script.queries) == ("insert_plant", "users", 3)
     assert "rng.choice" in script.text
