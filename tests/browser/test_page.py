@@ -19,7 +19,7 @@ from pgpaces.show.section import Report, Section, Table, TableCell
 from pgpaces.show.style import DARK, LIGHT
 from pgpaces.store.store import Store
 from tests.unit import answered
-from tests.unit.test_report_forms import HOSTILE
+from tests.unit.reports import HOSTILE
 
 pytestmark = pytest.mark.browser
 

@@ -17,7 +17,7 @@ import pytest
 from markdown_it import MarkdownIt
 from playwright.sync_api import Browser, expect
 
-from tests.browser.test_web import opened_page
+from tests.browser.pages import opened_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -6,7 +6,6 @@ import lzma
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,11 @@ from pgpaces.store.store import Store
 from pgpaces.trial import recorder
 from pgpaces.web import listening, live
 from pgpaces.web import serve as serving
-from tests.faults.conftest import until
+from tests.browser.pages import opened_page
 from tests.unit.answered import STORED
 from tests.unit.stored import Kept, begun, keep, opened
 from tests.unit.trials import second, series, times
+from tests.waiting import until
 
 pytestmark = pytest.mark.browser
 
@@ -87,20 +87,6 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     served = Served(tmp_path)
     yield served
     served.close()
-
-
-@contextmanager
-def opened_page(browser: Browser, address: str, **how: Any) -> Iterator[tuple[Page, list[str]]]:
-    """The page, and what went wrong in it: console, errors, requests to elsewhere."""
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 2400}, **how})
-    page, wrong = context.new_page(), []
-    origin = "/".join(address.split("/")[:3])
-    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-    page.on("request", lambda r: r.url.startswith((origin, "data:")) or wrong.append(r.url))
-    page.goto(address)
-    yield page, wrong
-    context.close()
 
 
 def tile(page: Page, name: str) -> Any:

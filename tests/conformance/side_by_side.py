@@ -1,7 +1,8 @@
 """Runs a case with a pgbench and with us, against the fake server, which writes down all SQL."""
 
+import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,31 @@ def one(script: str, **more: Any) -> Case:
     return Case(((script, 1),), **({"transactions": 1} | more))
 
 
+def together(scripts: Iterable[str], **more: Any) -> Case:
+    """One script for a client for each of these, which runs that one alone.
+
+    A process of pgbench for each script would take a minute.
+    """
+    branches = [f"if :client_id = {n}\nSELECT 'case {n}';\n{s}" for n, s in enumerate(scripts)]
+    text = "\\" + "\\el".join(branches) + "\\endif\n"
+    return one(text, clients=len(branches), **more)
+
+
+def compare(theirs: Mapping[str, object], ours: Mapping[str, object]) -> None:
+    """Fails with the cases that differ, by name."""
+    differ = [name for name in theirs if theirs[name] != ours.get(name)]
+    lines = [f"{name!r}\n  pgbench: {theirs[name]}\n  ours:    {ours.get(name)}" for name in differ]
+    assert not differ, "\n".join(lines)
+    assert theirs.keys() == ours.keys()
+
+
 class Bench:
     """Runs a case with pgbench and with us; each gives the statements of its clients in order."""
 
     def __init__(self, program: Path, server: Any, start_load: Any, folder: Path) -> None:
         self.program, self.server = program, server
         self.start_load, self.folder = start_load, folder
-        self.seen = 0
-
-    def _new(self) -> list[dict[str, Any]]:
-        """What came since we last looked."""
-        recorded = self.server.recorded()
-        new, self.seen = recorded[self.seen :], len(recorded)
-        return new
+        server.new()  # what the last test left
 
     def statements(self) -> list[list[Statement]]:
         """What came since we last looked, by connection. Neither logs in with a statement.
@@ -52,7 +65,7 @@ class Bench:
         connecting: it neither vacuums (-n) nor counts branches (no builtin script).
         """
         by_connection: dict[int, list[Statement]] = {}
-        for message in self._new():
+        for message in self.server.new():
             if message["manner"] == "parse":
                 continue
             found = (message["sql"], tuple(message["parameters"]))
@@ -61,7 +74,7 @@ class Bench:
 
     def texts(self) -> list[str]:
         """Every text that came since we last looked, also of what failed, in order."""
-        return [m["sql"] for m in self._new() if m["manner"] != "execute"]
+        return [m["sql"] for m in self.server.new() if m["manner"] != "execute"]
 
     def pgbench(self, case: Case, *expect: int) -> subprocess.CompletedProcess[str]:
         command = [str(self.program), "-n", "-h", "127.0.0.1", "-p", str(self.server.port)]
@@ -101,8 +114,29 @@ class Bench:
         assert len(theirs) == case.clients
         return [statement for client in theirs for statement in client]
 
+    def check_each(self, scripts: Mapping[str, str], **more: Any) -> dict[str, list[Statement]]:
+        """Both give the same for each of the scripts, which have names; what each gave."""
+        case = together(scripts.values(), **more)
+        theirs, ours = (
+            self._by_name(scripts, self.theirs(case)),
+            self._by_name(scripts, self.ours(case)),
+        )
+        compare(theirs, ours)
+        assert theirs.keys() == scripts.keys()
+        return theirs
 
-Benches = Callable[..., Bench]
+    @staticmethod
+    def _by_name(
+        scripts: Mapping[str, str], clients: list[list[Statement]]
+    ) -> dict[str, list[Statement]]:
+        names = list(scripts)
+        return {names[number_of(statements)]: statements for statements in clients}
+
+
+def number_of(statements: list[Statement]) -> int:
+    """Which script of `together` a client ran."""
+    [number] = re.findall(r"^SELECT 'case (\d+)';$", statements[0][0])
+    return int(number)
 
 
 def table(name: str) -> list[str]:

@@ -13,13 +13,13 @@ CONDITIONS = [
 GIVEN = (("n", "3"), ("t", "yes"), ("d", "2.5"), ("z", "NULL"), ("zero", "0.0"))
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_condition_holds_where_it_holds_in_pgbench(bench: Bench, condition: str) -> None:
-    script = (
-        f"\\if {condition}\nSELECT 'if';\n\\elif {condition}\nSELECT 'elif';\n"
+def test_a_condition_holds_where_it_holds_in_pgbench(bench: Bench) -> None:
+    scripts = {
+        condition: f"\\if {condition}\nSELECT 'if';\n\\elif {condition}\nSELECT 'elif';\n"
         "\\else\nSELECT 'else';\n\\endif\nSELECT 'end';\n"
-    )
-    assert bench.check(one(script, variables=GIVEN, transactions=10))
+        for condition in CONDITIONS
+    }
+    bench.check_each(scripts, variables=GIVEN, transactions=10)
 
 
 SCRIPTS = {
@@ -36,17 +36,19 @@ SCRIPTS = {
     "SELECT 4;\n\\else\n\\if 1\nSELECT 5;\n\\endif\n\\endif\n",
     "nested in what is not taken": "\\if 0\n\\if 1\nSELECT 1;\n\\else\nSELECT 2;\n\\endif\n"
     "\\elif 0\n\\if 1\nSELECT 3;\n\\endif\n\\else\nSELECT 4;\n\\endif\nSELECT 5;\n",
-    "in the middle of lines": "SELECT 1 \\if 0\nSELECT 2 \\else\nSELECT 3 \\endif\nSELECT 4",
     "values stay": "\\if :n = 3\n\\set n :n + 1\n\\elif :n = 4\n\\set n 9\n\\endif\nSELECT :n;\n",
     "deep": "\\if 1\n" * 1500 + "SELECT 1;\n" + "\\else\nSELECT 2;\n\\endif\n" * 1500,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("protocol", ["simple", "prepared"])
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_branches_are_taken_as_in_pgbench(bench: Bench, name: str, protocol: str) -> None:
-    case = one(SCRIPTS[name], protocol=protocol, transactions=3, variables=GIVEN)
-    assert bench.check(case)
+def test_branches_are_taken_as_in_pgbench(bench: Bench, protocol: str) -> None:
+    bench.check_each(SCRIPTS, protocol=protocol, transactions=3, variables=GIVEN)
+
+
+def test_branches_in_the_middle_of_lines_are_taken_as_in_pgbench(bench: Bench) -> None:
+    script = "SELECT 1 \\if 0\nSELECT 2 \\else\nSELECT 3 \\endif\nSELECT 4"
+    assert bench.check(one(script, transactions=3))
 
 
 def grown(source: random.Random, depth: int) -> str:
@@ -65,7 +67,8 @@ def grown(source: random.Random, depth: int) -> str:
     return "".join(parts)
 
 
-@pytest.mark.parametrize("seed", range(15))
-def test_branches_at_random_are_taken_as_in_pgbench(bench: Bench, seed: int) -> None:
-    script = grown(random.Random(seed), 4) + "SELECT 'end';\n"
-    assert bench.check(one(script, transactions=20, variables=GIVEN))
+def test_branches_at_random_are_taken_as_in_pgbench(bench: Bench) -> None:
+    scripts = {
+        f"seed {seed}": grown(random.Random(seed), 4) + "SELECT 'end';\n" for seed in range(15)
+    }
+    bench.check_each(scripts, transactions=20, variables=GIVEN)

@@ -4,7 +4,15 @@ import re
 from typing import Any
 
 import pytest
-from tests.conformance.side_by_side import Bench, Statement, one, table
+from tests.conformance.side_by_side import (
+    Bench,
+    Statement,
+    compare,
+    number_of,
+    one,
+    table,
+    together,
+)
 
 from pgpaces.core.errors import ScriptError
 
@@ -27,22 +35,34 @@ def test_every_expression_has_pgbenchs_value(bench: Bench) -> None:
     )
     case = one(script, variables=tuple(v for v in GIVEN if v[1]))
     [theirs], [ours] = bench.theirs(case), bench.ours(case)
-    expected, found = computed(theirs), computed(ours)
+    expected = computed(theirs)
     assert len(expected) == len(set(EXPRESSIONS))
-    assert {e: (v, found.get(e)) for e, v in expected.items() if found.get(e) != v} == {}
+    compare(expected, computed(ours))
 
 
-@pytest.mark.parametrize("expression", table("failing.txt"))
-def test_what_pgbench_cannot_compute_we_cannot_either_and_say_it_alike(
-    bench: Bench, expression: str
-) -> None:
-    script = f"\\set x {expression}\nSELECT :x;\n"
-    case = one(script, variables=tuple(v for v in GIVEN if v[1]))
-    theirs = bench.pgbench(case, 2).stderr
-    with pytest.raises(ScriptError) as caught:
-        bench.start(case).finish()
-    said = re.sub(r"^script0:1: ", "", caught.value.message)
-    assert f"pgbench: error: {said}" in theirs.splitlines()
+def refused(stderr: str) -> dict[int, str]:
+    """Why pgbench gave up each client."""
+    found = re.findall(r"^pgbench: error: (.*)\npgbench: error: client (\d+) aborted", stderr, re.M)
+    return {int(client): why for why, client in found}
+
+
+def value(bench: Bench, script: str, variables: tuple[tuple[str, str], ...]) -> str:
+    """What we compute and send, or why we cannot."""
+    try:
+        [[(sql, _)]] = bench.ours(one(script, variables=variables))
+    except ScriptError as error:
+        return error.message.removeprefix("script0:1: ")
+    return sql
+
+
+def test_what_pgbench_cannot_compute_we_cannot_either_and_say_it_alike(bench: Bench) -> None:
+    scripts = {e: f"\\set x {e}\nSELECT :x;\n" for e in table("failing.txt")}
+    variables = tuple(v for v in GIVEN if v[1])
+    said = refused(bench.pgbench(together(scripts.values(), variables=variables), 2).stderr)
+    theirs = {expression: said.get(n) for n, expression in enumerate(scripts)}
+    assert None not in theirs.values()
+    bench.statements()
+    compare(theirs, {e: value(bench, script, variables) for e, script in scripts.items()})
 
 
 @pytest.mark.parametrize("expression", ["true = true", "true <> false", "true != true"])
@@ -66,20 +86,18 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
 def test_a_text_from_the_command_line_becomes_the_value_that_pgbench_makes_of_it(
-    bench: Bench, text: str
+    bench: Bench,
 ) -> None:
-    case = one("\\set x :v\nSELECT ':x';\n", variables=(("v", text),))
-    done = bench.pgbench(case, 0, 2)
-    theirs = bench.statements()
-    if done.returncode == 0:
-        assert bench.ours(case) == theirs
-        return
-    with pytest.raises(ScriptError) as caught:
-        bench.start(case).finish()
-    said = re.sub(r"^script0:1: ", "", caught.value.message)
-    assert f"pgbench: error: {said}" in done.stderr.splitlines()
+    variables = {text: (f"v{n}", text) for n, text in enumerate(TEXTS)}
+    scripts = {text: f"\\set x :{name}\nSELECT ':x';\n" for text, (name, _) in variables.items()}
+    case = together(scripts.values(), variables=tuple(variables.values()))
+    said = refused(bench.pgbench(case, 2).stderr)
+    sent = {number_of(client): client[1:] for client in bench.statements()}
+    theirs = {text: said[n] if n in said else sent[n][0][0] for n, text in enumerate(scripts)}
+    assert said
+    assert sent
+    compare(theirs, {t: value(bench, script, (variables[t],)) for t, script in scripts.items()})
 
 
 def test_an_empty_text_has_no_value(start_load: Any, fake_server: Any) -> None:

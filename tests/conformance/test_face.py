@@ -23,8 +23,9 @@ from typing import Any
 import psycopg
 import pytest
 from msgspec import Struct
-from tests.conftest import PASSWORD, PG15_BIN, Postgres
-from tests.needs import check
+from tests.conformance.side_by_side import compare
+from tests.needs import PG15_BIN, check
+from tests.servers import PASSWORD, Postgres
 
 from pgpaces.cli.pgbench.run import LOCK
 from pgpaces.store.store import Store
@@ -100,16 +101,21 @@ class Row(Struct, frozen=True):
         return self.version in self.about.get("differs", {})
 
 
-def rows(kind: str, versions: list[str]) -> Iterator[Any]:
+def rows(about: dict[str, Any], version: str) -> Iterator[Row]:
+    each = about.get("each", {})
+    for values in itertools.product(*each.values()):
+        for line in about["rows"]:
+            text = re.sub(r"\{(\d+) \* '(.*?)'\}", lambda m: int(m[1]) * m[2], line)
+            for name, value in zip(each, values, strict=True):
+                text = text.replace(f"{{{name}}}", value)
+            yield Row(about, text, version)
+
+
+def groups(kind: str, versions: list[str]) -> Iterator[Any]:
+    """Rows of one subject and version."""
     for about in TABLE[kind]:
-        each = about.get("each", {})
-        wanted = [about["only"]] if "only" in about else about.get("versions", versions)
-        for values in itertools.product(*each.values()):
-            for line, version in itertools.product(about["rows"], wanted):
-                text = re.sub(r"\{(\d+) \* '(.*?)'\}", lambda m: int(m[1]) * m[2], line)
-                for name, value in zip(each, values, strict=True):
-                    text = text.replace(f"{{{name}}}", value)
-                yield pytest.param(Row(about, text, version), id=f"{version} {text[:70]}")
+        for version in [about["only"]] if "only" in about else about.get("versions", versions):
+            yield pytest.param(list(rows(about, version)), id=f"{version} {about['about']}")
 
 
 class Done(Struct, frozen=True):
@@ -166,19 +172,22 @@ def same_words(text: str, version: str) -> str:
     return text.replace("-c/--clients", "-c/--client") if version == "15" else text
 
 
-@pytest.mark.parametrize("row", list(rows("options", ["15", "18"])))
+@pytest.mark.parametrize("group", list(groups("options", ["15", "18"])))
 def test_wrong_words_are_told_as_pgbench_tells_them(
-    row: Row, here: Here, monkeypatch: pytest.MonkeyPatch
+    group: list[Row], here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in row.about.get("environment", {}).items():
+    for name, value in group[0].about.get("environment", {}).items():
         monkeypatch.setenv(name, value)
-    expected, got = run(pgbench(row.version), row.words), here(row)
-    if row.differs:
-        assert got != expected
-        assert row.about["contains"] in got.stderr
-        return
-    wanted = (expected.code, expected.stdout, same_words(expected.stderr, row.version))
-    assert (got.code, got.stdout, same_words(got.stderr, row.version)) == wanted
+    theirs, ours = {}, {}
+    for row in group:
+        expected, got = run(pgbench(row.version), row.words), here(row)
+        if row.differs:
+            assert got != expected, row.line
+            assert row.about["contains"] in got.stderr, row.line
+            continue
+        for done, said in ((expected, theirs), (got, ours)):
+            said[row.line] = (done.code, done.stdout, same_words(done.stderr, row.version))
+    compare(theirs, ours)
 
 
 def test_help_names_the_same_options(here: Here) -> None:
@@ -256,7 +265,14 @@ def connected(databases: Postgres, folder: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.postgres
 @pytest.mark.usefixtures("connected", "pgpaces_home")
-@pytest.mark.parametrize("row", list(rows("runs", ["18"])))
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=f"{row.version} {row.line[:70]}")
+        for group in groups("runs", ["18"])
+        for row in group.values[0]
+    ],
+)
 def test_a_run_is_told_as_pgbench_tells_it(
     row: Row, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import PG15_BIN, Postgres
-from tests.needs import check
+from tests.needs import PG15_BIN, check
+from tests.servers import Postgres
 
 from pgpaces.cli.pgbench.options import parse
 from pgpaces.cli.pgbench.values import OptionError

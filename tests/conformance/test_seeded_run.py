@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import PG15_BIN, Postgres
+from tests.needs import PG15_BIN
+from tests.servers import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("pgpaces_home")]
 

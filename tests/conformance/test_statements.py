@@ -1,7 +1,7 @@
 """Scripts become the texts and values that pgbench sends, byte for byte."""
 
 import pytest
-from tests.conformance.side_by_side import Bench, Case, one
+from tests.conformance.side_by_side import Bench, Case, compare, one
 
 PROTOCOLS = ("simple", "extended", "prepared")
 # ruff: noqa: E501 (a script is best read in one line)
@@ -76,38 +76,36 @@ GIVEN = (("n", "0"), ("i", "12"), ("d", "1.50"), ("s", "some text"), ("q", "it''
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_becomes_the_texts_that_pgbench_makes_of_it(
-    bench: Bench, name: str, protocol: str
-) -> None:
+def test_a_script_becomes_the_texts_that_pgbench_makes_of_it(bench: Bench, protocol: str) -> None:
     """The server may not like a text: then pgbench stops there, and we are compared up to there."""
-    case = one(SCRIPTS[name], protocol=protocol, variables=GIVEN)
-    done = bench.pgbench(case, 0, 2)
-    theirs = bench.texts()
-    bench.start(case).finish()
-    ours = bench.texts()
-    assert theirs
-    assert ours[: len(theirs)] == theirs
-    assert done.returncode == 2 or len(ours) == len(theirs)
+    theirs, ours = {}, {}
+    for name, script in SCRIPTS.items():
+        case = one(script, protocol=protocol, variables=GIVEN)
+        stopped = bench.pgbench(case, 0, 2).returncode == 2
+        theirs[name] = bench.texts()
+        assert theirs[name], name
+        bench.start(case).finish()
+        ours[name] = bench.texts()[: len(theirs[name]) if stopped else None]
+    compare(theirs, ours)
+
+
+VALUES = [
+    "\\set n :n + 1\nSELECT :n;\n",
+    "\\set n :n * 2 + 1\nSELECT :n, :unset;\n",
+    "SELECT :i, :d, :s, :q;\n",
+    "\\set x :d\nSELECT :x, :d, :i;\n",
+    "\\set t true\n\\set d 0.1 + 0.2\n\\set i -5\nSELECT :t, :d, :i;\n",
+    "\\set n :n + 1\nSELECT :n;\nSELECT :n + :n;\nSELECT :i;\n",
+]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(
-    "script",
-    [
-        "\\set n :n + 1\nSELECT :n;\n",
-        "\\set n :n * 2 + 1\nSELECT :n, :unset;\n",
-        "SELECT :i, :d, :s, :q;\n",
-        "\\set x :d\nSELECT :x, :d, :i;\n",
-        "\\set t true\n\\set d 0.1 + 0.2\n\\set i -5\nSELECT :t, :d, :i;\n",
-        "\\set n :n + 1\nSELECT :n;\nSELECT :n + :n;\nSELECT :i;\n",
-    ],
-)
-def test_values_go_over_as_pgbench_sends_them(bench: Bench, script: str, protocol: str) -> None:
+def test_values_go_over_as_pgbench_sends_them(bench: Bench, protocol: str) -> None:
+    scripts = VALUES
     if protocol == "simple":
-        script = script.replace(", :s, :q", "").replace(", :unset", "")
-    case = one(script, protocol=protocol, transactions=3, variables=GIVEN)
-    assert bench.check(case)
+        scripts = [s.replace(", :s, :q", "").replace(", :unset", "") for s in VALUES]
+    named = {script: script for script in scripts}
+    bench.check_each(named, protocol=protocol, transactions=3, variables=GIVEN)
 
 
 @pytest.mark.parametrize("protocol", ["extended", "prepared"])
@@ -125,11 +123,14 @@ def test_the_names_of_prepared_statements_are_pgbench_16s_and_each_is_prepared_o
     """pgbench 15 writes P<script>_<command>, 16 and later P_<n>."""
     case = Case((("SELECT 1;\nSELECT 2;\n", 1), ("SELECT 3;\n", 1)), protocol="prepared",
                 transactions=20)  # fmt: skip
+
+    def prepared() -> list[tuple[str, str]]:
+        parsed = [m for m in bench.server.new() if m["manner"] == "parse"]
+        return sorted((m["statement"], m["sql"]) for m in parsed)
+
     bench.start(case).finish()
-    parsed = [m for m in bench.server.recorded() if m["manner"] == "parse"]
-    ours = sorted((m["statement"], m["sql"]) for m in parsed)
+    ours = prepared()
     assert ours == [("P_0", "SELECT 1;"), ("P_1", "SELECT 2;"), ("P_2", "SELECT 3;")]
     if pgbench_version != "15":
         bench.pgbench(case)
-        parsed = [m for m in bench.server.recorded()[bench.seen :] if m["manner"] == "parse"]
-        assert sorted((m["statement"], m["sql"]) for m in parsed[3:]) == ours
+        assert prepared() == ours

@@ -5,31 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from tests.conftest import DEADLINE_S, PG15_BIN, Load, Postgres, _open_folder, _postgres
-from tests.conftest import _server_user as server_user
 from tests.faults.machines import SERVER
 from tests.faults.network import Proxy
-from tests.needs import check, lacking
+from tests.folders import open_folder
+from tests.needs import PG15_BIN, check, lacking
+from tests.servers import Postgres, postgres_15, server_user
 
-NAME = "pgpaces faults"
 SECOND_NS = 1_000_000_000
 
 
 @pytest.fixture(scope="module")
 def fragile(certificates: Any) -> Iterator[Postgres]:
     """PostgreSQL 15 for tests that kill and freeze it; it runs at the end of each."""
-    yield from _postgres("pgpaces-fragile-", certificates, {"log_connections": "on"})
+    yield from postgres_15("pgpaces-fragile-", certificates, {"log_connections": "on"})
 
 
 @pytest.fixture
@@ -39,93 +34,10 @@ def proxy() -> Iterator[Callable[[str, int], Proxy]]:
         yield lambda host, port: stack.enter_context(Proxy(host, port))
 
 
-def until(condition: Callable[[], bool], what: str = "") -> None:
-    """Until this is so; or the test fails."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what or condition}"
-        threading.Event().wait(0.01)
-
-
-def lets_in(server: Postgres) -> bool:
-    """Whether a connection comes about now."""
-    try:
-        server.connect().close()
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
-def postmaster(server: Postgres) -> int:
-    return int((server.data / "postmaster.pid").read_text().split()[0])
-
-
-def children(pid: int) -> list[int]:
-    check("Linux")
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def everything(server: Postgres) -> list[int]:
-    """The postmaster and all that it started."""
-    return [postmaster(server), *children(postmaster(server))]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def command_of(pid: int) -> bytes:
-    """The command line of a process; empty if that has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def start_again(server: Postgres) -> None:
-    """Start a server whose postmaster died; what it left behind must be gone first."""
-    words = ("-l", server.folder / "log", "-w", "start")
-    command = [str(PG15_BIN / "pg_ctl"), "-D", str(server.data), *map(str, words)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-
-    def starts() -> bool:
-        done = subprocess.run(command, cwd="/", check=False, **quiet, **server_user())
-        return done.returncode == 0
-
-    until(starts, "a start")
-
-
-@contextlib.contextmanager
-def frozen(pids: list[int]) -> Iterator[None]:
-    """These processes stand still."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-
-
-def backends(server: Postgres, name: str = NAME) -> list[int]:
-    sql = f"SELECT pid FROM pg_stat_activity WHERE application_name = '{name}' ORDER BY 1"
-    return [pid for (pid,) in server.execute(sql)]
-
-
-def seconds_until_end(load: Load) -> tuple[Any, float]:
-    """What became of a load, and how long that took from now."""
-    begun = time.monotonic()
-    return load.finish(), time.monotonic() - begun
-
-
 @pytest.fixture
 def standby(fragile: Postgres, certificates: Any) -> Iterator[Postgres]:
     """A streaming replica of `fragile` that answers queries."""
-    with _open_folder("pgpaces-standby-") as folder:
+    with open_folder("pgpaces-standby-") as folder:
         if user := server_user():
             os.chown(folder, user["user"], user["group"])
         replica = Postgres(folder, certificates)
@@ -153,22 +65,6 @@ def standby(fragile: Postgres, certificates: Any) -> Iterator[Postgres]:
             fragile.execute("SELECT pg_drop_replication_slot('standby')")
 
 
-def measured_in_child(code: str, **values: object) -> str:
-    """What a Python program of its own prints; `{name!r}` in it stands for a value."""
-    tests = str(Path(__file__).parents[1])
-    text = code.format(tests=tests, **values)
-    done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def session(server: Postgres, user: str = "u_trust") -> psycopg.Connection[Any]:
-    """A session in autocommit."""
-    return psycopg.connect(server.dsn(user), autocommit=True)
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
@@ -182,17 +78,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Leave no byte free."""
-    rest = disk / "rest"
-    with rest.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return rest
 
 
 SLEEP = "\\set ms random(1, 10)\nSELECT pg_sleep(:ms / 1000.0);\n"
@@ -223,7 +108,7 @@ def start(reachable: Postgres, tmp_path: Path) -> Callable[..., subprocess.Popen
 @pytest.fixture(scope="module")
 def reachable(certificates: Any) -> Iterator[Postgres]:
     """PostgreSQL 15 that listens on every address, for machines of these tests."""
-    for server in _postgres("pgpaces-far-", certificates, {"listen_addresses": "*"}):
+    for server in postgres_15("pgpaces-far-", certificates, {"listen_addresses": "*"}):
         with (server.data / "pg_hba.conf").open("a") as file:
             file.write("host all all 10.98.7.0/24 trust\n")
         server.execute("SELECT pg_reload_conf()")

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from tests.conftest import DEADLINE_S, Postgres
-from tests.faults.conftest import until
+from tests.faults.breaking import answer, texts, wait
 from tests.faults.machines import GATE, machines
 from tests.integration import causes
 from tests.needs import faketime, needs
+from tests.servers import Postgres
+from tests.waiting import DEADLINE_S, until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -34,22 +32,6 @@ try:
 except (OSError, TimeoutError):
     sys.exit(7)
 """
-PARTS = ("on_time", "late", "skipped", "failed", "unfinished")
-
-
-def answer(child: subprocess.Popen[bytes]) -> Any:
-    """What it printed, whose counts add up."""
-    out, err = child.communicate(timeout=3 * DEADLINE_S)
-    assert child.returncode == 0, err
-    document = json.loads(out)
-    counts = document["counts"]
-    assert counts["due"] == sum(counts[part] for part in PARTS)
-    return document
-
-
-def texts(document: Any, severity: str) -> list[str]:
-    findings = document["validity"]["findings"]
-    return [each["text"] for each in findings if each["severity"] == severity]
 
 
 @contextlib.contextmanager
@@ -57,10 +39,6 @@ def group() -> Iterator[Path]:
     """A group of processes whose CPU can be limited."""
     with causes.group("cpu") as path:
         yield path
-
-
-def wait(seconds: float) -> None:
-    threading.Event().wait(seconds)
 
 
 @pytest.mark.parametrize("ipv6", [False, True])

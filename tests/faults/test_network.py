@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Postgres, each_poll
-from tests.faults.conftest import NAME, SECOND_NS, backends, seconds_until_end, until
+from tests.conftest import each_poll
+from tests.faults.breaking import NAME, backends, seconds_until_end
+from tests.faults.conftest import SECOND_NS
 from tests.faults.network import Proxy
+from tests.servers import Postgres
+from tests.waiting import until
 
 poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Postgres
-from tests.faults.conftest import alive, fill, postmaster, until
-from tests.integration.test_run import Command, adds_up, interval_count, started
+from tests.commands import Command, adds_up, interval_count, started
+from tests.faults.breaking import ENDLESS, fill, postmaster
 from tests.needs import check, faketime, needs
+from tests.processes import alive
+from tests.servers import Postgres
+from tests.waiting import until
 
 from pgpaces.analysis import waits
 from pgpaces.store.store import Store
@@ -32,11 +34,6 @@ SLOW = pytest.mark.slow
 QUICK = ("--scale", "1", "--warmup", "0")
 # Of those that ask for no rate: a client that does not think takes all that a machine has.
 CALM = (*QUICK, "--think-time", "10ms")
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 def expire(store: Path) -> None:
@@ -224,8 +221,6 @@ def test_kill_9_ends_a_server_of_ours_at_any_moment(pgpaces: Command, pause: flo
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------
-
-ENDLESS = "SELECT pg_sleep(1000)"
 
 
 @pytest.fixture
@@ -589,7 +584,8 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
     pgpaces: Command, fragile: Postgres
 ) -> None:
     """A copy cannot be dropped there: the run ends all the same, and the next one drops it."""
-    from tests.faults.conftest import everything, frozen
+    from tests.faults.breaking import everything
+    from tests.processes import frozen
 
     words = ("run", "tpcb-like", *CALM, "-c", "2", "--grace", "1s", "--target",
              fragile.dsn("postgres"))  # fmt: skip

@@ -19,9 +19,10 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.conftest import DEADLINE_S, Postgres
+from tests.faults.breaking import answer, texts, wait
 from tests.faults.machines import machines
-from tests.faults.test_machines import answer, texts, wait
+from tests.servers import Postgres
+from tests.waiting import DEADLINE_S
 
 from pgpaces.store.store import Store
 

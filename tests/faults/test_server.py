@@ -15,23 +15,22 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import Postgres, each_poll
-from tests.faults.conftest import (
+from tests.conftest import each_poll
+from tests.faults.breaking import (
     NAME,
-    SECOND_NS,
-    alive,
     backends,
-    command_of,
     everything,
-    frozen,
     lets_in,
     postmaster,
     seconds_until_end,
     session,
     start_again,
-    until,
 )
+from tests.faults.conftest import SECOND_NS
 from tests.needs import lacking
+from tests.processes import alive, command_of, frozen
+from tests.servers import Postgres
+from tests.waiting import until
 
 poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]

@@ -8,8 +8,9 @@ import shutil
 from typing import Any
 
 import pytest
-from tests.conftest import Postgres
-from tests.faults.conftest import SECOND_NS, measured_in_child, seconds_until_end
+from tests.faults.breaking import measured_in_child, seconds_until_end
+from tests.faults.conftest import SECOND_NS
+from tests.servers import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 GROWTH_MAX_KIB = 50 * 1024

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import Postgres
-from tests.faults.conftest import fill, postmaster, start_again, until
+from tests.commands import Command
+from tests.faults.breaking import ENDLESS, fill, postmaster, start_again
 from tests.faults.network import Proxy
-from tests.faults.test_nothing_lost import ENDLESS
-from tests.integration.test_run import Command
-from tests.integration.test_sweep import expire, rows_of
+from tests.integration.sweeps import expire, rows_of
+from tests.servers import Postgres
+from tests.waiting import until
 
 from pgpaces.store.store import Store
 
@@ -27,11 +27,6 @@ pytestmark = pytest.mark.postgres
 QUICK = ("--scale", "1", "--duration", "1s", "--warmup", "0", "--grace", "1s", "-P", "1")
 CELLS = ("--clients", "1,2", "--rate-per-client", "20/s", "-L", "1s")
 Proxies = Callable[[str, int], Proxy]
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 def finished(store: Path | str) -> list[dict[tuple[str, int], int]]:

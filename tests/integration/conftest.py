@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import PG15_BIN, _open_folder
+from tests.folders import open_folder
+from tests.integration.cages import SITE, Cage
+from tests.servers import access_to
 
 from pgpaces.database.access import Access
 from pgpaces.server import embedded
@@ -20,7 +22,7 @@ GONE_S = 60.0
 @pytest.fixture
 def empty_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home without servers; those that a test leaves are stopped."""
-    with _open_folder("pgpaces-test-") as path:
+    with open_folder("pgpaces-test-") as path:
         monkeypatch.setenv("PGPACES_HOME", str(path))
         yield path
         for server in embedded.running():
@@ -78,7 +80,10 @@ def access(request: pytest.FixtureRequest) -> Access:
     return access_to(request.getfixturevalue("pg15"))
 
 
-def access_to(server: Any, user: str = "postgres", **more: str) -> Access:
-    """The way to a server of the tests."""
-    words = {"host": str(server.folder), "port": str(server.port), "user": user}
-    return Access({**words, "dbname": "postgres", **more}, PG15_BIN / "psql")
+@pytest.fixture
+def cage(pgpaces_home: Path, tmp_path: Path) -> Cage:
+    made = Cage(pgpaces_home, tmp_path / "kept", tmp_path / "given")
+    made.kept.mkdir()
+    made.given.mkdir()
+    (made.given / "sitecustomize.py").write_text(SITE)
+    return made

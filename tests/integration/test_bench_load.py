@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import ROOT, Postgres
+from tests.folders import ROOT
+from tests.servers import Postgres
 
 pytestmark = pytest.mark.postgres
 

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import ROOT, Postgres
-from tests.integration.test_run import Command
+from tests.commands import Command
+from tests.folders import ROOT
+from tests.servers import Postgres
 
 from pgpaces.store.store import Store
 

@@ -9,19 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import PASSWORD, Postgres
-from tests.faults.conftest import until
-from tests.integration.test_run import Command
+from tests.commands import Command
+from tests.servers import PASSWORD, Postgres
+from tests.waiting import until
 
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 @pytest.fixture

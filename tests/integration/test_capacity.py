@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.faults.conftest import until
-from tests.integration.test_run import Command
-from tests.integration.test_sweep import rows_of
+from tests.commands import Command
+from tests.integration.sweeps import rows_of
+from tests.waiting import until
 
 from pgpaces.answers.capacity.api import load_capacity
 from pgpaces.store.store import Store
@@ -21,11 +21,6 @@ SEARCH = (
     "capacity", "select-only", "--scale", "1", "--users", "1,2", "--pace", "20/s", "-L", "1s",
     "--quick",
 )  # fmt: skip
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.faults.conftest import until
-from tests.integration.test_run import Command, Ended
-from tests.integration.test_sweep import Ear
+from tests.commands import Command, Ended
+from tests.integration.sweeps import Ear
+from tests.waiting import until
 
 from pgpaces.analysis.sequential import role
 from pgpaces.spec.design import Cell
@@ -23,11 +23,6 @@ PAIRS = (
     "--clients", "1", "--think-time", "50ms", "--duration", "1s", "--warmup", "0", "--grace", "1s",
     "-L", "5s", "--pairs", "8", "--same", "0",
 )  # fmt: skip
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 def interrupted(pgpaces: Command, *words: str, after: int) -> Ended:

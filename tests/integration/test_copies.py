@@ -12,10 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 from msgspec.structs import replace
-from tests.conftest import PASSWORD, PG15_BIN, Postgres, quoted
-from tests.faults.conftest import until
-from tests.integration.conftest import access_to
-from tests.needs import needs
+from tests.needs import PG15_BIN, needs
+from tests.servers import PASSWORD, Postgres, access_to, quoted
+from tests.waiting import until
 
 from pgpaces.core.errors import (
     ConsentError,

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests import volumes
-from tests.conftest import DEADLINE_S
 from tests.needs import lacking, needs
+from tests.waiting import DEADLINE_S
 
 import pgpaces
 from pgpaces.analysis import disks

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import Struct
-from tests.conftest import Certificates, _postgres, quoted
+from tests.certificates import Certificates
+from tests.servers import postgres_15, quoted
 
 from pgpaces.cli import pgbench
 from pgpaces.cli.main import cli
@@ -107,7 +108,7 @@ class Place:
 def server(pgpaces_home: Path, certificates: Certificates) -> Iterator[dict[str, object]]:
     """A server as initdb makes it without a locale."""
     settings = {"shared_preload_libraries": "pg_stat_statements"}
-    for server in _postgres("pgpaces-ascii-", certificates, settings, None):
+    for server in postgres_15("pgpaces-ascii-", certificates, settings, None):
         # Every database sees this name, and most can neither read nor convert it.
         with psycopg.connect(server.dsn("postgres"), autocommit=True) as session:
             session.execute(b'CREATE DATABASE "caf\xe9"')

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.conftest import SECOND_NS, FakeServer, Load, StartLoad
+from tests.engine_load import SECOND_NS, Load, StartLoad
+from tests.fake_server import FakeServer
 from tests.needs import lacking
 
 from pgpaces.core.times import Times, merge, value_at_rank

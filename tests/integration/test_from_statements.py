@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from msgspec import Struct
-from tests.conftest import Certificates, _postgres, quoted
+from tests.certificates import Certificates
+from tests.servers import postgres_15, quoted
 
 import pgpaces
 from pgpaces.capture import Captured, CaptureOptions, capture
@@ -73,7 +74,7 @@ def counting18(pgpaces_home: Path) -> Iterator[Counting]:
 
 @pytest.fixture(scope="module")
 def counting15(certificates: Certificates) -> Iterator[Counting]:
-    for server in _postgres("pgpaces-statements-", certificates, SETTINGS):
+    for server in postgres_15("pgpaces-statements-", certificates, SETTINGS):
         words = {"host": server.folder, "port": server.port, "user": "postgres"}
         yield Counting({**words, "dbname": "postgres"}, 15)
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Postgres
-from tests.integration.conftest import access_to
 from tests.needs import lacking
+from tests.servers import Postgres, access_to
 
 import pgpaces
 from pgpaces.core.record import Interval

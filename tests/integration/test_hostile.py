@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import DEADLINE_S, Certificates, quoted
+from tests.certificates import Certificates
+from tests.servers import quoted
+from tests.waiting import DEADLINE_S
 
 from pgpaces import _engine
 from pgpaces.core.errors import AuthError, PgpacesError, ServerError, TlsError

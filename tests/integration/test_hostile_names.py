@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
-from tests.conftest import Postgres, quoted
-from tests.integration.test_run import QUICK, Command
+from tests.commands import QUICK, Command
+from tests.servers import Postgres, quoted
 
 pytestmark = pytest.mark.postgres
 
@@ -29,11 +29,6 @@ NAMED = [
     pytest.param(name, id=kind, marks=() if kind in QUICKLY else pytest.mark.slow)
     for kind, name in NAMES.items()
 ]
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 @dataclass

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import PASSWORD, Postgres
-from tests.faults.conftest import until
-from tests.integration.conftest import access_to
-from tests.integration.test_run import Command
+from tests.commands import Command
+from tests.servers import PASSWORD, Postgres, access_to
+from tests.waiting import until
 
 from pgpaces.core.errors import PgpacesError
 from pgpaces.database import data

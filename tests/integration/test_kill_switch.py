@@ -9,19 +9,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.conftest import Postgres
-from tests.integration.test_run import Command
+from tests.commands import Command
+from tests.servers import Postgres
 
 import pgpaces as pgpaces_api
 from pgpaces.cli.run import KILLED_EXIT
 
 pytestmark = pytest.mark.postgres
 HOLD = "BEGIN;\nLOCK TABLE shared IN ACCESS EXCLUSIVE MODE;\nSELECT pg_sleep(600);\nEND;\n"
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.conftest import Postgres
-from tests.integration.conftest import access_to
+from tests.servers import Postgres, access_to
 
 from pgpaces.core.errors import PrepareError
 from pgpaces.database import creation, data

@@ -16,16 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.conftest import command_of, until
-from tests.integration.test_run import Command, adds_up
+from tests.commands import Command, adds_up
+from tests.processes import command_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
 LOAD = ("run", "select-only", "--scale", "1", "--warmup", "0", "--rate", "50", "-L", "1s", "--live")
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 def companions(pid: int) -> list[int]:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import free_port
-from tests.faults.conftest import until
-from tests.integration.test_run import Command, adds_up
+from tests.commands import Command, adds_up
 from tests.needs import check
-from tests.unit.test_metrics import Receiver
+from tests.otlp import Receiver
+from tests.servers import free_port
+from tests.waiting import until
 
 from pgpaces.core.times import merge, value_at_rank
 from pgpaces.spec.result import CLASSES, Trial
@@ -31,11 +31,6 @@ from pgpaces.store.store import Store
 pytestmark = pytest.mark.postgres
 LOAD = ("select-only", "--scale", "1", "--rate", "200", "-L", "7ms", "--warmup", "1s")
 START_S, SCRAPE_S = 120.0, 4.0
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 def is_free(port: int) -> bool:

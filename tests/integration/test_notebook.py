@@ -9,7 +9,7 @@ from typing import Any
 import nbclient
 import nbformat
 import pytest
-from tests.conftest import ROOT
+from tests.folders import ROOT
 
 pytestmark = pytest.mark.postgres
 

@@ -13,16 +13,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import (
-    DEADLINE_S,
-    Certificates,
-    Postgres,
-    _postgres,
-    _server_user,
-    free_port,
-)
-from tests.integration.conftest import access_to
+from tests.certificates import Certificates
+from tests.servers import Postgres, access_to, free_port, postgres_15, server_user
 from tests.unit.sensors import collect, so_far
+from tests.waiting import DEADLINE_S
 
 from pgpaces.database.access import Access, connect
 from pgpaces.monitor.postgres import watch
@@ -182,7 +176,7 @@ def test_settings_that_another_session_changes_are_a_warning(primary: Postgres) 
 def primary(certificates: Certificates) -> Iterator[Postgres]:
     """A server that counts statements and I/O times, and lets standbys in."""
     settings = {"shared_preload_libraries": "pg_stat_statements", "track_io_timing": "on"}
-    for server in _postgres("pgpaces-primary-", certificates, settings):
+    for server in postgres_15("pgpaces-primary-", certificates, settings):
         with (server.data / "pg_hba.conf").open("a") as rules:
             rules.write("local replication postgres trust\n")
         server.execute("SELECT pg_reload_conf()")
@@ -222,7 +216,7 @@ def standby(primary: Postgres, certificates: Certificates) -> Iterator[Postgres]
     """A copy of the primary that follows it."""
     folder = Path(f"{primary.folder}-standby")
     folder.mkdir(mode=0o755)
-    if user := _server_user():
+    if user := server_user():
         os.chown(folder, user["user"], user["group"])
     made = Postgres(folder, certificates)
     made.port, made.addresses = free_port()

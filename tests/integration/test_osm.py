@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Postgres
-from tests.integration.conftest import access_to
 from tests.needs import check, lacking
+from tests.servers import Postgres, access_to
 
 import pgpaces
 from pgpaces.core.errors import PgpacesError, PrepareError

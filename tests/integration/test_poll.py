@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import Postgres
 from tests.needs import needs
+from tests.servers import Postgres
 
 from pgpaces.load.engine import Engine, EnginePlan, resolve
 from pgpaces.load.time_slice import attributes

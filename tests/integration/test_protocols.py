@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from tests.conftest import DEADLINE_S
+from tests.waiting import DEADLINE_S
 
 from pgpaces.core.errors import PgpacesError, PlanError, ScriptError, ServerError
 

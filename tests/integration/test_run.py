@@ -3,106 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import PASSWORD, Postgres
+from tests.commands import QUICK, SECOND, Command, adds_up, interval_count, started
 from tests.needs import needs
+from tests.servers import PASSWORD, Postgres
+from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
-
-# Clients think, as nothing here asks how fast a server is: without that a second of load takes all
-# that a machine has.
-SECOND = ("-T", "1s", "--warmup", "0", "-P", "0")
-QUICK = ("--scale", "1", "--think-time", "20ms", *SECOND)
-
-
-# `make test-versions` runs these tests on each version of PostgreSQL.
-SERVER = os.environ.get("PGPACES_TEST_SERVER")
-
-
-@dataclass
-class Ended:
-    """A command that ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-@dataclass
-class Command:
-    """The command with a home and a store of its own."""
-
-    home: Path
-    store: Path
-
-    def environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-        return kept | {"PGPACES_HOME": str(self.home), "PGPACES_STORE": str(self.store)}
-
-    def start(self, *words: object, **more: Any) -> subprocess.Popen[str]:
-        if SERVER and words[0] in ("run", "sweep") and not {"--server", "--target"} & {*words}:
-            words = (*words, "--server", SERVER)
-        return subprocess.Popen(
-            [sys.executable, "-m", "pgpaces", *map(str, words)],
-            env=self.environment() | more.pop("env", {}),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
-        )  # fmt: skip
-
-    def __call__(self, *words: object, **more: Any) -> Ended:
-        process = self.start(*words, **more)
-        out, err = process.communicate(timeout=120)
-        return Ended(process.returncode, out, err)
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
-
-
-Here = Callable[..., Ended]
-
-
-@pytest.fixture
-def here(
-    pgpaces: Command, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Here:
-    """The command inside this process: to start it costs more than to refuse does."""
-    from pgpaces.cli import main
-
-    for name in [name for name in os.environ if name.startswith("PG")]:
-        monkeypatch.delenv(name)
-    for name, value in pgpaces.environment().items():
-        monkeypatch.setenv(name, value)
-
-    def run(*words: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["pgpaces", *words])
-        code = main._exit_code()
-        said = capfd.readouterr()
-        return Ended(int(code), said.out, said.err)
-
-    return run
-
-
-def adds_up(answer: dict[str, Any]) -> bool:
-    counts = answer["counts"]
-    classes = ("on_time", "late", "skipped", "failed", "unfinished")
-    return bool(counts["due"] == sum(counts[name] for name in classes))
 
 
 def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces: Command) -> None:
@@ -365,9 +279,9 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(
     ],
 )
 def test_bad_input_gets_a_sentence_and_its_exit_code(
-    here: Here, words: tuple[str, ...], code: int, says: str
+    pgpaces: Command, words: tuple[str, ...], code: int, says: str
 ) -> None:
-    ended = here(*words)
+    ended = pgpaces(*words)
     assert ended.code == code, ended.err
     assert says in ended.err
     assert "Traceback" not in ended.err
@@ -422,26 +336,6 @@ def test_fail_if_has_an_exit_code_of_its_own(pgpaces: Command, pg15: Postgres) -
     first = pgpaces(*words, "--fail-if", "p50 > 0.001ms", "--fail-if", "failed > 0")
     assert first.code == 30
     assert first.err.count("is true: it is ") == 1
-
-
-def started(process: subprocess.Popen[str]) -> None:
-    """Waits until the load runs."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("running "):
-            return
-    raise AssertionError("the load never ran")
-
-
-def interval_count(store: Path) -> int:
-    with sqlite3.connect(store) as connection:
-        return int(connection.execute("SELECT count(*) FROM interval").fetchone()[0])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def test_ctrl_c_keeps_and_shows_what_there_is(pgpaces: Command, pg15: Postgres) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.conftest import Postgres
-from tests.integration.conftest import access_to
+from tests.servers import Postgres, access_to
 from tests.unit.sensors import collect, so_far
 
 from pgpaces.database.access import Access, connect

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.conftest import ROOT, Postgres, _postgres
-from tests.integration.conftest import access_to
+from tests.folders import ROOT
+from tests.servers import Postgres, access_to, postgres_15
 
 from pgpaces.core.errors import ConsentError, PlanError, ServerError
 from pgpaces.database import identity, settings
@@ -35,7 +35,7 @@ def _home(pgpaces_home: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def own(certificates: Any) -> Iterator[Postgres]:
     """A server that tests may restart."""
-    yield from _postgres("pgpaces-settings-", certificates, {"maintenance_work_mem": "32MB"})
+    yield from postgres_15("pgpaces-settings-", certificates, {"maintenance_work_mem": "32MB"})
 
 
 def ask(access: Access, query: str, dbname: str = "postgres") -> Any:

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import DEADLINE_S, PLAN, FakeServer, Postgres, quoted
-from tests.faults.conftest import alive, command_of, until
+from tests.commands import Command
+from tests.engine_load import PLAN
+from tests.fake_server import FakeServer
 from tests.integration.front import front
-from tests.integration.test_run import Command
 from tests.needs import check
+from tests.processes import alive, command_of
+from tests.servers import Postgres, quoted
+from tests.waiting import DEADLINE_S, until
 
 import pgpaces
 from pgpaces.core.errors import RunError

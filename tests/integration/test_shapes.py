@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from tests.conftest import SECOND_NS, FakeServer, Load, StartLoad
+from tests.engine_load import SECOND_NS, Load, StartLoad
+from tests.fake_server import FakeServer
 
 from pgpaces.core.errors import PlanError
 

@@ -16,9 +16,9 @@ import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 from sqlalchemy.exc import OperationalError
-from tests.conftest import PASSWORD, Postgres
-from tests.integration.test_stores import whole
+from tests.servers import PASSWORD, Postgres
 from tests.unit.sensors import collect, samples_of
+from tests.unit.trials import judged_trial
 from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 
 from pgpaces.core.errors import StoreError, StoreVersionError
@@ -60,7 +60,7 @@ def test_a_store_of_version_1_is_upgraded_to_version_2(
     database: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store.open(database.dsn(dbname=NAME))
-    trial = replace(whole(3), id=new_id())
+    trial = replace(judged_trial(3), id=new_id())
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
@@ -80,7 +80,7 @@ def test_many_may_upgrade_one_store_at_the_same_time(database: Postgres) -> None
 
 
 def test_several_boards_write_into_one_store(database: Postgres) -> None:
-    boards = [replace(whole(30), id=new_id()) for _ in range(4)]
+    boards = [replace(judged_trial(30), id=new_id()) for _ in range(4)]
 
     def write(trial: Any) -> None:
         store = Store.open(database.dsn(dbname=NAME))
@@ -101,7 +101,7 @@ def test_several_boards_write_into_one_store(database: Postgres) -> None:
 
 def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database: Postgres) -> None:
     store = Store.open(database.dsn(dbname=NAME))
-    trial = replace(whole(1), id=new_id())
+    trial = replace(judged_trial(1), id=new_id())
     store.begin(trial)
     database.execute(f"ALTER DATABASE {NAME} ALLOW_CONNECTIONS false")
     cut(database)
@@ -115,7 +115,7 @@ def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database:
 
 def test_a_commit_that_nobody_heard_of_is_not_made_twice(database: Postgres) -> None:
     store = Store.open(database.dsn(dbname=NAME))
-    trial = replace(whole(1), id=new_id())
+    trial = replace(judged_trial(1), id=new_id())
     store.begin(trial)
 
     @sa.event.listens_for(store._backend.engine, "commit", once=True)
@@ -158,7 +158,7 @@ def test_it_is_reached_by_a_service_and_a_file_of_passwords_and_later_without_th
     for name in ("PGSERVICEFILE", "PGPASSFILE"):
         monkeypatch.delenv(name)
     cut(database)
-    trial = replace(whole(1), id=new_id())
+    trial = replace(judged_trial(1), id=new_id())
     store.begin(trial)
     assert store.find("last") == trial.id
 
@@ -235,7 +235,7 @@ def test_what_keeps_it_from_being_a_store_is_named(database: Postgres) -> None:
 
 def test_a_number_that_no_column_holds_is_an_error_in_words(database: Postgres) -> None:
     store = Store.open(database.dsn(dbname=NAME))
-    trial = replace(whole(1), id=new_id())
+    trial = replace(judged_trial(1), id=new_id())
     store.begin(trial)
     with pytest.raises(StoreError, match="out of range"):
         store.add(trial.id, Interval(0, (Tally(0, 0, due=2**63),)))
@@ -250,7 +250,7 @@ def test_what_goes_to_a_server_and_back_is_what_it_was(database: Postgres, tmp_p
     here.begin_experiment(row)
     here.note_failure(row.id, "cell", 2, attempt=1, error="\0")
     trial = replace(
-        whole(1200), id=new_id(), notes=("\0 \udc80",), error="\0",
+        judged_trial(1200), id=new_id(), notes=("\0 \udc80",), error="\0",
         place=Place(row.id, "cell", {"clients": "\udc80"}, 1),
         samples=collect([Sample(0, "host", "heat\0", float("inf"), "°C")]),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.unit import trials, values
 from tests.unit.sensors import samples_of
-from tests.unit.trials import known
+from tests.unit.trials import judged_trial
 
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest, digest
@@ -58,17 +58,6 @@ def kept(store: Store, trial: Trial, brief: dict[str, Any] | None = None) -> Tri
     return trial
 
 
-def whole(seconds: int = 20, **changes: Any) -> Trial:
-    """A trial that can be summarized."""
-    found = trials.series([[1.0, 2.0, 3.0 + s] for s in range(seconds)], **changes)
-    return replace(
-        found,
-        plan=found.plan.but(load_text="open, 3/s", clients=1, warmup_ns=0),
-        workload=found.workload.but(name="w"),
-        **known(server={}),
-    )
-
-
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture,
     HealthCheck.too_slow],
@@ -84,13 +73,13 @@ def test_whatever_is_stored_is_read_as_it_was(store: Store, trial: Trial) -> Non
 
 
 def test_an_interval_that_is_stored_again_changes_nothing(store: Store) -> None:
-    trial = kept(store, whole(3))
+    trial = kept(store, judged_trial(3))
     store.add(trial.id, trial.intervals[1])
     assert store.load(trial.id).intervals == trial.intervals
 
 
 def test_a_sample_that_is_stored_again_changes_nothing(store: Store) -> None:
-    trial = kept(store, whole(1))
+    trial = kept(store, judged_trial(1))
     store.add(trial.id, None, [Sample(0, "host", "load", float("nan"), "x")])
     again = [Sample(0, "host", "load", 1.0, "x"), Sample(0, "host", "heat", 2.0)]
     store.add(trial.id, replace(trial.intervals[0], second=7, tallies=()), again)
@@ -108,7 +97,7 @@ def digested(trial: Trial) -> Digest:
 
 
 def test_a_digest_is_read_as_it_was_stored_with_its_infinities(store: Store) -> None:
-    trial = whole(30)
+    trial = judged_trial(30)
     lost = trials.second(3, [1.0], skipped=4, due=5)
     trial = kept(
         store, replace(trial, intervals=(*trial.intervals[:3], lost, *trial.intervals[4:]))
@@ -121,7 +110,7 @@ def test_a_digest_is_read_as_it_was_stored_with_its_infinities(store: Store) -> 
 
 
 def test_digests_come_in_the_order_that_was_asked_for(store: Store) -> None:
-    stored = [kept(store, whole(n)) for n in (3, 4, 5)]
+    stored = [kept(store, judged_trial(n)) for n in (3, 4, 5)]
     ids = [trial.id for trial in reversed(stored)]
     assert [found.trial.id for found in store.digests(ids)] == ids
     with pytest.raises(StoreError, match="is not in"):
@@ -130,7 +119,7 @@ def test_digests_come_in_the_order_that_was_asked_for(store: Store) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"summary": 1}', "[" * 10_000])
 def test_a_damaged_digest_is_made_anew_from_the_seconds(store: Store, text: str) -> None:
-    trial = kept(store, whole())
+    trial = kept(store, judged_trial())
     made = digested(trial)
     store.finish(trial, {}, made)
     overwrite(store, "UPDATE trial SET digest = :text WHERE id = :id", text=text, id=trial.id)
@@ -139,7 +128,7 @@ def test_a_damaged_digest_is_made_anew_from_the_seconds(store: Store, text: str)
 
 
 def test_a_digest_of_older_rules_is_made_anew_and_kept(store: Store) -> None:
-    trial = kept(store, whole())
+    trial = kept(store, judged_trial())
     made = digested(trial)
     store.finish(trial, {}, replace(made, latency=()))
     overwrite(store, "UPDATE trial SET digest_version = 0 WHERE id = :id", id=trial.id)
@@ -187,7 +176,7 @@ def test_an_experiment_that_has_been_silent_was_interrupted_unless_one_of_its_tr
     quiet = "UPDATE experiment SET heartbeat = :at WHERE id = :id"
     overwrite(store, quiet, at=stamp(store, silent), id=row.id)
     assert store.experiment(row.id).state == "interrupted"
-    trial = replace(whole(1), id=new_id(), place=Place(row.id, "a", {}, 1))
+    trial = replace(judged_trial(1), id=new_id(), place=Place(row.id, "a", {}, 1))
     store.begin(trial)
     assert store.experiment(row.id).state == "running"
     store.finish(replace(trial, state="finished"), {})
@@ -217,7 +206,11 @@ def test_the_trials_of_an_experiment_and_their_places_are_known(store: Store) ->
     start = datetime.now(UTC)
     places = [Place(row.id, cell, {"clients": cell}, block) for block in (1, 2) for cell in "ab"]
     stored = [
-        kept(store, replace(whole(1), place=p, started_at=start + timedelta(seconds=n)), {"n": n})
+        kept(
+            store,
+            replace(judged_trial(1), place=p, started_at=start + timedelta(seconds=n)),
+            {"n": n},
+        )
         for n, p in enumerate(places)
     ]
     found = store.placed(row.id)
@@ -246,7 +239,7 @@ def test_trials_that_never_began_are_kept_with_their_reason(store: Store) -> Non
 def test_a_run_is_found_by_its_tag_and_its_baseline(store: Store) -> None:
     start = datetime.now(UTC)
     old, new = (
-        kept(store, replace(whole(1), started_at=start + timedelta(hours=n))) for n in (1, 2)
+        kept(store, replace(judged_trial(1), started_at=start + timedelta(hours=n))) for n in (1, 2)
     )
     store.tag("nightly", old.id)
     store.tag("nightly", new.id)
@@ -274,7 +267,7 @@ def test_a_name_finds_an_experiment_as_well(store: Store) -> None:
 )
 @given(name=st.text(st.characters(), max_size=8))
 def test_a_name_that_was_given_is_found(store: Store, name: str) -> None:
-    trial = replace(whole(1), id=new_id())
+    trial = replace(judged_trial(1), id=new_id())
     store.begin(trial)
     try:
         store.baseline(name, trial.id)
@@ -285,7 +278,7 @@ def test_a_name_that_was_given_is_found(store: Store, name: str) -> None:
 
 
 def test_a_list_is_the_same_with_and_without_sqlalchemy(store: Store, place: str | Path) -> None:
-    kept(store, whole(1), {"due": 1})
+    kept(store, judged_trial(1), {"due": 1})
     for wanted in (listing.RunFilter(5), listing.RunFilter(3, tag="nightly"), listing.RunFilter()):
         listed = store.trials(wanted.limit, tag=wanted.tag)
         assert listing.at_once(place, wanted) == listed
@@ -299,7 +292,7 @@ def test_a_list_of_experiments_is_the_same_without_sqlalchemy(
     row, other = begun(store), begun(store)
     store.finish_experiment(other.id, "finished")
     store.baseline("pi4", row.id)
-    store.begin(replace(whole(1), id=new_id(), place=Place(row.id, "a", {}, 1)))
+    store.begin(replace(judged_trial(1), id=new_id(), place=Place(row.id, "a", {}, 1)))
     found = listing.experiments_at_once(place, 10)
     assert found is not None
     listed = {each.id: each for each in store.experiments(10)}
@@ -324,7 +317,9 @@ def test_a_damaged_run_is_listed_as_damaged_among_the_others(store: Store) -> No
         kept(
             store,
             replace(
-                whole(1), started_at=start + timedelta(minutes=n), place=Place(row.id, "a", {}, 1)
+                judged_trial(1),
+                started_at=start + timedelta(minutes=n),
+                place=Place(row.id, "a", {}, 1),
             ),
         )
         for n in range(3)
@@ -336,7 +331,7 @@ def test_a_damaged_run_is_listed_as_damaged_among_the_others(store: Store) -> No
 
 
 def test_a_run_that_goes_on_is_read_as_of_one_moment(store: Store, place: str | Path) -> None:
-    trial = replace(whole(3), id=new_id())
+    trial = replace(judged_trial(3), id=new_id())
     store.begin(trial)
     count = sa.text("SELECT count(*) FROM tally WHERE trial = :id")
     with store._backend.reading() as connection:

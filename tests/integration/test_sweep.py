@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import sqlite3
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +14,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import Postgres
-from tests.faults.conftest import until
-from tests.integration.test_run import Command
+from tests.commands import Command
+from tests.integration.sweeps import Ear, cells_of, count, expire, rows_of
 from tests.needs import needs
+from tests.servers import Postgres
+from tests.waiting import until
 
 from pgpaces.answers.sweep import api
-from pgpaces.spec.result import Trial
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
-from pgpaces.trial.listener import SweepListener
 
 pytestmark = pytest.mark.postgres
 
@@ -37,26 +34,6 @@ GRID = (
 
 # A client that thinks: none of these asks how fast a server is.
 CALM = ("--think-time", "20ms", "--duration", "1s", "--warmup", "0")
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
-
-
-def cells_of(store: Path) -> Counter[tuple[str, int]]:
-    """How often each cell finished in each block."""
-    opened = Store.open(store)
-    [row] = opened.experiments()
-    placed = opened.placed(row.id)
-    return Counter((trial.cell, trial.block) for trial in placed if trial.state == "finished")
-
-
-def expire(store: Path) -> None:
-    """As if every sign of life were long ago."""
-    with sqlite3.connect(store) as connection:
-        for table in ("trial", "experiment"):
-            connection.execute(f"UPDATE {table} SET heartbeat = '2020-01-01 00:00:00.000000'")
 
 
 def test_a_sweep_runs_every_cell_in_every_block(pgpaces: Command) -> None:
@@ -181,18 +158,6 @@ def any_moment(seconds: float) -> None:
 def cells_of_any(store: Path) -> Counter[tuple[str, int]]:
     """As cells_of; none where there is no experiment yet."""
     return cells_of(store) if store.exists() and count(store, "experiment") else Counter()
-
-
-def rows_of(store: Path) -> int:
-    return count(store, "interval") if store.exists() else 0
-
-
-def count(store: Path, table: str) -> int:
-    try:
-        with sqlite3.connect(store) as connection:
-            return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-    except sqlite3.OperationalError:
-        return 0
 
 
 def test_an_experiment_that_changed_is_not_gone_on_with(pgpaces: Command, tmp_path: Path) -> None:
@@ -404,31 +369,6 @@ def test_a_sweep_in_python_tells_its_listener_and_goes_on(
     }
     assert levels_run == {"1", "2"}
     assert len(again.frame()) >= 2
-
-
-class Ear(SweepListener):
-    """Hears of every trial, and raises its hand like Ctrl-C after so many."""
-
-    def __init__(self, ends_after: int | None = None) -> None:
-        self.begun: list[Trial] = []
-        self.done_count = 0
-        self._ends_after = ends_after
-        self._stopping = threading.Event()
-
-    def trial(self, *_: object, **__: object) -> Ear:
-        return self
-
-    def started(self, trial: Trial, *_: object) -> None:
-        self.begun.append(trial)
-
-    def done(self, *_: object) -> None:
-        self.done_count += 1
-        if self.done_count == self._ends_after:
-            os.kill(os.getpid(), signal.SIGINT)
-            assert self._stopping.wait(60)
-
-    def stopping(self, count: int) -> None:
-        self._stopping.set()
 
 
 @pytest.mark.parametrize("where", ["file", "server"])

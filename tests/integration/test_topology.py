@@ -16,12 +16,11 @@ from typing import Any
 import psycopg
 import pytest
 from msgspec.structs import replace
-from tests.conftest import PASSWORD, Postgres, quoted
-from tests.faults.conftest import until
-from tests.integration.conftest import access_to
-from tests.integration.test_run import Command, adds_up, interval_count, started
-from tests.integration.test_secrets import Cage, cage
+from tests.commands import Command, adds_up, interval_count, started
+from tests.integration.cages import Cage
 from tests.needs import check, needs
+from tests.servers import PASSWORD, Postgres, access_to, quoted
+from tests.waiting import until
 
 from pgpaces import _engine
 from pgpaces.core.errors import PlanError, ServerError
@@ -45,7 +44,6 @@ from pgpaces.trial.request import backgrounds as background_requests
 from pgpaces.trial.trial import Outcome
 
 pytestmark = pytest.mark.postgres
-__all__ = ["cage"]  # a fixture of this module as well
 
 FAST = ("--scale", "1", "--warmup", "0", "--grace", "2s")
 SAFE_ENOUGH = (("fsync", "off"),)
@@ -78,11 +76,6 @@ ANALYZE;
     "write.sql": "\\set id random(1, 100)\nUPDATE w SET v = v + 1 WHERE id = :id;\n",
 }
 SCANS = "SELECT coalesce(seq_scan + idx_scan, 0) FROM pg_stat_user_tables WHERE relname = '{}'"
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.conftest import Postgres
-from tests.integration.conftest import access_to
-from tests.integration.test_run import Command
+from tests.commands import Command
+from tests.servers import Postgres, access_to
 
 from pgpaces.core.errors import TrustError
 from pgpaces.database import identity, psql

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.conftest import ROOT
-from tests.unit.test_docs_outputs import outputs
+from tests.docs_tools import tool
+from tests.folders import ROOT
 
 PAGE = ROOT / "docs" / "tutorial" / "first-answer.md"
-SHOWN = outputs().outputs(PAGE.read_text(encoding="utf-8"))
+SHOWN = tool("outputs").outputs(PAGE.read_text(encoding="utf-8"))
 
 
 def counted(text: str) -> tuple[int, list[int]]:
@@ -29,7 +29,7 @@ def test_what_became_of_the_transactions_adds_up(shown: object) -> None:
 
 def test_a_load_of_one_length_and_rate_has_one_number_due_on_all_pages() -> None:
     [first, second] = [
-        next(found for found in outputs().outputs(page.read_text(encoding="utf-8")))
+        next(found for found in tool("outputs").outputs(page.read_text(encoding="utf-8")))
         for page in (ROOT / "README.md", PAGE)
     ]
     assert counted(first.text)[0] == counted(second.text)[0]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import PASSWORD, Postgres
-from tests.integration.test_run import Command, adds_up, interval_count, started, until
-from tests.unit.test_users_load import failures, said, total
+from tests.commands import Command, adds_up, interval_count, started
+from tests.intervals import failures, said, total
+from tests.servers import PASSWORD, Postgres
+from tests.waiting import until
 
 import pgpaces as api
 from pgpaces.core.record import Interval
@@ -182,11 +183,6 @@ def buy(connection):
 def never(connection):
     raise ValueError("nobody asked for it")
 """
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 def test_tasks_are_chosen_weighted_and_limited_by_their_names(

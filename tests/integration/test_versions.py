@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.test_run import Command
+from tests.commands import Command
 from tests.needs import check, lacking
 
 from pgpaces.database import identity
@@ -44,11 +44,6 @@ REACHED = {
 TLS_OR_NOT = "SELECT 1 / (ssl = {})::int FROM pg_stat_ssl WHERE pid = pg_backend_pid();\n"
 SECOND = ("--scale", "1", "-T", "1s", "--warmup", "0", "-P", "0", "--json")
 QUICK = ("--think-time", "20ms", *SECOND)
-
-
-@pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
-    return Command(pgpaces_home, tmp_path / "results.db")
 
 
 @pytest.fixture(scope="session")

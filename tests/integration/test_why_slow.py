@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import _open_folder
+from tests.folders import open_folder
 from tests.integration import causes
 
 import pgpaces
@@ -32,7 +32,7 @@ CLEAN, BLAMED_MAX = 20, 1
 @pytest.fixture(scope="module")
 def pgpaces_home() -> Iterator[Path]:
     """On a disk, as some causes are disks."""
-    with pytest.MonkeyPatch.context() as patch, _open_folder("pgpaces-home-", disk=True) as path:
+    with pytest.MonkeyPatch.context() as patch, open_folder("pgpaces-home-", disk=True) as path:
         patch.setenv("PGPACES_HOME", str(path))
         yield path
 

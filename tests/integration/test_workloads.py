@@ -10,9 +10,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.conftest import Postgres
-from tests.integration.conftest import access_to
-from tests.integration.test_run import Command
+from tests.commands import Command
+from tests.servers import Postgres, access_to
 
 import pgpaces
 from pgpaces.core.units import SEED_MAX

@@ -7,6 +7,7 @@ what a real one does: it holds few clients and breaks with many.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,8 @@ def samples(seconds: int, seed: int) -> tuple[Sample, ...]:
     )
 
 
+# Test after test asks for the same trials.
+@cache
 def made(slot: Slot, seconds: int = 60, invalid: bool = False, **place: Any) -> Digest:
     """A finished trial of a cell of `design`."""
     levels = dict(slot.cell.levels)

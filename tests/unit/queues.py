@@ -169,3 +169,15 @@ def _run(
             ask.load, ask.role, *sums, ask.seconds, pairs, seed=ask.seed, excused=spared
         )
         points.append(found)
+
+
+def queue(rng: np.random.Generator, load: float, per_s: float, length_s: int) -> np.ndarray:
+    """When each was due (s), and its latency (ms), of an M/M/1 in its steady state."""
+    warm_s = 60
+    n = int(per_s * (length_s + warm_s) * 1.2) + 100
+    due = np.cumsum(rng.exponential(1 / per_s, n))
+    service = rng.exponential(load / per_s, n)
+    walk = np.concatenate([[0], np.cumsum(service[:-1] - np.diff(due))])
+    latency = (walk - np.minimum.accumulate(walk) + service) * 1000
+    kept = (due >= warm_s) & (due < warm_s + length_s)
+    return np.stack([due[kept] - warm_s, latency[kept]])

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from pgpaces.core.series import Sample
 from pgpaces.spec.design import Design, Experiment
-from pgpaces.spec.result import Place
+from pgpaces.spec.result import Place, Trial
 from pgpaces.store.experiments import ExperimentRow
-from pgpaces.store.store import Store
+from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
-from tests.unit.sensors import collect
-from tests.unit.trials import series
+from tests.unit import trials
+from tests.unit.sensors import collect, samples_of
+from tests.unit.trials import known, series
 
 START = datetime(2026, 11, 1, 3, 0, tzinfo=UTC)
 SCRIPTS = [{"name": "a", "weight": 1, "commands": []}]
@@ -75,3 +76,37 @@ def begun(store: Store, design: Design, name: str) -> str:
     store.begin_experiment(row)
     store.finish_experiment(row.id, "finished")
     return row.id
+
+
+def whole_trial(**changes: Any) -> Trial:
+    found = trials.series([[1.0, 2.0], [3.0]])
+    return replace(
+        found,
+        id=new_id(),
+        plan=found.plan.but(load_text="open, 2/s"),
+        workload=found.workload.but(name="w"),
+        **known(server={}),
+        samples=collect([Sample(0, "host", "cpu", 0.5, "share")]),
+        **changes,
+    )
+
+
+def keep_trial(store: Store, trial: Trial) -> Trial:
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.add(trial.id, None, samples_of(trial.samples))
+    store.finish(trial, {"due": 3})
+    return trial
+
+
+def keep_experiment(store: Store, name: str = "pi") -> tuple[ExperimentRow, list[Trial]]:
+    row = ExperimentRow(new_id(), name, datetime.now(UTC), None, "running", "0", {"a": 1})
+    store.begin_experiment(row)
+    kept = [
+        keep_trial(store, whole_trial(place=Place(row.id, "cell", {"clients": "1"}, n)))
+        for n in (1, 2)
+    ]
+    store.note_failure(row.id, "cell", 3, attempt=1, error="no route")
+    store.finish_experiment(row.id, "finished")
+    return store.experiment(row.id), kept

@@ -14,9 +14,9 @@ from pgpaces.answers.again import again, decisive, longer
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.sweep.report import top
 from pgpaces.spec.design import Design, Factor
-from tests.unit import test_docs
+from tests.unit import documented
 from tests.unit.experiments import experiment, made
-from tests.unit.test_report_forms import ABOUT
+from tests.unit.reports import ABOUT
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_only_a_sweep_has_more_trials_and_then_no_short_ones() -> None:
     undecided = replace(judged(8), basis="blocks")
     [command] = decisive("pgpaces sweep w --quick", undecided)
     assert command == f"pgpaces sweep w --trials {undecided.needed}"
-    assert test_docs.parsed(shlex.split(command)[1:])
+    assert documented.parsed(shlex.split(command)[1:])
     assert list(decisive("pgpaces capacity w -L 50ms", undecided)) == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pgpaces.load import engine
 from pgpaces.spec import workload
-from tests.conftest import ROOT
+from tests.folders import ROOT
 
 SIZE = 40_000_000
 READ = """

@@ -18,10 +18,11 @@ from pgpaces.analysis.capacity.rule import bounds, verdict
 from pgpaces.analysis.capacity.search import INVALID_MOST, plan, step
 from pgpaces.core.errors import PlanError
 from tests.unit.queues import Queue, Searches, constant, exponential, search
+from tests.unit.seeds import seeds
 
-# Searches of each kind of server. A rule by which 15% of them claim too much fails nine times in
-# ten with 100, and 39 times in 40 with the 200 of the slow tests.
-SEEDS = [100, pytest.param(200, marks=pytest.mark.slow)]
+# Searches of each kind of server. A rule by which 15% of them claim too much fails eight times in
+# ten with 50, and 39 times in 40 with the 200 of the slow tests.
+SEEDS = seeds(50, 200)
 BASE = CapacityGoal(0.01, 50, 1, 10_000, soak_s=0)
 QUICK = replace(BASE, quick=True)
 # A search never needs more trials than this, whatever they say.
@@ -74,11 +75,11 @@ def run(
 @pytest.fixture(scope="module", params=SEEDS)
 def fast(request: pytest.FixtureRequest) -> tuple[Searches, Searches]:
     """M/M/4 of 20 ms, 200 ms, 1%: true 175.05/s; and with speeds that differ by 5%."""
-    queue, seeds = Queue(exponential(50), 4, 0.2), request.param
-    both = search(queue, BASE, [0.0] * seeds + [0.05] * seeds, seed=1)
+    queue, count = Queue(exponential(50), 4, 0.2), request.param
+    both = search(queue, BASE, [0.0] * count + [0.05] * count, seed=1)
     return (
-        Searches(both.found[:seeds], both.points[:seeds]),
-        Searches(both.found[seeds:], both.points[seeds:]),
+        Searches(both.found[:count], both.points[:count]),
+        Searches(both.found[count:], both.points[count:]),
     )
 
 
@@ -106,10 +107,10 @@ def test_the_capacity_is_known_to_about_4_percent_in_25_minutes(
     assert max(steady.minutes.max(), noisy.minutes.max()) <= 25
 
 
-@pytest.mark.parametrize("seeds", SEEDS)
-def test_a_slow_server_takes_an_hour_and_claims_little_too_much(seeds: int) -> None:
+@pytest.mark.parametrize("count", SEEDS)
+def test_a_slow_server_takes_an_hour_and_claims_little_too_much(count: int) -> None:
     goal = replace(BASE, missed_max=0.05, start=2)
-    found = search(Queue(exponential(10), 1, 1.0), goal, [0.0] * seeds, seed=3)
+    found = search(Queue(exponential(10), 1, 1.0), goal, [0.0] * count, seed=3)
     assert found.above(7.004) <= 0.10
     assert found.above(7.004 * 1.08) <= 0.05
     assert found.inside(7.004) >= 0.85
@@ -318,8 +319,8 @@ def test_the_margin_of_a_quick_search_is_rounded_to_whole_numbers_that_can_be_of
 @pytest.fixture(scope="module", params=SEEDS)
 def quick(request: pytest.FixtureRequest) -> Searches:
     """Quick searches of M/M/4, of the same with speeds that differ by 5%, in that order."""
-    seeds = request.param
-    return search(Queue(exponential(50), 4, 0.2), QUICK, [0.0] * seeds + [0.05] * seeds, seed=7)
+    count = request.param
+    return search(Queue(exponential(50), 4, 0.2), QUICK, [0.0] * count + [0.05] * count, seed=7)
 
 
 def test_what_a_quick_search_says_is_right(quick: Searches) -> None:
@@ -339,10 +340,10 @@ def test_the_estimate_of_a_quick_search_has_the_capacity_in_its_interval(quick: 
     assert np.mean(held) >= 0.97
 
 
-@pytest.mark.parametrize("seeds", SEEDS)
-def test_a_quick_search_of_a_slow_server_says_little_and_little_that_is_wrong(seeds: int) -> None:
+@pytest.mark.parametrize("count", SEEDS)
+def test_a_quick_search_of_a_slow_server_says_little_and_little_that_is_wrong(count: int) -> None:
     goal = replace(QUICK, missed_max=0.05, start=2.5)
-    found = search(Queue(exponential(10), 1, 1.0), goal, [0.0] * seeds, seed=3)
+    found = search(Queue(exponential(10), 1, 1.0), goal, [0.0] * count, seed=3)
     assert found.above(7.004) <= 0.10
     assert found.inside(7.004) >= 0.90
 

@@ -14,7 +14,7 @@ from pgpaces.cli.compare import check, compare
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
-from tests.unit.test_cli_runs import experiment
+from tests.unit.stored import keep_experiment
 from tests.unit.trials import series
 
 SERVER = {"version": "18.6", "settings": {"work_mem": "4MB"}, "target": {}}
@@ -31,7 +31,7 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight blocks of two variants, `log` twice as fast; and runs with another setting."""
     path = tmp_path_factory.mktemp("compare") / "results.db"
     store = Store.open(path)
-    row, _ = experiment(store, "sensors")
+    row, _ = keep_experiment(store, "sensors")
     for block in range(1, 9):
         for variant, ms in (("triggers", 20.0 + block / 10), ("log", 10.0 + block / 20)):
             found = Place(row.id, variant, {"variant": variant}, block)
@@ -116,7 +116,7 @@ def test_what_cannot_be_compared_is_said(place: Path, words: tuple[str, str], sa
 
 def test_a_factor_may_be_named_as_pages_show_it(place: Path) -> None:
     store = Store.open(place)
-    row, _ = experiment(store, "shown")
+    row, _ = keep_experiment(store, "shown")
     for block in range(1, 4):
         for bad in ("0", "1"):
             levels = {"define.bad": bad}

@@ -20,8 +20,8 @@ from pgpaces.store.store import Store, new_id
 from pgpaces.trial import trial as pipeline
 from tests.unit.asked import asked
 from tests.unit.calling import refused, said
+from tests.unit.documented import all_commands
 from tests.unit.stored import Kept, keep, opened
-from tests.unit.test_docs import all_commands
 from tests.unit.trials import series
 
 

@@ -12,51 +12,14 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
-from msgspec.structs import replace
 
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, StoreError
-from pgpaces.core.series import Sample
-from pgpaces.spec.result import Place, Trial
-from pgpaces.store.experiments import ExperimentRow
-from pgpaces.store.store import Store, new_id
-from tests.unit import trials
+from pgpaces.store.store import Store
 from tests.unit.calling import refused
-from tests.unit.sensors import collect, samples_of
-from tests.unit.trials import known
+from tests.unit.stored import keep_experiment, keep_trial, whole_trial
 
 Pgpaces = Callable[..., Result]
-
-
-def whole(**changes: Any) -> Trial:
-    found = trials.series([[1.0, 2.0], [3.0]])
-    return replace(
-        found,
-        id=new_id(),
-        plan=found.plan.but(load_text="open, 2/s"),
-        workload=found.workload.but(name="w"),
-        **known(server={}),
-        samples=collect([Sample(0, "host", "cpu", 0.5, "share")]),
-        **changes,
-    )
-
-
-def keep(store: Store, trial: Trial) -> Trial:
-    store.begin(trial)
-    for interval in trial.intervals:
-        store.add(trial.id, interval)
-    store.add(trial.id, None, samples_of(trial.samples))
-    store.finish(trial, {"due": 3})
-    return trial
-
-
-def experiment(store: Store, name: str = "pi") -> tuple[ExperimentRow, list[Trial]]:
-    row = ExperimentRow(new_id(), name, datetime.now(UTC), None, "running", "0", {"a": 1})
-    store.begin_experiment(row)
-    kept = [keep(store, whole(place=Place(row.id, "cell", {"clients": "1"}, n))) for n in (1, 2)]
-    store.note_failure(row.id, "cell", 3, attempt=1, error="no route")
-    store.finish_experiment(row.id, "finished")
-    return store.experiment(row.id), kept
 
 
 @pytest.fixture
@@ -85,15 +48,17 @@ def listed(result: Result) -> list[str]:
 
 def test_runs_alone_lists_the_newest(store: Store, pgpaces: Pgpaces) -> None:
     start = datetime.now(UTC)
-    kept = [keep(store, whole(started_at=start + timedelta(seconds=n))) for n in range(3)]
+    kept = [
+        keep_trial(store, whole_trial(started_at=start + timedelta(seconds=n))) for n in range(3)
+    ]
     assert listed(pgpaces("runs", "--json")) == [t.id for t in reversed(kept)]
     assert listed(pgpaces("runs", "-n", "1", "--json")) == [kept[-1].id]
     assert kept[0].id[-8:] in pgpaces("runs").stdout
 
 
 def test_lists_are_of_a_tag_or_of_an_experiment(store: Store, pgpaces: Pgpaces) -> None:
-    alone = keep(store, whole())
-    _, placed = experiment(store, "pi")
+    alone = keep_trial(store, whole_trial())
+    _, placed = keep_experiment(store, "pi")
     assert pgpaces("runs", "tag", "mine", alone.id[-8:]).exit_code == 0
     assert listed(pgpaces("runs", "--tag", "mine", "--json")) == [alone.id]
     assert set(listed(pgpaces("runs", "--experiment", "pi", "--json"))) == {t.id for t in placed}
@@ -104,7 +69,7 @@ def test_lists_are_of_a_tag_or_of_an_experiment(store: Store, pgpaces: Pgpaces) 
 
 
 def test_a_tag_is_taken_from_some_or_from_all(store: Store, pgpaces: Pgpaces) -> None:
-    one, two, three = (keep(store, whole()).id for _ in range(3))
+    one, two, three = (keep_trial(store, whole_trial()).id for _ in range(3))
     assert pgpaces("runs", "tag", "mine", one, two, three).exit_code == 0
     assert pgpaces("runs", "tag", "other", one).exit_code == 0
     assert "took it from 1" in pgpaces("runs", "tag", "--remove", "mine", one).stderr
@@ -121,7 +86,7 @@ def test_a_tag_is_taken_from_some_or_from_all(store: Store, pgpaces: Pgpaces) ->
 def test_experiments_are_listed_with_how_many_runs_they_have(
     store: Store, pgpaces: Pgpaces
 ) -> None:
-    row, _ = experiment(store, "pi \x1b[31m")
+    row, _ = keep_experiment(store, "pi \x1b[31m")
     pgpaces("runs", "baseline", "base", row.id)
     [found] = json.loads(pgpaces("runs", "--experiments", "--json").stdout)
     assert (found["experiment"], found["runs"], found["names"]) == (row.id, 2, ["base"])
@@ -131,7 +96,7 @@ def test_experiments_are_listed_with_how_many_runs_they_have(
 
 
 def test_a_damaged_run_is_listed_among_the_others(store: Store, pgpaces: Pgpaces) -> None:
-    kept = [keep(store, whole()) for _ in range(3)]
+    kept = [keep_trial(store, whole_trial()) for _ in range(3)]
     assert store.path
     with sqlite3.connect(store.path) as other:
         other.execute("UPDATE trial SET plan = ? WHERE id = ?", (b"\xff", kept[1].id))
@@ -172,8 +137,8 @@ def everything(store: Store) -> Any:
 def test_a_copy_has_everything_and_copying_again_changes_nothing(
     store: Store, other: Store, pgpaces: Pgpaces
 ) -> None:
-    alone = keep(store, whole())
-    row, _ = experiment(store)
+    alone = keep_trial(store, whole_trial())
+    row, _ = keep_experiment(store)
     store.tag("mine", alone.id)
     store.baseline("base", row.id)
     assert "copied 4" in pgpaces("runs", "copy", str(other.path)).stderr
@@ -185,9 +150,9 @@ def test_a_copy_has_everything_and_copying_again_changes_nothing(
 def test_what_is_named_is_copied_with_what_belongs_to_it(
     store: Store, other: Store, pgpaces: Pgpaces
 ) -> None:
-    keep(store, whole())
-    row, placed = experiment(store)
-    experiment(store, "another")
+    keep_trial(store, whole_trial())
+    row, placed = keep_experiment(store)
+    keep_experiment(store, "another")
     pgpaces("runs", "copy", str(other.path), placed[0].id)
     assert [t.id for t in other.trials()] == [placed[0].id]
     assert other.experiments() == [row]
@@ -207,7 +172,7 @@ def test_what_is_named_is_copied_with_what_belongs_to_it(
 def test_a_run_where_the_store_is_expected_makes_no_file_of_that_name(
     store: Store, pgpaces: Pgpaces, monkeypatch: Any, words: tuple[str, ...], hint: str
 ) -> None:
-    store.tag("good", keep(store, whole()).id)
+    store.tag("good", keep_trial(store, whole_trial()).id)
     assert store.path
     monkeypatch.chdir(store.path.parent)
     error = refused(pgpaces("runs", "copy", *words))
@@ -229,7 +194,7 @@ def test_a_run_that_is_not_there_makes_no_store(
 def test_a_run_that_went_on_is_copied_anew_and_never_backwards(
     store: Store, other: Store, pgpaces: Pgpaces
 ) -> None:
-    trial = whole()
+    trial = whole_trial()
     store.begin(trial)
     store.add(trial.id, trial.intervals[0])
     pgpaces("runs", "copy", str(other.path))
@@ -243,7 +208,7 @@ def test_a_run_that_went_on_is_copied_anew_and_never_backwards(
 def test_a_baseline_that_is_taken_in_the_other_store_stays(
     store: Store, other: Store, pgpaces: Pgpaces
 ) -> None:
-    mine, theirs = keep(store, whole()), keep(other, whole())
+    mine, theirs = keep_trial(store, whole_trial()), keep_trial(other, whole_trial())
     store.baseline("base", mine.id)
     other.baseline("base", theirs.id)
     pgpaces("runs", "copy", str(other.path))
@@ -253,7 +218,7 @@ def test_a_baseline_that_is_taken_in_the_other_store_stays(
 def test_a_damaged_run_does_not_keep_the_others_from_being_copied(
     store: Store, other: Store, pgpaces: Pgpaces
 ) -> None:
-    damaged, fine = keep(store, whole()), keep(store, whole())
+    damaged, fine = keep_trial(store, whole_trial()), keep_trial(store, whole_trial())
     assert store.path
     with sqlite3.connect(store.path) as raw:
         raw.execute("UPDATE interval SET messages = '{' WHERE trial = ?", (damaged.id,))
@@ -267,7 +232,7 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_copied(
 
 
 def test_deletion_asks_and_without_a_terminal_needs_yes(store: Store, pgpaces: Pgpaces) -> None:
-    trial = keep(store, whole())
+    trial = keep_trial(store, whole_trial())
     done = pgpaces("runs", "delete", "last")
     assert isinstance(done.exception, PlanError)
     assert store.find("last") == trial.id
@@ -279,15 +244,15 @@ def test_deletion_asks_and_without_a_terminal_needs_yes(store: Store, pgpaces: P
 def test_on_a_terminal_the_answer_decides(
     store: Store, pgpaces: Pgpaces, monkeypatch: pytest.MonkeyPatch, answer: str, left: int
 ) -> None:
-    keep(store, whole())
+    keep_trial(store, whole_trial())
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
     pgpaces("runs", "delete", "last", input=answer)
     assert len(store.trials()) == left
 
 
 def test_what_is_deleted_leaves_nothing(store: Store, pgpaces: Pgpaces) -> None:
-    row, placed = experiment(store)
-    alone = keep(store, whole())
+    row, placed = keep_experiment(store)
+    alone = keep_trial(store, whole_trial())
     for id_ in (row.id, placed[0].id, alone.id):
         store.tag("x", id_)
     assert pgpaces("runs", "delete", "pi", alone.id, "--yes").exit_code == 0
@@ -301,7 +266,7 @@ def test_what_is_deleted_leaves_nothing(store: Store, pgpaces: Pgpaces) -> None:
 
 
 def test_what_goes_on_is_not_deleted(store: Store, pgpaces: Pgpaces) -> None:
-    trial = whole()
+    trial = whole_trial()
     store.begin(trial)
     done = pgpaces("runs", "delete", "last", "--yes")
     assert isinstance(done.exception, PlanError)
@@ -313,7 +278,7 @@ def test_a_list_needs_no_sqlalchemy(store: Store, words: list[str]) -> None:
     import subprocess
     import sys
 
-    experiment(store)
+    keep_experiment(store)
     called = ["runs", *words, "--store", str(store.path)]
     code = (
         "import sys\nfrom pgpaces.cli.main import cli\n"

@@ -24,8 +24,10 @@ from pgpaces.load import command
 from pgpaces.load.command import SECOND_NS, Books, CommandLoad, Executions
 from pgpaces.load.composite import Together
 from pgpaces.spec.result import Counts, counts
-from tests.faults.conftest import until
+from tests.intervals import failures, messages, total
 from tests.needs import needs
+from tests.processes import alive, started
+from tests.waiting import until
 
 FAST_NS = 200_000_000
 
@@ -50,37 +52,6 @@ def load(runner: Runner, tmp_path: Path) -> Callable[..., CommandLoad]:
 def run(load: Any) -> list[Interval]:
     load.begin(0)
     return list(load)
-
-
-def total(intervals: list[Interval]) -> Counts:
-    return counts(tally for interval in intervals for tally in interval.tallies)
-
-
-def failures(intervals: list[Interval]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for interval in intervals:
-        for tally in interval.tallies:
-            for state, count in tally.failed.items():
-                found[state] = found.get(state, 0) + count
-    return found
-
-
-def messages(intervals: list[Interval]) -> dict[str, str]:
-    return dict(message for interval in intervals for message in interval.messages)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def started(path: Path) -> int:
-    """The process that wrote its number there, once it did."""
-    until(lambda: path.exists() and path.read_text().endswith("\n"), "the command began")
-    return int(path.read_text())
 
 
 def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(

@@ -30,13 +30,14 @@ from pgpaces.core.errors import PlanError
 from pgpaces.spec.design import Cell, Slot
 from pgpaces.spec.facts import Prepared
 from pgpaces.spec.result import Estimate
+from tests.unit.comparisons import MISSED, ONCE, STEADY, shares, verdict, with_noise
 from tests.unit.drifting import differences, drift, pair, pairs_of, side
 from tests.unit.experiments import made
+from tests.unit.seeds import seeds
 
 Numbers = NDArray[Any]
 MACHINES = 60_000
 LOOKS = ComparisonGoal(same=0)
-ONCE = ComparisonGoal(pairs=8, same=0)
 
 
 def p_of(logs: Numbers) -> Numbers:
@@ -49,10 +50,6 @@ def p_of(logs: Numbers) -> Numbers:
 def claims(logs: Numbers, goal: ComparisonGoal) -> float:
     """How often a difference is claimed at any look of the goal."""
     return float(np.mean(np.any([p_of(logs[:, :k]) <= p for k, p in goal.looks], axis=0)))
-
-
-def verdict(logs: list[float], goal: ComparisonGoal = ONCE, **more: Any) -> Verdict:
-    return judge([pair(n, log) for n, log in enumerate(logs, 1)], goal, **more)
 
 
 # --- on a machine that drifts
@@ -106,8 +103,8 @@ def test_what_is_simulated_in_vectors_is_what_is_decided_pair_by_pair() -> None:
         assert claimed == (found.outcome != "inconclusive")
 
 
-# A rule that is wrong in 6.5% of all fails 99 times in 100 with 4,000 comparisons.
-@pytest.mark.parametrize("comparisons", [4_000, pytest.param(10_000, marks=pytest.mark.slow)])
+# A rule that is wrong in 6.5% of all fails 96 times in 100 with 2,000 comparisons.
+@pytest.mark.parametrize("comparisons", seeds(2_000, 10_000))
 def test_a_server_compared_with_itself_is_rarely_called_better_or_worse(comparisons: int) -> None:
     """All rules together: looks, equivalence, and the noise floor of A with itself."""
     goal, held = ComparisonGoal(), 0
@@ -239,9 +236,6 @@ def test_a_bootstrap_stands_beside_students_from_25_pairs_on() -> None:
 # --- verdicts
 
 
-STEADY = [0.001, -0.002, 0.0, 0.001, -0.001, 0.002, 0.0, -0.001]
-
-
 @pytest.mark.parametrize(
     ("logs", "outcome", "why"),
     [
@@ -270,11 +264,6 @@ def test_what_is_within_delta_does_not_matter_also_where_it_is_not_nothing() -> 
     assert found.outcome == "equivalent"
     assert found.p is not None
     assert found.p < 1e-6
-
-
-def with_noise(logs: list[float], same: list[float]) -> Verdict:
-    pairs = [pair(n, log) for n, log in enumerate(logs, 1)]
-    return judge([*pairs, *(pair(100 + n, log, same=True) for n, log in enumerate(same))], ONCE)
 
 
 def test_a_noise_floor_above_delta_leaves_equivalence_open() -> None:
@@ -317,15 +306,6 @@ def test_secondary_metrics_are_read_together() -> None:
 
 
 # --- shares
-
-
-def shares(a: list[int], b: list[int], due: int = 1000) -> list[Pair]:
-    return [
-        Pair(n, side(1, x, due), side(1, y, due)) for n, (x, y) in enumerate(zip(a, b, strict=True))
-    ]
-
-
-MISSED = ComparisonGoal("missed", same=0)
 
 
 def test_shares_are_compared_by_their_difference() -> None:

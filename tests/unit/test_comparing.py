@@ -22,7 +22,7 @@ from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.result import Estimate
 from tests.unit.drifting import side
-from tests.unit.test_report_forms import NASTY, PAGE_OF
+from tests.unit.reports import NASTY, PAGE_OF
 
 PAIRS = tuple(
     Pair(n, side(100 + n, mean=20), side((110 + 2 * n) * (1 + n % 2 / 50), mean=18.0 + n / 20))

@@ -38,8 +38,8 @@ from pgpaces.trial import document
 from pgpaces.trial.ready_trial import host_facts
 from pgpaces.trial.request import costs_of_target
 from tests.unit.experiments import WORKERS, experiment, made, moved
+from tests.unit.reports import ABOUT
 from tests.unit.sensors import collect
-from tests.unit.test_report_forms import ABOUT
 from tests.unit.trials import trial
 
 PI = Costs(price=85, lifetime_years=4)

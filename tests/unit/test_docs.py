@@ -1,14 +1,12 @@
 """The documentation tells the truth: what it names exists, and what exists is in it."""
 
 import ast
-import contextlib
 import importlib
 import re
 import shlex
 import sqlite3
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import click
 import jsonschema
@@ -17,92 +15,32 @@ import pytest
 
 import pgpaces
 from pgpaces.cli import options
-from pgpaces.cli.main import cli
-from pgpaces.cli.pgbench import options as pgbench_options
 from pgpaces.core import errors, tables
 from pgpaces.load.engine import commands as script_commands
 from pgpaces.server import profiles
 from pgpaces.spec import costs, experiment_file, host_file, plan, workload, workload_toml
 from pgpaces.store.store import Store
 from pgpaces.trial.request import target_of
-from tests.docs_tools import tool
+from tests.unit.documented import (
+    BLOCKS,
+    PAGES,
+    ROOT,
+    all_commands,
+    blocks,
+    command_lines,
+    generator,
+    name_of,
+    parsed,
+)
 
-BLOCKS = tool("blocks")
-ROOT = BLOCKS.ROOT
-PAGES = [*BLOCKS.pages(["docs"]), ROOT / "README.md"]
 # Pages about pgpaces itself, in no list for users.
 INTERNALS = ROOT / "docs" / "internals"
 LISTED = {page for page in PAGES[:-1] if page.parent != INTERNALS}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-SHELL_WORDS = {"|", "||", "&&", "&", ";", ">", ">>", "<", "(", ")"}
 
 
 def text_of(page: str) -> str:
     return (ROOT / "docs" / page).read_text(encoding="utf-8")
-
-
-def name_of(page: Path) -> str:
-    return str(BLOCKS.name_of(page))
-
-
-def blocks(language: str) -> list[tuple[str, str]]:
-    """The code blocks of a language with the page that each is on."""
-    return [
-        (name_of(page), code)
-        for page in PAGES
-        for code in BLOCKS.texts(page.read_text(encoding="utf-8"), language)
-    ]
-
-
-def command_lines(shell: str) -> list[list[str]]:
-    """The words behind each `pgpaces` that a shell block runs, without what the shell eats."""
-    found: list[list[str]] = []
-    for line in BLOCKS.shell_lines(shell):
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-        lexer.whitespace_split, lexer.commenters = True, "#"
-        current: list[str] | None = None
-        before = ";"
-        for word in lexer:
-            if word in SHELL_WORDS or set(word) <= set("();<>|&"):
-                current = None
-            elif current is not None:
-                current.append(word)
-            elif word == "pgpaces" and (set(before) <= set("(;|&$") or "=" in before):
-                current = []
-                found.append(current)
-            before = word
-    return found
-
-
-def parsed(words: list[str]) -> tuple[click.Command, dict[str, object]]:
-    """The command that the words call and its parameters; nothing runs. Raises UsageError."""
-    command: click.Command = cli
-    context = click.Context(cli, info_name="pgpaces")
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        name, *words = words
-        found = command.get_command(context, name)
-        if found is None:
-            raise click.UsageError(f"no command {name}")
-        command = found
-        context = click.Context(command, info_name=name, parent=context)
-    if command.name == "pgbench":
-        with contextlib.suppress(pgbench_options.AnsweredError):  # --help
-            pgbench_options.parse(
-                words, {}, pgbench_options.OptionHandler(), command="pgpaces pgbench"
-            )
-        return command, {}
-    try:
-        return command, command.make_context(context.command_path, words).params
-    except click.exceptions.Exit:  # --help, --version
-        return command, {}
-
-
-def all_commands() -> list[tuple[str, click.Command]]:
-    return [(context.command_path, command) for context, command in generator().commands()]
-
-
-def generator() -> ModuleType:
-    return tool("generate")
 
 
 INLINE = re.compile(r"(?<!`)`(pgpaces [^`]+)`(?!`)")

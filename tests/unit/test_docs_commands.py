@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.docs_tools import tool
-from tests.unit import test_docs
+from tests.unit import documented
 
 TOOL = tool("commands")
 TABLES = TOOL.TABLES
-PAGES = {test_docs.name_of(page): page.read_text(encoding="utf-8") for page in test_docs.PAGES}
+PAGES = {documented.name_of(page): page.read_text(encoding="utf-8") for page in documented.PAGES}
 COMMANDS = {name: TOOL.commands(text) for name, text in PAGES.items()}
 
 

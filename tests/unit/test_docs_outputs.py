@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.docs_tools import tool
-from tests.unit import test_docs
+from tests.unit import documented
 
 ROOT = Path(__file__).resolve().parents[2]
 # How an answer begins: its verdict, or what leads where there is none.
@@ -37,8 +37,8 @@ def outputs() -> ModuleType:
 
 def shown() -> list[tuple[str, object]]:
     return [
-        (test_docs.name_of(page), found)
-        for page in test_docs.PAGES
+        (documented.name_of(page), found)
+        for page in documented.PAGES
         for found in outputs().outputs(page.read_text(encoding="utf-8"))
     ]
 
@@ -48,7 +48,9 @@ SHOWN = shown()
 
 def test_outputs_are_found() -> None:
     assert len(SHOWN) >= 20
-    markers = sum(page.read_text(encoding="utf-8").count("<!-- output") for page in test_docs.PAGES)
+    markers = sum(
+        page.read_text(encoding="utf-8").count("<!-- output") for page in documented.PAGES
+    )
     assert markers == len(SHOWN), "a marker without its block"
 
 
@@ -57,10 +59,10 @@ def test_an_output_is_of_commands_that_exist_and_in_the_words_of_today(
     page: str, found: object
 ) -> None:
     commands = outputs().commands(found.shell)
-    lines = [words for line in commands for words in test_docs.command_lines(line)]
+    lines = [words for line in commands for words in documented.command_lines(line)]
     assert lines
     for words in lines:
-        test_docs.parsed(words)
+        documented.parsed(words)
     assert found.text.strip()
     assert not OLD.search(found.text)
     assert all(len(line) <= outputs().WIDTH for line in found.text.splitlines())

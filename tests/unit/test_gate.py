@@ -17,8 +17,8 @@ from pgpaces.core.errors import PgpacesError
 from pgpaces.show import ci, markdown
 from pgpaces.show.section import Headline, Mark, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
+from tests.unit.documented import parsed
 from tests.unit.stored import Kept, keep, opened
-from tests.unit.test_docs import parsed
 from tests.unit.trials import second
 
 ROOT = Path(__file__).parents[2]

@@ -43,7 +43,7 @@ from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_plan
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import dealt
 from pgpaces.trial.order import Builder, Order
-from tests.conftest import PLAN
+from tests.engine_load import PLAN
 from tests.unit.trials import times
 
 SECOND_NS = 1_000_000_000

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +20,6 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pgpaces.cli import followed
@@ -38,9 +35,10 @@ from pgpaces.web.live import Load
 from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Totals, metrics_data
 from pgpaces.web.otlp import Sender
 from pgpaces.web.prometheus import Port
+from tests.otlp import Receiver
 from tests.unit.calling import refused
+from tests.unit.reports import NASTY
 from tests.unit.stored import SCRIPTS, opened
-from tests.unit.test_report_forms import NASTY
 from tests.unit.trials import second, series, times, trial
 
 ROOT = Path(__file__).parents[2]
@@ -297,45 +295,6 @@ def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again()
 
 
 # --- OpenTelemetry --------------------------------------------------------------------------------
-
-
-class Receiver:
-    """A receiver of OTLP over HTTP. status: what it answers."""
-
-    def __init__(self, status: int = 200) -> None:
-        self.metrics: list[Any] = []
-        self.spans: list[Any] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.path == "/v1/metrics":
-                    outer.metrics.append(ExportMetricsServiceRequest.FromString(body))
-                else:
-                    assert self.path == "/v1/traces"
-                    outer.spans.append(ExportTraceServiceRequest.FromString(body))
-                self.send_response(status)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def points(self, name: str) -> list[tuple[dict[str, str], Any]]:
-        """The points of a metric in the last request that has it, with their attributes."""
-        for request in reversed(self.metrics):
-            for metric in request.resource_metrics[0].scope_metrics[0].metrics:
-                if metric.name == name:
-                    data = getattr(metric, metric.WhichOneof("data"))
-                    return [
-                        ({a.key: a.value.string_value for a in p.attributes}, p)
-                        for p in data.data_points
-                    ]
-        return []
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from pgpaces.show import render
 from pgpaces.spec.design import Cell, Factor
 from pgpaces.spec.result import Counts, Finding, Trial
 from tests.unit.experiments import WORKERS, design, experiment, made
+from tests.unit.reports import ABOUT
 from tests.unit.sensors import collect
-from tests.unit.test_report_forms import ABOUT
 from tests.unit.trials import SECOND_NS, times, trial
 
 MS = 1_000_000

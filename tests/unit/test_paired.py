@@ -14,6 +14,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Estimate
 from tests.unit.experiments import made
+from tests.unit.seeds import seeds
 
 BASE = made(Slot(1, Cell(())), 5)
 TLS, CLIENTS = Factor("tls", ("off", "on")), Factor("clients", ("1", "2", "4"))
@@ -107,10 +108,10 @@ def test_many_pairs_of_many_cells_are_taken_together() -> None:
     assert found[0].rate.n == 30
 
 
+@pytest.mark.parametrize("tries", seeds(2000, 4000))
 @pytest.mark.parametrize("pairs", [2, 3, 5, 8])
-def test_the_interval_holds_the_truth_as_often_as_it_says(pairs: int) -> None:
-    draw = np.random.default_rng(pairs)
-    held, tries = 0, 4000
+def test_the_interval_holds_the_truth_as_often_as_it_says(pairs: int, tries: int) -> None:
+    draw, held = np.random.default_rng(pairs), 0
     for _ in range(tries):
         found = contrasts.ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
         assert found is not None

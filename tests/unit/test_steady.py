@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pgpaces.analysis.steady import WarmUp, drifts, flatness, mser5, warm_up
+from tests.unit.queues import queue
 
-from .test_stats import queue
+from .seeds import seeds
 
 
 def error(points: np.ndarray, left_out: int) -> float:
@@ -134,9 +135,10 @@ def test_a_day_is_judged_in_pieces() -> None:
     assert found.changes[0] == pytest.approx(n // 3, abs=n / 600)
 
 
+@pytest.mark.parametrize("runs", seeds(50, 100))
 @pytest.mark.parametrize(("load", "least"), [(0.0, 0.9), (0.5, 0.85), (0.8, 0.7)])
-def test_chance_alone_is_seldom_called_a_shape(load: float, least: float) -> None:
-    rng, runs, per_s, length_s = np.random.default_rng(6), 100, 20, 300
+def test_chance_alone_is_seldom_called_a_shape(load: float, least: float, runs: int) -> None:
+    rng, per_s, length_s = np.random.default_rng(6), 20, 300
     flat = 0
     for _ in range(runs):
         if load:

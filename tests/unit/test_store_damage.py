@@ -19,7 +19,7 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import StoreError
 from pgpaces.core.record import Tally
 from pgpaces.store.store import Store
-from tests.unit.test_store import INTERVAL, TIMES, histogram, trial
+from tests.unit.full_second import INTERVAL, TIMES, histogram, trial
 from tests.unit.trials import like
 
 SCRIPT = {"name": "one", "weight": 1, "commands": [[n, "SELECT 1", True] for n in range(3)]}

@@ -22,7 +22,7 @@ from pgpaces.store import address, backend, upgrades
 from pgpaces.store.store import Store
 from tests.needs import needs
 from tests.unit.calling import refused
-from tests.unit.test_cli_runs import keep, whole
+from tests.unit.stored import keep_trial, whole_trial
 from tests.unit.upgraded import to_version_2
 
 READING = [
@@ -140,7 +140,7 @@ def test_a_store_that_was_removed_takes_nothing_and_says_so(tmp_path: Path) -> N
     for file in tmp_path.iterdir():
         file.unlink()
     with pytest.raises(StoreError, match="was removed while it was used"):
-        keep(store, whole())
+        keep_trial(store, whole_trial())
 
 
 @pytest.mark.parametrize("open_", [Store.open, Store.existing])
@@ -149,8 +149,8 @@ def test_threads_share_a_store(tmp_path: Path, open_: object) -> None:
     store: Store = open_(tmp_path / "x.db")  # type: ignore[operator]
     for _ in range(2):
         with ThreadPoolExecutor(1) as other:
-            other.submit(keep, store, whole()).result()
-        keep(store, whole())
+            other.submit(keep_trial, store, whole_trial()).result()
+        keep_trial(store, whole_trial())
     assert len(store.trials()) == 4
 
 
@@ -193,8 +193,8 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "sealed" / "results.db"
     path.parent.mkdir()
     store = Store.open(path)
-    trial = whole()
-    keep(store, replace(trial, workload=trial.workload.but(scale=1)))
+    trial = whole_trial()
+    keep_trial(store, replace(trial, workload=trial.workload.but(scale=1)))
     store.close()
     connect = sqlite3.connect
 
@@ -249,7 +249,7 @@ def test_somebody_elses_store_can_be_read(tmp_path: Path) -> None:
     try:
         folder.chmod(0o755)
         store = Store.open(folder / "results.db")
-        keep(store, whole())
+        keep_trial(store, whole_trial())
         store.close()
         code = (
             f"import sys; sys.path[:0] = {sys.path!r}\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,24 +10,15 @@ import pytest
 from pgpaces.analysis.compare import ComparisonGoal
 from pgpaces.analysis.trend import BASELINE_MIN, RUNS_MIN, Run, check, trend
 from pgpaces.spec.result import Estimate
+from tests.unit.comparisons import runs
 from tests.unit.drifting import side
+from tests.unit.seeds import seeds
 
 
-def runs(logs: Sequence[float], own: float | None = None) -> list[Run]:
-    found = []
-    for n, log in enumerate(logs):
-        value = 100 * math.exp(min(log, 700)) if log < math.inf else log
-        ends = Estimate.alone(value, 1)
-        if own is not None:
-            ends = Estimate(value, value * math.exp(-own), value * math.exp(own), 10)
-        found.append(Run(f"r{n}", ends))
-    return found
-
-
+@pytest.mark.parametrize("tries", seeds(400, 800))
 @pytest.mark.parametrize("count", [8, 12, 20, 50])
-def test_where_nothing_changed_hardly_ever_a_change_is_found(count: int) -> None:
+def test_where_nothing_changed_hardly_ever_a_change_is_found(count: int, tries: int) -> None:
     draw = np.random.default_rng(count)
-    tries = 800
     wrong = sum(bool(trend(runs(draw.normal(0, 0.03, count))).changes) for _ in range(tries))
     assert wrong / tries <= 0.06
 
@@ -92,12 +82,12 @@ def test_a_run_without_a_logarithm_is_named_and_left_out(value: float) -> None:
 # --- against a baseline
 
 
+@pytest.mark.parametrize("tries", seeds(2500, 5000))
 @pytest.mark.parametrize("count", [4, 8, 20])
 def test_a_run_like_the_earlier_ones_is_called_better_or_worse_in_one_of_twenty(
-    count: int,
+    count: int, tries: int
 ) -> None:
-    draw = np.random.default_rng(count)
-    tries, wrong = 5000, 0
+    draw, wrong = np.random.default_rng(count), 0
     for _ in range(tries):
         old, new = ([side(100 * math.exp(x)) for x in draw.normal(0, 0.04, k)] for k in (count, 1))
         wrong += check(new, old, ComparisonGoal()).outcome in ("better", "worse")

@@ -15,6 +15,7 @@ from pgpaces.analysis.summary import summarize
 
 from . import loads
 from .loads import Load, stored, truth
+from .seeds import seeds
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
@@ -27,9 +28,9 @@ STEADY = [
     Load("closed", 4, 0.7, users=8, think=1.5),
 ]
 SHAPED = Load("steps", 4, 0.6, steps=(0.5, 1.0, 1.5))
-# Trials of each load. An interval that holds the truth three times in four fails nine times in ten
-# with 60 of them, and always with 120.
-TRIALS = [60, pytest.param(120, marks=pytest.mark.slow)]
+# Trials of each load. An interval that holds the truth three times in four fails two times in three
+# with 30 of them, and always with 120.
+TRIALS = seeds(30, 120)
 
 
 def least(trials: int) -> float:

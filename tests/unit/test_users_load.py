@@ -24,10 +24,11 @@ from pgpaces.load.python_users.load import UserConnection, UsersLoad, by_value, 
 from pgpaces.load.python_users.order import CODES
 from pgpaces.load.python_users.process import PipeWriter
 from pgpaces.spec.plan import Load, TrialPlan
-from pgpaces.spec.result import Counts, counts
+from pgpaces.spec.result import Counts
 from pgpaces.spec.users import of_file, of_functions, of_text
-from tests.faults.conftest import until
-from tests.unit.test_command import alive, started
+from tests.intervals import due, failures, said, total
+from tests.processes import alive, started
+from tests.waiting import until
 
 MS = 1_000_000
 HEAD = "import os, time\nfrom pathlib import Path\nfrom pgpaces import task, user\nimport asyncio\n"
@@ -71,31 +72,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
 def run(load: UsersLoad) -> list[Interval]:
     load.begin()
     return list(load)
-
-
-def total(intervals: list[Interval]) -> Counts:
-    return counts(tally for interval in intervals for tally in interval.tallies)
-
-
-def failures(intervals: list[Interval]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for interval in intervals:
-        for tally in interval.tallies:
-            found.update(tally.failed)
-    return found
-
-
-def due(intervals: list[Interval]) -> Counter[tuple[int, int]]:
-    """How many fell due, by second and task."""
-    found: Counter[tuple[int, int]] = Counter()
-    for interval in intervals:
-        for tally in interval.tallies:
-            found[tally.due_second, tally.script] += tally.due
-    return +found
-
-
-def said(intervals: list[Interval]) -> list[str]:
-    return [text for interval in intervals for _, text in interval.lines]
 
 
 def children(load: UsersLoad) -> list[int]:

@@ -17,9 +17,8 @@ from pgpaces.answers import trend as trend_words
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.show.section import Sentence
 from pgpaces.spec.result import Estimate
+from tests.unit.comparisons import MISSED, STEADY, runs, shares, verdict, with_noise
 from tests.unit.drifting import pair, side
-from tests.unit.test_compare import MISSED, STEADY, shares, verdict, with_noise
-from tests.unit.test_trend import runs
 
 FINITE = [
     Pair(n, side(1, p99=10, mean=5), side(1, p99=math.inf, mean=5 + x))

@@ -34,9 +34,8 @@ from pgpaces.web import app as application
 from pgpaces.web import listening, live, metrics, serve
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, host_of, token_of
-from tests.unit.stored import Kept, begun, keep, opened
-from tests.unit.test_cli_runs import experiment
-from tests.unit.test_report_forms import NASTY
+from tests.unit.reports import NASTY
+from tests.unit.stored import Kept, begun, keep, keep_experiment, opened
 from tests.unit.trials import second, series, times
 
 RUN, OTHER = "01A000000000000000000000RN", "01B000000000000000000000RN"
@@ -101,7 +100,7 @@ def test_older_runs_and_experiments_are_on_pages_of_their_own(
 ) -> None:
     monkeypatch.setattr("pgpaces.web.app._RUNS", 1)
     monkeypatch.setattr("pgpaces.web.app._EXPERIMENTS", 1)
-    ids = [experiment(store, name)[0].id for name in ("one", "two")]
+    ids = [keep_experiment(store, name)[0].id for name in ("one", "two")]
     reader, shown = client(store), []
     for path in ("/", "/?runs=1&experiments=0", "/?runs=1&experiments=1"):
         shown.append(reader.get(path).text)
@@ -129,7 +128,7 @@ def test_a_page_of_an_experiment_leads_to_its_trials(store: Store) -> None:
 def test_a_damaged_experiment_is_listed_and_does_not_hide_others(store: Store) -> None:
     import sqlite3
 
-    damaged, fine = experiment(store, "one")[0].id, experiment(store, "two")[0].id
+    damaged, fine = keep_experiment(store, "one")[0].id, keep_experiment(store, "two")[0].id
     assert store.path is not None
     with sqlite3.connect(store.path) as connection:
         connection.execute(
@@ -351,7 +350,7 @@ def test_a_new_level_of_latency_is_a_mark_as_in_the_report() -> None:
 
 
 def test_the_answer_so_far_is_of_trials_that_have_ended(store: Store) -> None:
-    row, trials = experiment(store)
+    row, trials = keep_experiment(store)
     ended = [each.id for each in trials]
     place = Place(row.id, "cell", {"clients": "1"}, 3)
     trial = replace(series([[5.0]] * 3, id="01F" + "0" * 23), state="running", place=place)
@@ -731,7 +730,7 @@ def test_the_link_of_a_load_waits_for_it_and_opens_it(store: Store, tmp_path: Pa
 def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store: Store) -> None:
     own = running(store, 1)
     other = running(store, 1, "01D000000000000000000000RN", pid=8)
-    row = experiment(store)[0]
+    row = keep_experiment(store)[0]
     store.beat_experiment(row.id)
     page = client(store, TOKEN, load=OWN, stop=lambda: None)
     page.get(f"/?token={TOKEN}")

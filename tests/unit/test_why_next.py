@@ -29,10 +29,10 @@ from pgpaces.trial import trial as pipeline
 from pgpaces.trial.order import Builder, Order
 from pgpaces.trial.ready_trial import requested
 from pgpaces.trial.request import Request
+from tests.unit.documented import parsed
 from tests.unit.trials import SECOND_NS, known, second
 
 from .late_stories import STORIES, Story
-from .test_docs import parsed
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from pgpaces._engine import Histogram
 from pgpaces.analysis.spread import Spread, spread_of
@@ -102,3 +103,14 @@ def series(latencies_ms: Sequence[Sequence[float]], first: int = 0, **changes: A
     intervals = tuple(second(n, values) for n, values in enumerate(latencies_ms, first))
     length = {"measured_ns": (first + len(latencies_ms)) * SECOND_NS}
     return trial([], intervals=intervals, **(length | changes))
+
+
+def judged_trial(seconds: int = 20, **changes: Any) -> Trial:
+    """A trial that can be summarized."""
+    found = series([[1.0, 2.0, 3.0 + s] for s in range(seconds)], **changes)
+    return replace(
+        found,
+        plan=found.plan.but(load_text="open, 3/s", clients=1, warmup_ns=0),
+        workload=found.workload.but(name="w"),
+        **known(server={}),
+    )
