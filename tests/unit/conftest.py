@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import pytest
 
 BLANK = '<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'
 
 
-@pytest.fixture(autouse=True, scope="session")
-def draw_once() -> Iterator[Callable[..., str]]:
-    """A page takes longer to draw than to make, so its charts are blank. What would draw them."""
+@cache
+def _draw_once() -> Callable[..., str]:
     import vl_convert
 
-    with pytest.MonkeyPatch.context() as patch:
-        draw = cache(vl_convert.vegalite_to_svg)
-        patch.setattr(vl_convert, "vegalite_to_svg", lambda specified, **_: BLANK)
-        yield draw
+    return cache(vl_convert.vegalite_to_svg)
+
+
+@pytest.fixture(autouse=True)
+def charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page takes longer to draw than to make, so its charts are blank, but with `drawn`."""
+    import vl_convert
+
+    draw = _draw_once()  # before it is replaced
+    if "drawn" not in request.fixturenames:
+        draw = lambda specified, **_: BLANK  # noqa: E731
+    monkeypatch.setattr(vl_convert, "vegalite_to_svg", draw)
 
 
 @pytest.fixture
-def drawn(draw_once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def drawn() -> None:
     """Charts are drawn, each once."""
-    import vl_convert
-
-    monkeypatch.setattr(vl_convert, "vegalite_to_svg", draw_once)

@@ -20,9 +20,9 @@ from pgpaces.core.errors import PlanError
 from tests.unit.queues import Queue, Searches, constant, exponential, search
 from tests.unit.seeds import seeds
 
-# Searches of each kind of server. A rule by which 15% of them claim too much fails eight times in
-# ten with 50, and 39 times in 40 with the 200 of the slow tests.
-SEEDS = seeds(50, 200)
+# Searches of each kind of server. A rule by which 15% of them claim too much fails nine times in
+# ten with 100, and 39 times in 40 with the 200 of the slow tests.
+SEEDS = seeds(100, 200)
 BASE = CapacityGoal(0.01, 50, 1, 10_000, soak_s=0)
 QUICK = replace(BASE, quick=True)
 # A search never needs more trials than this, whatever they say.

@@ -425,6 +425,7 @@ def test_what_others_wrote_does_nothing_in_any_form() -> None:
         assert "expr" not in json.dumps(specification(figure.charts, DARK))
 
 
+@pytest.mark.usefixtures("drawn")
 def test_charts_are_plain_values_and_can_be_drawn() -> None:
     found = [of_level("4MB", 12), searched(slope(1e6), replace(GOAL, highest=20), ONE)]
     for figure in (*section(found).figures, *section([of_level("4MB", 17.5, quick=True)]).figures):

@@ -145,6 +145,7 @@ def test_an_effect_fits_into_a_cell(
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK, PAGE])
+@pytest.mark.usefixtures("drawn")
 def test_all_charts_can_be_drawn(look: Any) -> None:
     for figure in made((*PAIRS, *SAME)).figures:
         assert draw.picture(figure, "svg", look).startswith(b"<svg")

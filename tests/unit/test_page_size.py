@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.report import report
 from pgpaces.core.series import Sample
@@ -17,6 +19,7 @@ SECONDS, DUE = 60, 20
 SENSORS = (("cpu_busy", 7), ("cpu_iowait", 3), ("disk_sda_busy", 5))
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_page_of_eighteen_trials_of_a_minute_is_small_enough_to_send(tmp_path: Path) -> None:
     store, design = opened(tmp_path), Design(FACTORS, trials=3)
     experiment = begun(store, design, "grid")

@@ -166,6 +166,7 @@ def specifications(figure: Figure) -> list[str]:
     ]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
     for figure in REPORTED.figures():
         for each in specifications(figure):
@@ -178,6 +179,7 @@ def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
     assert vl_convert.vegalite_to_png(specifications(figure)[0]).startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("drawn")
 def test_drawing_shortens_paths_and_no_text() -> None:
     figure = next(each for each in REPORTED.figures() if each.key.startswith("distribution"))
     drawn = draw.inline(figure)
@@ -210,6 +212,7 @@ def straight(svg: str) -> list[tuple[float, ...]]:
     return sorted(lines)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_lines_that_are_drawn_as_one_stay_where_they_were() -> None:
     for figure in REPORTED.figures():
         inline, whole = draw.inline(figure), draw.picture(figure, "svg", PAGE).decode()
@@ -231,6 +234,7 @@ def test_texts_of_others_are_never_expressions() -> None:
         draw.inline(figure)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_label_that_is_cut_within_a_character_can_be_drawn() -> None:
     name = "🐘" * 40
     points = (Point(name, 1.0, series=name), Point("b", 2.0, series="b"))
@@ -255,6 +259,7 @@ def test_pictures_are_a_file_for_each_chart() -> None:
     )
 
 
+@pytest.mark.usefixtures("drawn")
 def test_invalid_trials_are_hollow_and_never_vanish() -> None:
     invalid = [
         replace(d, summary=replace(d.summary, validity=Validity("invalid"))) for d in DIGESTS
