@@ -177,7 +177,8 @@ def digest(store: Path) -> None:
 
 def _digests(store: Path) -> list[tuple[object, ...]]:
     with contextlib.closing(sqlite3.connect(store)) as connection:
-        return connection.execute("SELECT id, digest FROM trial ORDER BY id").fetchall()
+        stored = "SELECT id, digest, digest_version FROM trial ORDER BY id"
+        return connection.execute(stored).fetchall()
 
 
 if __name__ == "__main__":

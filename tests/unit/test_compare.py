@@ -25,7 +25,7 @@ from pgpaces.analysis.compare import (
     next_pairs,
 )
 from pgpaces.analysis.differences import between
-from pgpaces.analysis.effect import ALPHA, Effect, bca, holm, over_pairs, over_trials
+from pgpaces.analysis.effect import ALPHA, Effect, holm, over_pairs, over_trials
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.design import Cell, Slot
 from pgpaces.spec.facts import Prepared
@@ -219,18 +219,6 @@ def test_as_many_pairs_as_are_said_to_decide_do(value: float, margin: float) -> 
 
 def test_where_it_takes_more_pairs_than_anybody_runs_no_number_is_said() -> None:
     assert Effect(0.0, 0.01, 7, 8).needed(1e-9) is None
-
-
-def test_a_bootstrap_stands_beside_students_from_25_pairs_on() -> None:
-    draw = np.random.default_rng(22)
-    logs = list(draw.normal(0.05, 0.03, 30))
-    found = verdict(logs, ComparisonGoal(pairs=30, same=0))
-    assert found.bootstrap is not None
-    assert found.estimate is not None
-    assert found.bootstrap.low == pytest.approx(found.estimate.low, abs=0.005)
-    assert found == verdict(logs, ComparisonGoal(pairs=30, same=0)), "seeded"
-    assert verdict(logs[:24]).bootstrap is None
-    assert bca([0.1] * 30, 1) is None
 
 
 # --- verdicts

@@ -130,7 +130,6 @@ def test_help_imports_nothing_heavy() -> None:
         "rich",
         "numpy",
         "scipy",
-        "ruptures",
         "pgpaces._engine",
     )
     code = (

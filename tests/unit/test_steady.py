@@ -10,53 +10,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy import stats as oracle
 
-from pgpaces.analysis.steady import WarmUp, drifts, flatness, mser5, warm_up
+from pgpaces.analysis.steady import WarmUp, drifts, flatness, theil_sen, warm_up
 from tests.unit.queues import queue
 
 from .seeds import seeds
 
 
-def error(points: np.ndarray, left_out: int) -> float:
-    """What MSER-5 makes small, as its formula is written."""
-    n = len(points) // 5
-    z = points[: n * 5].reshape(n, 5).mean(axis=1)[left_out // 5 :]
-    return float(((z - z.mean()) ** 2).sum() / len(z) ** 2)
-
-
-def plainly(points: np.ndarray) -> int:
-    """The first of the best numbers of points to leave out."""
-    cuts = range(0, len(points) // 5 // 2 * 5 + 1, 5)
-    return min(cuts, key=lambda cut: error(points, cut))
-
-
-@given(arrays.arrays(float, st.integers(50, 120), elements=st.integers(1, 1000)))
-def test_mser5_is_its_formula(points: np.ndarray) -> None:
-    found = mser5(points)
-    assert found is not None
-    left = plainly(points)
-    if left != found.points:  # Two cuts may be equally good but for rounding.
-        assert error(points, left) == pytest.approx(error(points, found.points), abs=1e-6)
-    assert found.too_short == (found.points // 5 == len(points) // 5 // 2)
-
-
 def test_a_warm_up_is_cut_where_it_ends() -> None:
     points = np.where(np.arange(103) < 20, 30.0, 10.0)
-    assert mser5(points) == WarmUp(20, too_short=False)
+    assert warm_up(points) == WarmUp(20, too_short=False)
 
 
-def test_a_series_that_never_settles_is_too_short() -> None:
-    found = mser5(np.linspace(10, 100, 60))
-    assert found is not None
-    assert found.too_short
+def test_a_latency_that_falls_to_the_end_makes_a_series_too_short_and_one_that_rises_does_not() -> (
+    None
+):
+    falling = warm_up(np.linspace(100, 10, 60))
+    assert falling is not None
+    assert falling.too_short
+    assert warm_up(np.linspace(10, 100, 60)) == WarmUp(0, too_short=False)
+
+
+def test_a_slow_stretch_after_the_beginning_is_no_warm_up() -> None:
+    noise = np.random.default_rng(2).gamma(20.0, 1.0, 300)
+    at = np.arange(300)
+    assert warm_up(noise * np.where((at >= 90) & (at < 130), 3.0, 1.0)) == WarmUp(0, False)
 
 
 def test_a_constant_series_needs_no_cut() -> None:
-    assert mser5(np.full(80, 7.0)) == WarmUp(0, too_short=False)
+    assert warm_up(np.full(80, 7.0)) == WarmUp(0, too_short=False)
 
 
 def test_few_points_are_not_judged() -> None:
-    assert mser5(np.ones(49)) is None
+    assert warm_up(np.ones(49)) is None
     assert flatness(np.arange(29), np.ones(29)) is None
 
 
@@ -64,9 +51,6 @@ def test_a_burst_at_the_beginning_of_a_steady_queue_is_no_warm_up() -> None:
     rng = np.random.default_rng(8)
     points = rng.gamma(2.0, 10.0, 66)
     points[:10] *= 2
-    proposed = mser5(points)
-    assert proposed is not None
-    assert proposed.points > 0
     assert warm_up(points) == WarmUp(0, too_short=False)
 
 
@@ -76,6 +60,40 @@ def test_a_cold_start_is_a_warm_up() -> None:
     found = warm_up(points)
     assert found is not None
     assert 40 <= found.points <= 200
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cold", "least"), [(330, 40, 38), (330, 100, 38), (66, 15, 30), (7200, 900, 38)]
+)
+def test_a_cold_start_is_cut_where_it_ends_in_nearly_all_series(
+    seconds: int, cold: int, least: int
+) -> None:
+    rng = np.random.default_rng(12)
+    form = np.where(np.arange(seconds) < cold, 1.4, 1.0)
+    found = [warm_up(form * rng.normal(10, 1, seconds)) for _ in range(40)]
+    points = [each.points for each in found if each is not None]
+    assert sum(abs(each - cold) <= max(5, seconds / 60) for each in points) >= least
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8, 0.9])
+def test_a_steady_queue_has_no_warm_up(load: float) -> None:
+    rng, runs, per_s, length_s = np.random.default_rng(13), 150, 100, 60
+    cut = 0
+    for _ in range(runs):
+        due, latency = queue(rng, load, per_s, length_s)
+        seconds = due.astype(int)
+        counts = np.bincount(seconds, minlength=length_s)
+        found = warm_up(np.bincount(seconds, latency, minlength=length_s) / counts)
+        cut += found is not None and found != WarmUp(0, too_short=False)
+    assert cut <= 3
+
+
+@given(arrays.arrays(float, st.integers(2, 80), elements=st.integers(1, 1000)))
+def test_theil_and_sens_slope_is_that_of_scipy(x: np.ndarray) -> None:
+    at = np.cumsum(1 + x % 3)
+    assert theil_sen(at, x) == pytest.approx(
+        tuple(oracle.theilslopes(x, at, 0.95))[:1] + tuple(oracle.theilslopes(x, at, 0.95))[2:]
+    )
 
 
 def shape(values: np.ndarray) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis.throttle import Pace, change, duration, pace
+from pgpaces.analysis.level_shift import change
+from pgpaces.analysis.throttle import Pace, duration, pace
 from pgpaces.analysis.throttle import findings as of_series
 from pgpaces.core.series import Sample
 from pgpaces.spec.result import Finding

@@ -159,7 +159,7 @@ def test_an_overload_never_settles_and_is_a_valid_answer() -> None:
     assert sources(trial([]), seen) == [("flatness", "warning")]
 
 
-def test_mser5_alone_does_not_make_a_flat_trial_invalid() -> None:
+def test_a_trial_that_seems_too_short_is_valid_if_its_latency_is_flat() -> None:
     seen = evidence(cut=Cut(points=60, too_short=True))
     assert sources(trial([]), seen) == []
 

@@ -27,7 +27,7 @@ _INTERVAL = (
     "ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered", "dispatch_ns_max", "all_down_ns"
 )  # fmt: skip
 # The most blocks: whenever there would be more, the seconds in a block are doubled. So a cut is
-# exact to 4 s in ten minutes, less than a step of MSER-5, and always to a hundredth of the trial.
+# exact to 4 s in ten minutes, and always to a hundredth of the trial.
 _BLOCKS_MAX = 200
 # Distributions of a block that are kept apart before they are merged; none of earlier blocks.
 _LOOSE_MAX = 16

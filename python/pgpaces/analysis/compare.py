@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.analysis.cells import TIMES
-from pgpaces.analysis.effect import ALPHA, Effect, bca, holm, over_pairs, ratio_of, share_error
+from pgpaces.analysis.effect import ALPHA, Effect, holm, over_pairs, ratio_of, share_error
 from pgpaces.analysis.summary import Summary
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.result import Estimate
@@ -168,11 +168,10 @@ class Secondary(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """The answer and its basis.
 
-    estimate: B over A, or B - A of shares; bootstrap: the same by BCa, from 25 pairs on. p: decides
-    where it is at most level. noise: A over A. detectable: the smallest effect detected in 8 of 10
-    cases, as a ratio less 1 or a difference of shares; needed: the pairs in all of a new comparison
-    that would decide (None: too many), or the fewest of any where there are too few. undefined:
-    pairs without a ratio.
+    estimate: B over A, or B - A of shares. p: decides where it is at most level. noise: A over A.
+    detectable: the smallest effect detected in 8 of 10 cases, as a ratio less 1 or a difference of
+    shares; needed: the pairs in all of a new comparison that would decide (None: too many), or the
+    fewest of any where there are too few. undefined: pairs without a ratio.
     """
 
     outcome: Outcome
@@ -182,7 +181,6 @@ class Verdict(Struct, frozen=True):
     pairs: int
     basis: Basis = "pairs"
     estimate: Estimate | None = None
-    bootstrap: Estimate | None = None
     p: float | None = None
     level: float = ALPHA
     noise: Estimate | None = None
@@ -275,11 +273,7 @@ def judge(
     if effect is None:
         single = alone(differences[0], metric) if differences else None
         return replace(base, estimate=single, needed=PAIRS_MIN)
-    ends = bca(differences, goal.seed)
-    bootstrap = (
-        None if ends is None else _as(metric, effect.value, ends[0], high=ends[1], n=effect.n)
-    )
-    base = replace(base, bootstrap=bootstrap, secondary=_secondary(real, goal))
+    base = replace(base, secondary=_secondary(real, goal))
     return conclude(base, effect, effect_of(same, metric)[1])
 
 
@@ -392,13 +386,10 @@ def alone(value: float, metric: Metric) -> Estimate:
 def shown(metric: Metric, effect: Effect) -> Estimate:
     """An effect on the metric's own scale, with its interval of 95%."""
     half = effect.half()
-    return _as(metric, effect.value, effect.value - half, high=effect.value + half, n=effect.n)
-
-
-def _as(metric: Metric, middle: float, low: float, *, high: float, n: int) -> Estimate:
+    low, high = effect.value - half, effect.value + half
     if metric.scale == "ratio":
-        return ratio_of(middle, low, high, n=n)
-    return Estimate(middle, max(-1.0, low), min(1.0, high), n)
+        return ratio_of(effect.value, low, high, n=effect.n)
+    return Estimate(effect.value, max(-1.0, low), min(1.0, high), effect.n)
 
 
 def _margin(metric: Metric, delta: float) -> float:

@@ -1,7 +1,6 @@
 """The difference between B and A, with its standard error: intervals, tests and power.
 
-An effect is a difference of logarithms or of shares; compare.py knows of which metric. scipy is
-imported where it is used: it takes longer to load than a command takes to start.
+An effect is a difference of logarithms or of shares; compare.py knows of which metric.
 """
 
 from __future__ import annotations
@@ -12,15 +11,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pgpaces.analysis.arrays import np
 from pgpaces.analysis.distributions import student_cdf, student_quantile
 from pgpaces.spec.result import Estimate
 
 ALPHA = 0.05
 _POWER = 0.8
-# BCa's coverage is 0.89 with 10 values (docs/explanation/method.md, section 4).
-BOOTSTRAP_MIN = 25
-_RESAMPLES = 9999
 # More pairs than these are not worth their time.
 _NEEDED_MAX = 2000
 
@@ -135,25 +130,6 @@ def share_error(a: tuple[int, int], b: tuple[int, int]) -> float:
         return p * (1 - p) / (due + 2)
 
     return math.sqrt(part(*a) + part(*b))
-
-
-def bca(values: Sequence[float], seed: int) -> tuple[float, float] | None:
-    """The BCa interval of the mean; None for fewer than 25 values, or values all the same.
-
-    Efron, J. Am. Stat. Assoc. 82, 1987, by scipy.
-    """
-    if len(values) < BOOTSTRAP_MIN or min(values) == max(values):
-        return None
-    from scipy.stats import bootstrap
-
-    interval = bootstrap(
-        (np.asarray(values),),
-        np.mean,
-        n_resamples=_RESAMPLES,
-        method="BCa",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 
 from msgspec import Struct
 
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
 from pgpaces.analysis.arrays import Numbers, np, quotient
-from pgpaces.analysis.stats import inefficiency
+from pgpaces.analysis.level_shift import SECONDS_MIN, LevelShift, change
 from pgpaces.analysis.validity import changes
 from pgpaces.core.series import Series
 from pgpaces.core.units import rate_text
@@ -25,13 +24,6 @@ from pgpaces.spec.result import Finding, Severity, Trial
 SOURCE = "host"
 STEAL_WARNING, STEAL_INVALID = 1.0, 5.0
 FREQUENCY_MIN = 0.95
-# Length from which a change can be distinguished from noise.
-SECONDS_MIN = 15
-_POINTS_MAX = 120
-# By simulation: Poisson and normal noise reach it in 0.5% of series of 20 to 600 s, noise with an
-# autocorrelation of 0.5 in 2% of 20 s and in 0.5% of longer ones.
-_GAIN_MIN = 30.0
-_GAIN_WITH_MIN = 12.0
 _AS_GOOD = 0.85
 _FALL_MIN, _RISE_MIN = 0.05, 0.2
 # Points of a percentage by which a culprit has to rise.
@@ -69,91 +61,6 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
     latency_ms = quotient(sums, count * 1e6)
     steady = not (changes(trial) or trial.workload.about_command)
     return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
-
-
-class LevelShift(Struct, frozen=True):
-    """From one level to another: `before` until `start_s`, `after` from `end_s` on.
-
-    explained: the share of the series' variance that the shift explains.
-    """
-
-    start_s: float
-    end_s: float
-    before: float
-    after: float
-    explained: float
-
-
-def change(values: Numbers) -> LevelShift | None:
-    """The one change of level, sudden or gradual, that explains a series best; None for noise.
-
-    x(t) = a until t0, b from t1 on, a straight line between: least squares over all t0 <= t1. It
-    counts where it explains 30 times the residual variance, which is widened for autocorrelation
-    (see `stats.inefficiency`). values: by second, none missing; a series of more than 120 is
-    averaged to at most 120 points.
-    """
-    if len(values) < SECONDS_MIN:
-        return None
-    x, size = _points(values)
-    start, end, centred, spread = _ramps(len(x), size)
-    best = int(np.argmax((centred @ (x - x.mean())) ** 2 / spread))
-    levels = _levels(x, centred[best], _GAIN_MIN)
-    begins, ends = int(start[best]), int(end[best])
-    ends = begins if ends - begins == 1 else ends
-    return levels and LevelShift(float(begins * size), float(ends * size), *levels)
-
-
-@lru_cache(1)  # for series of one length, of which a trial has many
-def _ramps(n: int, size: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Every ramp among n points of `size` seconds: its start, end, values and sum of squares.
-
-    The values of a ramp, a row, go from 0 to 1, less their mean.
-    """
-    start, end = (grid.ravel() for grid in np.meshgrid(np.arange(n), np.arange(1, n + 1)))
-    fits = (start < end) & (n - start >= _EDGE_S / size)
-    start, end = start[fits], end[fits]
-    # A change within a point is a step at its start.
-    length = np.where(end - start == 1, 1e-9, end - start)
-    ramp = np.clip((np.arange(n) + 0.5 - start[:, None]) / length[:, None], 0.0, 1.0)
-    ramp -= ramp.mean(axis=1, keepdims=True)
-    return start, end, ramp, np.maximum((ramp * ramp).sum(axis=1), 1e-9)
-
-
-def change_with(values: Numbers, other: LevelShift) -> LevelShift | None:
-    """The change of a series at the time of another one, as by `change`.
-
-    Its time is not searched, so 12 times the residual variance is enough (1 in 1000 of noise).
-    """
-    x, size = _points(values)
-    length = max((other.end_s - other.start_s) / size, 1e-9)
-    ramp = np.clip((np.arange(len(x)) + 0.5 - other.start_s / size) / length, 0.0, 1.0)
-    levels = _levels(x, ramp, _GAIN_WITH_MIN)
-    return levels and LevelShift(other.start_s, other.end_s, *levels)
-
-
-def _points(values: Numbers) -> tuple[Numbers, int]:
-    """A series as at most _POINTS_MAX means, and the seconds of each mean."""
-    size = math.ceil(len(values) / _POINTS_MAX)
-    n = len(values) // size
-    return np.asarray(values[: n * size], dtype=float).reshape(n, size).mean(axis=1), size
-
-
-def _levels(x: Numbers, ramp: Numbers, gain_min: float) -> tuple[float, float, float] | None:
-    """The levels of a series before and after a ramp, and the share of variance explained.
-
-    None if the change may be noise.
-    """
-    centred = ramp - ramp.mean()
-    spread = float((centred * centred).sum())
-    if spread <= 0:
-        return None
-    step = float(centred @ (x - x.mean())) / spread
-    rest = x - x.mean() - step * centred
-    noise = float(rest.var()) * inefficiency(rest) + 1e-12 * float(np.mean(x * x))
-    if noise <= 0 or step * step * spread < gain_min * noise:
-        return None
-    before, after = (float(x.mean() + step * at) for at in (centred.min(), centred.max()))
-    return before, after, step * step * spread / float(((x - x.mean()) ** 2).sum())
 
 
 class _Culprit(Struct, frozen=True):
@@ -234,7 +141,7 @@ def _changes(values: Numbers, onsets: Iterable[LevelShift | None]) -> Iterator[L
     the change more sharply than a load, which other things disturb as well.
     """
     free = change(values)
-    with_onset = [change_with(values, onset) for onset in onsets if onset is not None]
+    with_onset = [change(values, onset) for onset in onsets if onset is not None]
     bound = [shift for shift in with_onset if shift is not None]
     enough = _AS_GOOD * free.explained if free is not None else 0.0
     yield from (shift for shift in bound if shift.explained >= enough)

@@ -1,7 +1,6 @@
 """Runs of one kind over time: where their level changed, and whether new ones fit a baseline.
 
 Pure: each run is an estimate, in the order in which they ran. Knows no store and no words.
-ruptures is imported where it is used.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare
+from pgpaces.analysis import compare, level_shift
 from pgpaces.analysis.arrays import np
 from pgpaces.analysis.compare import METRICS, ComparisonGoal, Metric, Side, Verdict
 from pgpaces.analysis.effect import ALPHA, Effect, moments, ratio_of, share_error
@@ -24,7 +23,6 @@ from pgpaces.spec.result import Estimate
 RUNS_MIN = 8
 BASELINE_MIN = 4
 _SEGMENT_MIN = 2
-_PENALTY = 3.0
 # The least standard error: identical runs do not prove that the next one is identical.
 _ERROR_MIN = 1e-4
 
@@ -72,10 +70,10 @@ class Trend(Struct, frozen=True):
 def trend(runs: Sequence[Run]) -> Trend:
     """Levels and changes; of series without a change at most 5 in 100 show one.
 
-    Candidates by PELT (Killick, Fearnhead and Eckley 2012; ruptures) on logarithms. A candidate
-    stays if Student's test of the two levels around it, with the spread within all levels, has a p
-    below 5% over the number of places (Bonferroni); the least certain one is removed first, and
-    the rest is tested again. The runs' own intervals are the least spread of a series.
+    Candidates by `level_shift.levels` on logarithms. A candidate stays if Student's test of the two
+    levels around it, with the spread within all levels, has a p below 5% over the number of places
+    (Bonferroni); the least certain one is removed first, and the rest is tested again. The runs'
+    own intervals are the least spread of a series.
     """
     usable = [run for run in runs if 0 < run.estimate.value < math.inf]
     left_out = tuple(run.name for run in runs if run not in usable)
@@ -119,15 +117,11 @@ def _own_error(runs: Sequence[Run]) -> float:
 
 def _candidates(logs: Sequence[float], own: float) -> list[int]:
     """Where levels may begin, more places than remain after the tests."""
-    from ruptures import KernelCPD
-
     x = np.asarray(logs)
     # From neighbors, so that changes of level hardly count.
     steps = np.abs(np.diff(x))
     noise = max(float(np.median(steps)) / (0.6745 * math.sqrt(2)), own, _ERROR_MIN)
-    search = KernelCPD(kernel="linear", min_size=_SEGMENT_MIN).fit(x.reshape(-1, 1))
-    penalty = _PENALTY * noise * noise * math.log(len(x))
-    return [int(end) for end in search.predict(pen=penalty)[:-1]]
+    return level_shift.levels(x, noise * noise, shortest=_SEGMENT_MIN)
 
 
 def _parts(logs: Sequence[float], starts: Sequence[int]) -> list[Sequence[float]]:

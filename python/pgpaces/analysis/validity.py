@@ -167,9 +167,9 @@ def _run(trial: Trial) -> Iterable[Finding]:
 def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
     """The part that was cut, or that the trial was too short to cut.
 
-    MSER-5 reports "too short" for every tenth steady trial of a minute, so it counts only where the
-    latency is not flat either. A latency that rises is no warm-up: an overload never settles, and
-    is a valid answer.
+    A steady trial seems too short once in some hundred, so that counts only if the latency is not
+    flat either. A latency that rises is no warm-up: an overload never settles, and is a valid
+    answer.
     """
     if cut.too_short and flatness is not None and flatness.shape not in ("flat", "slowing down"):
         text = "too short: the latency was still settling for half of the trial; run longer"

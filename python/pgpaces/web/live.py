@@ -147,7 +147,7 @@ class Levels:
             self._means_ms.append(sum(part.sum_ns for part in parts) / count / 1e6)
 
     def look(self) -> None:
-        """Looks for levels, if there are enough new seconds. It loads numpy, scipy and ruptures."""
+        """Looks for levels, if there are enough new seconds. It loads numpy."""
         if len(self._seconds) < self._next:
             return
         import numpy as np
@@ -163,7 +163,7 @@ class Levels:
 
 
 def prepare() -> None:
-    """Loads the libraries of Levels, which takes a second of CPU: before the load begins."""
+    """Loads numpy for Levels before the load begins."""
     levels = Levels()
     for second in range(FLATNESS_POINTS_MIN):
         levels.add(second, [Times(1, 1)])

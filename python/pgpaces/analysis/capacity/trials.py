@@ -151,7 +151,7 @@ def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
 def whole(digest: Digest) -> tuple[int, int]:
     """Missed and due transactions of a trial after its configured warm-up.
 
-    Including the seconds that MSER-5 cuts: these differ from the rest, and near its capacity they
+    Including the seconds that are cut: these differ from the rest, and near its capacity they
     are where a server missed.
     """
     series = [bucket.counts for bucket in digest.series] or [digest.summary.counts]

@@ -164,8 +164,6 @@ def _evidence(verdict: Verdict) -> Iterable[Sentence]:
     if verdict.pairs < PAIRS_MIN and verdict.basis != "runs":
         text = f"With fewer than {PAIRS_MIN} the interval assumes normally distributed differences."
         yield Sentence(text, "warning")
-    if verdict.bootstrap is not None:
-        yield Sentence(f"By BCa bootstrap: {changed_by(verdict.metric, verdict.bootstrap)}.")
     if verdict.p is not None and verdict.level not in (0.0, 0.05):
         yield Sentence(f"p = {verdict.p:.2g}, held against {verdict.level:g} at this look.")
     if verdict.noise is not None and verdict.why not in ("noise", "biased"):
