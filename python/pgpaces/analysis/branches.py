@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pgpaces.spec.facts import CommandFacts
 
@@ -29,33 +29,28 @@ class Alike(Struct, frozen=True):
     text: str
 
 
-class _Choice(Struct):
-    """An `\\if` that has not ended: the places of the statements of each of its branches."""
-
-    branches: list[list[int]] = field(default_factory=lambda: [[]])
-
-
 def alike(commands: Commands, script: str) -> tuple[Alike, ...]:
     """The like statements of each `\\if` whose branches have at most one statement each.
 
     script: its text; commands have only the beginning of each statement.
     """
-    groups, open_, whole = [], list[_Choice](), _whole(commands, script)
+    # open_: of each `\if` that has not ended, the places of the statements of its branches.
+    groups, open_, whole = [], list[list[list[int]]](), _whole(commands, script)
     for place, command in enumerate(commands):
         word = "" if command.is_sql else command.text.split(maxsplit=1)[0]
         if word == "\\if":
-            open_.append(_Choice())
+            open_.append([[]])
         elif word in ("\\elif", "\\else") and open_:
-            open_[-1].branches.append([])
+            open_[-1].append([])
         elif word == "\\endif" and open_:
-            inner = [places for places in open_.pop().branches if places]
+            inner = [places for places in open_.pop() if places]
             texts = [whole[places[0]] for places in inner if len(places) == 1]
             if len(texts) == len(inner) > 1 and (text := _common(texts)):
                 groups.append(Alike(tuple(places[0] for places in inner), text))
             if open_:
-                open_[-1].branches[-1].extend(each for places in inner for each in places)
+                open_[-1][-1].extend(each for places in inner for each in places)
         elif command.is_sql and open_:
-            open_[-1].branches[-1].append(place)
+            open_[-1][-1].append(place)
     return tuple(groups)
 
 

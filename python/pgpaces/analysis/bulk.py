@@ -76,7 +76,6 @@ class Bulk(Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Whether all succeeded."""
         return self.done == self.counts.due > 0
 
     @property
@@ -138,7 +137,6 @@ def as_json(bulk: Bulk) -> dict[str, Any]:
 
 
 def findings(values: Mapping[str, float | None]) -> Iterator[Finding]:
-    """Measured values of a command as findings of its trial, without unknown ones."""
     for name, value in values.items():
         if value is not None:
             yield Finding(SOURCE, "info", name, float(value), _UNITS[name])

@@ -55,7 +55,6 @@ class Row(Struct, frozen=True):
     more: Mapping[str, Estimate] = field(default_factory=dict)
 
     def estimate(self, name: str) -> Estimate | None:
-        """An estimate by name."""
         own: Estimate | None = getattr(self, name.replace("p99.9", "p999"), None)
         return self.more.get(name, own)
 

@@ -42,7 +42,6 @@ class Condition(Struct, frozen=True):
         return summary.counts.due == 0 or self.compare(self.value(summary), self.bound)
 
     def measured(self, summary: Summary) -> str:
-        """The measured value with its unit, as a sentence."""
         if summary.counts.due == 0:
             return "nothing was due"
         value = self.value(summary)
@@ -65,7 +64,17 @@ def parse(text: str) -> Condition:
         raise _unreadable(text)
     name, compare, bound = match[1].replace("on time", "on_time"), _COMPARE[match[2]], match[3]
     if name in _COUNTS:
-        return _count(name, compare, bound, text=text)
+        number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
+        if not number:
+            raise _unreadable(text)
+        value = float(number[1])
+        if number[2] == "%":
+            return Condition(text, lambda s: _share(s, name), compare, value, "%")
+        if value and not number[2]:
+            raise _without_unit(
+                text, bound, f"'{bound}%' of what was due, or '{bound} transactions'"
+            )
+        return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
     kind, quantile = _split(name)
     if quantile in _TIMES and kind in ("", "latency", "lag", "service"):
         if re.fullmatch(NUMBER, bound):
@@ -95,20 +104,6 @@ def _split(name: str) -> tuple[str, str]:
         if name.endswith(f".{quantile}") and name.removesuffix(f".{quantile}").isalpha():
             return name.removesuffix(f".{quantile}"), quantile
     return "", name
-
-
-def _count(
-    name: str, compare: Callable[[float, float], bool], bound: str, *, text: str
-) -> Condition:
-    number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
-    if not number:
-        raise _unreadable(text)
-    value = float(number[1])
-    if number[2] == "%":
-        return Condition(text, lambda s: _share(s, name), compare, value, "%")
-    if value and not number[2]:
-        raise _without_unit(text, bound, f"'{bound}%' of what was due, or '{bound} transactions'")
-    return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
 
 
 def _share(summary: Summary, name: str) -> float:

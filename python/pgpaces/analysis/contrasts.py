@@ -83,7 +83,10 @@ def compared(
                 rest = tuple(pair for pair in levels if pair[0] != factor.name)
                 every.setdefault((factor.name, own[factor.name], rest), []).append((other, digest))
     if len(every) > _ROWS_MAX:
-        every = _together(every)
+        merged: Pairs = {}
+        for (name, level, _), pairs in every.items():
+            merged.setdefault((name, level, ()), []).extend(pairs)
+        every = merged
     bases = {factor.name: factor.levels[0] for factor in factors}
     return tuple(_ratio(bases[key[0]], key, pairs) for key, pairs in every.items())
 
@@ -106,13 +109,6 @@ def _trials(
             machine = board(digest) if board(digest) in kinds else ""
             trials[levels, (machine, place.block)] = digest
     return trials
-
-
-def _together(every: Pairs) -> Pairs:
-    merged: Pairs = {}
-    for (factor, level, _), pairs in every.items():
-        merged.setdefault((factor, level, ()), []).extend(pairs)
-    return merged
 
 
 def _ratio(base: str, key: Key, pairs: Sequence[tuple[Digest, Digest]]) -> Ratio:

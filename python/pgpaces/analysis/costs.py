@@ -153,18 +153,13 @@ def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
     mean = across.together([values], bounded=False)
     if mean is None:
         return None
-    ended = [
-        checkpoints * length
-        for _, means, length in trials
-        if (checkpoints := _checkpoints(means)) is not None
-    ]
+    ended = []
+    for _, means, length in trials:
+        # Without samples there were none if counters were read; else their number is unknown.
+        none = 0.0 if any(source in ("database", "wal") for source, _ in means) else None
+        if (checkpoints := means.get(("checkpoints", "checkpoints"), none)) is not None:
+            ended.append(checkpoints * length)
     return Written(mean, sources.pop(), sum(ended) if len(ended) == len(trials) else None)
-
-
-def _checkpoints(means: Means) -> float | None:
-    """Checkpoints that ended a second: 0 without samples if counters were read, else unknown."""
-    read = any(source in ("database", "wal") for source, _ in means)
-    return means.get(("checkpoints", "checkpoints"), 0.0 if read else None)
 
 
 def _written(trial: Trial, means: Means) -> tuple[float, str] | None:

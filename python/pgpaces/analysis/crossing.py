@@ -57,7 +57,6 @@ def main_factor(factors: Sequence[Factor]) -> Factor | None:
 
 
 def verdict(row: Row, missed_max: float) -> Verdict:
-    """The verdict on a cell; unknown without valid trials."""
     return goal.verdict(row.missed, missed_max) if row.sound else "unknown"
 
 
@@ -99,7 +98,6 @@ class Line(Struct, frozen=True):
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        """The levels in which it differs from other lines."""
         return str(Cell(self.levels)) if self.levels else ""
 
 
@@ -114,7 +112,6 @@ def lines(rows: Iterable[Row], main: str) -> tuple[Line, ...]:
 
 
 def _by_others(rows: Iterable[Row], factor: str) -> dict[tuple[tuple[str, str], ...], list[Row]]:
-    """The rows by their levels of all other factors."""
     groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
     for row in rows:
         others = tuple(pair for pair in row.cell.levels if pair[0] != factor)
@@ -123,7 +120,6 @@ def _by_others(rows: Iterable[Row], factor: str) -> dict[tuple[tuple[str, str], 
 
 
 def level_of(row: Row, factor: str) -> str:
-    """A row's level of a factor."""
     return dict(row.cell.levels).get(factor, "")
 
 
@@ -155,7 +151,6 @@ class ThresholdCrossing(Struct, frozen=True):
 
 
 def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
-    """Where a line crosses the threshold."""
     verdicts = [verdict(row, missed_max) for row in line.rows]
     end = verdicts.index("misses") if "misses" in verdicts else len(verdicts)
     below = list(zip(line.rows, verdicts[:end], strict=False))

@@ -68,7 +68,6 @@ T = TypeVar("T", Between, Varied)
 
 
 def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
-    """The differences of all trials, other than the factors."""
     names = {factor.name for factor in factors}
     hidden = names | {name.removeprefix("set.") for name in names}
     values: dict[str, dict[str, dict[str, Row]]] = {}
@@ -147,7 +146,6 @@ def check_factor(name: str) -> None:
 
 
 def _follows(factor: str, name: str) -> bool:
-    """Whether a difference of this name is a consequence of a factor."""
     family, _, own = factor.partition(".")
     if own and family in ("set", "define"):
         return name in (f"setting {own}", f"variable {own}")
@@ -159,7 +157,6 @@ def _follows(factor: str, name: str) -> bool:
 
 
 def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
-    """The facts of a trial that may differ, by name."""
     for name, value in trial.plan.items():
         if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
             called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
@@ -202,7 +199,6 @@ def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def text(value: Any) -> str:
-    """A plain value."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
@@ -211,7 +207,6 @@ def text(value: Any) -> str:
 
 
 def shown(name: str, value: Any) -> str:
-    """A value whose name may end in its unit."""
     if name.endswith("_bytes"):
         return memory_text(value)
     if name.endswith("_ns") and value is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, field, to_builtins
@@ -152,11 +152,9 @@ class Disk(Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
     def of(self, job: str) -> tuple[JobRun, ...]:
-        """The runs of a job."""
         return tuple(run for run in self.measured if run.job == job)
 
     def document(self) -> dict[str, Any]:
-        """Plain values, for the store."""
         return to_builtins(self)  # type: ignore[no-any-return]
 
 
@@ -203,6 +201,11 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
         kind = "write" if last["write"]["total_ios"] else "read"
         if last["read"]["total_ios"] and kind == "write":
             kind = "read"  # of a mixed load: what a query waits for
+        per_s, ms_before, count_before = [], 0, 0
+        for at, done in sums:  # a short rest at the end does not count
+            if at - ms_before >= _WHOLE_MS:
+                per_s.append((done - count_before) / (at - ms_before) * 1000)
+                ms_before, count_before = at, done
         return JobRun(
             job,
             run,
@@ -211,7 +214,7 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
             writes=last["write"]["total_ios"],
             bytes_read=last["read"]["io_bytes"],
             bytes_written=last["write"]["io_bytes"],
-            per_s=tuple(_rates(sums)),
+            per_s=tuple(per_s),
             times=_quantiles(last[kind]["lat_ns"]),
             flushes=_quantiles(last.get("sync", {}).get("lat_ns", {})),
         )
@@ -223,15 +226,6 @@ def _sums(job: Mapping[str, Any]) -> tuple[int, int]:
     """Milliseconds since the job's start, and its commands until then."""
     sides = (job["read"], job["write"])
     return max(side["runtime"] for side in sides), sum(side["total_ios"] for side in sides)
-
-
-def _rates(sums: Iterable[tuple[int, int]]) -> Iterable[float]:
-    """Commands a second between two statuses; a short rest at the end does not count."""
-    ms_before = count_before = 0
-    for ms, count in sums:
-        if ms - ms_before >= _WHOLE_MS:
-            yield (count - count_before) / (ms - ms_before) * 1000
-            ms_before, count_before = ms, count
 
 
 def _quantiles(times: Mapping[str, Any]) -> dict[str, float]:
@@ -264,7 +258,6 @@ def card_medians(disk: Disk) -> dict[str, float] | None:
 
 
 def card_class(disk: Disk) -> SdClass | None:
-    """The class by the medians; None where a job is missing."""
     medians = card_medians(disk)
     if medians is None:
         return None

@@ -86,24 +86,23 @@ class Generator(Struct, frozen=True):
         return all(abs(share - 1) <= _LITTLE for share in shares)
 
 
-class GeneratorWork(Struct, frozen=True):
-    """The load of a generator in a trial of `seconds`.
+def examine(
+    trial: Trial,
+    accumulator: Accumulator,
+    every: ScriptSeconds,
+    *,
+    own: ScriptSeconds,
+    counted: Counts,
+    span_s: float,
+    clusters: Clusters = INDEPENDENT,
+) -> Generator:
+    """The check of a trial of `span_s` seconds.
 
     every: all transactions, warm-up included; own: those of the trial's own workload. counted:
     those of them that the answer counts. clusters: of those that missed.
     """
-
-    every: ScriptSeconds
-    own: ScriptSeconds
-    counted: Counts
-    seconds: float
-    clusters: Clusters = INDEPENDENT
-
-
-def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Generator:
-    """The check of a trial. accumulator: its intervals."""
-    every = load.every
-    cpu = max(accumulator.cpu_shares(load.seconds), default=0.0)
+    measured = own.between(0, max(0, own.end))
+    cpu = max(accumulator.cpu_shares(span_s), default=0.0)
     times, counts, sums_ns = accumulator.dispatch()
     p99 = spread_of(times, times.count, counts, sums_ns=sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
@@ -113,9 +112,10 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
     stops = standstills(accumulator.longest_dispatch_s(), goal.limits_ns(trial))
     busy, excused = cpu > _CPU_LIMIT, None
     if not (late or busy):
-        excused = _while_still(load, stops)
+        excused = _while_still(measured, stops)
     elif not (busy or _closed(trial)):
-        excused = _excused(trial, accumulator, load, lags=times, still=_while_still(load, stops))
+        still = _while_still(measured, stops)
+        excused = _excused(trial, accumulator, measured, lags=times, still=still, span_s=span_s)
     generator = Generator(
         cpu=cpu,
         dispatch_p99=p99,
@@ -124,11 +124,11 @@ def examine(trial: Trial, accumulator: Accumulator, load: GeneratorWork) -> Gene
         limited=False,
         excused=excused,
         late=late or bool(stops),
-        due=load.counted.due,
-        missed=load.counted.missed,
+        due=counted.due,
+        missed=counted.missed,
         still_s=max((length_s for *_, length_s in stops), default=0.0),
     )
-    return replace(generator, limited=excused is None or _decides(trial, generator, load.clusters))
+    return replace(generator, limited=excused is None or _decides(trial, generator, clusters))
 
 
 def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[int, int, float]]:
@@ -170,7 +170,13 @@ def _decides(trial: Trial, generator: Generator, clusters: Clusters) -> bool:
 
 
 def _excused(
-    trial: Trial, accumulator: Accumulator, load: GeneratorWork, *, lags: Times, still: int
+    trial: Trial,
+    accumulator: Accumulator,
+    seconds: ScriptSeconds,
+    *,
+    lags: Times,
+    still: int,
+    span_s: float,
 ) -> int:
     """The most missed transactions that the generator's own lateness can explain.
 
@@ -186,7 +192,6 @@ def _excused(
     Where clients were the bottleneck, lateness accumulates over transactions: see `_queued`. Where
     none was connected, what was due is late anyway.
     """
-    seconds = load.own.between(0, max(0, load.own.end))
     counts = seconds.counts
     most = counts.late + counts.skipped
     scripts = own_scripts(trial)
@@ -196,7 +201,7 @@ def _excused(
         return most
     service = merge(times[n, "service"] for n in scripts)
     limits = {n: ns for n, ns in zip(scripts, goal.limits_ns(trial), strict=False) if ns}
-    late_anyhow = _queued(trial, load, service, lags=lags)
+    late_anyhow = _queued(trial, counts.due, service, lags=lags, span_s=span_s)
     lost, due = seconds.column("late") + seconds.column("skipped"), seconds.column("due")
     down = accumulator.all_down(len(due)) * due
     unconnected = sum(int(min(each)) for each in zip(lost, down, strict=True))
@@ -219,9 +224,8 @@ def _excused(
     return min(most - unconnected, min(bounds) + still)
 
 
-def _while_still(load: GeneratorWork, stops: Sequence[tuple[int, int, float]]) -> int:
+def _while_still(seconds: ScriptSeconds, stops: Sequence[tuple[int, int, float]]) -> int:
     """The late and skipped transactions that were due while it stood still, or soon after."""
-    seconds = load.own.between(0, max(0, load.own.end))
     lost = seconds.column("late") + seconds.column("skipped")
     due = {
         at
@@ -231,7 +235,7 @@ def _while_still(load: GeneratorWork, stops: Sequence[tuple[int, int, float]]) -
     return int(sum(lost[at] for at in due if at < len(lost)))
 
 
-def _queued(trial: Trial, load: GeneratorWork, service: Times, *, lags: Times) -> float | None:
+def _queued(trial: Trial, due: int, service: Times, *, lags: Times, span_s: float) -> float | None:
     """The share of due transactions that is late without the generator, where it delayed clients.
 
     None where it did not: clients were idle when most transactions fell due, or lost next to no
@@ -244,8 +248,7 @@ def _queued(trial: Trial, load: GeneratorWork, service: Times, *, lags: Times) -
     if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _DELAYED * service_ns:
         return None
     clients = max(1, trial.plan.own_clients)
-    span_ns, limit_ns = load.seconds * 1e9, max(goal.limits_ns(trial)[: len(own_scripts(trial))])
-    due = load.own.between(0, max(0, load.own.end)).counts.due
+    span_ns, limit_ns = span_s * 1e9, max(goal.limits_ns(trial)[: len(own_scripts(trial))])
     rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0
     grown_ns = (rho - 1) * span_ns
     return max(0.0, 1 - limit_ns / grown_ns) if grown_ns > 0 else 0.0
@@ -325,7 +328,13 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
             size = f"it stood still for {generator.still_s:.3g} s"
             advice = "look for what stopped it (a stopped process, a paused machine); run it again"
         if not generator.limited:
-            weight = _weight(trial, generator)
+            weight = ""
+            if generator.missed and not generator.excused:
+                weight = f", which explains none of the {generator.missed} missed"
+            elif generator.missed:
+                verdict = " and leaves the verdict as it is" if goal.limited(trial) else ""
+                most = f"at most {generator.explained} of the {generator.missed} missed"
+                weight = f", which explains {most}{verdict}"
             itself = late if names else "the load generator itself was late"
             text = f"{itself} ({size}){weight}: {_CAUTION}"
         elif generator.excused is None:
@@ -334,9 +343,13 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
                 f" the load was lower than planned, the latencies longer; {advice}"
             )
         else:
-            text = f"generator-limited: {late} ({size});"
-            text += f" {_open(trial, generator)}"
-            text += f"; {advice}"
+            excused, missed, due = generator.explained, generator.missed, generator.due
+            least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
+            text = (
+                f"generator-limited: {late} ({size}); that may explain {excused} of the {missed}"
+                f" missed: the server accounts for {least} to {most}% missed, allowed are"
+                f" {100 * goal.allowed(trial):g}%; {advice}"
+            )
         yield Finding("generator", severity, text, lag.value, "ms")
     elif names := _names(trial, "ms"):
         late = f"{_listed(names)} {'were' if len(names) > 1 else 'was'} late"
@@ -354,24 +367,3 @@ def _names(trial: Trial, unit: str) -> list[str]:
 def _listed(names: Sequence[str]) -> str:
     """As in `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
-
-
-def _weight(trial: Trial, generator: Generator) -> str:
-    """The missed transactions that a lateness explains where it does not decide the verdict."""
-    if not generator.missed:
-        return ""
-    if not generator.excused:
-        return f", which explains none of the {generator.missed} missed"
-    verdict = " and leaves the verdict as it is" if goal.limited(trial) else ""
-    most = generator.explained
-    return f", which explains at most {most} of the {generator.missed} missed{verdict}"
-
-
-def _open(trial: Trial, generator: Generator) -> str:
-    """The missed share between all and none of the excused transactions."""
-    excused, missed, due = generator.explained, generator.missed, generator.due
-    least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
-    return (
-        f"that may explain {excused} of the {missed} missed: the server accounts for {least} to"
-        f" {most}% missed, allowed are {100 * goal.allowed(trial):g}%"
-    )

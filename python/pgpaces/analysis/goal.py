@@ -29,7 +29,6 @@ def allowed(trial: Trial) -> float:
 
 
 def limited(trial: Trial) -> bool:
-    """Whether a script of a trial has a latency limit."""
     return bool(trial.plan.limit_ns or any(ns for _, ns in trial.plan.limits))
 
 

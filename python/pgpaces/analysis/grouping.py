@@ -27,17 +27,12 @@ def _duration(ns: float) -> str:
     return f"{ns / size:g}{unit}"
 
 
-def _scripts(trial: Trial) -> str:
-    return " ".join(f"{script.name}@{script.weight}" for script in trial.workload.scripts)
-
-
 def levels_of(trial: Trial) -> dict[str, str]:
-    """The options of a trial, as levels of an experiment."""
     plan = trial.plan
     levels = {
         "workload": trial.workload.name,
         "scale": str(trial.workload.scale),
-        "scripts": _scripts(trial),
+        "scripts": " ".join(f"{script.name}@{script.weight}" for script in trial.workload.scripts),
         "load": plan.model,
         "server": trial.server.version,
         "machine": trial.host.hostname or "unknown",
@@ -49,26 +44,15 @@ def levels_of(trial: Trial) -> dict[str, str]:
     if plan.model == "paced" and "clients" in levels:
         levels["users"] = levels.pop("clients")
     levels |= {name: _duration(facts[key]) for name, key in _DURATIONS.items() if key in facts}
-    levels |= _layout(trial)
-    levels |= {f"set.{name}": value for name, value in plan.settings.items()}
-    return levels
-
-
-def _layout(trial: Trial) -> dict[str, str]:
-    """Standbys, pool, nodes of the load, and background workloads."""
-    components, pool = trial.plan.components, trial.server.pool
-    own = dict.fromkeys(component.node for component in trial.plan.own)
-    levels = {
-        "standbys": str(trial.server.standbys),
-        "pool": pool.pooler or "none",
-        "node": " ".join(own) or "primary",
-    }
+    pool, own = trial.server.pool, dict.fromkeys(component.node for component in plan.own)
+    levels |= {"standbys": str(trial.server.standbys), "pool": pool.pooler or "none"}
+    levels["node"] = " ".join(own) or "primary"
     if pool:
         levels |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
-    for component in components:
-        if component.of:
-            load = f"{component.workload}, {component.load_text} on {component.node}"
-            levels[f"background.{component.of}"] = load
+    for each in plan.components:
+        if each.of:
+            levels[f"background.{each.of}"] = f"{each.workload}, {each.load_text} on {each.node}"
+    levels |= {f"set.{name}": value for name, value in plan.settings.items()}
     return levels
 
 
@@ -125,7 +109,6 @@ def as_chosen(design: Design, digests: Sequence[Digest]) -> Design:
 
 
 def cells(digests: Sequence[Digest], order: Callable[[Cell], Any] | None = None) -> list[Cell]:
-    """The cells of trials, each once."""
     places = (digest.trial.place for digest in digests)
     unique = {place.cell: Cell(tuple(place.levels.items())) for place in places if place}
     return sorted(unique.values(), key=order) if order else list(unique.values())

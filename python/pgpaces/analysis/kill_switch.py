@@ -39,8 +39,6 @@ class KillSwitchSample(Struct, frozen=True):
 
 
 class Before(Struct, frozen=True):
-    """The medians before the load."""
-
     probe_ms: float
     age_ms: float
 
@@ -50,7 +48,6 @@ class Before(Struct, frozen=True):
         return cls(median(s.probe_ms for s in samples), median(s.age_ms for s in samples))
 
     def __str__(self) -> str:
-        """For a sentence."""
         return (
             f"other sessions' statements {self.age_ms:.3g} ms old, a probe {self.probe_ms:.3g} ms"
         )

@@ -47,7 +47,6 @@ def _set(name: str, *levels: str) -> Callable[[Trial], str]:
 
 
 def threads(plan: PlanFacts) -> int:
-    """The threads of each generator."""
     return max(1, (plan.threads or 1) // max(1, len(plan.generated)))
 
 
@@ -71,11 +70,6 @@ def clients(*times: float) -> Callable[[Trial], str]:
         return f"{option} {','.join(map(str, counts))}"
 
     return levels
-
-
-def _buffers(trial: Trial) -> str:
-    now = trial.server.settings.get("shared_buffers", "128MB")
-    return f"--server-set shared_buffers={now},1GB"
 
 
 # Options that a command has only where they differ from these defaults.
@@ -141,7 +135,9 @@ CAUSES: Mapping[str, _Cause] = {
     "cache": _Cause(
         "data that was not in the server's cache",
         "Does it go away with a larger cache?",
-        _buffers,
+        lambda t: _set("shared_buffers", t.server.settings.get("shared_buffers", "128MB"), "1GB")(
+            t
+        ),
     ),
     "latch": _Cause(
         "contention inside the server",
@@ -264,7 +260,6 @@ def options(trial: Trial, sweep: str = "") -> str:
 
 
 def _workload(trial: Trial) -> Iterator[str]:
-    """A workload, scripts of files, or a command; and the source of its data."""
     request = trial.workload.request
     # The standard input cannot be read again, and a built-in script of pgbench is no file.
     files = [(path, weight) for path, weight in request.files if path[:1] not in ("-", "<")]
@@ -302,7 +297,6 @@ def _background(trial: Trial) -> Iterator[str]:
 
 
 def _load(plan: PlanFacts, request: RequestFacts) -> dict[str, Any]:
-    """Clients or users, and how often they send."""
     model = plan.model
     rate = None if plan.rate is None else f"{exact(plan.rate)}/s"
     if model == "paced":
@@ -322,7 +316,6 @@ def _load(plan: PlanFacts, request: RequestFacts) -> dict[str, Any]:
 
 
 def _generators(plan: PlanFacts, sweep: str) -> dict[str, Any]:
-    """What makes the load, without defaults."""
     count, _, cluster = (plan.generators or "").rpartition(" of ")
     if "://" not in cluster:
         count, cluster = cluster, ""
@@ -335,7 +328,6 @@ def _generators(plan: PlanFacts, sweep: str) -> dict[str, Any]:
 
 
 def _times(plan: PlanFacts) -> dict[str, Any]:
-    """Latency limit, duration, warm-up and grace, without defaults."""
     values: dict[str, Any] = {}
     limit, length = plan.limit_ns, plan.duration_ns
     if limit:
@@ -373,7 +365,6 @@ def _server(trial: Trial) -> dict[str, Any]:
 
 
 def _layout(request: RequestFacts, sweep: str) -> Iterator[str]:
-    """Scripts and the nodes they go to; a pooler."""
     scripts = [f"{name}@{w}" if w is not None else name for name, w in request.scripts]
     if sweep and scripts:
         yield from ("--script", " ".join(scripts))
@@ -391,7 +382,6 @@ def _layout(request: RequestFacts, sweep: str) -> Iterator[str]:
 
 
 def _variables(plan: PlanFacts, sweep: str) -> Iterator[str]:
-    """Limits of scripts, variables, and SQL of connections."""
     for script, ns in plan.limits:
         if ns:
             yield from ("-L", f"{script}={duration_text(ns)}")
@@ -410,7 +400,6 @@ def _level(value: Any, sweep: str) -> str | None:
 
 
 def _settings(trial: Trial, varied: str, sweep: str) -> Iterator[str]:
-    """Settings of sessions and of the server, without the varied one."""
     request = trial.workload.request
     for option, values in (
         ("--server-set" if sweep else "--set", trial.plan.settings),

@@ -45,7 +45,6 @@ class LoadPart(Struct, frozen=True):
 
 
 def succeeded(counts: Counts) -> int:
-    """Number of successful transactions, on time or late."""
     return counts.on_time + counts.late
 
 
@@ -84,7 +83,6 @@ def nothing(counts: Counts, error: str = "") -> str:
 
 
 def advice(counts: Counts) -> str:
-    """What to do about a load that measured nothing."""
     if not counts.due:
         return (
             "run longer: until one is due, and for longer than one takes; or see what its clients"
@@ -161,11 +159,6 @@ class Silence(Struct, frozen=True):
 
 
 def silences(trial: Trial, accumulator: Accumulator, own: ScriptSeconds) -> Silences:
-    """The silences of a trial. accumulator: its intervals. own: seconds of its own workload."""
-    return Silences(_times(trial, accumulator), _unanswered(trial, accumulator, own))
-
-
-def _times(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
     spans = accumulator.silences()
     standbys = {component.node for component in trial.plan.own} - {*_NO_STANDBYS}
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
@@ -178,7 +171,8 @@ def _times(trial: Trial, accumulator: Accumulator) -> tuple[Silence, ...]:
         elsewhere = any(start <= second < end - 1 for second in alive) if alive else None
         return Silence(start, end, end == accumulator.ended_ns / 1e9, elsewhere, usual_s)
 
-    return tuple(silence(*span) for span in spans)
+    times = tuple(silence(*span) for span in spans)
+    return Silences(times, _unanswered(trial, accumulator, own))
 
 
 class Silences(Struct, frozen=True):

@@ -47,17 +47,14 @@ class Pairing(Struct, frozen=True):
         return Cell(a), Cell(tuple(self.b.items())), Cell((*a, (ROLE, AGAIN)))
 
     def names(self) -> tuple[str, str]:
-        """The names of A and B: their levels."""
         a, b, _ = self.cells
         return str(a), str(b)
 
     def pairs(self, tells: Sequence[Tell]) -> list[Pair]:
-        """The pairs both of whose trials are valid."""
         planned = compare.planned(self.goal, self.goal.pairs)
         return [pair for each in planned if (pair := self._pair(each, tells)) is not None]
 
     def terms(self) -> tuple[str, ...]:
-        """The rules of a comparison, to print before it begins."""
         goal = self.goal
         looks = ", ".join(str(look) for look, _ in goal.looks)
         margin = f"{100 * goal.margin:.3g}{'%' if goal.primary.scale == 'ratio' else ' points'}"
@@ -67,11 +64,9 @@ class Pairing(Struct, frozen=True):
         )
 
     def samples(self) -> list[Ask]:
-        """One of A and one of B."""
         return [Ask(cell, 1) for cell in self.cells[:2]]
 
     def expected(self) -> Expected:
-        """The trials of all pairs up to the first look, and up to the last one."""
         a, b, again = self.cells
         planned = compare.planned(self.goal, self.goal.pairs)
         every = [Ask(c, p.number) for p in planned for c in (a, again if p.same else b)]
@@ -96,7 +91,6 @@ class Pairing(Struct, frozen=True):
         return Ask(member.cell, todo[0].number, attempt=1 + member.attempts)
 
     def left(self, tells: Sequence[Tell]) -> int:
-        """The fewest trials until the next look."""
         todo = self._todo(tells)
         if not todo:
             return 0
@@ -125,7 +119,6 @@ class Pairing(Struct, frozen=True):
         return result.pairs if isinstance(result, NextPairs) else ()
 
     def _members(self, planned: PlannedPair, tells: Sequence[Tell]) -> tuple[_Member, _Member]:
-        """The trials of a pair in the order in which they run."""
         a, b, again = self.cells
         cells = (a, again if planned.same else b)
         own = [t for t in tells if t.block == planned.number]

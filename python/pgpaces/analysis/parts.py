@@ -1,10 +1,11 @@
-"""Parts of trials, cell by cell: background workloads, and statements of scripts.
+"""Parts of trials, cell by cell: background workloads, statements of scripts, and their plans.
 
 Rows of cells in; estimates over the trials of each cell out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -14,8 +15,7 @@ from pgpaces.analysis import across
 from pgpaces.analysis.cells import Row, board
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.spread import Spread
-from pgpaces.analysis.summary import BackgroundSummary, StatementSummary
-from pgpaces.spec.result import Estimate
+from pgpaces.spec.result import Estimate, Explained
 
 K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
@@ -49,22 +49,36 @@ class StatementRow(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Script and line."""
         return f"{self.script}:{self.line}"
 
 
 def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
-    """Every background workload in every cell, workload by workload."""
     parts = _by_part(rows, lambda digest: digest.summary.background, lambda each: each.name)
-    return tuple(_background(row, name, machines) for row, name, machines in parts)
+    found = []
+    for row, name, machines in parts:
+        every = [each for part in machines for each in part]
+        due = sum(each.counts.due for each in every)
+        within = sum(each.phi * each.counts.due for each in every) / due if due else 1.0
+        hits = [[(each.counts.missed, each.counts.due) for each in part] for part in machines]
+        rates = [[each.rate for each in part] for part in machines]
+        times = _times([[each.latency for each in part] for part in machines], "mean", "p95", "p99")
+        missed, rate = across.share(hits, within), across.together(rates)
+        found.append(BackgroundRow(row, name, due, missed, rate, *times))
+    return tuple(found)
 
 
 def statements_of(rows: Iterable[Row]) -> tuple[StatementRow, ...]:
-    """Every statement in every cell, statement by statement in the order of the scripts."""
     parts = _by_part(
         rows, lambda digest: digest.summary.statements, lambda s: (s.script, s.line, s.text)
     )
-    return tuple(_statement(row, machines) for row, _, machines in parts)
+    found = []
+    for row, key, machines in parts:
+        every = [each for part in machines for each in part]
+        done = sum(each.times.count for each in every)
+        failed, retries = sum(each.failed for each in every), sum(each.retries for each in every)
+        times = _times([[each.times for each in part] for part in machines], "mean", "p95")
+        found.append(StatementRow(row, *key, done, failed, retries, *times))
+    return tuple(found)
 
 
 def _by_part(
@@ -84,38 +98,57 @@ def _by_part(
         yield from ((row, name, list(of_part.values())) for row, of_part in group)
 
 
-def _background(
-    row: Row, name: str, machines: Sequence[Sequence[BackgroundSummary]]
-) -> BackgroundRow:
-    every = [each for part in machines for each in part]
-    due = sum(each.counts.due for each in every)
-    within = sum(each.phi * each.counts.due for each in every) / due if due else 1.0
-    hits = [[(each.counts.missed, each.counts.due) for each in part] for part in machines]
-    return BackgroundRow(
-        row,
-        name,
-        due,
-        across.share(hits, within),
-        across.together([[each.rate for each in part] for part in machines]),
-        *_times([[each.latency for each in part] for part in machines], "mean", "p95", "p99"),
-    )
-
-
-def _statement(row: Row, machines: Sequence[Sequence[StatementSummary]]) -> StatementRow:
-    every = [each for part in machines for each in part]
-    return StatementRow(
-        row,
-        every[0].script,
-        every[0].line,
-        every[0].text,
-        sum(each.times.count for each in every),
-        sum(each.failed for each in every),
-        sum(each.retries for each in every),
-        *_times([[each.times for each in part] for part in machines], "mean", "p95"),
-    )
-
-
 def _times(machines: Sequence[Sequence[Spread]], *names: str) -> Iterator[Estimate | None]:
-    """The numbers of these names."""
     for name in names:
         yield across.together([[each.estimate(name) for each in part] for part in machines])
+
+
+class CellPlan(Struct, frozen=True):
+    """A plan of a statement in a cell: one example, and the number of trials that had it."""
+
+    row: Row
+    plan: Explained
+    trials: int
+
+
+class StatementPlans(Struct, frozen=True):
+    script: str
+    line: int
+    text: str
+    plans: tuple[CellPlan, ...]
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The shapes of its plans, the most frequent first."""
+        counts: Counter[str] = Counter()
+        for each in self.plans:
+            counts[each.plan.shape] += each.trials
+        return tuple(shape for shape, _ in counts.most_common())
+
+    def letter(self, shape: str) -> str:
+        """The name of a shape on the page: A, B, ..., Z, AA."""
+        at, name = self.shapes.index(shape), ""
+        while True:
+            name = chr(ord("A") + at % 26) + name
+            at = at // 26 - 1
+            if at < 0:
+                return name
+
+
+def plans_of(rows: Iterable[Row]) -> tuple[StatementPlans, ...]:
+    """The plans of every statement, cell by cell.
+
+    Plans of a cell's trials are equal if their shapes, workers and spilling are; the last one is
+    the example.
+    """
+    statements: dict[tuple[str, int, str], dict[object, CellPlan]] = {}
+    for row in rows:
+        for digest in row.trials:
+            for plan in digest.trial.explained:
+                script = digest.trial.workload.scripts[plan.script]
+                command = script.commands[plan.command]
+                plans = statements.setdefault((script.name, command.line, command.text), {})
+                key = (row.cell.key, plan.shape, plan.workers_launched, plan.spilled_bytes > 0)
+                before = plans.get(key)
+                plans[key] = CellPlan(row, plan, before.trials + 1 if before else 1)
+    return tuple(StatementPlans(*key, tuple(each.values())) for key, each in statements.items())

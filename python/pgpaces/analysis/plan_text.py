@@ -47,27 +47,23 @@ def _node(node: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def node_name(node: Mapping[str, Any]) -> str:
-    """A node as in EXPLAIN's text format."""
     kind = node["Node Type"]
     name = kind
     if kind == "Aggregate":
         name = f"{_AGGREGATES.get(node.get('Strategy', ''), '')}Aggregate"
     elif kind == "ModifyTable":
         name = node.get("Operation", kind)
-    elif kind in ("Hash Join", "Merge Join", "Nested Loop"):
-        name = _join(kind, node.get("Join Type", "Inner"))
+    elif kind in ("Hash Join", "Merge Join", "Nested Loop") and node.get("Join Type") not in (
+        None,
+        "Inner",
+    ):
+        name = f"{kind.removesuffix(' Join')} {node['Join Type']} Join"
     mode = node.get("Partial Mode", "Simple")
     name = name if mode == "Simple" else f"{mode} {name}"
     name = f"Parallel {name}" if node.get("Parallel Aware") else name
     index = f" using {node['Index Name']}" if "Index Name" in node else ""
     relation = f" on {node['Relation Name']}" if "Relation Name" in node else ""
     return f"{name}{index}{relation}"
-
-
-def _join(kind: str, how: str) -> str:
-    if how == "Inner":
-        return kind
-    return f"{kind} {how} Join" if kind == "Nested Loop" else kind.replace("Join", f"{how} Join")
 
 
 def _values(node: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -31,7 +31,6 @@ class Span(Struct, frozen=True):
     high: float
 
     def __add__(self, other: Span) -> Span:
-        """The duration of both, one after the other."""
         return Span(self.value + other.value, self.low + other.low, self.high + other.high)
 
 
@@ -61,7 +60,6 @@ class Step(Struct, frozen=True):
         )
 
     def stored_bytes(self) -> float:
-        """The bytes by which the store grows."""
         seconds = ((self.plan.duration_ns or 0) + self.plan.warmup) / 1e9
         rate = self.plan.load.rate
         times = _TIMES_MAX_BYTES * 1.0
@@ -106,19 +104,6 @@ def machine_span(steps: Sequence[Step]) -> Span | None:
     return total
 
 
-def _data(machines: Iterable[Sequence[Step]]) -> tuple[int | None, int | None, bool]:
-    """The bytes of the data and of its copies, and whether they include all data."""
-    data = copies = 0
-    some, every = False, True
-    for steps in machines:
-        sizes = {step.data: step.data_bytes for step in steps if step.data_bytes is not None}
-        data += sum(sizes.values())
-        copies += max((step.data_bytes or 0 for step in steps if step.writes), default=0)
-        some = some or bool(sizes)
-        every = every and all(step.data in sizes for step in steps)
-    return (data, copies, every) if some else (None, None, False)
-
-
 def preview(
     cells: int,
     machines: Mapping[str, Sequence[Step]],
@@ -133,7 +118,19 @@ def preview(
             cost[currency] = cost.get(currency, 0.0) + price * span.value / 3600
     steps = [step for each in machines.values() for step in each]
     every = bool(bounded) and len(bounded) == len(spans)
-    data_bytes, copy_bytes, data_known = _data(machines.values())
+    sizes = [
+        {step.data: step.data_bytes for step in each if step.data_bytes is not None}
+        for each in machines.values()
+    ]
+    copies = (
+        max((step.data_bytes or 0 for step in each if step.writes), default=0)
+        for each in machines.values()
+    )
+    known = (
+        step.data in of_machine
+        for each, of_machine in zip(machines.values(), sizes, strict=True)
+        for step in each
+    )
     return Preview(
         cells=cells,
         trials=len(steps),
@@ -142,9 +139,9 @@ def preview(
         machines={name: len(each) for name, each in machines.items()},
         store_bytes=sum(step.stored_bytes() for step in steps),
         cost=cost,
-        data_bytes=data_bytes,
-        copy_bytes=copy_bytes,
-        data_known=data_known,
+        data_bytes=sum(sum(each.values()) for each in sizes) if any(sizes) else None,
+        copy_bytes=sum(copies) if any(sizes) else None,
+        data_known=any(sizes) and all(known),
     )
 
 

@@ -24,7 +24,15 @@ def findings(series: Iterable[Series], sampled: Iterable[int]) -> list[Finding]:
 
     The lags of all of them come first.
     """
-    tracks, written = _tracks(series)
+    # Samples of replication by name, and the bytes of WAL written in that time.
+    tracks: dict[str, dict[int, float]] = {}
+    written = 0.0
+    for each in series:
+        source = each.source.rpartition("/")[2]
+        if source == SOURCE:
+            tracks[each.name] = each.track()
+        elif (source, each.name) == ("wal", "written"):
+            written += sum(each.track().values())
     seconds = sorted({second for second in sampled if second >= 0})
     every = list(_lags(tracks))
     for name, track in tracks.items():
@@ -35,19 +43,6 @@ def findings(series: Iterable[Series], sampled: Iterable[int]) -> list[Finding]:
         elif name == "receiving":
             every += _stopped("the standby", track, seconds)
     return every
-
-
-def _tracks(series: Iterable[Series]) -> tuple[dict[str, dict[int, float]], float]:
-    """Samples of replication by name, and the bytes of WAL written in that time."""
-    tracks: dict[str, dict[int, float]] = {}
-    written = 0.0
-    for each in series:
-        source = each.source.rpartition("/")[2]
-        if source == SOURCE:
-            tracks[each.name] = each.track()
-        elif (source, each.name) == ("wal", "written"):
-            written += sum(each.track().values())
-    return tracks, written
 
 
 def _lags(tracks: Mapping[str, Track]) -> Iterator[Finding]:

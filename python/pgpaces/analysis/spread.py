@@ -107,32 +107,25 @@ def spread_and_tails(
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
     above = tuple(_above(times, due, body, blocks=blocks)) if due and blocks else ()
     tails = Tails(body, above)
+    quantiles: dict[str, Estimate | None] = dict.fromkeys(q.replace(".", "") for q in QUANTILES)
+    if due:
+        clusters = tails.above or [tails.body] * len(quantiles)
+        ends = [
+            stats.quantile_ranks(q, due, each)
+            for q, each in zip(QUANTILES.values(), clusters, strict=True)
+        ]
+        ranks = [rank or 0 for pair in ends for rank in (pair or (0, None))]
+        bounds = iter(values_at_ranks(times, ranks))
+        for name, value, pair in zip(quantiles, _values(times, due), ends, strict=True):
+            quantiles[name] = _estimate(value, pair, next(bounds), last=next(bounds), due=due)
     spread = Spread(
         count=times.count,
         mean=mean,
         stddev=stddev_ms,
         max=times.max_ns / 1e6 if times.count and times.count >= due else None,
-        **_quantiles(times, due, tails),
+        **quantiles,
     )
     return spread, tails
-
-
-def _quantiles(times: Times, due: int, tails: Tails) -> dict[str, Estimate | None]:
-    names = [name.replace(".", "") for name in QUANTILES]
-    if due == 0:
-        return dict.fromkeys(names)
-    values = _values(times, due)
-    clusters = tails.above or [tails.body] * len(values)
-    ends = [
-        stats.quantile_ranks(q, due, each)
-        for q, each in zip(QUANTILES.values(), clusters, strict=True)
-    ]
-    ranks = [rank or 0 for pair in ends for rank in (pair or (0, None))]
-    bounds = iter(values_at_ranks(times, ranks))
-    return {
-        name: _estimate(value, pair, next(bounds), last=next(bounds), due=due)
-        for name, value, pair in zip(names, values, ends, strict=True)
-    }
 
 
 def _values(times: Times, due: int) -> Sequence[int | None]:

@@ -22,7 +22,7 @@ from pgpaces.analysis.accumulator import (
 )
 from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.branches import alike
-from pgpaces.analysis.generator import Generator, GeneratorWork, examine
+from pgpaces.analysis.generator import Generator, examine
 from pgpaces.analysis.goal import limits_ns
 from pgpaces.analysis.spread import Blocks, Seconds, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.analysis.stats import Clusters
@@ -118,7 +118,6 @@ class _Part(Struct, frozen=True):
     end: float
 
     def seconds(self, ledger: ScriptSeconds) -> ScriptSeconds:
-        """The seconds of a ledger in this part."""
         return ledger.between(self.start, max(ledger.end, math.ceil(self.end)))
 
     def times(self, kind: str, script: int) -> Times:
@@ -134,7 +133,6 @@ class _Part(Struct, frozen=True):
         return planned_rates(self.trial, scripts, self.start, count=count)
 
     def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Blocks:
-        """Due transactions of these scripts in each block of seconds, and their times."""
         size, due = self.accumulator.block_s, seconds.column("due")
         begins = np.arange(0, len(due), size)
         sums = np.add.reduceat(due, begins).tolist() if len(due) else []
@@ -170,7 +168,9 @@ def summarize(
         spreads[kind], tails[kind] = _spread(part, measured, kind, scripts=numbers)
     typical = (spreads["latency"], tails["latency"])
     missed, clusters = _missed(part, measured, numbers, typical=typical)
-    generator = examine(trial, accumulator, GeneratorWork(every, own, total, end, clusters))
+    generator = examine(
+        trial, accumulator, every, own=own, counted=total, span_s=end, clusters=clusters
+    )
     return Summary(
         counts=total,
         missed=missed,
@@ -229,7 +229,6 @@ def _of(scripts: Mapping[int, ScriptSeconds], numbers: Iterable[int]) -> ScriptS
 
 
 def _background(part: _Part) -> Iterable[BackgroundSummary]:
-    """Each background workload, in the part of the trial that is evaluated."""
     for name, numbers in _background_scripts(part.trial).items():
         own = part.seconds(_of(part.scripts, numbers))
         total, typical = own.counts, _spread(part, own, "latency", scripts=numbers)
@@ -239,7 +238,6 @@ def _background(part: _Part) -> Iterable[BackgroundSummary]:
 
 
 def _background_scripts(trial: Trial) -> dict[str, list[int]]:
-    """The numbers of the scripts of each background workload, by its name."""
     numbers: dict[str, list[int]] = {}
     first = 0
     for component in trial.plan.components:

@@ -46,7 +46,8 @@ def blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
     """
     of_a, of_b = _levels(a), _levels(b)
     values = [
-        {name: {levels.get(name) for levels, _ in of} for name in _names(of)} for of in (of_a, of_b)
+        {n: {levels.get(n) for levels, _ in of} for n in {n for levels, _ in of for n in levels}}
+        for of in (of_a, of_b)
     ]
     compared = {name for name in values[0] if not values[0][name] & values[1].get(name, set())}
 
@@ -62,10 +63,6 @@ def blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
 
 def _levels(digests: Iterable[Digest]) -> list[tuple[Mapping[str, str], Digest]]:
     return [(d.trial.place.levels, d) for d in digests if d.trial.place is not None]
-
-
-def _names(of: Sequence[tuple[Mapping[str, str], Digest]]) -> set[str]:
-    return {name for levels, _ in of for name in levels}
 
 
 def _key(levels: Mapping[str, str], digest: Digest, compared: set[str]) -> object:
@@ -116,7 +113,6 @@ def unpaired(a: Sequence[Side], b: Sequence[Side], goal: ComparisonGoal, *, mixe
 def _effect(
     a: Sequence[Side], b: Sequence[Side], metric: Metric, *, mixed: bool
 ) -> tuple[int, Effect | None]:
-    """The number of trials with a value, and the effect."""
     of_a, of_b = compare.numbers(a, metric), compare.numbers(b, metric)
     share = metric.scale == "share"
     error_min = share_error(compare.hits(a), compare.hits(b)) if share else 0.0

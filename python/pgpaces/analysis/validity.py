@@ -92,7 +92,6 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
         *_steadiness(trial, evidence),
         *_run(trial),
         *_outcome(trial, evidence),
-        *_outage(evidence.all_down_s),
         *trial.findings,
     ]
     if not outcome.succeeded(evidence.counts):
@@ -121,13 +120,6 @@ def changes(trial: Trial) -> bool:
     return trial.plan.shape != "constant"
 
 
-def _outage(all_down_s: float) -> Iterable[Finding]:
-    """A trial during an outage shows nothing of the server's capacity."""
-    if all_down_s >= _OUTAGE_S:
-        text = f"no client was connected for {all_down_s:.1f} s: the numbers are those of an outage"
-        yield Finding("connections", "invalid", text, all_down_s, "s")
-
-
 def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
     """Whether the trial measured anything; unknown while it runs, or if it ended before."""
     if trial.state == "finished" or (trial.state != "running" and evidence.counts.due):
@@ -138,10 +130,12 @@ def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
             background=evidence.background,
             silent=evidence.silences,
         )
+    if (down_s := evidence.all_down_s) >= _OUTAGE_S:
+        text = f"no client was connected for {down_s:.1f} s: the numbers are those of an outage"
+        yield Finding("connections", "invalid", text, down_s, "s")
 
 
 def _run(trial: Trial) -> Iterable[Finding]:
-    """How the trial ended."""
     if trial.state == "running":
         yield Finding("run", "info", "still running: this is what has ended so far")
         return
@@ -193,25 +187,21 @@ def _flatness(flatness: Flatness | None) -> Iterable[Finding]:
         )
         yield Finding("flatness", "info", text)
     elif flatness.shape != "flat":
-        yield Finding("flatness", "warning", _described(flatness), 100 * flatness.drift.value, "%")
-
-
-def _described(flatness: Flatness) -> str:
-    """The shape of the latency, with its evidence."""
-    drift = flatness.drift
-    parts = []
-    if flatness.changes:
-        first, *others = flatness.levels_ms
-        later = zip(flatness.changes, others, strict=True)
-        steps = [f"to {ms_text(level)} ms at {second} s" for second, level in later]
-        if more := steps[_CHANGES_SHOWN:]:
-            steps[_CHANGES_SHOWN:] = [f"{len(more)} times more"]
-        parts.append(f"from {ms_text(first)} ms {', '.join(steps)}")
-    if steady.drifts(drift):
-        low, high = 100 * drift.low, 100 * drift.high
-        parts.append(f"drift {100 * drift.value:+.1f}% ({low:+.1f} to {high:+.1f})")
-    words = {
-        "warming up": "warming up: the latency fell",
-        "slowing down": "slowing down: the latency rose, so the numbers hold for this length only",
-    }
-    return f"{words.get(flatness.shape, flatness.shape)} ({'; '.join(parts)})"
+        drift, parts = flatness.drift, []
+        if flatness.changes:
+            first, *others = flatness.levels_ms
+            later = zip(flatness.changes, others, strict=True)
+            steps = [f"to {ms_text(level)} ms at {second} s" for second, level in later]
+            if more := steps[_CHANGES_SHOWN:]:
+                steps[_CHANGES_SHOWN:] = [f"{len(more)} times more"]
+            parts.append(f"from {ms_text(first)} ms {', '.join(steps)}")
+        if steady.drifts(drift):
+            low, high = 100 * drift.low, 100 * drift.high
+            parts.append(f"drift {100 * drift.value:+.1f}% ({low:+.1f} to {high:+.1f})")
+        words = {
+            "warming up": "warming up: the latency fell",
+            "slowing down": "slowing down: the latency rose, so the numbers hold for this length"
+            " only",
+        }
+        text = f"{words.get(flatness.shape, flatness.shape)} ({'; '.join(parts)})"
+        yield Finding("flatness", "warning", text, 100 * drift.value, "%")

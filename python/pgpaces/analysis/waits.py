@@ -88,7 +88,6 @@ class WaitTally:
         return self._places[event]
 
     def waits(self) -> Waits:
-        """The counts so far."""
         if not self._every:
             return Waits()
         rest = self._packer.copy().flush()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pgpaces.cli import consent, execute, experiment_options, options, output
 from pgpaces.core.errors import PlanError
-
-if TYPE_CHECKING:
-    from pgpaces.trial.sweep import SweepPlan
 
 QUICK = "Trials of seconds and no soak: a wider answer in three minutes."
 EXAMPLES = """\b
@@ -38,12 +34,6 @@ def capacity(**params: Any) -> int:
     Levels as in `pgpaces sweep`; the capacity of each combination is searched. For the load itself,
     one level is where the search begins, two are the lowest and the highest load offered.
     """
-    planned = _planned(params)
-    execute.preview(planned, params)
-    return 0 if params["dry_run"] else execute.carry_out(planned, params)
-
-
-def _planned(params: Mapping[str, Any]) -> SweepPlan:
     from pgpaces.trial import capacity as asking
     from pgpaces.trial import sweep as pipeline
 
@@ -77,4 +67,6 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
             params["missed"], params["quantile"], params["by"], params["quick"], params["soak"]
         )
         experiment, goal = asking.ask(draft, question, consent.of(params))
-    return pipeline.plan(execute.order(experiment, params, resume, goal=goal))
+    planned = pipeline.plan(execute.order(experiment, params, resume, goal=goal))
+    execute.preview(planned, params)
+    return 0 if params["dry_run"] else execute.carry_out(planned, params)

@@ -110,7 +110,6 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
 
 
 def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> None:
-    """Raises PlanError for options that have no effect here."""
     context = click.get_current_context()
     for param in context.command.params:
         source = context.get_parameter_source(param.name or "")
@@ -154,7 +153,6 @@ def check(run: str, **params: Any) -> int:
 
 
 def _exit_code(comparison: Compared, section: Section) -> int:
-    """The exit code as a gate: where no transaction of a side succeeded, that of such a run."""
     from pgpaces.answers.compare.lookup import unmeasured
 
     if (error := unmeasured(comparison)) is not None:

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from pgpaces.core.errors import PgpacesError
 from pgpaces.core.home import is_there
-
-if TYPE_CHECKING:
-    from pgpaces.store.listing import TrialRow
 
 # The largest number of runs and of experiments that are offered, the newest first.
 _NEWEST = 50
@@ -34,94 +30,56 @@ def items(param: click.Parameter, context: click.Context, incomplete: str) -> li
     values: dict[str, CompletionItem] = {}
     with contextlib.suppress(PgpacesError):  # of a home or a store that cannot be
         values = {
-            item.value: item
+            value: CompletionItem(value, help=about)
             for kind in kinds
-            if kind in _OFFERED
-            for item in _OFFERED[kind](context)
-            if item.value.startswith(incomplete)
+            for value, about in _offered(kind, context)
+            if value.startswith(incomplete)
         }
     files = _FILES & kinds.keys()
     # Files first, because bash offers only the items after them as well.
     return [*(CompletionItem(incomplete, type="file") for _ in sorted(files)[:1]), *values.values()]
 
 
-def _workloads(_: click.Context) -> Iterator[CompletionItem]:
-    from pgpaces.spec import workload
+def _offered(kind: str, context: click.Context) -> Iterator[tuple[str, str | None]]:
+    """The values of a kind, each with its help; none of an unknown kind."""
+    if kind == "WORKLOAD":
+        from pgpaces.spec import workload
 
-    yield from (CompletionItem(name) for name in workload.shipped())
+        yield from ((name, None) for name in workload.shipped())
+    elif kind == "PROFILE":
+        from pgpaces.server import profiles
 
+        yield from ((name, None) for name in profiles.names())
+    elif kind in ("FACTOR", "METRICS"):
+        from pgpaces.spec import options
 
-def _profiles(_: click.Context) -> Iterator[CompletionItem]:
-    from pgpaces.server import profiles
-
-    yield from (CompletionItem(name) for name in profiles.names())
-
-
-def _factors(_: click.Context) -> Iterator[CompletionItem]:
-    from pgpaces.spec import options
-
-    yield from (
-        CompletionItem(each.name, help=each.help) for each in options.OPTIONS if each.factor
-    )
-
-
-def _metrics(_: click.Context) -> Iterator[CompletionItem]:
-    from pgpaces.spec import options
-
-    yield from (CompletionItem(name) for name in options.OF_COMMANDS["metric"].kind.choices)
+        metrics = options.OF_COMMANDS["metric"].kind.choices
+        factors = ((each.name, each.help) for each in options.OPTIONS if each.factor)
+        yield from factors if kind == "FACTOR" else ((name, None) for name in metrics)
+    elif kind in ("RUN", "TAG", "EXPERIMENT"):
+        yield from _stored(kind, context)
 
 
-def _runs(context: click.Context) -> Iterator[CompletionItem]:
-    """The ends of the ids of the newest runs, and their names."""
-    yield CompletionItem("last", help="what ran last")
-    for row, about in _rows(context):
-        yield from (CompletionItem(name, help=about) for name in (*row.names, row.id[-8:]))
+def _stored(kind: str, context: click.Context) -> Iterator[tuple[str, str]]:
+    """The names and the ends of the ids of the newest runs or experiments; of TAG only names."""
+    from pgpaces.store import address, listing
 
-
-def _tags(context: click.Context) -> Iterator[CompletionItem]:
-    for row, about in _rows(context):
-        yield from (CompletionItem(name, help=about) for name in row.names)
-
-
-def _rows(context: click.Context) -> Iterator[tuple[TrialRow, str]]:
-    from pgpaces.store import listing
-
-    if (place := _store(context)) is not None:
-        for row in listing.at_once(place, listing.RunFilter(_NEWEST)) or ():
-            yield row, f"{row.workload}, {row.load}"
-
-
-def _experiments(context: click.Context) -> Iterator[CompletionItem]:
-    """The ends of the ids of the newest experiments, and their names."""
-    from pgpaces.store import listing
-
-    yield CompletionItem("last", help="what ran last")
-    if (place := _store(context)) is None:
-        return
-    for row in listing.experiments_at_once(place, _NEWEST) or ():
-        about = f"{row.name}, {row.runs} trials"
-        names = (row.name, *row.names, row.id[-8:])
-        yield from (CompletionItem(name, help=about) for name in names if name)
-
-
-def _store(context: click.Context) -> Path | None:
-    """The file of results; None where there is none, or results are on a server."""
-    from pgpaces.store import address
-
+    if kind != "TAG":
+        yield "last", "what ran last"
     named = context.params.get("store_path")
     place = address.located(named) if named else address.default()
-    return place if isinstance(place, Path) and is_there(place) else None
+    if not (isinstance(place, Path) and is_there(place)):
+        return  # there are no results, or they are on a server
+    if kind == "EXPERIMENT":
+        for row in listing.experiments_at_once(place, _NEWEST) or ():
+            about = f"{row.name}, {row.runs} trials"
+            yield from ((name, about) for name in (row.name, *row.names, row.id[-8:]) if name)
+        return
+    for run in listing.at_once(place, listing.RunFilter(_NEWEST)) or ():
+        names = run.names if kind == "TAG" else (*run.names, run.id[-8:])
+        yield from ((name, f"{run.workload}, {run.load}") for name in names)
 
 
-_OFFERED: dict[str, Callable[[click.Context], Iterator[CompletionItem]]] = {
-    "WORKLOAD": _workloads,
-    "RUN": _runs,
-    "TAG": _tags,
-    "EXPERIMENT": _experiments,
-    "FACTOR": _factors,
-    "METRICS": _metrics,
-    "PROFILE": _profiles,
-}
 _FILES = {"FILE", "FOLDER", "PATH", "DIR"}
 # Workloads may be folders.
 _WORKLOADS = ("WORKLOAD", "FILE")

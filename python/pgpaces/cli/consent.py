@@ -40,7 +40,6 @@ def of(params: Mapping[str, Any]) -> Consent:
 
 
 def lines(actions: tuple[Action, ...]) -> Iterator[str]:
-    """What would be executed, a line each, escaped."""
     for each in actions:
         text = escape.line(f"{each.what}, {each.file}: {each.text}".rstrip(": "))
         yield f"  {text}"

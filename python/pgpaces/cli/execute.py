@@ -45,28 +45,6 @@ def order(
     )
 
 
-def _report(swept: SweepResult, params: Mapping[str, Any]) -> Page:
-    from pgpaces.answers.sweep.lookup import page_of
-    from pgpaces.answers.sweep.report import report as report_of
-    from pgpaces.cli import output, report
-    from pgpaces.show import render
-    from pgpaces.store.store import Store
-
-    page = page_of(Store.open(params["store_path"]), (swept.id,))
-    document = report_of(page)
-    try:
-        if params["as_json"]:
-            put(render.render(document, "json").decode())
-        elif params["verbose"]:
-            put(report.text(document))
-        else:
-            put(output.text((document.top,), verbose=False))
-    finally:
-        if params["output"]:
-            write_report(document, params["output"])
-    return page
-
-
 def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
     from pgpaces.answers.sweep.preview import as_json, lines
@@ -95,7 +73,6 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
 
 
 def warn_of_names(requests: Iterable[Request]) -> None:
-    """Prints a note for each setting that an installed version does not list by this name."""
     from pgpaces.server import binaries, describe
     from pgpaces.show import escape
 
@@ -122,11 +99,16 @@ def carry_out(
 
     judge: gives the exit code if all trials were run.
     """
+    from pgpaces.answers.sweep.lookup import page_of
+    from pgpaces.answers.sweep.report import report as report_of
     from pgpaces.answers.sweep.words import unmeasured
+    from pgpaces.cli import output, report
     from pgpaces.cli.followed import followed
     from pgpaces.cli.output import with_store
     from pgpaces.cli.progress import WARNING, SweepProgress
+    from pgpaces.show import render
     from pgpaces.show.numbers import plural
+    from pgpaces.store.store import Store
     from pgpaces.trial import sweep as pipeline
 
     progress = SweepProgress(params["progress"])
@@ -139,7 +121,18 @@ def carry_out(
             swept = pipeline.run(planned, progress, stack)
         finally:
             progress.teller.done()
-        page = _report(swept, params)
+        page = page_of(Store.open(params["store_path"]), (swept.id,))
+        document = report_of(page)
+        try:
+            if params["as_json"]:
+                put(render.render(document, "json").decode())
+            elif params["verbose"]:
+                put(report.text(document))
+            else:
+                put(output.text((document.top,), verbose=False))
+        finally:
+            if params["output"]:
+                write_report(document, params["output"])
     if swept.interrupted:
         what = (
             "interrupted" if planned.total is None else f"missing: {plural(swept.missing, 'trial')}"
@@ -151,8 +144,8 @@ def carry_out(
         return RunError.exit_code
     if (nothing := unmeasured(page)) is not None:
         text, advice = nothing
-        report = with_store(f"pgpaces report {swept.id}")
-        fail(RunError(text, f"{advice}; the trials are stored: {report}"))
+        command = with_store(f"pgpaces report {swept.id}")
+        fail(RunError(text, f"{advice}; the trials are stored: {command}"))
         return RunError.exit_code
     return judge(page)
 

@@ -99,7 +99,12 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     params: of the command, with quick, missed and trials if it has them.
     """
     what = params["what"]
-    _check_of_target(params)
+    for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
+        if params[name] and not params["level_target"]:
+            raise PlanError(
+                f"--{name.replace('_', '-')} is for the machine of a --target",
+                "name that, or write it below [targets.NAME] of the file",
+            )
     if what is None and not params["files"]:
         if params["level_target"] or _levels(params, targets=()):
             raise PlanError("levels are given, but no workload", "name an experiment file or one")
@@ -125,16 +130,6 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
         files=tuple(params["files"]) or base.files,
         from_database=params["from_database"] or base.from_database,
     )
-
-
-def _check_of_target(params: Mapping[str, Any]) -> None:
-    """Raises PlanError for options of a --target without one."""
-    for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
-        if params[name] and not params["level_target"]:
-            raise PlanError(
-                f"--{name.replace('_', '-')} is for the machine of a --target",
-                "name that, or write it below [targets.NAME] of the file",
-            )
 
 
 def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:

@@ -20,21 +20,18 @@ if TYPE_CHECKING:
 
 
 def write_page(page: Page, output: str) -> None:
-    """Writes the report of a page, and prints its path. Raises as `write`."""
     from pgpaces.answers.sweep.report import report as report_of
 
     write_report(report_of(page), output)
 
 
 def write_report(report: Report, output: str) -> None:
-    """Writes a report, and prints its path. Raises as `write`."""
     from pgpaces.show.render import form_of
 
     click.echo(f"written: {write(report, form_of(output), Path(output))}", err=True)
 
 
 def write(document: Report, form: Form, path: Path) -> Path:
-    """Writes the report. Raises RunError where the file cannot be written."""
     from pgpaces.show import render
 
     picture = next((each for each in render.FOLDERS if each == form), None)
@@ -71,7 +68,6 @@ def save(content: bytes, path: Path) -> Path:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raises RunError where a file cannot be written."""
     try:
         yield
     except OSError as error:

@@ -54,7 +54,6 @@ def followed(params: Mapping[str, Any], warn: Callable[[str], None]) -> Iterator
 
 
 def outputs_of(live: bool, metrics: tuple[str, ...]) -> Outputs:
-    """The values of --live and --metrics. Raises PlanError."""
     from pgpaces.web.companion import Outputs
 
     values: dict[str, Any] = {}

@@ -147,7 +147,16 @@ def _exit_code() -> int:
         code = getattr(error, "exit_code", 130)
         # If stderr cannot be written, there is still the exit code.
         with contextlib.suppress(OSError):
-            _tell(error)
+            if isinstance(error, PgpacesError):
+                streams.fail(error)
+            elif isinstance(error, click.UsageError):
+                from pgpaces.cli import usage
+
+                streams.fail(usage.explained(error))
+            elif isinstance(error, click.ClickException):
+                error.show()
+            else:
+                click.echo("interrupted", err=True)
     except SystemExit as ended:  # raised by click if the reader of --help has gone
         code = 0 if type(sys.stdout).__name__.endswith("PacifyFlushWrapper") else ended.code
     try:
@@ -155,16 +164,3 @@ def _exit_code() -> int:
     except OSError:
         streams.silence(sys.stderr)
     return code if isinstance(code, int) else 0
-
-
-def _tell(error: BaseException) -> None:
-    if isinstance(error, PgpacesError):
-        streams.fail(error)
-    elif isinstance(error, click.UsageError):
-        from pgpaces.cli import usage
-
-        streams.fail(usage.explained(error))
-    elif isinstance(error, click.ClickException):
-        error.show()
-    else:
-        click.echo("interrupted", err=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
 from pgpaces.cli.main import Suggesting
 from pgpaces.core.errors import PlanError
@@ -34,8 +33,6 @@ class _Completed(click.Parameter):
 
 
 class Option(_Completed, click.Option):
-    """An option in a group of the help. rare: only in --help-all."""
-
     def __init__(self, *args: Any, group: str, rare: bool = False, **more: Any) -> None:
         super().__init__(*args, **more)
         self.place = table.GROUPS.index(group)
@@ -47,7 +44,6 @@ class Argument(_Completed, click.Argument):
 
 
 def argument(name: str, **more: Any) -> Decorator:
-    """Declares an argument; more: as for click.argument."""
     return click.argument(name, cls=Argument, **more)
 
 
@@ -138,8 +134,8 @@ def _type(kind: table.Kind) -> Any:
     return {"int": int, "float": float}.get(kind.python)
 
 
-def _declared(each: table.Option, name: str) -> Decorator:
-    """An option of the table. name: of its value."""
+def _declared(each: table.Option, name: str, helps: Mapping[str, str]) -> Decorator:
+    """An option of the table. name: of its value. helps: as in `of`."""
     more: dict[str, Any] = {"is_flag": True}
     if each.several:
         more = {"multiple": True}
@@ -152,7 +148,7 @@ def _declared(each: table.Option, name: str) -> Decorator:
         group=each.group,
         rare=each.rare,
         metavar=each.metavar or None,
-        help=f"{each.help} {each.run_help}".strip(),
+        help=helps.get(each.name, f"{each.help} {each.run_help}").strip(),
         **more,
     )
 
@@ -160,17 +156,13 @@ def _declared(each: table.Option, name: str) -> Decorator:
 def of_trial(*names: str, **helps: str) -> tuple[Decorator, ...]:
     """Options of a trial, as in `pgpaces run`; by default all. helps: as in `of`."""
     each = [table.BY_NAME[name] for name in names] or [o for o in table.OPTIONS if o.run]
-    return tuple(_declared(_helped(o, helps), o.name) for o in each)
+    return tuple(_declared(o, o.name, helps) for o in each)
 
 
 def of(*names: str, **helps: str) -> tuple[Decorator, ...]:
     """Options of commands. helps: by name, the texts that differ from the table's."""
     each = (table.OF_COMMANDS[name] for name in names)
-    return tuple(_declared(_helped(o, helps), o.keyword or o.name) for o in each)
-
-
-def _helped(each: table.Option, helps: Mapping[str, str]) -> table.Option:
-    return replace(each, help=helps[each.name], run_help="") if each.name in helps else each
+    return tuple(_declared(o, o.keyword or o.name, helps) for o in each)
 
 
 # The options of every command that answers.

@@ -19,8 +19,6 @@ from pgpaces.show import escape
 from pgpaces.trial.listener import Listener, SweepListener
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from pgpaces.core.errors import PgpacesError
     from pgpaces.core.record import Interval
     from pgpaces.core.times import Times
@@ -52,20 +50,16 @@ class Teller:
         """Writes a line, over the last one if that was a rewritten one. whole: never cut."""
         # A closed stderr does not end the run.
         with contextlib.suppress(OSError), self._lock:
-            self._put(text, rewrite=rewrite, whole=whole)
-
-    def _put(self, text: str, *, rewrite: bool, whole: bool) -> None:
-        text = escape.lines(text) if whole else escape.line(text)
-        if not self.terminal:
-            click.echo(text, err=True)
-            return
-        width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
-        shown = text if whole else text[:width]
-        click.echo(f"\r\x1b[K{shown}" + ("" if rewrite else "\n"), err=True, nl=False)
-        self._open = rewrite
+            text = escape.lines(text) if whole else escape.line(text)
+            if not self.terminal:
+                click.echo(text, err=True)
+                return
+            width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+            shown = text if whole else text[:width]
+            click.echo(f"\r\x1b[K{shown}" + ("" if rewrite else "\n"), err=True, nl=False)
+            self._open = rewrite
 
     def still_new(self, text: str) -> bool:
-        """Whether only a few lines so far were equal to this one except for numbers."""
         like = _DIGITS.sub("0", text)
         with self._lock:
             self._alike[like] += 1
@@ -115,7 +109,6 @@ class LiveLine:
         self._stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
 
     def text(self, *, terminal: bool) -> str:
-        """The line; on a terminal with a bar, the remaining time and a sparkline."""
         from pgpaces.core.times import merge, values_at_ranks
         from pgpaces.show.numbers import clock, milliseconds, percent, rate, sparkline
 
@@ -162,7 +155,6 @@ class TrialProgress(Listener):
         self._last_stage = ""
 
     def say(self, text: str) -> None:
-        """Prints a stage; without a terminal, a repeated one only every 5 s. A warning stays."""
         if text.startswith(WARNING) and not self._quiet:
             self._teller.tell(f"{self._prefix}{text}", whole=True)
             return
@@ -194,7 +186,6 @@ class TrialProgress(Listener):
         )
 
     def interval(self, interval: Interval) -> None:
-        """Prints counts every few seconds, and messages of clients at once."""
         for level, text in interval.lines:
             prefix = {"plain": "", "info": "pgpaces: "}.get(level, f"pgpaces: {level}: ")
             # Output of \\echo is printed always, similar messages of clients only a few times.
@@ -214,7 +205,6 @@ class TrialProgress(Listener):
             self._teller.tell(f"stopping: {what} (again to end at once)")
 
     def done(self) -> None:
-        """Clears the rewritten line."""
         self._teller.done()
 
 
@@ -242,7 +232,6 @@ class SweepProgress(SweepListener):
         return TrialProgress(self._every_s, self.teller, prefix, suffix=suffix, quiet=self._quiet)
 
     def done(self, machine: str, slot: Slot, outcome: Outcome | PgpacesError) -> None:
-        """Prints the result of a trial, in a line that stays."""
         if self._quiet or self._progress is None:
             return
         from pgpaces.core.errors import PgpacesError
@@ -252,7 +241,13 @@ class SweepProgress(SweepListener):
         at = f"{machine}: " if machine else ""
         searched = _searched(slot)
         if searched and not (self._stopping and isinstance(outcome, PgpacesError)):
-            self.teller.tell(f"{at}{searched}{_of_search(outcome)}", whole=True)
+            from pgpaces.answers.capacity.progress import trial_result
+
+            if isinstance(outcome, PgpacesError) or outcome.error or outcome.store_error:
+                result = f": {_result(outcome)}"
+            else:
+                result = trial_result(outcome.trial, outcome.summary)
+            self.teller.tell(f"{at}{searched}{result}", whole=True)
             return
         seconds = progress.seconds_left()
         left = ""
@@ -292,23 +287,9 @@ class SweepProgress(SweepListener):
 
 def _searched(slot: Slot) -> str | None:
     """The name of a trial of a search for a capacity; None for any other trial."""
-    name: str | None = _search().trial_name(slot.cell)
-    return name
+    from pgpaces.answers.capacity.progress import trial_name
 
-
-def _of_search(outcome: Outcome | PgpacesError) -> str:
-    from pgpaces.core.errors import PgpacesError
-
-    if isinstance(outcome, PgpacesError) or outcome.error or outcome.store_error:
-        return f": {_result(outcome)}"
-    result: str = _search().trial_result(outcome.trial, outcome.summary)
-    return result
-
-
-def _search() -> ModuleType:
-    from pgpaces.answers.capacity import progress
-
-    return progress
+    return trial_name(slot.cell)
 
 
 def _result(outcome: Outcome | PgpacesError) -> str:

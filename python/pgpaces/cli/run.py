@@ -58,7 +58,6 @@ def run(**params: Any) -> int:
 
 
 def measure(workload: Workload, params: dict[str, Any]) -> int:
-    """Runs a workload once and prints the answer; the exit code."""
     from pgpaces.analysis import condition
     from pgpaces.cli import output
     from pgpaces.cli.followed import followed, outputs_of
@@ -118,7 +117,6 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
 
 
 def _workload(params: Mapping[str, Any]) -> Workload:
-    """The named workload, with the scripts of --file if there are any; or a command."""
     from pgpaces.spec import trust, workload
 
     name, scripts = params["workload"], options.files(params["files"])

@@ -126,7 +126,6 @@ def _check_nothing_before(context: click.Context) -> None:
 def _listed(
     store_path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
 ) -> list[TrialRow]:
-    """The runs; where possible, read without the slower opening that writing needs."""
     from pgpaces.store import listing
 
     if _absent(store_path):
@@ -343,7 +342,6 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
 
 
 def _exported(trial: Trial, form: str) -> bytes:
-    """The rows of a run in a form; in JSON with its plan, workload, server and host."""
     from msgspec import to_builtins
 
     from pgpaces.show import data

@@ -55,7 +55,15 @@ def of(candidate: Workload) -> tuple[Action, ...]:
 
     Raises WorkloadError if SQL includes files outside of the folder, as far as the search finds it.
     """
-    return tuple(dict.fromkeys(_of(candidate)))
+    found = [*programs(candidate)]
+    for step in candidate.init:
+        if step.run is None:
+            visited = {step.path.resolve()}
+            found += _of_sql(candidate.folder, step.path, step.text, visited=visited)
+    for name, command in _commands(candidate):
+        if command.is_sql:
+            found += _of_server(name, command.text)
+    return tuple(dict.fromkeys(found))
 
 
 def of_folder(candidate: Workload) -> tuple[Action, ...]:
@@ -77,17 +85,6 @@ def programs(candidate: Workload) -> Iterator[Action]:
     for step in candidate.init:
         if step.run is not None:
             yield Action("program that makes data", workload.FILE, step.text)
-    yield from _of_command(candidate)
-    if candidate.users_file is not None:
-        yield Action("Python users", _relative(candidate.folder, candidate.users_file), "")
-        for path in sorted(candidate.folder.rglob("*")):
-            if path.suffix in _MODULES and path != candidate.users_file:
-                yield Action("Python module they may import", _relative(candidate.folder, path), "")
-    yield from _of_shell(_commands(candidate))
-
-
-def _of_command(candidate: Workload) -> Iterator[Action]:
-    """The program that is timed, and the packages that are downloaded for programs."""
     if candidate.command is not None:
         if candidate.command.before is not None:
             before = candidate.command.before
@@ -97,18 +94,12 @@ def _of_command(candidate: Workload) -> Iterator[Action]:
     if any(step.run is not None for step in candidate.init) or candidate.command is not None:
         for file in candidate.files:
             yield Action("package that pip downloads", workload.FILE, file.package)
-
-
-def _of(candidate: Workload) -> Iterator[Action]:
-    yield from programs(candidate)
-    for step in candidate.init:
-        if step.run is None:
-            yield from _of_sql(
-                candidate.folder, step.path, step.text, visited={step.path.resolve()}
-            )
-    for name, command in _commands(candidate):
-        if command.is_sql:
-            yield from _of_server(name, command.text)
+    if candidate.users_file is not None:
+        yield Action("Python users", _relative(candidate.folder, candidate.users_file), "")
+        for path in sorted(candidate.folder.rglob("*")):
+            if path.suffix in _MODULES and path != candidate.users_file:
+                yield Action("Python module they may import", _relative(candidate.folder, path), "")
+    yield from _of_shell(_commands(candidate))
 
 
 def _relative(folder: Path, path: Path) -> str:
@@ -116,7 +107,6 @@ def _relative(folder: Path, path: Path) -> str:
 
 
 def _commands(candidate: Workload) -> Iterator[tuple[str, generator.ScriptCommand]]:
-    """The commands of scripts in the folder, each with its file."""
     for script in candidate.scripts if candidate.is_scripts else ():
         name = f"{script.name}.sql"
         for command in () if script.source else _parsed(name, script.text):
@@ -154,16 +144,12 @@ def _of_sql(folder: Path, path: Path, text: str, *, visited: set[Path]) -> Itera
             for file in _included(folder, path, part["psql"]):
                 if file.resolve() not in visited and len(visited) < _INCLUDES_MAX:
                     visited.add(file.resolve())
-                    yield from _of_include(folder, file, visited)
+                    try:
+                        more = file.read_text("utf-8", "replace") if file.is_file() else ""
+                    except OSError:
+                        continue
+                    yield from _of_sql(folder, file, more, visited=visited)
     yield from _of_server(name, "".join([*plain, text[last:]]))
-
-
-def _of_include(folder: Path, file: Path, visited: set[Path]) -> Iterator[Action]:
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-    except OSError:
-        return
-    yield from _of_sql(folder, file, text, visited=visited)
 
 
 def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:

@@ -42,7 +42,6 @@ class Costs(Struct, frozen=True):
     currency: str = "USD"
 
     def __post_init__(self) -> None:
-        """Raises PlanError."""
         prices = [name for name in PRICES if getattr(self, name) is not None]
         if len(prices) > 1:
             raise PlanError(f"{' and '.join(prices)} are prices of the same machine", "choose one")
@@ -52,18 +51,14 @@ class Costs(Struct, frozen=True):
                 "price = 85, lifetime_years = 4; or price_per_month",
             )
         for field in fields(self):
-            self._check(field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if value is not None and field.name != "currency":
+                free = field.name in PRICES
+                if not math.isfinite(value) or value < 0 or (value == 0 and not free):
+                    least = "0 or more" if free else "more than 0"
+                    raise PlanError(f"{field.name} is {value:g}", f"a number, {least}")
         if not self.currency.strip():
             raise PlanError("the currency is empty", "such as USD or EUR")
-
-    @staticmethod
-    def _check(name: str, value: Any) -> None:
-        if value is None or name == "currency":
-            return
-        free = name in PRICES
-        if not math.isfinite(value) or value < 0 or (value == 0 and not free):
-            least = "0 or more" if free else "more than 0"
-            raise PlanError(f"{name} is {value:g}", f"a number, {least}")
 
     @property
     def a_month(self) -> float | None:
@@ -78,11 +73,9 @@ class Costs(Struct, frozen=True):
 
     @property
     def an_hour(self) -> float | None:
-        """The price of a month / 730 h."""
         return None if self.a_month is None else self.a_month / HOURS_A_MONTH
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, without unknown ones."""
         values = {name: value for name, value in asdict(self).items() if value is not None}
         return values if values.keys() - {"currency"} else {}
 

@@ -60,12 +60,10 @@ class Cell(Struct, frozen=True):
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
 
     def matches(self, part: Levels) -> bool:
-        """Whether it has all these levels."""
         own = dict(self.levels)
         return all(own.get(name) == level for name, level in part.items())
 
     def __str__(self) -> str:
-        """Its levels in a sentence."""
         pairs = (f"{name}={level_text(level)}" for name, level in self.levels)
         return ", ".join(pairs) or "the one cell"
 
@@ -148,18 +146,15 @@ class Design(Struct, frozen=True):
         """
         grid = self._grid(self.factors) if self.factors or not self.extra else ()
         cells = [cell for cell in grid if not any(cell.matches(part) for part in self.exclude)]
+        order = {factor.name: place for place, factor in enumerate(self.factors)}
         for part in self.extra:
-            cells += self._extra(part)
+            others = [factor for factor in self.factors if factor.name not in part]
+            here = [Factor(name, (level,)) for name, level in part.items()]
+            here.sort(key=lambda factor: order.get(factor.name, len(order)))
+            cells += self._grid((*others, *here))
         if not cells:
             raise PlanError("every cell is excluded", "leave out some of `exclude`")
         return tuple({cell.key: cell for cell in cells}.values())
-
-    def _extra(self, part: Levels) -> Iterator[Cell]:
-        others = [factor for factor in self.factors if factor.name not in part]
-        here = [Factor(name, (level,)) for name, level in part.items()]
-        order = {factor.name: place for place, factor in enumerate(self.factors)}
-        here.sort(key=lambda factor: order.get(factor.name, len(order)))
-        yield from self._grid((*others, *here))
 
     def _grid(self, factors: Iterable[Factor]) -> Iterator[Cell]:
         factors = tuple(factors)

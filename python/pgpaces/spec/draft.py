@@ -53,15 +53,33 @@ class Draft(Struct, frozen=True):
         """
         for name in new:
             levels.check_name(name)
-        removed = _replaced(new)
+        # New levels replace those of another kind of load, and of another length.
+        removed: set[str] = set()
+        for group in (alone("load"), alone("length")):
+            if any(name in new for name in group):
+                removed |= {name for name in group if name not in new}
+        if "users" in new:
+            removed.add("clients")
+        if "clients" in new:
+            removed |= {"users", "pace"}
+        if any(name in new for name in ("rate", "rate_per_client", "think_time")):
+            removed.add("pace")
         merged = {name: own for name, own in self.levels.items() if name not in removed}
         merged |= new
         varied = {name for name, own in merged.items() if len(own) > 1}
+        # What is left of the exclusions after levels were replaced.
+        narrowed = []
+        for part in self.exclude:
+            if any(level not in new.get(name, (level,)) for name, level in part.items()):
+                continue
+            rest = {n: level for n, level in part.items() if len(new.get(n, ("", ""))) > 1}
+            if rest:
+                narrowed.append(rest)
         return replace(
             self,
             levels=merged,
             factors=frozenset(name for name in self.factors - removed if name not in new) | varied,
-            exclude=tuple(_narrowed(self.exclude, new)),
+            exclude=tuple(narrowed),
         )
 
     def quickly(self) -> Draft:
@@ -84,11 +102,20 @@ class Draft(Struct, frozen=True):
         for name in self._named("profile"):
             if name not in ("default", *profiles) and (settings := ready_made(name)) is not None:
                 profiles[name] = settings
-        return replace(self, profiles=profiles)._experiment()
-
-    def _experiment(self) -> Experiment:
         several = [n for n, own in self.levels.items() if len(own) > 1 or n in self.factors]
-        self._check_names()
+        definitions = {
+            "target": {target.name for target in self.targets},
+            "profile": {"default", *profiles},
+        }
+        for name, defined in definitions.items():
+            for level in self._named(name):
+                if level not in defined:
+                    raise PlanError(
+                        f"{name} '{level}' is not defined",
+                        f"define it under [{name}s.{level}]; there are"
+                        f" {', '.join(sorted(defined)) or 'none'}"
+                        + ("; `pgpaces server profiles` lists others" * (name == "profile")),
+                    )
         design = Design(
             factors=tuple(Factor(name, self.levels[name]) for name in several),
             fixed={n: own[0] for n, own in self.levels.items() if n not in several},
@@ -102,58 +129,12 @@ class Draft(Struct, frozen=True):
                 "the experiment names no workload", "add `workload`, or scripts: `files`"
             )
         own = {name: value for name, value in asdict(self).items() if name in _OF_EXPERIMENT}
-        own["name"] = self.name or self.workload or "scripts"
+        own |= {"name": self.name or self.workload or "scripts", "profiles": profiles}
         return Experiment(design=design, **own)
 
     def _named(self, name: str) -> list[str]:
-        """Every level of this name."""
         extra = [part[name] for part in self.extra if name in part]
         return [*self.levels.get(name, ()), *extra]
-
-    def _check_names(self) -> None:
-        """Raises PlanError for undefined targets and profiles."""
-        definitions = {
-            "target": {target.name for target in self.targets},
-            "profile": {"default", *self.profiles},
-        }
-        for name, defined in definitions.items():
-            for level in self._named(name):
-                if level not in defined:
-                    raise PlanError(
-                        f"{name} '{level}' is not defined",
-                        f"define it under [{name}s.{level}]; there are"
-                        f" {', '.join(sorted(defined)) or 'none'}"
-                        + ("; `pgpaces server profiles` lists others" * (name == "profile")),
-                    )
-
-
-def _replaced(new: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
-    """The names that new levels exclude: another kind of load, another length."""
-    removed: set[str] = set()
-    for group in (alone("load"), alone("length")):
-        if any(name in new for name in group):
-            removed |= {name for name in group if name not in new}
-    if "users" in new:
-        removed.add("clients")
-    if "clients" in new:
-        removed |= {"users", "pace"}
-    if any(name in new for name in ("rate", "rate_per_client", "think_time")):
-        removed.add("pace")
-    return frozenset(removed)
-
-
-def _narrowed(
-    exclude: tuple[Levels, ...], new: Mapping[str, tuple[str, ...]]
-) -> list[dict[str, str]]:
-    """The rest of the exclusions after levels were replaced."""
-    narrowed = []
-    for part in exclude:
-        if any(level not in new.get(name, (level,)) for name, level in part.items()):
-            continue
-        rest = {n: level for n, level in part.items() if len(new.get(n, ("", ""))) > 1}
-        if rest:
-            narrowed.append(rest)
-    return narrowed
 
 
 def share(text: str, what: str) -> float:

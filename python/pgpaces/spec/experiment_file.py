@@ -105,22 +105,18 @@ def _model() -> Any:
 
 def read(path: Path) -> Draft:
     """The draft that a file describes. Raises PlanError with the key and the defect."""
-    hint = f"`pgpaces sweep --new {path}` writes one"
-    raw = tables.document(path, "", PlanError, hint=hint)
+    raw = tables.document(path, "", PlanError, hint=f"`pgpaces sweep --new {path}` writes one")
     try:
         return _draft(path, tables.table(_model(), raw), raw)
     except tables.WrongKeyError as error:
-        raise _explained(path, error) from None
-    except PlanError as error:
-        raise PlanError(f"{path}: {error.message}", error.hint) from None
-
-
-def _explained(path: Path, error: tables.WrongKeyError) -> PlanError:
-    if error.valid:
+        if not error.valid:
+            hint = _HINTS.get(error.key.partition(".")[0])
+            raise PlanError(f"{path}: {error}", hint) from None
         near = f"did you mean {error.near}?" if error.near else None
         hint = near or f"keys there are {', '.join(error.valid)}"
-        return PlanError(f"{path}: there is no key '{error.key}'", hint)
-    return PlanError(f"{path}: {error}", _HINTS.get(error.key.partition(".")[0]))
+        raise PlanError(f"{path}: there is no key '{error.key}'", hint) from None
+    except PlanError as error:
+        raise PlanError(f"{path}: {error.message}", error.hint) from None
 
 
 def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
@@ -131,7 +127,12 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
         for name, several in _flat(keys.factors)
     }
     for name in single:
-        _check_key(name)
+        try:
+            levels.check_name(name)
+        except PlanError:
+            near = nearest(name, [*(key for key in KEYS if "." not in key), *levels.names()])
+            hint = near or "docs/reference/experiment-toml.md lists them"
+            raise PlanError(f"there is no key '{name}'", hint) from None
     for name in (*factors, *(name for name, _ in _flat(keys.quick) if name != "trials")):
         levels.check_name(name)
     twice = [name for name in factors if name in single]
@@ -157,24 +158,12 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
 
 
 def _target(name: str, keys: Any) -> Target:
-    """Raises PlanError for invalid costs."""
     rest = {key: getattr(keys, key) for key in _OF_TARGETS}
     try:
         own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     except PlanError as error:
         raise PlanError(f"[targets.{name}]: {error.message}", error.hint) from None
     return Target(name=name, costs=own if own.plain() else None, **rest)
-
-
-def _check_key(name: str) -> None:
-    """Raises PlanError, with the nearest key, for one that does not exist."""
-    try:
-        levels.check_name(name)
-    except PlanError:
-        keys = [key for key in KEYS if "." not in key]
-        near = nearest(name, [*keys, *levels.names()])
-        hint = near or "docs/reference/experiment-toml.md lists them"
-        raise PlanError(f"there is no key '{name}'", hint) from None
 
 
 def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -227,19 +216,16 @@ def _resolved(path: Path, name: str, level: Any) -> Any:
 
 def _near(path: Path, name: str, *, script: bool = False) -> str:
     """A file or folder relative to the folder of the experiment file."""
-    if not script and ("/" not in name or _is_shipped(path.parent, name)):
+    base = name.partition("/")[0]
+    # NAME/VARIANT is of a shipped workload, unless a folder of that name is here.
+    if not script and (
+        "/" not in name or (base in workload.shipped() and not (path.parent / base).exists())
+    ):
         return name
     return str((path.parent / expanded(name)).resolve())
 
 
-def _is_shipped(folder: Path, name: str) -> bool:
-    """Whether it is NAME/VARIANT of a shipped workload, and no folder of that name is here."""
-    base = name.partition("/")[0]
-    return base in workload.shipped() and not (folder / base).exists()
-
-
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors."""
     generated = msgspec.json.schema(_model())
     generated |= generated["$defs"].pop("ExperimentFile")
     del generated["$ref"]

@@ -22,11 +22,9 @@ class Facts(msgspec.Struct, frozen=True):
     """Values of one kind."""
 
     def but(self, **changes: Any) -> Self:
-        """The same with other values, by the names of fields."""
         return msgspec.structs.replace(self, **changes)
 
     def items(self) -> list[tuple[str, Any]]:
-        """Each field's name with its value."""
         return [(name, getattr(self, name)) for name in self.__struct_fields__]
 
 
@@ -133,7 +131,6 @@ class PlanFacts(Facts, frozen=True, kw_only=True):
 
     @property
     def own_clients(self) -> int:
-        """Clients of the trial's own load."""
         return sum(each.clients for each in self.own) if self.own else self.clients
 
 
@@ -164,7 +161,6 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
 
     @property
     def is_command(self) -> bool:
-        """Whether it is a command."""
         return self.kind == "command"
 
 
@@ -245,7 +241,6 @@ class WorkloadFacts(Facts, frozen=True, kw_only=True):
 
     @property
     def command_alone(self) -> bool:
-        """Whether a trial consists of one command alone."""
         return self.about_command and len(self.scripts) == 1
 
 
@@ -258,7 +253,6 @@ class PoolFacts(Facts, frozen=True, kw_only=True):
     size: Count = 0
 
     def __bool__(self) -> bool:
-        """Whether there is one."""
         return bool(self.pooler)
 
 

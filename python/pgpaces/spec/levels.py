@@ -31,7 +31,6 @@ _OWN = (
 
 
 def names() -> list[str]:
-    """Every name that levels may have; families end in a dot."""
     return [*FACTORS, *(f"{family}." for family in FAMILIES)]
 
 
@@ -39,29 +38,25 @@ def check_name(name: str) -> None:
     """Raises PlanError, with the nearest name, if levels cannot have this name."""
     family, dot, rest = name.partition(".")
     if dot and family == "background":
-        return _check_background(name, rest)
+        of, dot, level = rest.partition(".")
+        if not dot or not level or not BACKGROUND_NAME.fullmatch(of):
+            raise PlanError(
+                f"'{name}' is not background.NAME.LEVEL",
+                "such as background.reporting.rate; NAME is any word",
+            )
+        family = level.partition(".")[0]
+        if (level in FACTORS and FACTORS[level].whole) or family in ("background", "set"):
+            raise PlanError(f"{name}: {level} is of the whole trial", f"give {level} by itself")
+        if level != "workload":
+            check_name(level)
+        return
     if name in FACTORS or (dot and rest and family in FAMILIES):
-        return None
+        return
     ending = [f"{each}.{rest}" for each in FAMILIES if rest]
     raise PlanError(
         f"there is no factor '{name}'",
         nearest(name, [*names(), *ending]) or "such as clients, rate, server, set.work_mem",
     )
-
-
-def _check_background(name: str, rest: str) -> None:
-    """Raises PlanError for a level that a background workload cannot have."""
-    of, dot, level = rest.partition(".")
-    if not dot or not level or not BACKGROUND_NAME.fullmatch(of):
-        raise PlanError(
-            f"'{name}' is not background.NAME.LEVEL",
-            "such as background.reporting.rate; NAME is any word",
-        )
-    family = level.partition(".")[0]
-    if (level in FACTORS and FACTORS[level].whole) or family in ("background", "set"):
-        raise PlanError(f"{name}: {level} is of the whole trial", f"give {level} by itself")
-    if level != "workload":
-        check_name(level)
 
 
 class CellOptions(Struct, frozen=True):
@@ -104,13 +99,6 @@ class CellOptions(Struct, frozen=True):
         return PoolPlan(cast("Pooler", self.pool), cast("PoolMode", mode), self.pool_size)
 
 
-def _read(name: str, text: str) -> Any:
-    try:
-        return FACTORS[name].kind.read(text)
-    except PlanError as error:
-        raise PlanError(f"{name}: {error.message}", error.hint) from None
-
-
 def _family(levels: Levels, family: str) -> tuple[tuple[str, str], ...]:
     prefix = f"{family}."
     return tuple((k.removeprefix(prefix), v) for k, v in levels.items() if k.startswith(prefix))
@@ -121,7 +109,12 @@ def options_of(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Ce
     for name in levels:
         check_name(name)
     values = {**options.defaults(), "seed": seed}
-    values |= {name: _read(name, text) for name, text in levels.items() if name in FACTORS}
+    for name, text in levels.items():
+        try:
+            if name in FACTORS:
+                values[name] = FACTORS[name].kind.read(text)
+        except PlanError as error:
+            raise PlanError(f"{name}: {error.message}", error.hint) from None
     for several in ("latency_limit", "node"):
         values[several] = (levels[several],) if several in levels else ()
     for family in ("latency_limit", "define"):
@@ -217,17 +210,17 @@ def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[st
             levels |= of_values(value, f"{name}.")
         elif value is not None:
             several = value if isinstance(value, list | tuple | range | set) else (value,)
-            levels[name] = tuple(_of_value(name, each) for each in several)
+            parts = name.split(".")
+            kind = parts[2] if parts[0] == "background" and len(parts) > 2 else parts[0]
+            option = options.BY_NAME.get(kind)
+            is_time = option is not None and option.kind.seconds
+            levels[name] = tuple(
+                f"{exact(each)}s"
+                if is_time and isinstance(each, int | float) and each
+                else text(each)
+                for each in several
+            )
     return levels
-
-
-def _of_value(name: str, level: object) -> str:
-    parts = name.split(".")
-    kind = parts[2] if parts[0] == "background" and len(parts) > 2 else parts[0]
-    option = options.BY_NAME.get(kind)
-    if option and option.kind.seconds and isinstance(level, int | float) and level:
-        return f"{exact(level)}s"
-    return text(level)
 
 
 def text(level: object) -> str:
@@ -238,7 +231,6 @@ def text(level: object) -> str:
 
 
 def in_cell(error: PlanError, cell: Cell) -> PlanError:
-    """The same error, with the cell it is of."""
     where = f" (in cell {cell})" if cell.levels else ""
     return PlanError(f"{error.message}{where}", error.hint)
 

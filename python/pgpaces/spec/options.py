@@ -149,7 +149,6 @@ class Option(Struct, frozen=True):
 
     @property
     def python(self) -> tuple[str, str]:
-        """The keyword of Python, and its type."""
         choices = ", ".join(f'"{choice}"' for choice in self.kind.choices)
         kind = f"Literal[{choices}]" if choices else self.kind.python
         several = "Sequence[str]" if self.several else kind
@@ -158,7 +157,6 @@ class Option(Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """The option on the command line."""
         return f"--{(self.typed or self.name).replace('_', '-')}"
 
 
@@ -426,5 +424,4 @@ def follows(factor: str) -> tuple[str, ...]:
 
 
 def defaults() -> dict[str, Any]:
-    """The values of options that are not specified."""
     return {option.name: () if option.several else option.default for option in OPTIONS}

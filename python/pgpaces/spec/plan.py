@@ -30,7 +30,6 @@ from pgpaces.spec.shape import Shape
 
 GENERATORS_MAX = 1000
 THREADS_MAX = 1024
-# Connection keywords whose value is secret.
 # name: continue_on_error, exit_on_abort, recover of a TrialPlan
 ON_ERROR = {
     "continue": (True, True, True),
@@ -105,7 +104,6 @@ class Load(Struct, frozen=True):
             )
 
     def __str__(self) -> str:
-        """The load in words, for a sentence."""
         if self.rate is not None:
             each = " per user" if self.model == "paced" else ""
             spacing = "" if self.arrivals == "poisson" else ", evenly spaced"
@@ -138,11 +136,18 @@ def choose_load(options: Mapping[str, Any], defaults: Mapping[str, str]) -> tupl
 def _steady_load(
     options: Mapping[str, Any], defaults: Mapping[str, str]
 ) -> tuple[Load, int | None]:
-    """The load before its rate changes."""
     _one_of(options, ("rate", "rate_per_client", "users", "think_time"))
     _one_of(options, ("clients", "users"))
     if options["users"] is not None or options["pace"] is not None:
-        return _paced(options)
+        if options["pace"] is None:
+            raise PlanError(
+                "--users needs the pace of each",
+                "add --pace, such as --pace 1/s; users with pauses of their own are --clients N",
+            )
+        if options["users"] is None:
+            raise PlanError("--pace needs the number of users", "add --users N")
+        pace = rate_per_s(options["pace"], "--pace")
+        return Load("paced", pace, options["arrivals"]), options["users"]
     clients = options["clients"]
     if clients is None and "clients" in defaults:
         clients = int(defaults["clients"])
@@ -153,18 +158,6 @@ def _steady_load(
         own = {"think_time": defaults.get("think_time", "0"), "think": options["think"]}
         return _closed(own, defaults), clients or 1
     return Load("open", rate, options["arrivals"]), clients
-
-
-def _paced(options: Mapping[str, Any]) -> tuple[Load, int]:
-    if options["pace"] is None:
-        raise PlanError(
-            "--users needs the pace of each",
-            "add --pace, such as --pace 1/s; users with pauses of their own are --clients N",
-        )
-    if options["users"] is None:
-        raise PlanError("--pace needs the number of users", "add --users N")
-    rate = rate_per_s(options["pace"], "--pace")
-    return Load("paced", rate, options["arrivals"]), options["users"]
 
 
 def _closed(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Load:
@@ -227,7 +220,6 @@ class GeneratorsPlan(Struct, frozen=True):
 
     @property
     def here(self) -> bool:
-        """Whether they are processes of this machine."""
         return not self.hosts and self.cluster is None
 
     def __str__(self) -> str:
@@ -242,8 +234,19 @@ def generators_plan(options: Mapping[str, Any]) -> GeneratorsPlan | None:
 
     options: generators (an integer, or ssh:HOST,HOST), cluster, insecure_cluster.
     """
-    text, cluster = options["generators"], options["cluster"]
-    count, hosts = _generators("" if text is None else str(text))
+    text = "" if options["generators"] is None else str(options["generators"])
+    cluster, count, hosts = options["cluster"], digits(text), tuple[str, ...]()
+    kind, colon, listed = text.partition(":")
+    names = tuple(name.strip() for name in listed.split(","))
+    if colon and kind == "ssh" and all(re.fullmatch(r"[^\s/:-][^\s/:]*", name) for name in names):
+        count, hosts = len(names), names
+        if len({name.rpartition("@")[2] for name in hosts}) < count:
+            raise PlanError(f"--generators '{text}' has a host twice", "each makes one generator")
+    elif text and (count is None or not 1 <= count <= GENERATORS_MAX):
+        raise PlanError(
+            f"--generators '{text}' is neither a number from 1 to {GENERATORS_MAX} nor hosts",
+            "such as 4, or ssh:pi1,pi2",
+        )
     if cluster is None:
         if options["insecure_cluster"]:
             raise PlanError("--insecure-cluster needs the address of a --cluster", "leave it out")
@@ -256,23 +259,6 @@ def generators_plan(options: Mapping[str, Any]) -> GeneratorsPlan | None:
             "such as tls://HOST:8786, as the scheduler prints it",
         )
     return GeneratorsPlan(count, (), cluster, options["insecure_cluster"])
-
-
-def _generators(text: str) -> tuple[int | None, tuple[str, ...]]:
-    """Their number, and the hosts of `ssh:HOST,HOST`. Raises PlanError."""
-    kind, colon, names = text.partition(":")
-    hosts = tuple(name.strip() for name in names.split(","))
-    if colon and kind == "ssh" and all(re.fullmatch(r"[^\s/:-][^\s/:]*", name) for name in hosts):
-        if len({name.rpartition("@")[2] for name in hosts}) < len(hosts):
-            raise PlanError(f"--generators '{text}' has a host twice", "each makes one generator")
-        return len(hosts), hosts
-    count = digits(text)
-    if text and (count is None or not 1 <= count <= GENERATORS_MAX):
-        raise PlanError(
-            f"--generators '{text}' is neither a number from 1 to {GENERATORS_MAX} nor hosts",
-            "such as 4, or ssh:pi1,pi2",
-        )
-    return count, ()
 
 
 class TrialPlan(Struct, frozen=True):
@@ -463,23 +449,6 @@ def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
     return tuple(named)
 
 
-def _limits(
-    texts: Sequence[str], defaults: Mapping[str, str]
-) -> tuple[int | None, tuple[tuple[str, int], ...]]:
-    """The limit of all scripts, and those of individual scripts. Raises PlanError."""
-    limits: dict[str, int] = {}
-    for text in texts:
-        name, _, limit = text.rpartition("=")
-        if name in limits:
-            whose = f"script '{name}' has" if name else "there are"
-            raise PlanError(f"{whose} two latency limits", "give one")
-        limits[name] = duration_ns(limit, "--latency-limit", bare="ms")
-    general = limits.pop("", None)
-    if general is None and "latency_limit" in defaults:
-        general = duration_ns(defaults["latency_limit"], "the workload's latency limit")
-    return general, tuple(limits.items())
-
-
 def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
     """The trial of the options, over the workload's defaults.
 
@@ -489,7 +458,16 @@ def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Trial
     if options["duration"] is not None and options["transactions"] is not None:
         raise PlanError("--duration and --transactions exclude each other", "choose one")
     kind, clients = choose_load(options, defaults)
-    limit_ns, limits = _limits(options["latency_limit"] or (), defaults)
+    limits: dict[str, int] = {}
+    for text in options["latency_limit"] or ():
+        name, _, limit = text.rpartition("=")
+        if name in limits:
+            whose = f"script '{name}' has" if name else "there are"
+            raise PlanError(f"{whose} two latency limits", "give one")
+        limits[name] = duration_ns(limit, "--latency-limit", bare="ms")
+    limit_ns = limits.pop("", None)
+    if limit_ns is None and "latency_limit" in defaults:
+        limit_ns = duration_ns(defaults["latency_limit"], "the workload's latency limit")
 
     def optional(name: str) -> int | None:
         text = defaults.get(name) if options[name] is None else options[name]
@@ -504,7 +482,7 @@ def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Trial
         load=kind,
         clients=clients,
         limit_ns=limit_ns,
-        limits=limits,
+        limits=tuple(limits.items()),
         duration_ns=None if transactions else duration_ns(duration, "--duration", bare="s"),
         transactions=transactions,
         start_every_ns=start_every_ns(options, defaults),

@@ -90,7 +90,6 @@ class Counts(Struct, frozen=True):
 
 
 def counts(tallies: Iterable[Tally]) -> Counts:
-    """The sums of tallies."""
     sums = dict.fromkeys(("due", *CLASSES), 0)
     for tally in tallies:
         sums["due"] += tally.due
@@ -272,5 +271,4 @@ def plain(value: Any) -> Any:
 
 
 def fields(item: Struct, *names: str) -> dict[str, Any]:
-    """Fields of a value as plain values, by their names."""
     return {name: plain(getattr(item, name)) for name in names}

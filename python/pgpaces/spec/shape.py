@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -40,17 +39,14 @@ class Shape(Struct, frozen=True):
     every_ns: int = 0
 
     def __str__(self) -> str:
-        """As typed."""
         return self.text
 
     @property
     def kind(self) -> str:
-        """Its first word."""
         return self.text.partition(":")[0]
 
     @property
     def peak(self) -> float:
-        """The highest multiplier."""
         if self.kind == "day":
             return 1 + _DAY_SWING
         return max(self.multipliers) if self.kind != "burst" else max(1.0, *self.multipliers)
@@ -60,24 +56,15 @@ class Shape(Struct, frozen=True):
 
         Raises PlanError if it does not fit into it.
         """
-        kinds: dict[str, Callable[[int], tuple[Segment, ...]]] = {
-            "steps": self._steps,
-            "ramp": self._ramp,
-            "burst": self._bursts,
-            "day": _day,
-        }
-        return kinds[self.kind](duration_ns) if self.kind in kinds else ()
-
-    def _steps(self, duration_ns: int) -> tuple[Segment, ...]:
-        count = len(self.multipliers)
-        return tuple((duration_ns * n // count, m, m) for n, m in enumerate(self.multipliers))
-
-    def _ramp(self, duration_ns: int) -> tuple[Segment, ...]:
-        low, high = self.multipliers
-        return ((0, low, high),)
-
-    def _bursts(self, duration_ns: int) -> tuple[Segment, ...]:
-        """Each at the end of its period, so that warm-up and trial begin at the rate itself."""
+        if self.kind == "steps":
+            count = len(self.multipliers)
+            return tuple((duration_ns * n // count, m, m) for n, m in enumerate(self.multipliers))
+        if self.kind == "ramp":
+            low, high = self.multipliers
+            return ((0, low, high),)
+        if self.kind != "burst":
+            return _day(duration_ns) if self.kind == "day" else ()
+        # Each burst is at the end of its period: warm-up and trial begin at the rate itself.
         count = math.ceil(duration_ns / self.every_ns)
         calm_ns = self.every_ns - self.burst_ns
         if duration_ns <= calm_ns:
@@ -127,24 +114,22 @@ def parse(text: str) -> Shape:
     kind, *words = text.split(":")
     if text in ("constant", "day"):
         return CONSTANT if text == "constant" else _DAY
-    if kind == "steps" and 2 <= len(words) <= _STEPS_MAX:
-        return _loaded(Shape(text, tuple(_multiplier(text, word) for word in words)))
-    if kind == "ramp" and len(words) == 2:
-        return _loaded(Shape(text, tuple(_multiplier(text, word) for word in words)))
+    if (kind == "steps" and 2 <= len(words) <= _STEPS_MAX) or (kind == "ramp" and len(words) == 2):
+        multipliers = tuple(_multiplier(text, word) for word in words)
+        if not any(multipliers):
+            raise PlanError(f"shape {text} is nothing but 0", "a load needs some time above it")
+        return Shape(text, multipliers)
     if kind == "burst" and len(words) == 3:
-        return _burst(text, words)
+        burst_ns = duration_ns(words[1], f"shape {text}: the burst of")
+        every_ns = duration_ns(words[2], f"shape {text}: the period of")
+        if burst_ns >= every_ns:
+            raise PlanError(
+                f"shape {text}: a burst of {words[1]} every {words[2]} leaves no time between"
+                " bursts",
+                "give a longer period",
+            )
+        return Shape(text, (_multiplier(text, words[0]),), burst_ns, every_ns)
     raise PlanError(f"'{text}' is not the shape of a load", f"write {GRAMMAR}")
-
-
-def _burst(text: str, words: list[str]) -> Shape:
-    burst_ns = duration_ns(words[1], f"shape {text}: the burst of")
-    every_ns = duration_ns(words[2], f"shape {text}: the period of")
-    if burst_ns >= every_ns:
-        raise PlanError(
-            f"shape {text}: a burst of {words[1]} every {words[2]} leaves no time between bursts",
-            "give a longer period",
-        )
-    return Shape(text, (_multiplier(text, words[0]),), burst_ns, every_ns)
 
 
 def _multiplier(text: str, word: str) -> float:
@@ -154,9 +139,3 @@ def _multiplier(text: str, word: str) -> float:
             f"write a number from 0 to {_MULTIPLIER_MAX:g}; shapes are {GRAMMAR}",
         )
     return float(word)
-
-
-def _loaded(shape: Shape) -> Shape:
-    if not any(shape.multipliers):
-        raise PlanError(f"shape {shape} is nothing but 0", "a load needs some time above it")
-    return shape

@@ -57,7 +57,6 @@ class TargetPlan(Redacted, frozen=True):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The servers that a load may go to, and the external pooler if there is one."""
         managed = (f"standby{number}" for number in range(1, self.standbys + 1))
         return ("primary", *managed, *(name for name, _ in self.nodes))
 

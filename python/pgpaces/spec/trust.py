@@ -128,8 +128,6 @@ def confirm_made(folder: Path) -> None:
 
 
 class _Copy(Struct, frozen=True):
-    """A copy of a folder, and the digest of its content."""
-
     folder: Path
     original: Path
     digest: str
@@ -210,26 +208,20 @@ def _place() -> Path:
         return existing
     try:
         make_folder(root)
-        place = _locked(root)
+        lock = os.open(root, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for remains in root.iterdir():
+                _remove_unlocked(remains)
+            place = Path(tempfile.mkdtemp(dir=root, prefix=""))
+            _LOCKS.append(os.open(place, os.O_RDONLY))
+            fcntl.flock(_LOCKS[-1], fcntl.LOCK_EX)
+        finally:
+            os.close(lock)
     except OSError:
         place = Path(tempfile.mkdtemp(prefix="pgpaces-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     _PLACES[root] = place
-    return place
-
-
-def _locked(root: Path) -> Path:
-    """A new locked folder in this one; removes those without a lock."""
-    lock = os.open(root, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for remains in root.iterdir():
-            _remove_unlocked(remains)
-        place = Path(tempfile.mkdtemp(dir=root, prefix=""))
-        _LOCKS.append(os.open(place, os.O_RDONLY))
-        fcntl.flock(_LOCKS[-1], fcntl.LOCK_EX)
-    finally:
-        os.close(lock)
     return place
 
 
@@ -245,8 +237,6 @@ def _remove_unlocked(place: Path) -> None:
 
 
 class _Copying:
-    """Copies a folder, and computes the digest of the copied content."""
-
     def __init__(self, original: Path, target: Path) -> None:
         self._original, self._target = original, target
         root = home().resolve()
@@ -312,7 +302,13 @@ class _Copying:
             content = hashlib.sha256()
             with (self._target / path).open("xb") as copy:
                 for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
-                    self._count(len(chunk))
+                    size = len(chunk)
+                    self._bytes += size
+                    if self._bytes > _TOTAL_BYTES:
+                        raise WorkloadError(
+                            f"folder {self._original} holds more than {_TOTAL_BYTES // 2**30} GiB",
+                            "keep data that programs read elsewhere, and name it by -D NAME=PATH",
+                        )
                     content.update(chunk)
                     copy.write(chunk)
             (self._target / path).chmod(mode)
@@ -329,11 +325,3 @@ class _Copying:
             return True
         target.unlink()
         return False
-
-    def _count(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > _TOTAL_BYTES:
-            raise WorkloadError(
-                f"folder {self._original} holds more than {_TOTAL_BYTES // 2**30} GiB",
-                "keep data that programs read elsewhere, and name it by -D NAME=PATH",
-            )

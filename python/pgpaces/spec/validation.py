@@ -13,8 +13,8 @@ from typing import Any, get_args, get_origin
 
 from pgpaces.core import record
 from pgpaces.core.record import Interval, StatementTally, Tally
-from pgpaces.core.times import Times, counted
-from pgpaces.spec.result import Place, State, Trial
+from pgpaces.core.times import counted
+from pgpaces.spec.result import State, Trial
 
 # Seconds of a trial that may be missing in all: more than a day.
 _GAPS_MAX_S = 100_000
@@ -29,29 +29,31 @@ def check(trial: Trial) -> None:
     _expect(trial.started_at, (datetime,), "its start")
     _expect(trial.error, (str, type(None)), "its error")
     _texts(trial.notes, "a note")
-    _measured(trial)
+    if trial.measured_ns is not None:
+        _count(trial.measured_ns, "how long it measured")
+        if trial.measured_ns > (len(trial.intervals) + _MEASURED_MAX_S) * 1_000_000_000:
+            raise ValueError(f"it measured for {trial.measured_ns} ns, and has no such seconds")
     if trial.place is not None:
-        _place(trial.place)
+        _expect(trial.place.experiment, (str,), "its experiment")
+        check_place(trial.place.cell, trial.place.block, trial.place.attempt)
+        levels: Mapping[Any, Any] = _expect(trial.place.levels, (dict,), "its levels")
+        _texts(levels.values(), "a level")
     commands = [len(script.commands) for script in trial.workload.scripts]
     for interval in trial.intervals:
-        _interval(interval, commands)
-    _seconds(trial.intervals)
-
-
-def _measured(trial: Trial) -> None:
-    """Refuses a time much longer than the seconds: a table of it might not fit in memory."""
-    if trial.measured_ns is None:
-        return
-    _count(trial.measured_ns, "how long it measured")
-    if trial.measured_ns > (len(trial.intervals) + _MEASURED_MAX_S) * 1_000_000_000:
-        raise ValueError(f"it measured for {trial.measured_ns} ns, and has no such seconds")
-
-
-def _seconds(intervals: tuple[Interval, ...]) -> None:
-    """Refuses seconds that are far apart: a table of them might not fit in memory."""
-    seconds = [interval.second for interval in intervals]
-    seconds += [tally.due_second for interval in intervals for tally in interval.tallies]
-    if seconds and max(seconds) - min(seconds) > len(intervals) + _GAPS_MAX_S:
+        second = f"second {_expect(interval.second, (int,), 'a second')}"
+        _record(interval, second)
+        scripts = len(commands) if commands else None
+        for tally in interval.tallies:
+            _record(tally, second)
+            _within(tally.script, scripts, f"{second}: script")
+        for statement in interval.statements:
+            _record(statement, second)
+            _within(statement.script, scripts, f"{second}: script")
+            count = commands[statement.script] if commands else None
+            _within(statement.command, count, f"{second}: command")
+    seconds = [interval.second for interval in trial.intervals]
+    seconds += [tally.due_second for interval in trial.intervals for tally in interval.tallies]
+    if seconds and max(seconds) - min(seconds) > len(trial.intervals) + _GAPS_MAX_S:
         raise ValueError(f"its seconds are from {min(seconds)} to {max(seconds)}")
 
 
@@ -80,13 +82,6 @@ def check_place(cell: object, block: object, attempt: object) -> None:
             raise ValueError(f"{what} is {number}, and the first is 1")
 
 
-def _place(place: Place) -> None:
-    _expect(place.experiment, (str,), "its experiment")
-    check_place(place.cell, place.block, place.attempt)
-    levels: Mapping[Any, Any] = _expect(place.levels, (dict,), "its levels")
-    _texts(levels.values(), "a level")
-
-
 def _expect(value: Any, kinds: tuple[type, ...], what: str) -> Any:
     if not isinstance(value, kinds):
         expected = " or ".join("nothing" if k is type(None) else k.__name__ for k in kinds)
@@ -109,26 +104,23 @@ def _texts(values: Iterable[object], what: str) -> None:
         _expect(value, (str,), what)
 
 
-def _interval(interval: Interval, commands: list[int]) -> None:
-    second = f"second {_expect(interval.second, (int,), 'a second')}"
-    _record(interval, second)
-    scripts = len(commands) if commands else None
-    for tally in interval.tallies:
-        _record(tally, second)
-        _within(tally.script, scripts, f"{second}: script")
-    for statement in interval.statements:
-        _record(statement, second)
-        _within(statement.script, scripts, f"{second}: script")
-        count = commands[statement.script] if commands else None
-        _within(statement.command, count, f"{second}: command")
-
-
 def _record(part: Interval | Tally | StatementTally, second: str) -> None:
     """Checks the types of all numbers, and the signs of unsigned ones."""
     for one in record.declared(type(part)):
         value, what = getattr(part, one.name), f"{second}: {one.name}"
         if one.is_times:
-            _times(value, what)
+            for name in ("count", "sum_ns", "max_ns"):
+                _count(getattr(value, name), f"{what} {name}")
+            squares = _expect(value.square_sum, (int, float), f"{what} squares")
+            if not (math.isfinite(squares) and squares >= 0):
+                raise ValueError(f"{what} squares are {squares}")
+            _expect(value.histogram, (bytes,), f"{what} histogram")
+            try:
+                count = counted(value)
+            except ValueError as error:
+                raise ValueError(f"{what} is {error}") from None
+            if count != value.count:
+                raise ValueError(f"{what} counts {value.count} times, and its histogram {count}")
         elif one.type is int:
             if _expect(value, (int,), what) < 0 and not one.rule.signed:
                 raise ValueError(f"{what} is {value}, and cannot be negative")
@@ -159,18 +151,3 @@ def _within(number: object, count: int | None, what: str) -> None:
     _count(number, what)
     if count is not None and isinstance(number, int) and number >= count:
         raise ValueError(f"{what} {number} does not exist, the trial has {count}")
-
-
-def _times(times: Times, what: str) -> None:
-    for name in ("count", "sum_ns", "max_ns"):
-        _count(getattr(times, name), f"{what} {name}")
-    squares = _expect(times.square_sum, (int, float), f"{what} squares")
-    if not (math.isfinite(squares) and squares >= 0):
-        raise ValueError(f"{what} squares are {squares}")
-    _expect(times.histogram, (bytes,), f"{what} histogram")
-    try:
-        count = counted(times)
-    except ValueError as error:
-        raise ValueError(f"{what} is {error}") from None
-    if count != times.count:
-        raise ValueError(f"{what} counts {times.count} times, and its histogram {count}")

@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,12 +70,10 @@ class Command(Struct, frozen=True):
     succeeds: tuple[int, ...] = (0,)
 
     def __str__(self) -> str:
-        """The command in a line for the shell."""
         return self.run if isinstance(self.run, str) else shlex.join(self.run)
 
     @property
     def script(self) -> WorkloadScript:
-        """The script that represents it, with the name of the program."""
         words = self.run.split() if isinstance(self.run, str) else self.run
         return WorkloadScript(Path(words[0]).name if words else "command", 1, str(self))
 
@@ -151,11 +149,9 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def is_scripts(self) -> bool:
-        """Whether it runs scripts, not a command or Python functions."""
         return self.command is None and self.users is None and self.users_file is None
 
     def uses(self, variable: str) -> bool:
-        """Whether the name of a variable occurs in it."""
         texts = [script.text for script in self.scripts] + [step.text for step in self.init]
         texts += [str(self.command), str(self.command.before)] if self.command else []
         texts += [self.users.text] if self.users else []
@@ -214,7 +210,6 @@ def read_script(path: str, weight: int = 1) -> WorkloadScript:
 
 
 def of_scripts(name: str, scripts: Sequence[WorkloadScript], description: str = "") -> Workload:
-    """A workload of scripts only, without data."""
     return Workload(name=name, description=description, scripts=tuple(scripts), alone=True)
 
 
@@ -244,7 +239,6 @@ def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
 
 
 def _paused(users: Users) -> dict[str, str]:
-    """The default pause of users."""
     return {} if users.pause is None else {"think_time": users.pause, "think": "fixed"}
 
 
@@ -255,17 +249,14 @@ def of_command(command: Command) -> Workload:
 
 
 def shipped() -> list[str]:
-    """The names of the shipped workloads."""
     return sorted(folder.parent.name for folder in SHIPPED.glob(f"*/{FILE}"))
 
 
 def is_shipped(folder: Path) -> bool:
-    """Whether it is the folder of a shipped workload."""
     return folder.resolve().is_relative_to(SHIPPED.resolve())
 
 
 def find(name: str) -> Workload:
-    """The workload called `name`, by `located` and `read`. Raises WorkloadError."""
     return read(*located(name))
 
 
@@ -323,8 +314,22 @@ def read(folder: Path, variant: str | None = None) -> Workload:
                 f"workload {name} has no variant '{variant}'",
                 f"{nearest(variant, document.variants)} {hint}".strip(),
             )
-        document, name = _checked(_variant(raw, variant), path), f"{name}/{variant}"
-    _check_kind(name, document)
+        own, base = dict(raw["variants"][variant]), dict(raw)
+        kind = base.get("kind", "scripts")
+        if own.get("kind", kind) != kind:
+            base = {k: v for k, v in base.items() if k not in (*_OF_A_KIND, "load")}
+        if "command" in own:
+            own["command"] = {**base.get("command", {}), **own["command"]}
+        document, name = _checked({**base, **own}, path), f"{name}/{variant}"
+    kind = document.kind
+    if not getattr(document, kind):
+        raise WorkloadError(f"workload {name} is of kind {kind} and has no {kind}")
+    for other in _OF_A_KIND:
+        if other != kind and getattr(document, other):
+            raise WorkloadError(
+                f"workload {name} is of kind {kind} and has {other} as well",
+                f'a workload has one of them; `kind = "{other}"` is for those that have {other}',
+            )
     _check_words(folder, document)
     command = _command(name, document)
     users_file = _inside(folder, document.users) if document.users else None
@@ -353,17 +358,6 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     )
 
 
-def _variant(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The document with the keys of a variant, which may be of another kind."""
-    own, base = dict(raw["variants"][name]), dict(raw)
-    kind = base.get("kind", "scripts")
-    if own.get("kind", kind) != kind:
-        base = {k: v for k, v in base.items() if k not in (*_OF_A_KIND, "load")}
-    if "command" in own:
-        own["command"] = {**base.get("command", {}), **own["command"]}
-    return {**base, **own}
-
-
 def _scripts(folder: Path, document: File) -> tuple[WorkloadScript, ...]:
     return tuple(
         WorkloadScript(
@@ -371,19 +365,6 @@ def _scripts(folder: Path, document: File) -> tuple[WorkloadScript, ...]:
         )
         for entry in document.scripts
     )
-
-
-def _check_kind(name: str, document: File) -> None:
-    """Raises WorkloadError if a workload lacks the key of its kind, or has that of another."""
-    kind = document.kind
-    if not getattr(document, kind):
-        raise WorkloadError(f"workload {name} is of kind {kind} and has no {kind}")
-    for other in _OF_A_KIND:
-        if other != kind and getattr(document, other):
-            raise WorkloadError(
-                f"workload {name} is of kind {kind} and has {other} as well",
-                f'a workload has one of them; `kind = "{other}"` is for those that have {other}',
-            )
 
 
 def _command(name: str, document: File) -> Command | None:
@@ -411,16 +392,11 @@ def _command(name: str, document: File) -> Command | None:
     )
 
 
-def _programs(document: File) -> Iterator[Program | CommandKeys]:
-    """The tables of programs."""
-    yield from (entry for entry in document.init if not isinstance(entry, str))
-    if document.command:
-        yield document.command
-
-
 def _check_words(folder: Path, document: File) -> None:
     """Raises WorkloadError if words of programs name files above the folder."""
-    for each in _programs(document):
+    programs: list[Program | CommandKeys] = [e for e in document.init if not isinstance(e, str)]
+    programs += [document.command] if document.command else []
+    for each in programs:
         for words in (each.run, getattr(each, "before", None) or (), each.input):
             for word in () if isinstance(words, str) else words:
                 if Path(word).parts[:1] == ("..",):

@@ -132,6 +132,8 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
         prior = [card.key for card in cards if card.named or card.proof == "whole"]
     shown = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
     named = [card.key for card in shown if card.named]
+    shown_part = parts[worst]
+    by_second = zip(shown_part.missed, shown_part.missed + shown_part.on_time, strict=True)
     return Attribution(
         ids,
         "cause" if named else "no dominant cause",
@@ -140,8 +142,8 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
         tuple(shown),
         _unexplained(parts, signs, named),
         _unseen(parts),
-        parts[worst].trial.id,
-        _missed_by_second(parts[worst]),
+        shown_part.trial.id,
+        tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second),
     )
 
 
@@ -196,8 +198,19 @@ def _card(
     whole = proof == "whole" and (most or share.value >= on_time)
     apart = share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
     alone = whole or (proof == "time" and (most or apart) and _long(present))
-    sign, summary = signs[worst].get(key, present[0][1]), parts[worst].summary
-    next_ = next_step_for(sign.advice or key, parts[worst].trial, summary.failures)
+    against = []
+    if share.value < SHARE_MIN:
+        percent = f"{100 * (1 - share.value):.0f}%"
+        against.append(f"most of what was missed ({percent}) did not see it")
+    if not contrast and on_time >= SHARE_MIN * share.value:
+        against.append(
+            f"transactions that were on time saw it too ({100 * on_time:.0f}%): it was there all"
+            " the time, so whether it makes them late only a run without it can tell"
+        )
+    here, part = signs[worst].get(key), parts[worst]
+    by_second = np.zeros(part.seconds) if here is None else here.late
+    sign, summary = here or present[0][1], part.summary
+    next_ = next_step_for(sign.advice or key, part.trial, summary.failures)
     return Card(
         key,
         CAUSES[key].title,
@@ -207,10 +220,10 @@ def _card(
         on_time,
         lift,
         sign.evidence,
-        tuple(_against(share, on_time, contrast)),
+        tuple(against),
         next_.advice,
         next_.command,
-        _by_second(signs[worst].get(key), parts[worst]),
+        tuple(float(f"{v:.3g}") if np.isfinite(v) else None for v in by_second),
     )
 
 
@@ -262,28 +275,6 @@ def _long(pairs: Iterable[tuple[Material, Sign]]) -> bool:
         spent += float((np.nan_to_num(sign.late[since:]) * part.latency_s[since:] * weights).sum())
         limit += part.limit_s * float(weights.sum())
     return limit > 0 and spent >= _LONG * limit
-
-
-def _against(share: Estimate, on_time: float, contrast: bool) -> Iterable[str]:
-    if share.value < SHARE_MIN:
-        yield f"most of what was missed ({100 * (1 - share.value):.0f}%) did not see it"
-    if not contrast and on_time >= SHARE_MIN * share.value:
-        yield (
-            f"transactions that were on time saw it too ({100 * on_time:.0f}%): it was there all"
-            " the time, so whether it makes them late only a run without it can tell"
-        )
-
-
-def _by_second(sign: Sign | None, part: Material) -> tuple[float | None, ...]:
-    values = np.zeros(part.seconds) if sign is None else sign.late
-    return tuple(float(f"{v:.3g}") if np.isfinite(v) else None for v in values)
-
-
-def _missed_by_second(part: Material) -> tuple[float | None, ...]:
-    due = part.missed + part.on_time
-    return tuple(
-        float(f"{m / d:.4g}") if d else None for m, d in zip(part.missed, due, strict=True)
-    )
 
 
 def _unexplained(

@@ -37,7 +37,6 @@ class DueSeconds(Struct, frozen=True):
 
 
 def concatenate(parts: Sequence[DueSeconds]) -> DueSeconds:
-    """The seconds of several trials, one after the other."""
     return DueSeconds(*map(np.concatenate, zip(*map(astuple, parts), strict=True)))
 
 

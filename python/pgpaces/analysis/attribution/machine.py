@@ -30,7 +30,6 @@ _UTILIZATION_FROM, _UTILIZATION_TO = 0.8, 0.95
 
 
 def signs(material: Material) -> Iterator[Sign]:
-    """All signs from sensors of machines and from the generator."""
     yield from _failed(material)
     yield from _quota(material)
     yield from _frozen(material)
@@ -81,7 +80,11 @@ def _throttled(material: Material) -> Numbers:
 
 def _frozen(material: Material) -> Iterator[Sign]:
     """The server answered no session: samples hung, or no client was connected, in an outage."""
-    sessions, down = material.sessions, _down(material)
+    sessions, down = material.sessions, np.zeros(material.clock)
+    # The part of each second of the clock in which no client was connected, 0 to 1.
+    for each in material.trial.intervals:
+        if 0 <= each.second < material.clock:
+            down[each.second] = min(1.0, each.all_down_ns / 1e9)
     if sessions is None and not down.any():
         return
     # Of a time in which the generator stood still itself, the sensor says nothing of the server.
@@ -106,15 +109,6 @@ def _mute(material: Material, samples: Numbers) -> Numbers:
     return np.asarray(np.cumprod(quiet[::-1])[::-1].astype(float))
 
 
-def _down(material: Material) -> Numbers:
-    """The part of each second of the clock in which no client was connected, 0 to 1."""
-    down = np.zeros(material.clock)
-    for each in material.trial.intervals:
-        if 0 <= each.second < material.clock:
-            down[each.second] = min(1.0, each.all_down_ns / 1e9)
-    return down
-
-
 def _stopped(material: Material, stops: Numbers) -> Numbers:
     """The sign of a stop. stops: the part of each second of the clock.
 
@@ -137,7 +131,13 @@ def _still(material: Material) -> Numbers:
         if 0 <= each.second < material.clock:
             longest_s[each.second] = each.dispatch.max_ns / 1e9
     stops = standstills(longest_s, goal.limits_ns(material.trial))
-    unread = _unread(material)
+    # 1 in seconds of the clock without a reading of the generator's machine between others.
+    own = material.track("generator", "cpu_busy")
+    own = material.track("host", "cpu_busy") if own is None else own
+    unread = np.zeros(material.clock)
+    if own is not None and (read_at := np.flatnonzero(np.isfinite(own))).size:
+        unread[read_at[0] : read_at[-1]] = 1.0
+        unread[read_at] = 0.0
     for start, end, hung in _hangs(material):
         meeting = [stop for stop in stops if stop[0] < end and start < stop[1]]
         lag_s = max((length_s for *_, length_s in meeting), default=0.0)
@@ -159,17 +159,6 @@ def _hangs(material: Material) -> Iterator[tuple[int, int, Numbers]]:
         if len(part):
             start, end = int(part[0]), int(part[-1]) + 1
             yield start, end, frozen[start:end]
-
-
-def _unread(material: Material) -> Numbers:
-    """1 in seconds of the clock without a reading of the generator's machine between others."""
-    own = material.track("generator", "cpu_busy")
-    own = material.track("host", "cpu_busy") if own is None else own
-    unread = np.zeros(material.clock)
-    if own is not None and (read_at := np.flatnonzero(np.isfinite(own))).size:
-        unread[read_at[0] : read_at[-1]] = 1.0
-        unread[read_at] = 0.0
-    return unread
 
 
 def _steal(material: Material) -> Iterator[Sign]:

@@ -252,7 +252,9 @@ def _smooth(values: Numbers) -> Numbers:
 
 def material(trial: Trial, summary: Summary) -> Material:
     """A whole trial, aligned. Raises ValueError for samples that cannot be read."""
-    seconds, clock = _lengths(trial)
+    due = [t.due_second for each in trial.intervals for t in each.tallies if t.due]
+    seconds = max([-1, *due]) + 1
+    clock = max(seconds, max((each.second for each in trial.intervals), default=-1) + 1)
     counts = {name: np.zeros(seconds) for name in ("due", "on_time", "failed", *_MISSED)}
     sums = {name: np.zeros(seconds) for name in ("count", "latency", "lag")}
     own = own_scripts(trial)
@@ -313,13 +315,6 @@ def material(trial: Trial, summary: Summary) -> Material:
 def _unsent(unfinished: Numbers, clients: int) -> Numbers:
     """The unfinished transactions that no client has sent: all but the first ones, one a client."""
     return np.asarray(np.diff(np.fmax(np.cumsum(unfinished) - clients, 0.0), prepend=0.0))
-
-
-def _lengths(trial: Trial) -> tuple[int, int]:
-    """Seconds of due time, and of the clock."""
-    due = [t.due_second for each in trial.intervals for t in each.tallies if t.due]
-    seconds = max([-1, *due]) + 1
-    return seconds, max(seconds, max((each.second for each in trial.intervals), default=-1) + 1)
 
 
 def _flight(trial: Trial, clock: int, half_ns: float) -> tuple[Numbers, Numbers, Numbers]:

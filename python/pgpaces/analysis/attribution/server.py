@@ -32,7 +32,6 @@ _SLOWER_MIN_S, _SLOWER_TIMES, _SLOWER_LEAST = 3, 2.0, 0.5
 
 
 def signs(material: Material) -> Iterator[Sign]:
-    """All signs from sensors of the server."""
     if material.sessions is not None:
         yield from _locks(material)
         yield _waited(material, "standby", ("standby",))
@@ -231,7 +230,6 @@ def _scans(material: Material, one: Explained, rows: float) -> Iterator[str]:
 
 
 def _place(material: Material, one: Explained) -> str:
-    """The script and line of a statement."""
     script = material.trial.workload.scripts[one.script]
     return f"{script.name}:{script.commands[one.command].line}"
 

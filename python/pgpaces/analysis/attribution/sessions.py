@@ -99,7 +99,11 @@ def _of_server(observed: Observed, seconds: int) -> Sessions:
         for place, count in sample.sessions.items():
             (by[kinds[place]] if own[place] else others)[second] += count
     mean = {kind: quotient(counts, samples) for kind, counts in by.items()}
-    frozen = _frozen(tenths, seconds)
+    shares = np.zeros(seconds)
+    for start, end in gaps(tenths):
+        for tenth in range(max(0, start), min(end, seconds * waits.PER_SECOND)):
+            shares[tenth // waits.PER_SECOND] += 1 / waits.PER_SECOND
+    frozen = np.minimum(shares, 1.0)
     return Sessions(mean, quotient(others, samples), frozen, samples, _event_names(observed))
 
 
@@ -109,14 +113,6 @@ def _event_names(observed: Observed) -> dict[Kind, tuple[str, ...]]:
         if event.who == "load" and event.sessions:
             names.setdefault(kind_of(event), []).append(waits.name("load", event.kind, event.event))
     return {kind: tuple(of_kind) for kind, of_kind in names.items()}
-
-
-def _frozen(tenths: Sequence[int], seconds: int) -> Numbers:
-    shares = np.zeros(seconds)
-    for start, end in gaps(tenths):
-        for tenth in range(max(0, start), min(end, seconds * waits.PER_SECOND)):
-            shares[tenth // waits.PER_SECOND] += 1 / waits.PER_SECOND
-    return np.minimum(shares, 1.0)
 
 
 def gaps(tenths: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -114,7 +114,6 @@ class Capacity(Struct, frozen=True):
 
 
 def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
-    """The answer of the points so far, of any number."""
     points = countable(points, goal)
     fine = of_curve(points, goal)
     fit = line(points, goal) if len(fine) >= _LINE_MIN else None
@@ -132,6 +131,11 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         flags.append("generator-limited" if limited else "invalid trials")
     if any(p.excused for p in points if p.valid):
         flags.append("generator late")
+    soak_load = None
+    if proved is not None:
+        load = _SOAK_SHARE * proved
+        load = float(math.floor(load)) if goal.whole else float(f"{load:.3g}")
+        soak_load = max(load, goal.lowest)
     return Capacity(
         goal=goal,
         proved=proved,
@@ -143,7 +147,7 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         more=more,
         trials=len(points),
         invalid=invalid,
-        soak_load=_soak_load(proved, goal),
+        soak_load=soak_load,
         soak=_soak(points, goal),
     )
 
@@ -165,15 +169,9 @@ def _claims(
         _, without, more = _bounds(excused(points), goal)
         refuted = None if refuted is None or without is None else max(refuted, without)
         odd = list(dict.fromkeys([*odd, *more]))
-    return (*_further_out(proved, refuted, goal), odd)
-
-
-def _further_out(
-    proved: float | None, refuted: float | None, goal: CapacityGoal
-) -> tuple[float | None, float | None]:
-    """The bounds with the margin of a quick search, unless they are the ends of the goal."""
     if not goal.quick:
-        return proved, refuted
+        return proved, refuted, odd
+    # Each end has the margin of a quick search, unless it is an end of the goal.
     if proved is not None and proved < goal.highest:
         low = proved / _QUICK_MARGIN
         low = float(round(low)) if goal.whole else low
@@ -182,7 +180,7 @@ def _further_out(
         high = refuted * _QUICK_MARGIN
         high = float(round(high)) if goal.whole else high
         refuted = high if high <= goal.highest else None
-    return proved, refuted
+    return proved, refuted, odd
 
 
 def _bounds(
@@ -380,14 +378,6 @@ def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | No
     margin = _QUICK_MARGIN if goal.quick else 1.0
     low, high = math.exp(fit.low) / margin, margin * math.exp(high) if high < 700 else math.inf
     return Estimate(math.exp(fit.x), low, high, fit.n)
-
-
-def _soak_load(proved: float | None, goal: CapacityGoal) -> float | None:
-    if proved is None:
-        return None
-    load = _SOAK_SHARE * proved
-    load = float(math.floor(load)) if goal.whole else float(f"{load:.3g}")
-    return max(load, goal.lowest)
 
 
 def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:

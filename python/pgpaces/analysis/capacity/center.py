@@ -63,7 +63,9 @@ def clearly_misses(point: TrialPoint, share: float) -> bool:
 def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
     """The center of the next long trials as log load, and how far they spread around it."""
     fine = of_curve(points, goal)
-    at, spread, move = _first(points, goal), _SPREAD_FIRST, _MOVE
+    meets, misses = bracket(points, goal)
+    at = (math.log(meets or misses or goal.start) + math.log(misses or meets or goal.start)) / 2
+    spread, move = _SPREAD_FIRST, _MOVE
     # The dozen trials of a quick search are too few to leave out those that are less near.
     least = _SPREAD_FIRST if goal.quick else _SPREAD_MIN
     for n in range(_BLOCK, len(fine) + 1, _BLOCK):
@@ -86,7 +88,6 @@ def line(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float = TAIL) -
 
 
 def curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Drawn, ...]:
-    """The same line as a curve for a chart."""
     fine = of_curve(points, goal)
     at, spread = center(points, goal)
     return drawn(_near(fine, at, spread), goal, TAIL, steps=_DRAWN_STEPS)
@@ -94,8 +95,3 @@ def curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Drawn, ...]
 
 def _near(fine: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:
     return [point for point in fine if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
-
-
-def _first(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
-    meets, misses = bracket(points, goal)
-    return (math.log(meets or misses or goal.start) + math.log(misses or meets or goal.start)) / 2

@@ -63,7 +63,6 @@ class CapacityGoal(Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Whether a load is an integer."""
         return self.load != "rate"
 
 
@@ -92,19 +91,15 @@ class TrialPoint(Struct, frozen=True):
 
     @property
     def possible(self) -> bool:
-        """Whether its numbers can be those of a trial."""
         sizes = 0 < self.load < math.inf and 0 < self.seconds < math.inf
         return sizes and 0 <= self.excused <= self.missed <= self.due
 
     @property
     def share(self) -> float:
-        """Missed of due."""
         return self.missed / self.due
 
 
 class NextLoad(Struct, frozen=True):
-    """The next trial: a load, its seconds without warm-up, and why."""
-
     load: float
     seconds: float
     role: Role

@@ -70,7 +70,6 @@ def verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
 
 
 def by_load(points: Iterable[TrialPoint]) -> dict[float, list[TrialPoint]]:
-    """The trials of each load, in ascending order."""
     loads: dict[float, list[TrialPoint]] = {}
     for point in points:
         loads.setdefault(point.load, []).append(point)

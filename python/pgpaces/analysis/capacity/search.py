@@ -51,13 +51,6 @@ _BARRED = 2
 _STEPS_MOST = 100
 
 
-class _Ends(Struct, frozen=True):
-    """The lowest and highest load that can be offered, as trials have shown."""
-
-    lowest: float
-    highest: float
-
-
 def step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
     """The next trial, or the answer. points: all trials so far, in the order in which they ran.
 
@@ -70,19 +63,29 @@ def step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacit
 
 
 def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
-    ends = _ends(points, goal)
-    if sum(1 for p in points if not p.valid) >= INVALID_MOST or ends.highest < ends.lowest:
+    highest = _highest(points, goal)
+    if sum(1 for p in points if not p.valid) >= INVALID_MOST or highest < goal.lowest:
         return answer.of(points, goal)
     if goal.quick and not _room(goal, _spent(points), QUICK_S):
         return answer.of(points, goal)
-    load = _coarse(points, goal, ends)
+    load = _coarse(points, goal, highest)
     if load is not None:
-        return _coarse_load(points, goal, load)
-    return _fine(points, goal, ends) or _soak(points, answer.of(points, goal))
+        low, high = (end and words.load(end, goal) for end in bracket(points, goal))
+        why = "where the search begins"
+        if low and high:
+            why = (
+                f"between {low}, which did not clearly miss it in a short trial, and {high}, which"
+            )
+            why += " did"
+        elif low or high:
+            short = f"{low} did not clearly miss it" if low else f"{high} missed it"
+            why = f"{short} in a short trial: {'higher' if low else 'lower'}"
+        return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
+    return _fine(points, goal, highest) or _soak(points, answer.of(points, goal))
 
 
-def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Ends:
-    """Without loads that could not be offered: repeatedly invalid, with no valid trial above."""
+def _highest(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
+    """The highest load below those that were repeatedly invalid, with no valid trial above."""
     best = max((p.load for p in points if p.valid), default=0.0)
     tries: dict[float, int] = {}
     for point in points:
@@ -90,12 +93,12 @@ def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Ends:
             tries[point.load] = tries.get(point.load, 0) + 1
     barred = min((load for load, n in tries.items() if n >= _BARRED), default=math.inf)
     if barred > goal.highest:
-        return _Ends(goal.lowest, goal.highest)
+        return goal.highest
     if best == 0.0:
-        return _Ends(goal.lowest, _offered(barred / 2, goal, math.floor))
+        return _offered(barred / 2, goal, math.floor)
     near = barred / best <= _COARSE_TO or (goal.whole and barred - best <= 1)
     highest = best if near else _offered(math.sqrt(best * barred), goal, math.floor)
-    return _Ends(goal.lowest, max(best, highest))
+    return max(best, highest)
 
 
 def _offered(load: float, goal: CapacityGoal, turn: Callable[[float], int] = round) -> float:
@@ -105,53 +108,32 @@ def _offered(load: float, goal: CapacityGoal, turn: Callable[[float], int] = rou
     return float(f"{load:.3g}") if load > 0 else load
 
 
-def _clip(load: float, ends: _Ends) -> float:
-    return min(max(load, ends.lowest), ends.highest)
+def _clip(load: float, goal: CapacityGoal, highest: float) -> float:
+    return min(max(load, goal.lowest), highest)
 
 
 # ---- coarse ----
 
 
-def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
-    """The next load of a short trial; None where the bracket is narrow enough, or at an end."""
+def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float | None:
     coarse = of_role(points, "coarse")
     if len(coarse) >= _COARSE_MOST or of_role(points, "fine"):
         return None
     meets, misses = bracket(points, goal)
     if misses is None:
         if meets is None:
-            return _clip(goal.start, ends)
+            return _clip(goal.start, goal, highest)
         # Low loads first, then larger steps to get to an end.
         factor = 2 if len(coarse) < 4 else 4
-        return None if meets >= ends.highest else _clip(meets * factor, ends)
+        return None if meets >= highest else _clip(meets * factor, goal, highest)
     if meets is None:
         half = float(math.floor(misses / 2)) if goal.whole else misses / 2
-        return None if misses <= ends.lowest else _clip(half, ends)
-    if meets >= ends.highest or misses <= ends.lowest:
-        return None
-    load = _between(meets, misses, goal)
-    return None if load is None else _clip(load, ends)
-
-
-def _between(meets: float, misses: float, goal: CapacityGoal) -> float | None:
-    if misses / meets <= _COARSE_TO or (goal.whole and misses - meets <= 1):
+        return None if misses <= goal.lowest else _clip(half, goal, highest)
+    narrow = misses / meets <= _COARSE_TO or (goal.whole and misses - meets <= 1)
+    if narrow or meets >= highest or misses <= goal.lowest:
         return None
     load = _offered(math.sqrt(meets * misses), goal)
-    return load if meets < load < misses else None
-
-
-def _coarse_load(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> NextLoad:
-    meets, misses = bracket(points, goal)
-    low, high = (None if end is None else words.load(end, goal) for end in (meets, misses))
-    if low and high:
-        why = (
-            f"between {low}, which did not clearly miss it in a short trial, and {high}, which did"
-        )
-    elif low:
-        why = f"{low} did not clearly miss it in a short trial: higher"
-    else:
-        why = f"{high} missed it in a short trial: lower" if high else "where the search begins"
-    return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
+    return _clip(load, goal, highest) if meets < load < misses else None
 
 
 def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
@@ -165,36 +147,30 @@ def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> f
 # ---- fine ----
 
 
-def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> NextLoad | None:
+def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> NextLoad | None:
     """The next long trial; None where there are enough, or the most."""
     fine = of_role(points, "fine")
-    edge = _edge(points, goal, ends)
-    if edge is not None:
+    meets, misses = bracket(points, goal)
+    # Short trials all met the goal up to the highest load, or all missed it down to the lowest.
+    if (meets is None) is not (misses is None):
+        edge = highest if misses is None else goal.lowest
         at = [p for p in of_curve(points, goal) if p.load == edge]
         if len(at) < _EDGE:
-            end = "highest" if edge >= ends.highest else "lowest"
+            end = "highest" if edge >= highest else "lowest"
             why = f"{words.load(edge, goal)} is the {end} load that can be offered"
             seconds = min(fine_s(points, goal, edge), _EDGE_MAX_S)
             return NextLoad(edge, seconds, "fine", 0, why)
-        if edge >= ends.highest and verdict(at, goal) == "passed":
+        if edge >= highest and verdict(at, goal) == "passed":
             return None
-        if edge <= ends.lowest and verdict(excused(at), goal) == "failed":
+        if edge <= goal.lowest and verdict(excused(at), goal) == "failed":
             return None
-    load = next_load(points, goal, ends)
+    load = next_load(points, goal, highest)
     seconds = fine_s(points, goal, load)
     if _enough(points, goal, seconds):
         return None
     least = "" if goal.quick else f" of at least {_LEAST}"
     why = f"trial {len(fine) + 1}{least}, around where the threshold is"
     return NextLoad(load, seconds, "fine", 0, why)
-
-
-def _edge(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float | None:
-    """The lowest or highest load, where short trials ended there; None: in between."""
-    meets, misses = bracket(points, goal)
-    if misses is None and meets is not None:
-        return ends.highest
-    return ends.lowest if meets is None and misses is not None else None
 
 
 def fine_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
@@ -235,7 +211,6 @@ def _spent(points: Sequence[TrialPoint]) -> float:
 
 
 def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
-    """Whether there is time for another trial of this length."""
     return spent + cost_s(seconds) <= (_QUICK_MAX_S if goal.quick else budget_s(seconds))
 
 
@@ -247,7 +222,7 @@ def _fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
     return n
 
 
-def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> float:
+def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float:
     """The load of the next long trial: spread around the center, which moves every four trials."""
     fine = of_role(points, "fine")
     at, spread = center(points, goal)
@@ -256,9 +231,9 @@ def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> 
     if goal.whole:
         # Both neighbors of the center, not one of them four times.
         turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
-        return _clip(float(turn(math.exp(x))), ends)
+        return _clip(float(turn(math.exp(x))), goal, highest)
     # Few different loads with several trials each have verdicts of their own, too.
-    return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), ends)
+    return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
 
 
 # ---- soak ----

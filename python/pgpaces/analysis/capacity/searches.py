@@ -34,11 +34,9 @@ class Searches(Struct, frozen=True):
         return None
 
     def samples(self) -> Sequence[Ask]:
-        """A trial at the first load, of each cell."""
         return [trials.first(self.spec, cell) for cell in self.cells]
 
     def expected(self) -> Expected:
-        """The trials of searches on a server that is not slow."""
         searches = [trials.expected(self.spec, cell) for cell in self.cells]
         least, most = (
             [ask for asks in ends for ask in asks] for ends in zip(*searches, strict=True)
@@ -111,5 +109,4 @@ def _hopeless(tells: Sequence[Tell]) -> str | None:
 
 
 def terms(spec: SearchSpec) -> tuple[str, ...]:
-    """The goal of a search and its loads, in words."""
     return words.terms(spec.goal)

@@ -69,7 +69,6 @@ class CellSearch(Struct, frozen=True):
 
     @property
     def trials(self) -> tuple[tuple[Digest, TrialPoint], ...]:
-        """The trials of the answer, with their points."""
         pairs = ((digest, point(Tell.of(digest), self.goal.load)) for digest in self.digests)
         return tuple((digest, unless_doubtful(each, self.goal)) for digest, each in pairs if each)
 
@@ -167,7 +166,6 @@ def _number(text: str) -> float | None:
 
 
 def cell_search(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> CellSearch:
-    """The answer of the trials of a cell so far."""
     goal, points = _points(spec, tells)
     result = step(points, goal)
     capacity = result if isinstance(result, Capacity) else answer.of(points, goal)
@@ -179,7 +177,14 @@ def ask(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> Ask | None:
     """The next trial of a cell; None where the search has ended. tells: its trials so far."""
     block = 1 + max((t.block for t in tells), default=0)
     if spec.each is not None and not _preflights(tells):
-        return _preflight(spec, cell, block)
+        options = dict.fromkeys(_PACES) | {
+            "clients": dict(cell.levels).get("clients", str(spec.clients)),
+            "think_time": "0s",
+            "duration": f"{_preflight_s(spec.goal)}s",
+            "policy": "run",
+        }
+        why = "to know where to begin"
+        return Ask(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, options, why)
     goal, points = _points(spec, tells)
     next_load = step(points, goal)
     if not isinstance(next_load, NextLoad):
@@ -227,17 +232,6 @@ def _preflight_s(goal: CapacityGoal) -> int:
     return _PREFLIGHT_QUICK_S if goal.quick else _PREFLIGHT_S
 
 
-def _preflight(spec: SearchSpec, cell: Cell, block: int) -> Ask:
-    options = dict.fromkeys(_PACES) | {
-        "clients": dict(cell.levels).get("clients", str(spec.clients)),
-        "think_time": "0s",
-        "duration": f"{_preflight_s(spec.goal)}s",
-        "policy": "run",
-    }
-    why = "to know where to begin"
-    return Ask(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, options, why)
-
-
 def _preflights(tells: Sequence[Tell]) -> list[Tell]:
     """The saturating trials that were not cut short: what is left of one is no rate."""
     return [tell for tell in tells if role(tell.cell) == PREFLIGHT and not cut_short(tell)]
@@ -262,7 +256,6 @@ def _beginning(spec: SearchSpec, rate: float) -> CapacityGoal:
 
 
 def standing(points: Sequence[TrialPoint], goal: CapacityGoal) -> str:
-    """The answer so far in a few words."""
     so_far = answer.of(points, goal)
     parts = words.standing(so_far)
     if not parts:

@@ -22,12 +22,10 @@ def load(value: float, goal: CapacityGoal) -> str:
 
 
 def length(seconds: float) -> str:
-    """The length of a trial, in a sentence."""
     return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
 def terms(goal: CapacityGoal) -> tuple[str, ...]:
-    """The goal of a search and its loads, to print before it begins."""
     lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
     soak = f", then {length(goal.soak_s)} at 0.9 of what meets it" if goal.soak_s else ""
     slow = "" if goal.quick else "; a server of less than 25/s takes longer"
@@ -39,12 +37,31 @@ def terms(goal: CapacityGoal) -> tuple[str, ...]:
 
 
 def doubts(capacity: Capacity) -> tuple[str, ...]:
-    """Cautions about the answer."""
-    return tuple(_flag(flag, capacity) for flag in capacity.flags)
+    goal = capacity.goal
+    spread = 100 * (capacity.speed_spread or 0)
+    texts: dict[Flag, str] = {
+        "highest load passed": f"The highest load that can be offered, {load(goal.highest, goal)},"
+        " meets it: the capacity is above it.",
+        "lowest load failed": f"The lowest load that can be offered, {load(goal.lowest, goal)},"
+        " misses it: the capacity is below it.",
+        "no load reaches it": "Less load misses no less: no load reaches this threshold. Allow a"
+        " longer latency or a larger share.",
+        "inversion": "A load passed above one that failed: something other than the load decides.",
+        "irregular": "Trials at one load contradict all of them together: the answer was widened.",
+        "generator-limited": f"{_count(capacity)} not valid because the generator was the"
+        " bottleneck, so no bound of the server.",
+        "generator late": "The load generator was late in some trials: the range includes what"
+        " that may explain.",
+        "invalid trials": f"{_count(capacity)} not valid and do not count:"
+        f" {', '.join(sorted(set(capacity.invalid)))}.",
+        "noisy host": f"The host is noisy: its speed differs by about {spread:.2g}% (sd) from"
+        " trial to trial, so the answer is wider.",
+        "too few trials": "There are too few long trials for an interval: 8 are needed at least.",
+    }
+    return tuple(texts[flag] for flag in capacity.flags)
 
 
 def outlook(capacity: Capacity) -> tuple[str, ...]:
-    """What would help."""
     if not capacity.more:
         return ()
     if capacity.more > _MORE_MAX:
@@ -70,7 +87,6 @@ def bound(value: float, goal: CapacityGoal, turn: int) -> str:
 
 
 def answer(capacity: Capacity) -> str:
-    """The load up to which the goal is met, and that from which on it is missed."""
     share = f"{100 * capacity.goal.missed_max:.4g}%"
     bounds = standing(capacity)
     if not bounds:
@@ -81,7 +97,6 @@ def answer(capacity: Capacity) -> str:
 
 
 def standing(capacity: Capacity) -> list[str]:
-    """The proved and the refuted load so far; nothing where neither is known."""
     ends = (("meets it up to", capacity.proved, -1), ("misses it from", capacity.refuted, 1))
     return [
         f"{what} {bound(end, capacity.goal, turn)}" for what, end, turn in ends if end is not None
@@ -104,30 +119,6 @@ def soaked(capacity: Capacity) -> tuple[str, ...]:
     if capacity.misses_for_long:
         return (f"It does not meet {at} for long: {result}.",)
     return (f"Whether it meets {at} for long is unknown: {result}.",)
-
-
-def _flag(flag: Flag, capacity: Capacity) -> str:
-    goal = capacity.goal
-    spread = 100 * (capacity.speed_spread or 0)
-    return {
-        "highest load passed": f"The highest load that can be offered, {load(goal.highest, goal)},"
-        " meets it: the capacity is above it.",
-        "lowest load failed": f"The lowest load that can be offered, {load(goal.lowest, goal)},"
-        " misses it: the capacity is below it.",
-        "no load reaches it": "Less load misses no less: no load reaches this threshold. Allow a"
-        " longer latency or a larger share.",
-        "inversion": "A load passed above one that failed: something other than the load decides.",
-        "irregular": "Trials at one load contradict all of them together: the answer was widened.",
-        "generator-limited": f"{_count(capacity)} not valid because the generator was the"
-        " bottleneck, so no bound of the server.",
-        "generator late": "The load generator was late in some trials: the range includes what"
-        " that may explain.",
-        "invalid trials": f"{_count(capacity)} not valid and do not count:"
-        f" {', '.join(sorted(set(capacity.invalid)))}.",
-        "noisy host": f"The host is noisy: its speed differs by about {spread:.2g}% (sd) from"
-        " trial to trial, so the answer is wider.",
-        "too few trials": "There are too few long trials for an interval: 8 are needed at least.",
-    }[flag]
 
 
 def _count(capacity: Capacity) -> str:

@@ -11,11 +11,9 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.across import share
 from pgpaces.analysis.capacity import value, words
-from pgpaces.analysis.capacity import worth as units
 from pgpaces.analysis.capacity.answer import Load
 from pgpaces.analysis.capacity.trials import ROLES, CellSearch, objections, whole
-from pgpaces.analysis.capacity.value import Capacities, Holds, Most
-from pgpaces.analysis.capacity.worth import Worth
+from pgpaces.analysis.capacity.value import Capacities, Holds, Most, Worth
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.sequential import role
 from pgpaces.answers.capacity import charts as capacity_charts
@@ -186,7 +184,7 @@ def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
 def _most(most: Most, searches: Mapping[str, CellSearch], factors: Sequence[Factor]) -> str:
     """The cell that meets the goal at the highest load, and whether that is certain."""
     best = searches[most.cell]
-    of, load = name(best.cell, factors), units.size(best.capacity)
+    of, load = name(best.cell, factors), value.size(best.capacity)
     assert load is not None
     proved = words.load(load, best.goal)
     if most.certain:

@@ -26,8 +26,14 @@ from pgpaces.analysis.contrasts import Ratio
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import BackgroundRow, StatementRow, background_rows, statements_of
-from pgpaces.analysis.plans import StatementPlans, plans_of
+from pgpaces.analysis.parts import (
+    BackgroundRow,
+    StatementPlans,
+    StatementRow,
+    background_rows,
+    plans_of,
+    statements_of,
+)
 from pgpaces.analysis.replicates import Apart
 from pgpaces.answers import costs, parts, volume
 from pgpaces.answers.sweep import facts, words

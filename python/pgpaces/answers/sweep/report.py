@@ -15,8 +15,8 @@ from pgpaces.analysis import crossing, goal
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.parts import StatementPlans
 from pgpaces.analysis.plan_text import as_text
-from pgpaces.analysis.plans import StatementPlans
 from pgpaces.answers import run, servers
 from pgpaces.answers.again import again, longer
 from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words

@@ -15,8 +15,7 @@ from pgpaces.analysis.cells import Row, sound
 from pgpaces.analysis.contrasts import Ratio
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import BackgroundRow, StatementRow
-from pgpaces.analysis.plans import CellPlan, StatementPlans
+from pgpaces.analysis.parts import BackgroundRow, CellPlan, StatementPlans, StatementRow
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
 from pgpaces.answers.work import CellsWork, Measure

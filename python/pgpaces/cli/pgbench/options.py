@@ -193,6 +193,18 @@ def _count(name: str, shown: str, low: int = 1, *, high: int = INT_MAX) -> _Set:
     return lambda line, text: line.values.update({name: whole(text, shown, low, high=high)})
 
 
+def _checked(
+    name: str, what: str, read: Callable[[str], Any], *, holds: Callable[[Any], bool]
+) -> _Set:
+    def put(line: _Line, text: str) -> None:
+        value = read(text)
+        if not holds(value):
+            raise OptionError(f'{what}: "{text}"')
+        line.values[name] = value
+
+    return put
+
+
 def _clients(line: _Line, text: str) -> None:
     line.values["clients"] = whole(text, "-c/--client", 1)
     line.reader.clients(line.values["clients"])
@@ -253,31 +265,6 @@ def _latency_limit(line: _Line, text: str) -> None:
     line.values["limit_us"] = int(limit_ms * 1000)
 
 
-def _rate(line: _Line, text: str) -> None:
-    line.values["rate"] = real(text)
-    if line.values["rate"] <= 0:
-        raise OptionError(f'invalid rate limit: "{text}"')
-
-
-def _protocol(line: _Line, text: str) -> None:
-    if text not in {"simple", "extended", "prepared"}:
-        raise OptionError(f'invalid query mode (-M): "{text}"')
-    line.values["protocol"] = text
-
-
-def _sampling_rate(line: _Line, text: str) -> None:
-    line.values["sampling_rate"] = real(text)
-    if not 0 < line.values["sampling_rate"] <= 1:
-        raise OptionError(f'invalid sampling rate: "{text}"')
-
-
-def _max_tries(line: _Line, text: str) -> None:
-    value = narrowed(text)
-    if value < 0:
-        raise OptionError(f'invalid number of maximum tries: "{text}"')
-    line.values["max_tries"] = value
-
-
 def _random_seed(line: _Line, text: str, where: str = "--random-seed option") -> None:
     try:
         line.values["seed"] = random_seed(text)
@@ -285,12 +272,6 @@ def _random_seed(line: _Line, text: str, where: str = "--random-seed option") ->
         last = ("error", f"error while setting random seed from {where}")
         raise OptionError(str(error), *error.lines[1:], last) from None
     line.reader.seed(line.values["seed"])
-
-
-def _partition_method(line: _Line, text: str) -> None:
-    if text.lower() not in {"range", "hash"}:
-        raise OptionError(f'invalid partition method, expecting "range" or "hash", got: "{text}"')
-    line.values["partition_method"] = text.lower()
 
 
 # --- the table ------------------------------------------------------------------------------
@@ -310,6 +291,17 @@ class PgbenchOption(Struct, frozen=True):
     extra: bool = False
 
 
+_MODES, _METHODS = ("simple", "extended", "prepared"), ("range", "hash")
+_GOT = 'invalid partition method, expecting "range" or "hash", got'
+_RATE = _checked("rate", "invalid rate limit", real, holds=lambda v: v > 0)
+_SAMPLING_RATE = _checked(
+    "sampling_rate", "invalid sampling rate", real, holds=lambda v: 0 < v <= 1
+)
+_MAX_TRIES = _checked(
+    "max_tries", "invalid number of maximum tries", narrowed, holds=lambda v: v >= 0
+)
+_PROTOCOL = _checked("protocol", "invalid query mode (-M)", str, holds=_MODES.__contains__)
+_PARTITION_METHOD = _checked("partition_method", _GOT, str.lower, holds=_METHODS.__contains__)
 # In pgbench's order, in which the possibilities of an ambiguous abbreviation are listed.
 OPTIONS = (
     PgbenchOption("builtin", "b", "run", _builtin),
@@ -328,10 +320,10 @@ OPTIONS = (
     PgbenchOption("no-vacuum", "n", "both", _flag("no_vacuum"), takes=False),
     PgbenchOption("port", "p", "both", _text("port")),
     PgbenchOption("progress", "P", "run", _count("progress_s", "-P/--progress")),
-    PgbenchOption("protocol", "M", "run", _protocol),
+    PgbenchOption("protocol", "M", "run", _PROTOCOL),
     PgbenchOption("quiet", "q", "init", _flag("quiet"), takes=False),
     PgbenchOption("report-per-command", "r", "run", _flag("per_command"), takes=False),
-    PgbenchOption("rate", "R", "run", _rate),
+    PgbenchOption("rate", "R", "run", _RATE),
     PgbenchOption("scale", "s", "both", _count("scale", "-s/--scale")),
     PgbenchOption("select-only", "S", "run", _named_builtin("select-only"), takes=False),
     PgbenchOption("skip-some-updates", "N", "run", _named_builtin("simple-update"), takes=False),
@@ -342,7 +334,7 @@ OPTIONS = (
     PgbenchOption("unlogged-tables", "", "init", _flag("unlogged"), takes=False),
     PgbenchOption("tablespace", "", "init", _text("tablespace")),
     PgbenchOption("index-tablespace", "", "init", _text("index_tablespace")),
-    PgbenchOption("sampling-rate", "", "run", _sampling_rate),
+    PgbenchOption("sampling-rate", "", "run", _SAMPLING_RATE),
     PgbenchOption("aggregate-interval", "", "run", _count("aggregate_s", "--aggregate-interval")),
     PgbenchOption("progress-timestamp", "", "run", _flag("progress_timestamp"), takes=False),
     PgbenchOption("log-prefix", "", "run", _text("log_prefix")),
@@ -350,9 +342,9 @@ OPTIONS = (
     PgbenchOption("random-seed", "", "run", _random_seed),
     PgbenchOption("show-script", "", "both", _show_script),
     PgbenchOption("partitions", "", "init", _count("partitions", "--partitions", 0)),
-    PgbenchOption("partition-method", "", "init", _partition_method),
+    PgbenchOption("partition-method", "", "init", _PARTITION_METHOD),
     PgbenchOption("failures-detailed", "", "run", _flag("failures_detailed"), takes=False),
-    PgbenchOption("max-tries", "", "run", _max_tries),
+    PgbenchOption("max-tries", "", "run", _MAX_TRIES),
     PgbenchOption("verbose-errors", "", "run", _flag("verbose_errors"), takes=False),
     PgbenchOption("exit-on-abort", "", "run", _flag("exit_on_abort"), takes=False),
     PgbenchOption("debug", "", "both", _flag("debug"), takes=False),
@@ -485,24 +477,6 @@ def _check_run(line: _Line) -> None:
         )
 
 
-def _finish(line: _Line, environ: Mapping[str, str]) -> Options:
-    """Defaults that depend on others, the database's name, and all checks, in pgbench's order."""
-    initialize = line.get("initialize")
-    if not line.scripts and not initialize:
-        line.scripts.append(ScriptOption("tpcb-like", builtin=True))
-    if not initialize and not sum(script.weight for script in line.scripts):
-        raise OptionError("total script weight must not be zero")
-    line.values["jobs"] = min(line.get("jobs"), line.get("clients"))
-    if "dbname" not in line.values:
-        line.values["dbname"] = line.operands.pop(0) if line.operands else _database(environ)
-    if line.operands:
-        first = line.operands[0]
-        raise line.usage_error(f'too many command-line arguments (first is "{first}")', "error")
-    (_check_initialization if initialize else _check_run)(line)
-    line.values.setdefault("seed", random_seed("time"))
-    return Options(**line.values, scripts=tuple(line.scripts), defines=tuple(line.defines.items()))
-
-
 def _database(environ: Mapping[str, str]) -> str:
     import pwd
 
@@ -540,4 +514,17 @@ def parse(
     for option, value in _parsed(line, argv):
         option.put(line, value)
         line.modes.add(option.mode)
-    return _finish(line, environ)
+    initialize = line.get("initialize")
+    if not line.scripts and not initialize:
+        line.scripts.append(ScriptOption("tpcb-like", builtin=True))
+    if not initialize and not sum(script.weight for script in line.scripts):
+        raise OptionError("total script weight must not be zero")
+    line.values["jobs"] = min(line.get("jobs"), line.get("clients"))
+    if "dbname" not in line.values:
+        line.values["dbname"] = line.operands.pop(0) if line.operands else _database(environ)
+    if line.operands:
+        first = line.operands[0]
+        raise line.usage_error(f'too many command-line arguments (first is "{first}")', "error")
+    (_check_initialization if initialize else _check_run)(line)
+    line.values.setdefault("seed", random_seed("time"))
+    return Options(**line.values, scripts=tuple(line.scripts), defines=tuple(line.defines.items()))

@@ -81,7 +81,6 @@ class Sums(Struct):
 
     @property
     def total(self) -> int:
-        """The denominator of shares."""
         return self.processed + self.skipped + self.failed
 
 
@@ -218,7 +217,6 @@ def _head(options: Options, facts: Facts, sums: Sums) -> Iterator[str]:
 
 
 def _failures(options: Options, sums: Sums) -> Iterator[str]:
-    """The lines that are the same for all transactions and for each script."""
     yield f"number of failed transactions: {_share(sums.failed, sums.total)}"
     if options.failures_detailed:
         yield f"number of serialization failures: {_share(sums.serialization, sums.total)}"

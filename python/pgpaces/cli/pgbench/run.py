@@ -15,7 +15,7 @@ from psycopg import sql
 from pgpaces.cli.pgbench import report
 from pgpaces.cli.pgbench.options import VERSION
 from pgpaces.cli.pgbench.report import Facts
-from pgpaces.cli.pgbench.setup import Setup, connect
+from pgpaces.cli.pgbench.setup import connect
 from pgpaces.cli.streams import put
 from pgpaces.core.errors import LogError
 from pgpaces.core.sessions import Session
@@ -75,7 +75,21 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
             )
             voice.tell(("info", text))
         facts = _facts(options, session, texts, voice=voice)
-        request = _request(options, facts, texts, setup=setup)
+        scripts = [
+            workload.WorkloadScript(
+                script.description, script.weight, text, source=script.description
+            )
+            for script, text in zip(options.scripts, texts, strict=True)
+        ]
+        name = options.scripts[0].name if len(scripts) == 1 else "multiple scripts"
+        request = Request(
+            workload=workload.of_scripts(name, scripts, "run by pgpaces pgbench"),
+            trial=_trial(options, facts),
+            target=TargetPlan(dsn="", overrides=tuple(setup.parameters.items())),
+            scale=max(1, facts.scale),
+            keep=options.store,
+            observe=False,
+        )
         check(request)  # before anything is changed
         if not options.no_vacuum:
             pgbench_tables.vacuum_before_run(
@@ -134,23 +148,6 @@ def _lock(session: Session, clients: int, voice: Voice) -> bool:
     if locked == (False,):
         voice.tell(("warning", "another pgpaces pgbench runs on this database"))
     return locked == (True,)
-
-
-def _request(options: Options, facts: Facts, texts: Sequence[str], *, setup: Setup) -> Request:
-    """The request for the pipeline: the database as it is, nothing created or copied."""
-    scripts = [
-        workload.WorkloadScript(script.description, script.weight, text, source=script.description)
-        for script, text in zip(options.scripts, texts, strict=True)
-    ]
-    name = options.scripts[0].name if len(scripts) == 1 else "multiple scripts"
-    return Request(
-        workload=workload.of_scripts(name, scripts, "run by pgpaces pgbench"),
-        trial=_trial(options, facts),
-        target=TargetPlan(dsn="", overrides=tuple(setup.parameters.items())),
-        scale=max(1, facts.scale),
-        keep=options.store,
-        observe=False,
-    )
 
 
 def _trial(options: Options, facts: Facts) -> TrialPlan:
@@ -218,7 +215,6 @@ class _Watch(Listener):
 
 
 def _end(options: Options, facts: Facts, outcome: Outcome, *, watch: _Watch) -> int:
-    """Prints the report and warnings; the exit code."""
     totals, voice = watch.totals, watch.voice
     log_ended = isinstance(outcome.error, LogError)
     aborted = totals.aborted_thread is not None or (outcome.error is not None and not log_ended)

@@ -56,19 +56,14 @@ def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
     return parameters | ({"dbname": name} if name else {})
 
 
-def _with_host(parameters: dict[str, str]) -> dict[str, str]:
-    """The parameters with the host that the load will find: libpq may know another directory."""
-    try:
-        host = engine.resolve("", **parameters).keywords.get("host")
-    except PgpacesError:  # libpq has words for it
-        return parameters
-    return parameters | ({"host": host} if host else {})
-
-
 def connect(options: Options, voice: Voice, purpose: str) -> Setup:
     """Connects, and asks for a password if the server requires one. Raises PgbenchError."""
     try:
-        parameters = _with_host(_parameters(options, voice.program, purpose))
+        parameters = _parameters(options, voice.program, purpose)
+        with contextlib.suppress(PgpacesError):  # libpq has words for it
+            # The host that the load will find: libpq may know another directory.
+            if host := engine.resolve("", **parameters).keywords.get("host"):
+                parameters["host"] = host
         conn = _attempt(parameters)
         if conn.status != ConnStatus.OK and conn.needs_password and "password" not in parameters:
             parameters["password"] = _ask_password(voice)
@@ -124,7 +119,6 @@ def _ask_password(voice: Voice) -> str:
 
 
 def initialize(options: Options, voice: Voice) -> int:
-    """Creates and fills pgbench's tables; the exit code."""
     # The fields of tables are options of the same names; the others have their defaults.
     values = {name: getattr(options, name) for name in pgbench_tables.Tables.__struct_fields__}
     tables = pgbench_tables.Tables(**{k: v for k, v in values.items() if v is not None})
