@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pgpaces.spec.result import Trial
+from pgpaces.store.store import Store
 
 # `make test-versions` runs the tests of commands on each version of PostgreSQL.
 SERVER = os.environ.get("PGPACES_TEST_SERVER")
@@ -69,6 +73,29 @@ class Command:
             for name, value in environment.items():
                 patch.setenv(name, value)
             return _ended(_on_server(words), patch)
+
+    def well(self, *words: object, **more: Any) -> Ended:
+        """Runs a command that must not fail."""
+        ended = self(*words, **more)
+        assert ended.code == 0, ended.err
+        return ended
+
+    def prepared(self, run: str = "last") -> dict[str, Any]:
+        """About the data of a run."""
+        exported = self("export", run, "--format", "json").json()
+        found: dict[str, Any] = exported["workload"]["prepared"]
+        return found
+
+    def trial(self, run: str = "last") -> Trial:
+        """A run as the store has it."""
+        store = Store.existing(self.store)
+        return store.load(store.find(run))
+
+    def trials(self) -> list[Trial]:
+        """Those of the only experiment."""
+        store = Store.existing(self.store)
+        [row] = store.experiments()
+        return [store.load(placed.id) for placed in store.placed(row.id)]
 
 
 def _on_server(words: Sequence[object]) -> list[str]:
@@ -124,6 +151,14 @@ def started(process: subprocess.Popen[str]) -> None:
         if line.startswith("running "):
             return
     raise AssertionError("the load never ran")
+
+
+def ctrl_c(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Interrupts a command; what it wrote."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    return out, err
 
 
 def interval_count(store: Path) -> int:

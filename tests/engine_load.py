@@ -55,13 +55,8 @@ class Outcome:
     def add(self, interval: _engine.Interval) -> None:
         assert min(interval.pending_ns, interval.waited_ns) >= 0, "nothing is due before its time"
         for tally in interval.tallies:
-            self.due += tally.due
-            self.on_time += tally.on_time
-            self.late += tally.late
-            self.skipped += tally.skipped
-            self.unfinished += tally.unfinished
-            self.retried += tally.retried
-            self.retries += tally.retries
+            for name in ("due", "on_time", "late", "skipped", "unfinished", "retried", "retries"):
+                setattr(self, name, getattr(self, name) + getattr(tally, name))
             self.failed.update(dict(tally.failed))
             self.per_script[tally.script] += tally.due
         self.messages.update(dict(interval.messages))

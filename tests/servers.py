@@ -241,6 +241,31 @@ def postgres_15(
             server.end()
 
 
+@contextlib.contextmanager
+def standby_of(primary: Postgres) -> Iterator[Postgres]:
+    """A streaming replica `standby1` that answers queries."""
+    with (primary.data / "pg_hba.conf").open("a") as rules:
+        rules.write("local replication postgres trust\n")
+    primary.execute("SELECT pg_reload_conf()")
+    with open_folder("pgpaces-standby-") as folder:
+        if user := server_user():
+            os.chown(folder, user["user"], user["group"])
+        made = Postgres(folder, primary.certificates)
+        made.port, made.addresses = free_port()
+        source = primary.dsn("postgres", dbname=None, application_name="standby1")
+        how = ("-R", "-c", "fast", "-X", "stream", "--no-sync")
+        made.program("pg_basebackup", *how, "-d", source)
+        with (made.data / "postgresql.auto.conf").open("a") as conf:
+            conf.write(f"port = {made.port}\nunix_socket_directories = '{folder}'\n")
+            conf.write("listen_addresses = ''\nmax_standby_streaming_delay = 0\n")
+        try:
+            made.program("pg_ctl", "-l", folder / "log", "-w", "start")
+            yield made
+        finally:
+            if (made.data / "postmaster.pid").exists():
+                made.program("pg_ctl", "-m", "immediate", "stop")
+
+
 def access_to(server: Any, user: str = "postgres", **more: str) -> Access:
     """The way to a server of the tests."""
     words = {"host": str(server.folder), "port": str(server.port), "user": user}

@@ -14,7 +14,7 @@ def opened_page(browser: Browser, address: str, **how: Any) -> Iterator[tuple[Pa
     """The page, and what went wrong in it: console, errors, requests to elsewhere."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 2400}, **how})
     page, wrong = context.new_page(), []
-    origin = "/".join(address.split("/")[:3])
+    origin = address if address.startswith("file:") else "/".join(address.split("/")[:3])
     page.on("console", lambda message: wrong.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
     page.on("request", lambda r: r.url.startswith((origin, "data:")) or wrong.append(r.url))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.report import report as report_of
@@ -18,12 +15,13 @@ from pgpaces.show.html import html
 from pgpaces.show.section import Report, Section, Table, TableCell
 from pgpaces.show.style import DARK, LIGHT
 from pgpaces.store.store import Store
+from tests.browser.pages import opened_page
 from tests.unit import answered
 from tests.unit.reports import HOSTILE
 
 pytestmark = pytest.mark.browser
 
-WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+PHONE = {"width": 360, "height": 740}
 BOXES = """() => [...document.querySelectorAll('figure svg')]
     .filter(svg => !svg.closest('details:not([open])'))
     .map(svg => ({box: svg.getBoundingClientRect().toJSON(),
@@ -35,19 +33,6 @@ COLORS = """() => {
 }"""
 
 
-@contextmanager
-def opened(browser: Browser, address: str, **how: Any) -> Iterator[tuple[Page, list[str]]]:
-    """The page, and what went wrong in it: messages of the console, requests but for itself."""
-    context = browser.new_context(**{"viewport": WIDE, **how})
-    page, wrong = context.new_page(), []
-    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-    page.on("request", lambda r: r.url == address or wrong.append(f"request: {r.url}"))
-    page.goto(address)
-    yield page, wrong
-    context.close()
-
-
 def rgb(color: str) -> str:
     return f"rgb({', '.join(str(int(color[at : at + 2], 16)) for at in (1, 3, 5))})"
 
@@ -57,7 +42,7 @@ def test_charts_are_drawn_in_the_colors_of_light_and_dark(
     browser: Browser, report: str, how: str
 ) -> None:
     look, other = (LIGHT, DARK) if how == "light" else (DARK, LIGHT)
-    with opened(browser, report, color_scheme=how) as (page, wrong):
+    with opened_page(browser, report, color_scheme=how) as (page, wrong):
         found = page.evaluate(BOXES)
         assert len(found) >= 10
         for each in found:
@@ -77,7 +62,7 @@ def test_what_others_wrote_is_shown_and_does_nothing(browser: Browser, tmp_path:
     path = tmp_path / "hostile.html"
     path.write_text(html(report_of(HOSTILE)), encoding="utf-8")
     # Without the page's own policy: nothing may depend on it.
-    with opened(browser, path.as_uri(), viewport=PHONE, bypass_csp=True) as (page, wrong):
+    with opened_page(browser, path.as_uri(), viewport=PHONE, bypass_csp=True) as (page, wrong):
         page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
         page.reload()
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -89,7 +74,7 @@ def test_what_others_wrote_is_shown_and_does_nothing(browser: Browser, tmp_path:
 
 
 def test_details_open_without_a_script_and_by_keyboard(browser: Browser, report: str) -> None:
-    with opened(browser, report, java_script_enabled=True) as (page, wrong):
+    with opened_page(browser, report, java_script_enabled=True) as (page, wrong):
         summary = page.locator("details.cell > summary").first
         summary.focus()
         page.keyboard.press("Enter")
@@ -107,7 +92,7 @@ def test_axe_finds_nothing_that_shuts_anybody_out(
 ) -> None:
     axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
     # The page's own policy lets no script in; the inspector comes past it.
-    with opened(browser, small_report, color_scheme=how, bypass_csp=True) as (page, _):
+    with opened_page(browser, small_report, color_scheme=how, bypass_csp=True) as (page, _):
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         page.evaluate(axe)
         # What a chart consists of is nobody's to read: it is an image with a name and a table.
@@ -120,7 +105,7 @@ def test_axe_finds_nothing_that_shuts_anybody_out(
 def test_a_phone_scrolls_tables_in_their_boxes_and_nothing_else(
     browser: Browser, report: str
 ) -> None:
-    with opened(browser, report, viewport=PHONE) as (page, wrong):
+    with opened_page(browser, report, viewport=PHONE) as (page, wrong):
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
         wide = page.evaluate(
@@ -148,7 +133,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_no_mark_lies_on_the_label_of_the_threshold(browser: Browser, searched: str) -> None:
-    with opened(browser, searched) as (page, wrong):
+    with opened_page(browser, searched) as (page, wrong):
         clashes = page.evaluate(
             """() => [...document.querySelectorAll('figure svg')].flatMap(svg => {
                 const boxes = (what) => [...svg.querySelectorAll(what)].map(
@@ -166,7 +151,7 @@ def test_no_mark_lies_on_the_label_of_the_threshold(browser: Browser, searched: 
 
 
 def test_texts_of_charts_do_not_lie_on_each_other(browser: Browser, report: str) -> None:
-    with opened(browser, report) as (page, _):
+    with opened_page(browser, report) as (page, _):
         clashes = page.evaluate(
             """() => [...document.querySelectorAll('figure svg')].filter(
                     svg => !svg.closest('details:not([open])')).flatMap(svg => {
@@ -185,7 +170,7 @@ def test_texts_of_charts_do_not_lie_on_each_other(browser: Browser, report: str)
 def test_it_prints_in_light_without_what_is_folded_and_without_losing_columns(
     browser: Browser, report: str
 ) -> None:
-    with opened(browser, report, color_scheme="dark") as (page, _):
+    with opened_page(browser, report, color_scheme="dark") as (page, _):
         page.emulate_media(media="print", color_scheme="dark")
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == rgb(LIGHT.background)
@@ -196,7 +181,7 @@ def test_it_prints_in_light_without_what_is_folded_and_without_losing_columns(
 
 
 def test_hollow_marks_show_cells_without_a_valid_trial(browser: Browser, report: str) -> None:
-    with opened(browser, report) as (page, _):
+    with opened_page(browser, report) as (page, _):
         hollow = page.locator('#missed svg path[fill-opacity="0"]').count()
         assert hollow >= 3
         assert page.locator("#cells tr.invalid").count() == 1
@@ -206,7 +191,7 @@ def test_hollow_marks_show_cells_without_a_valid_trial(browser: Browser, report:
 def test_a_mark_says_its_value_under_the_pointer_and_by_keyboard(
     browser: Browser, report: str
 ) -> None:
-    with opened(browser, report) as (page, wrong):
+    with opened_page(browser, report) as (page, wrong):
         chart = page.locator("#p95 > svg")
         chart.scroll_into_view_if_needed()
         mark = chart.locator("[data-description]").last
@@ -227,7 +212,7 @@ def test_a_mark_says_its_value_under_the_pointer_and_by_keyboard(
 def test_a_place_of_a_chart_over_time_says_the_row_of_its_table(
     browser: Browser, report: str
 ) -> None:
-    with opened(browser, report) as (page, wrong):
+    with opened_page(browser, report) as (page, wrong):
         page.locator("details.cell > summary").first.click()
         figure = page.locator("details.cell[open] figure[id^=time]").first
         figure.locator("svg").focus()
@@ -243,7 +228,7 @@ def test_a_place_of_a_chart_over_time_says_the_row_of_its_table(
 def test_an_entry_of_the_legend_hides_its_series_and_shows_it_again(
     browser: Browser, report: str
 ) -> None:
-    with opened(browser, report) as (page, wrong):
+    with opened_page(browser, report) as (page, wrong):
         chart = page.locator("#p95 > svg")
         key = chart.locator("text[data-key]").first
         series = key.get_attribute("data-series")
@@ -278,7 +263,7 @@ def test_a_column_of_dates_or_units_sorts_by_what_they_mean(
     shown = Section("s", "S", tables=(Table("t", "T", ("x",), 0, rows),))
     about = Report("R", "", datetime.now(UTC), "0", "", (), (), (shown,), shown)
     (tmp_path / "r.html").write_text(html(about), encoding="utf-8")
-    with opened(browser, (tmp_path / "r.html").as_uri()) as (page, _):
+    with opened_page(browser, (tmp_path / "r.html").as_uri()) as (page, _):
         page.locator("#s thead button").click()
         assert tuple(page.locator("#s tbody th").all_inner_texts()) == rising
         page.locator("#s thead button").click()
@@ -286,7 +271,7 @@ def test_a_column_of_dates_or_units_sorts_by_what_they_mean(
 
 
 def test_a_table_sorts_by_what_its_numbers_are(browser: Browser, report: str) -> None:
-    with opened(browser, report) as (page, wrong):
+    with opened_page(browser, report) as (page, wrong):
         table = page.locator("#cells table").first
         column = table.locator("thead th").all_inner_texts()
         place = next(n for n, name in enumerate(column) if name.startswith("p95"))
@@ -317,7 +302,7 @@ def test_a_command_is_copied_by_its_button(browser: Browser, report: str) -> Non
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_button_of_a_long_command_is_in_view(browser: Browser, report: str, width: int) -> None:
-    with opened(browser, report, viewport={"width": width, "height": 900}) as (page, _):
+    with opened_page(browser, report, viewport={"width": width, "height": 900}) as (page, _):
         outside = page.evaluate(
             """() => [...document.querySelectorAll('.copy')].filter(button => {
                 button.nextElementSibling.textContent = 'pgpaces sweep '.repeat(40);
@@ -333,7 +318,7 @@ def test_the_button_of_a_long_command_is_in_view(browser: Browser, report: str, 
 def test_without_a_script_every_number_is_there_and_no_button(
     browser: Browser, report: str
 ) -> None:
-    with opened(browser, report, java_script_enabled=False) as (page, wrong):
+    with opened_page(browser, report, java_script_enabled=False) as (page, wrong):
         assert page.locator("button").count() == 0
         assert page.locator("figure tbody tr").count() > 50
         assert page.locator("h1").is_visible()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.commands import adds_up
 from tests.engine_load import Load
 from tests.needs import PG15_BIN
 from tests.processes import children
@@ -18,6 +19,8 @@ from tests.servers import Postgres, server_user
 from tests.waiting import DEADLINE_S, until
 
 NAME = "pgpaces faults"
+SECOND_NS = 1_000_000_000
+SHORT = "SELECT pg_sleep(0.005)"
 
 
 def lets_in(server: Postgres) -> bool:
@@ -90,7 +93,6 @@ def fill(disk: Path) -> Path:
 
 
 ENDLESS = "SELECT pg_sleep(1000)"
-PARTS = ("on_time", "late", "skipped", "failed", "unfinished")
 
 
 def answer(child: subprocess.Popen[bytes]) -> Any:
@@ -98,8 +100,7 @@ def answer(child: subprocess.Popen[bytes]) -> Any:
     out, err = child.communicate(timeout=3 * DEADLINE_S)
     assert child.returncode == 0, err
     document = json.loads(out)
-    counts = document["counts"]
-    assert counts["due"] == sum(counts[part] for part in PARTS)
+    assert adds_up(document)
     return document
 
 
@@ -110,3 +111,15 @@ def texts(document: Any, severity: str) -> list[str]:
 
 def wait(seconds: float) -> None:
     threading.Event().wait(seconds)
+
+
+def going_on(start_load: Any, dsn: str, script: str = SHORT, **changes: Any) -> Any:
+    """A load of 50/s on 4 clients that ends when it is told to."""
+    plan = {"clients": 4, "load": "open", "rate": 50.0, "transactions": None,
+            "duration_ns": 1000 * SECOND_NS, "grace_ns": 10 * SECOND_NS}  # fmt: skip
+    return start_load(dsn, script, **(plan | changes))
+
+
+def stopped(load: Any) -> Any:
+    load.run.stop()
+    return load.finish()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,11 +13,8 @@ from typing import Any
 import pytest
 from tests.faults.machines import SERVER
 from tests.faults.network import Proxy
-from tests.folders import open_folder
-from tests.needs import PG15_BIN, check, lacking
-from tests.servers import Postgres, postgres_15, server_user
-
-SECOND_NS = 1_000_000_000
+from tests.needs import check, lacking
+from tests.servers import Postgres, postgres_15, standby_of
 
 
 @pytest.fixture(scope="module")
@@ -35,34 +31,9 @@ def proxy() -> Iterator[Callable[[str, int], Proxy]]:
 
 
 @pytest.fixture
-def standby(fragile: Postgres, certificates: Any) -> Iterator[Postgres]:
-    """A streaming replica of `fragile` that answers queries."""
-    with open_folder("pgpaces-standby-") as folder:
-        if user := server_user():
-            os.chown(folder, user["user"], user["group"])
-        replica = Postgres(folder, certificates)
-        with (fragile.data / "pg_hba.conf").open("a") as rules:
-            rules.write("local replication postgres trust\n")
-        fragile.execute("SELECT pg_reload_conf()")
-        fragile.execute("SELECT pg_create_physical_replication_slot('standby')")
-        source = fragile.dsn("postgres", dbname=None)
-        command = [PG15_BIN / "pg_basebackup", "-D", replica.data, "-R", "-X", "stream"]
-        command += ["-c", "fast", "--no-sync", "-S", "standby", "-d", source]
-        subprocess.run([*map(str, command)], cwd="/", check=True, **server_user())
-        replica.port, replica.addresses = fragile.port, ["127.0.0.1"]
-        with (replica.data / "postgresql.conf").open("a") as conf:
-            conf.write("listen_addresses = ''\nmax_standby_streaming_delay = 0\n")
-            conf.write(f"unix_socket_directories = '{folder}'\n")
-        shutil.rmtree(replica.data / "pg_wal" / "archive_status", ignore_errors=True)
-        (replica.data / "pg_wal" / "archive_status").mkdir(mode=0o700)
-        if user:
-            os.chown(replica.data / "pg_wal" / "archive_status", user["user"], user["group"])
-        replica.program("pg_ctl", "-l", folder / "log", "-w", "start")
-        try:
-            yield replica
-        finally:
-            replica.program("pg_ctl", "-m", "immediate", "stop")
-            fragile.execute("SELECT pg_drop_replication_slot('standby')")
+def standby(fragile: Postgres) -> Iterator[Postgres]:
+    with standby_of(fragile) as replica:
+        yield replica
 
 
 @pytest.fixture

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from tests.faults.breaking import answer, texts, wait
+from tests.faults.breaking import answer, texts
 from tests.faults.machines import GATE, machines
 from tests.integration import causes
 from tests.needs import faketime, needs
@@ -34,17 +33,11 @@ except (OSError, TimeoutError):
 """
 
 
-@contextlib.contextmanager
-def group() -> Iterator[Path]:
-    """A group of processes whose CPU can be limited."""
-    with causes.group("cpu") as path:
-        yield path
+Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.mark.parametrize("ipv6", [False, True])
-def test_two_machines_by_ssh_make_one_load(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, ipv6: bool
-) -> None:
+def test_two_machines_by_ssh_make_one_load(start: Start, tmp_path: Path, ipv6: bool) -> None:
     with machines(tmp_path, {}, {}, ipv6=ipv6):
         document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "5s"))
     assert document["validity"]["state"] == "valid"
@@ -55,7 +48,7 @@ def test_two_machines_by_ssh_make_one_load(
 
 
 def test_a_stranger_gets_no_answer_from_the_ports_of_a_load_by_ssh(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    start: Start, tmp_path: Path
 ) -> None:
     with machines(tmp_path, {}, {}) as [first, second]:
         child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "20s")
@@ -76,40 +69,10 @@ def test_a_stranger_gets_no_answer_from_the_ports_of_a_load_by_ssh(
         child.communicate(timeout=DEADLINE_S)
 
 
-@pytest.mark.parametrize("seconds", [5, 7])
-def test_a_machine_that_is_cut_off_for_some_seconds_loses_nothing(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, seconds: int
-) -> None:
-    with machines(tmp_path, {}, {}) as [first, _]:
-        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "12s")
-        with first.cut_off():
-            wait(seconds)
-        document = answer(child)
-    assert document["validity"]["state"] == "valid"
-    assert document["counts"]["unfinished"] == 0
-
-
-def test_a_machine_that_stays_cut_off_ends_its_load_and_is_named(
-    start: Callable[..., subprocess.Popen[bytes]], reachable: Postgres, tmp_path: Path
-) -> None:
-    count = "SELECT count(*) FROM pg_stat_activity WHERE client_addr = '{}'"
-    with machines(tmp_path, {}, {}) as [first, _]:
-        child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "20s")
-        with first.cut_off():
-            sessions = count.format(first.address)
-            assert reachable.execute(sessions)[0][0] > 0
-            wait(10)
-            assert reachable.execute(sessions)[0][0] == 0, "no load is left after 10 s"
-            document = answer(child)
-    assert document["validity"]["state"] == "invalid"
-    assert any("generator pgpt1 was lost" in text for text in texts(document, "invalid"))
-    assert document["counts"]["unfinished"] > 0
-
-
 def test_a_machine_with_too_little_cpu_is_the_one_that_is_named(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    start: Start, tmp_path: Path
 ) -> None:
-    with machines(tmp_path, {}, {}) as [first, _], group() as path:
+    with machines(tmp_path, {}, {}) as [first, _], causes.group("cpu") as path:
         causes.take(path, first.pids())
         child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "12s")
         causes.cpu_limit(path, 2)
@@ -122,7 +85,7 @@ def test_a_machine_with_too_little_cpu_is_the_one_that_is_named(
 
 
 def test_no_machine_goes_on_without_the_program_that_started_it(
-    start: Callable[..., subprocess.Popen[bytes]], reachable: Postgres, tmp_path: Path
+    start: Start, reachable: Postgres, tmp_path: Path
 ) -> None:
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE client_addr << '10.98.7.0/24'"
     with machines(tmp_path, {}, {}):
@@ -133,7 +96,7 @@ def test_no_machine_goes_on_without_the_program_that_started_it(
 
 
 def test_a_machine_far_away_begins_with_the_others_and_its_clock_is_less_certain(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    start: Start, tmp_path: Path
 ) -> None:
     with machines(tmp_path, {}, {}) as [first, _]:
         first.delay(20)
@@ -147,7 +110,7 @@ def test_a_machine_far_away_begins_with_the_others_and_its_clock_is_less_certain
     ("fake", "expected"), [("+2h", ""), ("+0 x1.02", "the clock of generator pgpt1 may be")]
 )
 def test_a_clock_that_is_elsewhere_is_right_and_one_that_runs_faster_is_noticed(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, fake: str, expected: str
+    start: Start, tmp_path: Path, fake: str, expected: str
 ) -> None:
     clock = {"LD_PRELOAD": FAKETIME, "FAKETIME": f'"{fake}"'}
     with machines(tmp_path, clock, {}):
@@ -158,7 +121,7 @@ def test_a_clock_that_is_elsewhere_is_right_and_one_that_runs_faster_is_noticed(
 
 @needs("libfaketime")
 def test_a_clock_that_is_set_during_the_load_is_noticed_and_harms_nothing(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    start: Start, tmp_path: Path
 ) -> None:
     offset = tmp_path / "offset"
     offset.write_text("+0")

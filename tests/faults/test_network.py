@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import each_poll
-from tests.faults.breaking import NAME, backends, seconds_until_end
-from tests.faults.conftest import SECOND_NS
+from tests.faults.breaking import NAME, SECOND_NS, backends, going_on, seconds_until_end, stopped
 from tests.faults.network import Proxy
 from tests.servers import Postgres
 from tests.waiting import until
@@ -33,19 +32,8 @@ def way(pg15: Postgres, proxy: Proxies) -> tuple[Proxy, str]:
 
 
 def open_load(start_load: Any, dsn: str, **changes: Any) -> Any:
-    plan = {"clients": 4, "load": "open", "rate": 50.0, "transactions": None,
-            "duration_ns": 2 * SECOND_NS, "grace_ns": GRACE_S * SECOND_NS}  # fmt: skip
-    return start_load(dsn, "SELECT pg_sleep(0.005)", **(plan | changes))
-
-
-def test_a_refused_connection_at_the_start_is_an_error(proxy: Proxies, run_load: Any) -> None:
-    from pgpaces.core.errors import ServerError
-
-    between = proxy("127.0.0.1", 1)
-    between.refuse()
-    dsn = f"host=127.0.0.1 port={between.port} user=u dbname=d sslmode=disable"
-    with pytest.raises(ServerError, match="refused"):
-        run_load(dsn, "SELECT 1")
+    ends = {"duration_ns": 2 * SECOND_NS, "grace_ns": GRACE_S * SECOND_NS}
+    return going_on(start_load, dsn, **(ends | changes))
 
 
 @pytest.mark.parametrize("load_model", ["open", pytest.param("closed", marks=pytest.mark.slow)])
@@ -63,8 +51,7 @@ def test_refused_connections_are_tried_again_until_they_are_not(
     before = load.outcome.done
     between.accept()
     until(lambda: load.next() and load.outcome.done > before)
-    load.run.stop()
-    done = load.finish()
+    done = stopped(load)
     assert done.disconnects == done.connects == done.outages == 4
     assert set(done.failed) == {"08006"}
     assert done.failed["08006"] <= 4
@@ -85,8 +72,7 @@ def test_a_reset_connection_is_a_failure_and_an_outage(
     assert load.next()
     between.reset()
     until(lambda: load.next() and load.outcome.outages >= 4, "four outages")
-    load.run.stop()
-    done = load.finish()
+    done = stopped(load)
     assert (set(done.failed), done.failed["08006"]) == ({"08006"}, 4)
     # The first of four to tell may have met the end before the reset.
     assert re.search("reset|closed the connection", done.messages["08006"])
@@ -180,16 +166,6 @@ def test_a_network_that_swallows_everything_is_an_outage(
 
 
 @pytest.mark.slow
-def test_a_silent_network_at_the_start_is_given_up(way: tuple[Proxy, str], run_load: Any) -> None:
-    from pgpaces.core.errors import ServerError
-
-    between, dsn = way
-    between.silence()
-    with pytest.raises(ServerError, match="no answer in time"):
-        run_load(f"{dsn} connect_timeout=2", "SELECT 1")
-
-
-@pytest.mark.slow
 def test_a_login_that_stalls_is_given_up_and_tried_again(
     way: tuple[Proxy, str], start_load: Any
 ) -> None:
@@ -205,8 +181,7 @@ def test_a_login_that_stalls_is_given_up_and_tried_again(
     between.speak()
     before = load.outcome.done
     until(lambda: load.next() and load.outcome.done > before)
-    load.run.stop()
-    done = load.finish()
+    done = stopped(load)
     assert (done.unfinished, done.down) == (0, 0)
     assert done.outage_ns_max >= 2 * SECOND_NS
 

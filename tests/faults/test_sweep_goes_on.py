@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.commands import Command
@@ -54,6 +55,22 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, err
 
 
+def sweep(pgpaces: Command, *words: object, **more: Any) -> subprocess.Popen[str]:
+    """A sweep of two cells that has run a trial."""
+    process = pgpaces.start("sweep", "select-only", *CELLS, *QUICK, *words, **more)
+    hear(process, "p99")
+    return process
+
+
+def all_ran(process: subprocess.Popen[str] | None, store: Path, count: int = 6) -> None:
+    """It ends well, and each cell finished once in each block."""
+    if process is not None:
+        code, err = ended(process)
+        assert code == 0, err
+    [cells] = finished(store)
+    assert (len(cells), set(cells.values())) == (count, {1})
+
+
 @contextlib.contextmanager
 def locked(store: Path) -> Iterator[None]:
     """Somebody else writes to the store, and does not come to an end."""
@@ -77,43 +94,27 @@ def full(store: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("trouble", [locked, full])
 def test_a_store_that_takes_nothing_for_a_while_costs_no_trial(
-    pgpaces_home: Path,
-    pg15: Postgres,
-    small_disk: Path,
-    trouble: Callable[[Path], contextlib.AbstractContextManager[None]],
+    pgpaces_home: Path, pg15: Postgres, small_disk: Path, trouble: Any
 ) -> None:
     pgpaces = Command(pgpaces_home, small_disk / "results.db")
-    process = pgpaces.start(
-        "sweep", "select-only", *CELLS, *QUICK, "--trials", "3", "--target", pg15.tcp("postgres")
-    )
-    hear(process, "p99")
+    process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     with trouble(pgpaces.store):
         hear(process, "trying again")
-    code, err = ended(process)
-    assert code == 0, err
-    [cells] = finished(pgpaces.store)
-    assert set(cells.values()) == {1}
-    assert len(cells) == 6
+    all_ran(process, pgpaces.store)
 
 
 def test_ctrl_c_ends_the_wait_for_a_store_and_the_rest_can_be_run_later(
     pgpaces: Command, pg15: Postgres
 ) -> None:
-    process = pgpaces.start(
-        "sweep", "select-only", *CELLS, *QUICK, "--trials", "3", "--target", pg15.tcp("postgres")
-    )
-    hear(process, "p99")
+    process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     with locked(pgpaces.store):
         hear(process, "trying again")
         process.send_signal(signal.SIGINT)
         code, err = ended(process)
         assert code == 20, err
     expire(pgpaces.store)
-    done = pgpaces("sweep", "--resume")
-    assert done.code == 0, done.err
-    [cells] = finished(pgpaces.store)
-    assert len(cells) == 6
-    assert set(cells.values()) == {1}
+    pgpaces.well("sweep", "--resume")
+    all_ran(None, pgpaces.store)
 
 
 def test_two_sweeps_write_to_one_store_on_a_server_at_once(
@@ -141,31 +142,20 @@ def test_two_sweeps_write_to_one_store_on_a_server_at_once(
 def test_a_server_that_dies_and_comes_back_costs_no_cell(
     pgpaces: Command, fragile: Postgres
 ) -> None:
-    process = pgpaces.start(
-        "sweep", "select-only", *CELLS, *QUICK, "--trials", "3", "--target",
-        fragile.tcp("postgres"),
-    )  # fmt: skip
-    hear(process, "p99")
+    process = sweep(pgpaces, "--trials", "3", "--target", fragile.tcp("postgres"))
     os.kill(postmaster(fragile), signal.SIGKILL)
     try:
         hear(process, "waiting for the server")
     finally:
         start_again(fragile)
-    code, err = ended(process)
-    assert code == 0, err
-    [cells] = finished(pgpaces.store)
-    assert len(cells) == 6
+    all_ran(process, pgpaces.store)
 
 
 def test_our_server_that_dies_is_started_again(pgpaces: Command) -> None:
-    process = pgpaces.start("sweep", "select-only", *CELLS, *QUICK, "--trials", "3")
-    hear(process, "p99")
+    process = sweep(pgpaces, "--trials", "3")
     pid_file = next(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
     os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
-    code, err = ended(process)
-    assert code == 0, err
-    [cells] = finished(pgpaces.store)
-    assert len(cells) == 6
+    all_ran(process, pgpaces.store)
     assert not list(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
 
 
@@ -187,10 +177,7 @@ def test_a_machine_whose_network_is_silent_does_not_hold_the_others(
         heard += hear(process, "p99")
         fast = sum("target=fast" in line and "p99" in line for line in heard.splitlines())
     way.speak()
-    code, err = ended(process)
-    assert code == 0, err
-    [cells] = finished(pgpaces.store)
-    assert len(cells) == 12
+    all_ran(process, pgpaces.store, 12)
 
 
 # --- the user -------------------------------------------------------------------------------
@@ -252,8 +239,7 @@ def test_ctrl_c_ends_the_making_of_data_before_any_load(
 def test_a_terminal_that_is_gone_ends_it_like_ctrl_c(pgpaces: Command) -> None:
     # A child inherits an ignored signal, as from tests that nohup started.
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
-    process = pgpaces.start("sweep", "select-only", *CELLS, *QUICK, "--trials", "9", **heard)
-    hear(process, "p99")
+    process = sweep(pgpaces, "--trials", "9", **heard)
     process.send_signal(signal.SIGHUP)
     code, err = ended(process)
     assert code == 130, err
@@ -293,9 +279,7 @@ def test_an_experiment_that_runs_is_not_gone_on_with(pgpaces: Command, pg15: Pos
 
 
 def test_of_two_that_go_on_at_once_one_does(pgpaces: Command, pg15: Postgres) -> None:
-    words = ("select-only", *CELLS, *QUICK, "--trials", "3", "--target", pg15.tcp("postgres"))
-    process = pgpaces.start("sweep", *words)
-    hear(process, "p99")
+    process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     process.kill()
     process.communicate()
     expire(pgpaces.store)
@@ -303,6 +287,4 @@ def test_of_two_that_go_on_at_once_one_does(pgpaces: Command, pg15: Postgres) ->
     found = sorted(ended(rival) for rival in both)
     assert [code for code, _ in found] == [0, 2], found
     assert "is being run by another pgpaces" in found[1][1]
-    [cells] = finished(pgpaces.store)
-    assert len(cells) == 6
-    assert set(cells.values()) == {1}
+    all_ran(None, pgpaces.store)

@@ -57,6 +57,12 @@ class Cage:
     def __call__(self, *words: object, stdin: str = "", **variables: str) -> Ended:
         return self.run(["-m", "pgpaces", *map(str, words)], stdin, **variables)
 
+    def well(self, *words: object, stdin: str = "", **variables: str) -> Ended:
+        """Runs a command that must not fail."""
+        ended = self(*words, stdin=stdin, **variables)
+        assert ended.code == 0, ended.err
+        return ended
+
     def run(self, words: list[str], stdin: str = "", **variables: str) -> Ended:
         """Runs Python with these words."""
         children = self.kept / "children"

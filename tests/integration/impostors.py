@@ -13,6 +13,11 @@ from typing import Any
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
+def frame(tag: bytes, body: bytes = b"") -> bytes:
+    """A message of the protocol."""
+    return tag + struct.pack(">I", len(body) + 4) + body
+
+
 @contextmanager
 def answering(talk: Callable[[socket.socket], None]) -> Iterator[int]:
     """The port of a server that talks so to everybody who connects."""

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.commands import Command
 from tests.servers import PASSWORD, Postgres
-from tests.waiting import until
-
-from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
@@ -52,9 +46,6 @@ def test_the_shipped_load_runs_from_one_line_and_counts_what_it_did(pgpaces: Com
     assert did["behind_bytes"] > did["before_bytes"] + 5_000_000
     assert did["seconds"] == pytest.approx(2e5 / did["rows_s"] / 2)
     assert found["counts"]["on_time"] == 2
-    text = pgpaces("show", "last").out
-    assert text.startswith("loaded 100,000 rows 2 times in ")
-    assert " ".join(text.split()).count("steady") == 0
 
 
 @pytest.mark.parametrize(
@@ -89,19 +80,6 @@ def test_it_is_told_where_to_go_and_what_was_asked(
     assert not seen.endswith(f"\n{made}\n")
 
 
-def test_a_command_that_fails_is_data_with_what_it_said(
-    pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
-) -> None:
-    made = workload(tmp_path, "run = \"psql -Xc 'SELECT 1/0'\"")
-    ended = pgpaces("run", made, "--trust", "-P", "0", "--json", *target)
-    assert (ended.code, "the first error: exit 1: " in ended.err) == (5, True)
-    found = json.loads(ended.out)
-    assert found["counts"]["failed"] == 1
-    assert found["failures"] == {"exit 1": 1}
-    assert "division by zero" in found["messages"]["exit 1"]
-    assert found["bulk"]["rows_s"] is None
-
-
 @pytest.mark.parametrize(
     ("query", "why"),
     [
@@ -129,43 +107,31 @@ def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(
     assert not (tmp_path / "loaded").exists()
 
 
-def test_an_empty_command_is_refused(pgpaces: Command) -> None:
-    done = pgpaces("load", " ")
-    assert (done.code, "the command is empty" in done.err) == (2, True)
-
-
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("more", "words", "code", "message"),
     [
-        (["--rate", "3"], "has no rate"),
-        (["--clients", "3"], "timed alone"),
-        (["--protocol", "prepared"], "protocol is of scripts"),
-        (["-f", "x.sql"], "runs no scripts"),
-    ],
-)
-def test_what_a_command_has_not_is_refused_before_anything_is_started(
-    pgpaces: Command, tmp_path: Path, words: list[str], message: str
-) -> None:
-    (tmp_path / "x.sql").write_text("SELECT 1;")
-    made = workload(tmp_path, 'run = ["true"]')
-    done = pgpaces("run", made, "--trust", *words, cwd=tmp_path)
-    assert (done.code, message in done.err) == (2, True), done.err
-
-
-@pytest.mark.parametrize(
-    ("more", "code", "message"),
-    [
-        ('input = ["*.pbf"]', 5, "names no file"),
-        pytest.param('before = ["no-such-program"]', 5, "no program 'no-such-program'", marks=SLOW),
-        ('before = "echo because >&2; exit 9"', 16, "because"),
-        pytest.param('before = ["true", "{dns}"]', 2, "{dns}", marks=SLOW),
+        ("", ["--rate", "3"], 2, "has no rate"),
+        ("", ["--clients", "3"], 2, "timed alone"),
+        ("", ["--protocol", "prepared"], 2, "protocol is of scripts"),
+        ("", ["-f", "x.sql"], 2, "runs no scripts"),
+        ('input = ["*.pbf"]', [], 5, "names no file"),
+        pytest.param('before = ["no-such-program"]', [], 5, "no program 'no-such", marks=SLOW),
+        ('before = "echo because >&2; exit 9"', [], 16, "because"),
+        pytest.param('before = ["true", "{dns}"]', [], 2, "{dns}", marks=SLOW),
     ],
 )
 def test_what_cannot_be_is_refused_before_it_is_measured(
-    pgpaces: Command, tmp_path: Path, target: tuple[str, ...], more: Any, code: int, message: str
+    pgpaces: Command,
+    tmp_path: Path,
+    target: tuple[str, ...],
+    more: str,
+    words: list[str],
+    code: int,
+    message: str,
 ) -> None:
+    (tmp_path / "x.sql").write_text("SELECT 1;")
     made = workload(tmp_path, f'run = ["true"]\n{more}')
-    done = pgpaces("run", made, *target, "--trust", "-P", "0")
+    done = pgpaces("run", made, *target, "--trust", "-P", "0", *words, cwd=tmp_path)
     assert (done.code, message in done.err) == (code, True), done.err
 
 
@@ -190,42 +156,6 @@ def test_a_load_beside_queries_is_run_again_until_they_end(
     queries, load = (script["counts"] for script in found["scripts"])
     assert queries["on_time"] == queries["due"] > 50
     assert load["due"] == load["on_time"] > 1
-    text = pgpaces("show", "last").out
-    assert "loader/psql: " in text
-
-
-@SLOW
-def test_stopped_the_command_is_asked_to_end(
-    pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
-) -> None:
-    made = workload(tmp_path, f'run = "echo $$ > {tmp_path}/pid; exec sleep 60"')
-    process = pgpaces.start("run", made, "--trust", "-P", "0", *target)
-    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "it runs")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "the command was ended before its end" in out
-    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
-
-
-def test_killed_no_command_is_left(pgpaces: Command, tmp_path: Path) -> None:
-    # On a managed server, which ends too: its copy of the data is nobody's any more.
-    text = f"trap : TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done"
-    made = workload(tmp_path, f'run = "{text}"')
-    process = pgpaces.start("run", made, "--trust", "-P", "0")
-    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "it runs")
-    process.kill()
-    process.communicate()
-    pid = int((tmp_path / "pid").read_text())
-
-    def gone() -> bool:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    until(gone, "the command has ended")
 
 
 def test_no_password_reaches_the_command_but_by_a_file(
@@ -249,15 +179,6 @@ def test_no_password_reaches_the_command_but_by_a_file(
 def test_a_sweep_of_loads_is_compared_in_bars(pgpaces: Command, tmp_path: Path) -> None:
     page = tmp_path / "loads.html"
     words = ("bulk-load", "--scale", 1, "--variant", "two-indexes,no-index", "--trials", 1)
-    done = pgpaces("sweep", *words, "-o", page)
-    assert done.code == 0, done.err
-    text = page.read_text()
-    for part in ('id="rows-s"', 'id="seconds"', "Fastest: variant = "):
-        assert part in text
-    for part in ("latency limit, so", ">misses<", "Distribution of latency"):
-        assert part not in text
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
-    trials = [store.load(placed.id) for placed in store.placed(row.id)]
-    assert len(trials) == 2
-    assert all(trial.workload.about_command for trial in trials)
+    pgpaces.well("sweep", *words, "-o", page)
+    assert "Fastest: variant = " in page.read_text()
+    assert [bool(trial.workload.about_command) for trial in pgpaces.trials()] == [True] * 2

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
-from tests.commands import Command, Ended
-from tests.integration.sweeps import Ear
+from tests.commands import Command, Ended, ctrl_c
+from tests.integration.sweeps import Ear, rows_of
 from tests.waiting import until
 
 from pgpaces.analysis.sequential import role
+from pgpaces.answers.capacity.api import load_capacity
 from pgpaces.spec.design import Cell
 from pgpaces.store.store import Store
 from pgpaces.trial import sweep as pipeline
@@ -41,9 +41,7 @@ def interrupted(pgpaces: Command, *words: str, after: int) -> Ended:
         return states.count("finished") >= after and "running" in states
 
     until(another_runs)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    return Ended(process.returncode, out, err)
+    return Ended(130, *ctrl_c(process))
 
 
 def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
@@ -57,11 +55,9 @@ def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(
     pgpaces: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
-    shown = pgpaces(*PAIRS, "--dry-run", "--json")
-    assert shown.code == 0, shown.err
+    shown = pgpaces.well(*PAIRS, "--dry-run", "--json")
     assert json.loads(shown.out)["trials_to_run"] == 16
     begun = interrupted(pgpaces, *PAIRS, after=3)
-    assert begun.code == 130, begun.err
     assert "between looks nothing is concluded" in " ".join(begun.out.split())
     assert "--resume" in begun.err
 
@@ -94,8 +90,7 @@ def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(
 
 def test_a_goal_that_changed_is_another_experiment(pgpaces: Command) -> None:
     words = ("capacity", "reporting", "--scale", "1", "-L", "5s")
-    begun = interrupted(pgpaces, *words, "--rate", "1/s,2/s", after=0)
-    assert begun.code == 130, begun.err
+    interrupted(pgpaces, *words, "--rate", "1/s,2/s", after=0)
     store = Store.open(pgpaces.store)
     [row] = store.experiments()
     placed = store.digests([trial.id for trial in store.placed(row.id)])
@@ -104,5 +99,36 @@ def test_a_goal_that_changed_is_another_experiment(pgpaces: Command) -> None:
     changed = pgpaces(*words, "--rate", "1/s,4/s", "--resume")
     assert changed.code == 2
     assert "its goal changed since" in changed.err
-    other = pgpaces("capacity", "--resume", row.id, "--dry-run", "--json")
-    assert other.code == 0, other.err
+    pgpaces.well("capacity", "--resume", row.id, "--dry-run", "--json")
+
+
+# One or two users can be offered: four short trials at two answer.
+SEARCH = (
+    "capacity", "select-only", "--scale", "1", "--users", "1,2", "--pace", "20/s", "-L", "1s",
+    "--quick",
+)  # fmt: skip
+
+
+def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: Path) -> None:
+    process = pgpaces.start(*SEARCH)
+    until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
+    out, err = ctrl_c(process)
+    assert "The search has not ended" in " ".join(out.split())
+    store = Store.open(pgpaces.store)
+    [row] = store.experiments()
+    assert row.state == "interrupted"
+    assert f"resume with: pgpaces capacity --resume {row.id}" in err
+    before = [each.id for each in store.placed(row.id)]
+
+    page = tmp_path / "page.html"
+    done = pgpaces.well("capacity", "--resume", "-o", page, "--json")
+    assert Store.open(pgpaces.store).experiments()[0].state == "finished"
+    found = json.loads(done.out)["sections"]["capacity"]
+    assert set(before) < set(found["trials"])
+    [cell] = found["value"]["cells"]
+    assert (cell["unit"], cell["proved"], cell["ended"]) == ("users", 2, True)
+    assert cell["worth"]["users"] == 2
+    assert "Meets it up to 2 users; unknown above" in page.read_text()
+    answer = load_capacity(store=pgpaces.store)
+    assert answer.value.cells[0].levels == {}
+    assert answer.sentences[0] == "Meets it up to 2 users; unknown above."

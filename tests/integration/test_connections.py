@@ -4,15 +4,18 @@
 asks the server how they came.
 """
 
-import os
+import contextlib
 import re
 import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,9 +23,12 @@ from urllib.parse import quote
 import pytest
 from msgspec import Struct, field
 from psycopg import conninfo
+from tests.certificates import Certificates
+from tests.commands import Command
 from tests.conftest import each_poll
-from tests.integration.impostors import answering, man_in_the_middle
+from tests.integration.impostors import answering, frame, man_in_the_middle
 from tests.needs import lacking
+from tests.servers import quoted
 
 from pgpaces import _engine
 from pgpaces.core.errors import (
@@ -115,10 +121,6 @@ def test_no_password_is_told_apart_from_a_wrong_one(pg15: Any, user: str, transp
     assert "PGPASSWORD" in str(error.hint)
 
 
-def test_an_empty_password_counts_as_none(pg15: Any) -> None:
-    refusal(pg15.tcp("u_scram", password=""), AuthError, "none was given")
-
-
 def test_ipv6_is_a_way_like_any_other(pg15: Any, ways: Any) -> None:
     if not pg15.has_ipv6:
         lacking("IPv6 on loopback")
@@ -153,13 +155,18 @@ def test_a_route_tells_the_servers_version_and_address(pg15: Any) -> None:
         ("u_trust", {"host": "nosuch.invalid"}, ServerError, "nosuch.invalid"),
         ("u_trust", {"host": "/nonexistent"}, ServerError, "/nonexistent"),
         ("u_trust", {"target_session_attrs": "standby"}, ServerError, "standby"),
+        ("u_trust", {"dbname": "template0"}, ServerError, "not currently accepting connections"),
+        ("u_scram", {"password": ""}, AuthError, "none was given"),
+        # A wrong password ends the search.
+        ("u_scram", {"host": "127.0.0.1,nosuch.invalid", "password": WRONG}, AuthError,
+         "password authentication failed"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
-)
+)  # fmt: skip
 def test_a_refusal_has_its_class_and_a_hint(
     pg15: Any, user: str, words: dict[str, str], kind: type[PgpacesError], message: str
 ) -> None:
-    refusal(pg15.tcp(user, password=PASSWORD, **words), kind, message)
+    refusal(pg15.tcp(user, **{"password": PASSWORD} | words), kind, message)
 
 
 def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15: Any) -> None:
@@ -169,10 +176,6 @@ def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15: Any) -> No
         refusal(pg15.tcp(dbname="closed_db"), AuthError, "permission denied for database")
     finally:
         pg15.execute("DROP DATABASE closed_db")
-
-
-def test_a_database_that_takes_no_connections_is_said_with_a_hint(pg15: Any) -> None:
-    refusal(pg15.tcp(dbname="template0"), ServerError, "not currently accepting connections")
 
 
 def test_a_role_that_may_not_log_in_is_a_matter_of_login(pg15: Any) -> None:
@@ -199,21 +202,6 @@ def test_a_server_that_says_nothing_is_given_up_after_connect_timeout() -> None:
         refusal(dsn, ServerError, "no answer in time")
 
 
-@pytest.mark.parametrize(
-    "greeting",
-    [
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"220 mail.example ESMTP\r\n",
-    ],
-    ids=["ssh", "http", "smtp"],
-)
-def test_what_is_no_postgresql_is_said(greeting: bytes) -> None:
-    with answering(lambda wire: wire.sendall(greeting)) as port:
-        dsn = f"host=127.0.0.1 port={port} user=u sslmode=disable connect_timeout=2"
-        refusal(dsn, ServerError, "protocol")
-
-
 def test_too_few_connections_is_an_error_of_its_own(pg15: Any, run_load: Any) -> None:
     with pytest.raises(ConnectionsError, match="too many connections") as caught:
         run_load(pg15.tcp("u_limited"), "SELECT 1", clients=3)
@@ -223,10 +211,6 @@ def test_too_few_connections_is_an_error_of_its_own(pg15: Any, run_load: Any) ->
 def test_bad_sql_on_connecting_is_an_error_before_the_run(pg15: Any, run_load: Any) -> None:
     with pytest.raises(PlanError, match="nosuch"):
         run_load(pg15.dsn(), "SELECT 1", on_connect=["SELECT nosuch"])
-
-
-def frame(tag: bytes, body: bytes = b"") -> bytes:
-    return tag + (len(body) + 4).to_bytes(4, "big") + body
 
 
 @pytest.mark.parametrize(
@@ -271,14 +255,11 @@ def pass_file(path: Path, server: Any, mode: int = 0o600) -> Path:
     return path
 
 
-def test_a_password_file_is_used(pg15: Any, ways: Any, tmp_path: Path) -> None:
-    path = pass_file(tmp_path / "pgpass", pg15)
-    assert ways(pg15, pg15.tcp("u_scram", passfile=path)) == "u_scram plain 127.0.0.1"
-
-
-def test_the_password_file_at_home_and_the_one_of_PGPASSFILE_are_used(  # noqa: N802
+def test_password_files_are_used_by_name_at_home_and_of_PGPASSFILE(  # noqa: N802
     pg15: Any, ways: Any, clean_client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = pass_file(tmp_path / "pgpass", pg15)
+    assert ways(pg15, pg15.tcp("u_scram", passfile=path)) == "u_scram plain 127.0.0.1"
     pass_file(clean_client / ".pgpass", pg15)
     assert ways(pg15, pg15.tcp("u_scram")).startswith("u_scram")
     (clean_client / ".pgpass").unlink()
@@ -347,15 +328,6 @@ def test_a_uri_carries_a_password_that_needs_escapes(pg15: Any, ways: Any) -> No
     assert ways(pg15, uri) == "u_scram plain socket"
 
 
-def test_a_broken_uri_does_not_show_its_password(pg15: Any) -> None:
-    for uri in (
-        f"postgresql://u:pa%ss{WRONG}@127.0.0.1/x",
-        f"postgresql://u@127.0.0.1:{WRONG}/x",
-        f"postgres+psycopg://u:{WRONG}@127.0.0.1/x",
-    ):
-        refusal(uri, ServerError, "URI")
-
-
 def test_variables_say_what_the_string_does_not(
     pg15: Any, ways: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,20 +356,6 @@ def test_signals_do_not_end_a_login(pg15: Any) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_overrides_are_stronger_than_the_string(pg15: Any) -> None:
-    overrides = {"dbname": "nowhere"}
-    with pytest.raises(DatabaseAbsentError, match="nowhere"):
-        _engine.find_route(_engine.resolve(pg15.tcp(), overrides))
-
-
-def test_settings_in_options_hold_in_every_session(pg15: Any, run_load: Any) -> None:
-    dsn = pg15.tcp(options="-c work_mem=77MB -c search_path=public", application_name="pp opt")
-    pg15.execute("TRUNCATE ways")
-    run_load(dsn, "INSERT INTO ways SELECT concat_ws(' ', current_setting('work_mem'), "
-             "current_setting('application_name'))", clients=3)  # fmt: skip
-    assert pg15.execute("SELECT DISTINCT way FROM ways") == [("77MB pp opt",)]
-
-
 # --- several hosts --------------------------------------------------------------------------
 
 
@@ -405,26 +363,16 @@ def test_of_several_hosts_the_first_that_answers_is_taken(pg15: Any, ways: Any) 
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))
         ports = f"{held.getsockname()[1]},{pg15.port}"
-        dsn = pg15.tcp(host="127.0.0.1,127.0.0.1", port=ports)
-        assert ways(pg15, dsn) == "u_trust plain 127.0.0.1"
         uri = f"postgresql://u_trust@127.0.0.1:{ports.replace(',', ',127.0.0.1:')}/postgres"
-        assert ways(pg15, f"{uri}?sslmode=disable") == "u_trust plain 127.0.0.1"
-    assert ways(pg15, pg15.tcp(host=f"/nonexistent,{pg15.folder}")) == "u_trust plain socket"
-
-
-def test_a_host_that_is_not_known_does_not_keep_us_from_the_next(pg15: Any, ways: Any) -> None:
-    dsn = pg15.tcp(host="nosuch.invalid,127.0.0.1")
-    assert ways(pg15, dsn) == "u_trust plain 127.0.0.1"
-
-
-def test_of_several_hosts_the_one_with_the_right_role_is_taken(pg15: Any, ways: Any) -> None:
-    dsn = pg15.tcp(host="127.0.0.1,127.0.0.1", target_session_attrs="read-write")
-    assert ways(pg15, dsn) == "u_trust plain 127.0.0.1"
-
-
-def test_a_wrong_password_ends_the_search(pg15: Any) -> None:
-    dsn = pg15.tcp("u_scram", host="127.0.0.1,nosuch.invalid", password=WRONG)
-    refusal(dsn, AuthError, "password authentication failed")
+        twice = "127.0.0.1,127.0.0.1"
+        for dsn, way in (
+            (pg15.tcp(host=twice, port=ports), "plain 127.0.0.1"),
+            (f"{uri}?sslmode=disable", "plain 127.0.0.1"),
+            (pg15.tcp(host=f"/nonexistent,{pg15.folder}"), "plain socket"),
+            (pg15.tcp(host="nosuch.invalid,127.0.0.1"), "plain 127.0.0.1"),
+            (pg15.tcp(host=twice, target_session_attrs="read-write"), "plain 127.0.0.1"),
+        ):
+            assert ways(pg15, dsn) == f"u_trust {way}", dsn
 
 
 # --- TLS ------------------------------------------------------------------------------------
@@ -441,15 +389,8 @@ class Tls(Struct, frozen=True):
     more: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return " ".join(
-            [
-                self.mode,
-                self.user,
-                f"root={self.root}",
-                self.host,
-                *map("=".join, self.more.items()),
-            ]
-        )
+        more = " ".join(map("=".join, self.more.items()))
+        return f"{self.mode} {self.user} root={self.root} {self.host} {more}"
 
 
 PLAIN, SECURE = "plain 127.0.0.1", "TLSv1.3 127.0.0.1"
@@ -626,38 +567,28 @@ def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(
     refusal(server.dsn(sslmode="require"), TlsError, "does not support TLS")
 
 
-def test_a_server_that_stuffs_bytes_behind_its_yes_is_not_trusted() -> None:
-    """CVE-2021-23222: what came before encryption must not be read as if it were encrypted."""
-
-    def stuff(wire: socket.socket) -> None:
-        wire.recv(8)
-        wire.sendall(b"S" + b"R\0\0\0\x08\0\0\0\0" + b"Z\0\0\0\x05I")
-
-    with answering(stuff) as port:
-        dsn = f"host=127.0.0.1 port={port} user=u sslmode=require"
-        refusal(dsn, TlsError, "more than one byte")
-
-
 # --- client certificates --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        ("u_cert require", None),
-        ("u_cert prefer", None),
-        ("u_other require", (AuthError, "certificate authentication failed")),
-        ("- require", (AuthError, "certificate")),
-        ("stranger require", (TlsError, "TLS")),
-        ("u_cert disable", (AuthError, "no encryption")),
+        ("u_cert u_cert require", None),
+        ("u_cert u_cert prefer", None),
+        ("u_other u_other require", (AuthError, "certificate authentication failed")),
+        ("- - require", (AuthError, "certificate")),
+        ("stranger stranger require", (TlsError, "TLS")),
+        ("u_cert u_cert disable", (AuthError, "no encryption")),
+        ("u_cert - require", (TlsError, "key")),
+        ("u_cert u_other require", (TlsError, "key")),
     ],
 )
 def test_a_client_certificate_is_shown_and_judged_by_the_server(
     pg15: Any, certificates: Any, ways: Any, shown: str, expected: Any
 ) -> None:
-    name, mode = shown.split()
-    pair = {"sslcert": certificates.crt(name), "sslkey": certificates.key(name)}
-    pair = {} if name == "-" else pair
+    name, key, mode = shown.split()
+    pair = {} if name == "-" else {"sslcert": certificates.crt(name)}
+    pair |= {} if key == "-" else {"sslkey": certificates.key(key)}
     dsn = pg15.tls("u_cert", sslmode=mode, **pair)
     if expected is None:
         assert ways(pg15, dsn) == f"u_cert {SECURE}"
@@ -674,15 +605,6 @@ def test_client_certificates_at_home_are_used(
     shutil.copy(certificates.key("u_cert"), folder / "postgresql.key")
     assert ways(pg15, pg15.tls("u_cert")) == f"u_cert {SECURE}"
     refusal(pg15.tls("u_cert", sslcertmode="disable"), AuthError, "certificate")
-
-
-def test_a_client_certificate_without_its_key_is_said(pg15: Any, certificates: Any) -> None:
-    refusal(pg15.tls("u_cert", sslcert=certificates.crt("u_cert")), TlsError, "key")
-
-
-def test_a_client_certificate_with_the_key_of_another_is_said(pg15: Any, certificates: Any) -> None:
-    pair = {"sslcert": certificates.crt("u_cert"), "sslkey": certificates.key("u_other")}
-    refusal(pg15.tls("u_cert", **pair), TlsError, "key")
 
 
 def test_a_client_key_that_others_can_read_is_refused_as_libpq_does(
@@ -765,5 +687,152 @@ def test_a_man_in_the_middle_breaks_the_channel_binding(
             refusal(dsn, AuthError, "channel binding")
 
 
-def test_the_variables_of_this_process_were_put_away() -> None:
-    assert not [n for n in os.environ if n.startswith("PG") and n not in ("PGPACES_HOME",)]
+# --- servers that mean ill ------------------------------------------------------------------
+
+
+def authentication(code: int, rest: bytes = b"") -> bytes:
+    return frame(b"R", struct.pack(">I", code) + rest)
+
+
+def parameter(name: bytes, value: bytes) -> bytes:
+    return frame(b"S", name + b"\0" + value + b"\0")
+
+
+READY = frame(b"Z", b"I")
+LET_IN = authentication(0) + parameter(b"server_version", b"18.0")
+WELCOME = LET_IN + frame(b"K", bytes(8)) + READY
+SCRAM = authentication(10, b"SCRAM-SHA-256\0\0")
+
+
+@dataclass
+class Scripted:
+    """A server that says the same lines to everybody, each after it was spoken to."""
+
+    port: int
+    heard: list[bytes]
+
+    def dsn(self, **more: object) -> str:
+        words = {"host": "127.0.0.1", "port": self.port, "user": "u", "dbname": "d"}
+        return quoted(words | {"sslmode": "disable", "password": PASSWORD} | more)
+
+
+Serve = Callable[..., Scripted]
+
+
+@pytest.fixture
+def serve(clean_client: Path) -> Iterator[Serve]:
+    with contextlib.ExitStack() as stack:
+
+        def start(*lines: bytes, endless: bytes = b"") -> Scripted:
+            heard: list[bytes] = []
+
+            def talk(wire: socket.socket) -> None:
+                for line in lines:
+                    if not (words := wire.recv(65536)):
+                        return
+                    heard.append(words)
+                    wire.sendall(line)
+                while endless:
+                    wire.sendall(endless)
+
+            return Scripted(stack.enter_context(answering(talk)), heard)
+
+        yield start
+
+
+REFUSED: dict[str, tuple[bytes, type[PgpacesError], str]] = {
+    "a length of 2": (b"R\0\0\0\2", ServerError, "says that it is 2 bytes long, expected 4 to"),
+    "the longest length": (b"E\x7f\xff\xff\xff", ServerError, "2147483647 bytes long"),
+    "an unknown message": (frame(b"?"), ServerError, "type '?' that has no place in a login"),
+    "HTTP": (b"HTTP/1.1 400 Bad Request\r\n\r\n", ServerError, "PostgreSQL protocol"),
+    "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n", ServerError, "PostgreSQL protocol"),
+    "SMTP": (b"220 mail.example ESMTP\r\n", ServerError, "PostgreSQL protocol"),
+    "ready early": (READY, ServerError, "type 'Z' that has no place before"),
+    "protocol 3.2": (frame(b"v", struct.pack(">II", 0x30002, 0)), ServerError, "protocol 3.2"),
+    # CVE-2021-23222: what came before encryption must not be read as if it were encrypted.
+    "clear text behind TLS": (b"S" + WELCOME, TlsError, "more than one byte"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_login_is_refused_with_what_was_found(serve: Serve, name: str) -> None:
+    said, kind, words = REFUSED[name]
+    sslmode = "require" if kind is TlsError else "disable"
+    refusal(serve(said).dsn(sslmode=sslmode), kind, re.escape(words))
+
+
+DOWNGRADES = {
+    "clear text": (authentication(3), {"require_auth": "scram-sha-256"}, "require_auth"),
+    "MD5": (authentication(5, b"salt"), {"require_auth": "scram-sha-256"}, "require_auth"),
+    "nothing": (WELCOME, {"require_auth": "scram-sha-256"}, "no password at all"),
+    "SCRAM unbound": (SCRAM, {"channel_binding": "require"}, "no TLS to bind to"),
+    "clear text unbound": (authentication(3), {"channel_binding": "require"}, "is required"),
+}
+
+
+@pytest.mark.parametrize("name", DOWNGRADES)
+def test_a_downgrade_is_refused_and_the_password_stays_here(serve: Serve, name: str) -> None:
+    said, words, reason = DOWNGRADES[name]
+    server = serve(said, b"")
+    refusal(server.dsn(**words), AuthError, reason)
+    assert len(server.heard) == 1, "nothing but the startup message"
+
+
+def test_a_tls_session_that_breaks_off_in_the_login_is_an_error(certificates: Certificates) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.crt("server"), certificates.key("server"))
+
+    def talk(wire: socket.socket) -> None:
+        wire.recv(8)
+        wire.sendall(b"S")
+        context.wrap_socket(wire.dup(), server_side=True).recv(65536)
+        # A record in clear where only encrypted ones can be.
+        wire.sendall(bytes([21, 3, 3, 0, 2, 2, 80]))
+
+    with answering(talk) as port:
+        refusal(f"host=127.0.0.1 port={port} user=u sslmode=require", TlsError, "")
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        pytest.param(frame(b"N", b"SNOTICE\0Mflood\0\0") * 2000, id="notices"),
+        pytest.param(parameter(b"application_name", b"x" * 900) * 100, id="parameters"),
+    ],
+)
+def test_a_login_without_end_ends_with_the_connection_time_out(
+    serve: Serve, endless: bytes
+) -> None:
+    server = serve(LET_IN, endless=endless)
+    began = time.monotonic()
+    refusal(server.dsn(connect_timeout=2), ServerError, "no answer in time")
+    assert time.monotonic() - began < 60
+
+
+def test_a_server_that_turns_hostile_fails_transactions_and_not_the_run(
+    serve: Serve, run_load: Callable[..., Any]
+) -> None:
+    for said, words in (
+        (READY, "has not answered the statement"),
+        (frame(b"V", bytes(4)), "type 'V' that has no place in a session"),
+        (frame(b"W", bytes(3)), "type 'W' that has no place in a session"),
+        (b"D\0\0\0\3", "is 3 bytes long"),
+        (frame(b"E", b"SERROR"), "is malformed"),
+    ):
+        server = serve(WELCOME, said)
+        outcome = run_load(server.dsn(), "SELECT 1;", clients=1, transactions=3)
+        assert (outcome.failed, outcome.disconnects) == ({"08P01": 3}, 3)
+        assert words in outcome.messages["08P01"]
+
+
+@pytest.mark.parametrize("name", ["the longest length", "ready early", "protocol 3.2"])
+def test_the_command_ends_with_a_sentence_and_a_hint(
+    serve: Serve, tmp_path: Path, pgpaces: Command, name: str
+) -> None:
+    said, kind, words = REFUSED[name]
+    script = tmp_path / "one.sql"
+    script.write_text("SELECT 1;\n")
+    ended = pgpaces("run", "--file", script, "--target", serve(said).dsn(), "-T", "1s")
+    assert (ended.code, ended.out) == (kind.exit_code, ""), ended.err
+    assert words in re.sub(r"\s+", " ", ended.err)
+    assert "hint: " in ended.err

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from msgspec.structs import replace
+from tests.integration.datasets import altered, owned, prepared, silent, spec
 from tests.needs import PG15_BIN, needs
 from tests.servers import PASSWORD, Postgres, access_to, quoted
 from tests.waiting import until
@@ -19,15 +20,13 @@ from tests.waiting import until
 from pgpaces.core.errors import (
     ConsentError,
     DatabaseAbsentError,
+    PgpacesError,
     PlanError,
     PrepareError,
     ServerError,
 )
 from pgpaces.database import changes, copies, creation, data, identity, psql, specification
 from pgpaces.database.access import Access, connect
-from pgpaces.database.ownership import Ownership, set_ownership
-from pgpaces.database.specification import DatasetSpec
-from pgpaces.spec import workload
 from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.facts import Prepared
 from pgpaces.trial import document
@@ -35,10 +34,6 @@ from pgpaces.trial.site import source_database
 
 pytestmark = pytest.mark.postgres
 SOURCE = 'sensors "a"'
-
-
-def silent(_: str) -> None:
-    pass
 
 
 def rows(access: Access, query: str, dbname: str = "postgres") -> list[Any]:
@@ -59,10 +54,6 @@ def source_name(access: Access) -> Iterator[str]:
     with connect(access) as admin:
         admin.execute('DROP DATABASE "sensors ""a""" WITH (FORCE)')
     creation.clean(access)
-
-
-def spec(name: str = "select-only", **more: Any) -> DatasetSpec:
-    return DatasetSpec(workload.find(name), 1, 1, **more)
 
 
 def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
@@ -99,7 +90,9 @@ def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, source_name
         assert 0 < made.settle_seconds <= made.seconds
         with connect(access, made.dbname) as session:
             session.execute("DROP TABLE reading")
-    with data.prepare(access, wanted, silent) as again:
+    # It may be the database of the target itself.
+    there = replace(access, keywords={**access.keywords, "dbname": source_name})
+    with data.prepare(there, wanted, silent) as again:
         assert rows(access, "SELECT count(*) FROM reading", again.dbname) == [1000]
     assert rows(access, f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'") == [0]
 
@@ -118,28 +111,19 @@ def test_a_copy_has_the_empty_lists_of_the_original(access: Access) -> None:
 
 def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Access) -> None:
     role = replace(pg18, keywords={**pg18.keywords, "user": "copies_owner"})
-    with connect(pg18) as admin:
-        admin.execute("CREATE ROLE copies_owner LOGIN CREATEDB")
-        admin.execute("CREATE DATABASE owned OWNER copies_owner")
-        admin.execute("ALTER DATABASE owned SET log_statement_stats = on")
-        admin.execute("ALTER DATABASE owned SET work_mem = '5MB'")
+    made_so = (
+        "CREATE ROLE copies_owner LOGIN CREATEDB",
+        "CREATE DATABASE owned OWNER copies_owner",
+        "ALTER DATABASE owned SET log_statement_stats = on",
+        "ALTER DATABASE owned SET work_mem = '5MB'",
+    )
     told: list[str] = []
-    try:
+    with altered(pg18, *made_so, undo=("DROP DATABASE owned", "DROP ROLE copies_owner")):
         with data.prepare(role, spec(from_database="owned"), told.append) as made:
             assert rows(role, "SHOW work_mem", made.dbname) == ["5MB"]
-        [warning] = [text for text in told if text.startswith("warning")]
-        assert "log_statement_stats (permission denied" in warning
-    finally:
         creation.clean(role)
-        with connect(pg18) as admin:
-            admin.execute("DROP DATABASE owned")
-            admin.execute("DROP ROLE copies_owner")
-
-
-def test_the_database_of_the_target_itself_can_be_copied(access: Access, source_name: str) -> None:
-    there = replace(access, keywords={**access.keywords, "dbname": source_name})
-    with data.prepare(there, spec("tpcb-like", from_database=source_name), silent) as made:
-        assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
+    [warning] = [text for text in told if text.startswith("warning")]
+    assert "log_statement_stats (permission denied" in warning
 
 
 def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
@@ -149,21 +133,10 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
     with (
         connect(used),
         pytest.raises(ConsentError, match=r"1 of postgres \(pgpaces admin\)") as raised,
-        data.prepare(access, spec(from_database=source_name), silent),
+        prepared(access, from_database=source_name),
     ):
         pass
     assert "pg_dump copies it" in str(raised.value.hint)
-
-
-def test_the_database_in_which_we_have_sessions_ourselves_is_refused_by_its_name(
-    access: Access,
-) -> None:
-    with (
-        pytest.raises(ConsentError, match="sessions in it itself") as raised,
-        data.prepare(access, spec(from_database="postgres"), silent),
-    ):
-        pass
-    assert "dbname=postgres host=" in str(raised.value.hint)
 
 
 def test_connections_that_are_left_are_known_to_a_role_that_sees_little(pg18: Access) -> None:
@@ -173,39 +146,44 @@ def test_connections_that_are_left_are_known_to_a_role_that_sees_little(pg18: Ac
         return identity.free_connections(access) or 0
 
     role = replace(pg18, keywords={**pg18.keywords, "user": "sees_little"})
-    with connect(pg18) as admin:
-        admin.execute("CREATE ROLE sees_little LOGIN")
-    try:
-        with contextlib.ExitStack() as stack:
-            for _ in range(5):
-                stack.enter_context(connect(pg18))
-            # Sessions of other tests end in between.
-            until(lambda: left(role) == left(pg18) - 3)
-    finally:
-        with connect(pg18) as admin:
-            admin.execute("DROP ROLE sees_little")
-
-
-def test_an_original_that_is_not_there_is_named(access: Access) -> None:
     with (
-        pytest.raises(DatabaseAbsentError, match="no database nosuch"),
-        data.prepare(access, spec(from_database="nosuch"), silent),
+        altered(pg18, "CREATE ROLE sees_little LOGIN", undo=("DROP ROLE sees_little",)),
+        contextlib.ExitStack() as stack,
     ):
-        pass
+        for _ in range(5):
+            stack.enter_context(connect(pg18))
+        # Sessions of other tests end in between.
+        until(lambda: left(role) == left(pg18) - 3)
 
 
-def test_no_room_is_told_before_anything_is_copied(
-    access: Access, source_name: str, monkeypatch: pytest.MonkeyPatch
+class Full:
+    f_bavail, f_frsize = 3, 2**20
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "said", "hint"),
+    [
+        ("nosuch", DatabaseAbsentError, "no database nosuch", ""),
+        ("postgres", ConsentError, "sessions in it itself", "dbname=postgres host="),
+        (SOURCE, PrepareError, r"no room for a copy .* 3 MiB are free", ""),
+    ],
+)
+@pytest.mark.usefixtures("source_name")
+def test_what_cannot_be_copied_is_said_before_anything_is_copied(
+    access: Access,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    kind: type[PgpacesError],
+    said: str,
+    hint: str,
 ) -> None:
-    class Full:
-        f_bavail, f_frsize = 3, 2**20
-
     monkeypatch.setattr("os.statvfs", lambda _: Full)
     with (
-        pytest.raises(PrepareError, match=r"no room for a copy .* 3 MiB are free"),
-        data.prepare(access, spec(from_database=source_name), silent),
+        pytest.raises(kind, match=said) as raised,
+        prepared(access, from_database=source),
     ):
         pass
+    assert hint in str(raised.value.hint)
 
 
 def test_what_is_handed_over_is_no_copy() -> None:
@@ -236,35 +214,24 @@ def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
         assert rows(access, query, made.dbname) == [1000], "it is analyzed"
 
 
-def test_an_older_server_is_copied_to_a_newer_one(pg15: Postgres, pg18: Access) -> None:
-    pg15.execute("CREATE DATABASE elder")
-    try:
-        with connect(access_to(pg15), "elder") as session:
-            session.execute("CREATE TABLE reading AS SELECT 7 AS i")
-        source_dsn = dsn(access_to(pg15), "elder")
-        with data.prepare(with_programs(pg18), spec(from_database=source_dsn), silent) as made:
-            assert rows(pg18, "SELECT i FROM reading", made.dbname) == [7]
-    finally:
-        pg15.execute("DROP DATABASE elder")
-        creation.clean(pg18)
-
-
 @pytest.mark.parametrize("to", ["15", "18"])
-def test_a_copy_by_pg_dump_sorts_as_its_source(pg15: Postgres, pg18: Access, to: str) -> None:
+def test_a_copy_by_pg_dump_has_the_rows_of_its_source_and_sorts_like_it(
+    pg15: Postgres, pg18: Access, to: str
+) -> None:
     create = "CREATE DATABASE sorted TEMPLATE template0 ENCODING 'UTF8'"
-    pg15.execute(f"{create} LOCALE_PROVIDER icu ICU_LOCALE 'en-u-kn-true' LC_COLLATE 'C'")
-    target = {"15": access_to(pg15), "18": with_programs(pg18)}[to]
+    icu = "LOCALE_PROVIDER icu ICU_LOCALE 'en-u-kn-true' LC_COLLATE 'C'"
+    source, target = access_to(pg15), {"15": access_to(pg15), "18": with_programs(pg18)}[to]
     told: list[str] = []
-    wanted = spec(from_database=dsn(access_to(pg15), "sorted"))
-    query = "SELECT i FROM unnest(ARRAY['a10', 'a9']) i ORDER BY i"
-    try:
-        assert rows(access_to(pg15), query, "sorted") == ["a9", "a10"]
+    wanted, query = spec(from_database=dsn(source, "sorted")), "SELECT i FROM reading ORDER BY i"
+    with altered(source, f"{create} {icu}", undo=("DROP DATABASE sorted",)):
+        with connect(source, "sorted") as session:
+            session.execute("CREATE TABLE reading AS SELECT unnest(ARRAY['a10', 'a9']) AS i")
+        assert rows(source, query, "sorted") == ["a9", "a10"]
         with data.prepare(with_programs(target), wanted, told.append) as made:
-            sorts = rows(target, query, made.dbname) == ["a9", "a10"]
-        assert sorts is not any("ICU is not supported" in text for text in told)
-    finally:
-        pg15.execute("DROP DATABASE sorted")
+            found = rows(target, query, made.dbname)
         creation.clean(target)
+    without_icu = any("ICU is not supported" in text for text in told)
+    assert found == (["a10", "a9"] if without_icu else ["a9", "a10"])
 
 
 @needs("PostgreSQL 15")
@@ -276,24 +243,18 @@ def test_a_newer_server_takes_a_newer_pg_dump(pg18: Access) -> None:
 
 
 def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
-    with connect(pg18) as admin:
-        admin.execute("CREATE DATABASE locked")
-        admin.execute("CREATE ROLE copies_weak LOGIN")
-    try:
+    weak = "CREATE ROLE copies_weak LOGIN"
+    gone = ("DROP DATABASE locked", "DROP ROLE copies_weak")
+    with altered(pg18, "CREATE DATABASE locked", weak, undo=gone):
         with connect(pg18, "locked") as session:
             session.execute("CREATE TABLE reading (i int)")
-        source_dsn = dsn(pg18, "locked", user="copies_weak")
         with (
             pytest.raises(PrepareError, match=r"pg_dump: error: .*permission denied for table"),
-            data.prepare(pg18, spec(from_database=source_dsn), silent),
+            prepared(pg18, from_database=dsn(pg18, "locked", user="copies_weak")),
         ):
             pass
         query = "SELECT count(*) FROM pg_database WHERE datname LIKE 'pgpaces_from%'"
         assert rows(pg18, query) == [0]
-    finally:
-        with connect(pg18) as admin:
-            admin.execute("DROP DATABASE locked")
-            admin.execute("DROP ROLE copies_weak")
 
 
 def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
@@ -330,7 +291,7 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
 
 def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> None:
     access = access_to(pg15)
-    with data.prepare(access, spec(), silent) as made:
+    with prepared(access) as made:
         pass
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname, application_name="pgpaces"))
     try:
@@ -347,29 +308,27 @@ def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_fr
     pg15: Postgres,
 ) -> None:
     access = access_to(pg15)
-    with data.prepare(access, spec("tpcb-like"), silent) as made:
+    with prepared(access, "tpcb-like") as made:
         pass
     pg15.execute(f"CREATE DATABASE {made.dbname} TEMPLATE {made.cloned_from}")
-    with connect(access) as admin:
-        set_ownership(admin, made.dbname, Ownership("tpcb-like", made.fingerprint, "copy"))
+    owned(access, made.dbname, "copy", fingerprint=made.fingerprint)
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname))
-    with data.prepare(access, spec("tpcb-like"), silent) as again:
+    with prepared(access, "tpcb-like") as again:
         assert again.dbname == made.dbname
     with pytest.raises(psycopg.OperationalError):
         left.execute("SELECT 1")
 
 
 def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:
-    wanted = replace(spec("tpcb-like"), seed=77)
     pg15.execute("ALTER ROLE u_trust CREATEDB")
     try:
-        with data.prepare(access_to(pg15, "u_trust"), wanted, silent) as made:
+        with prepared(access_to(pg15, "u_trust"), "tpcb-like", seed=77) as made:
             [note] = made.notes
             assert "no CHECKPOINT before the load" in note
     finally:
         creation.clean(access_to(pg15))
         pg15.execute("ALTER ROLE u_trust NOCREATEDB")
-    with data.prepare(access_to(pg15), wanted, silent) as made:
+    with prepared(access_to(pg15), "tpcb-like", seed=77) as made:
         assert made.notes == ()
 
 
@@ -390,7 +349,7 @@ def test_autovacuum_at_work_is_waited_for_and_then_noted(
 
 
 def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> None:
-    with data.prepare(access_to(pg15), spec("tpcb-like"), silent) as made:
+    with prepared(access_to(pg15), "tpcb-like") as made:
         pg15.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'pgpaces admin' AND pid <> pg_backend_pid()"

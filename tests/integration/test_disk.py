@@ -6,11 +6,9 @@ import fcntl
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +16,8 @@ import pytest
 from click.testing import CliRunner
 from tests import volumes
 from tests.needs import lacking, needs
-from tests.waiting import DEADLINE_S
+from tests.processes import alive, children
+from tests.waiting import DEADLINE_S, until
 
 import pgpaces
 from pgpaces.analysis import disks
@@ -144,51 +143,37 @@ def test_memory_is_no_disk() -> None:
     assert "not available here" in done.stderr
 
 
-@needs("an ordinary user")
-def test_a_folder_that_may_not_be_written_is_refused(disk: Path) -> None:
-    disk.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    done = run(disk, "--quick")
-    assert "not writable" in done.stderr
+def refused(disk: Path, said: str) -> None:
+    with pytest.raises(PlanError, match=said), folder.workspace(disk):
+        raise AssertionError
 
 
-def test_a_folder_that_somebody_else_made_is_not_touched(disk: Path) -> None:
+def test_a_folder_of_somebody_elses_or_a_link_is_not_touched(disk: Path) -> None:
     theirs = disk / folder.NAME / "precious"
     theirs.parent.mkdir()
     theirs.write_text("x")
-    with pytest.raises(PlanError, match="did not make it"), folder.workspace(disk):
-        raise AssertionError
+    refused(disk, "did not make it")
     assert theirs.read_text() == "x"
-
-
-def test_a_link_to_elsewhere_is_not_followed(disk: Path) -> None:
-    (disk.parent / "elsewhere").mkdir()
+    theirs.parent.rename(disk.parent / "elsewhere")
     (disk / folder.NAME).symlink_to(disk.parent / "elsewhere")
-    with pytest.raises(PlanError, match="did not make it"), folder.workspace(disk):
-        raise AssertionError
+    refused(disk, "did not make it")
 
 
 def test_one_disk_is_measured_by_one_at_a_time(disk: Path) -> None:
     with folder.workspace(disk) as ours:
-        with pytest.raises(PlanError, match="another pgpaces"), folder.workspace(disk):
-            raise AssertionError
+        refused(disk, "another pgpaces")
         assert ours.is_dir()
+    ours.mkdir()
+    held = os.open(ours / folder.MARKER, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    refused(disk, "another pgpaces")
+    os.close(held)
+    with folder.workspace(disk):
+        pass
+    assert list(disk.iterdir()) == []
 
 
 # --- what is left behind ------------------------------------------------------------------------
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        os.sched_yield()
-
-
-def fio_below(pid: int) -> list[int]:
-    try:
-        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 @pytest.fixture
@@ -202,7 +187,7 @@ def measuring(disk: Path) -> Iterator[subprocess.Popen[str]]:
         for line in started.stderr:
             if line.startswith(disks.CARD_READ):
                 break
-        until(lambda: bool(fio_below(started.pid)), "fio does not start")
+        until(lambda: bool(children(started.pid)), "fio starts")
         yield started
         started.kill()
 
@@ -211,12 +196,12 @@ def measuring(disk: Path) -> Iterator[subprocess.Popen[str]]:
 def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(
     measuring: subprocess.Popen[str], disk: Path
 ) -> None:
-    fio = fio_below(measuring.pid)
+    fio = children(measuring.pid)
     measuring.send_signal(signal.SIGINT)
     printed, _ = measuring.communicate(timeout=DEADLINE_S)
     assert measuring.returncode == 130
     assert list(disk.iterdir()) == []
-    until(lambda: not any(_runs(pid) for pid in fio), "fio outlives us")
+    until(lambda: not any(map(alive, fio)), "fio ended")
     assert "not complete, missing: 4 KiB random read, run 1 of 3;" in " ".join(printed.split())
     kept = Store.open(disk.parent / "store.db").disks()
     assert [each.job for each in kept[0].disk.measured] == list(disks.CARD[:2])
@@ -227,22 +212,14 @@ def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(
 def test_what_a_kill_leaves_is_ended_at_once_and_removed_by_the_next(
     measuring: subprocess.Popen[str], disk: Path
 ) -> None:
-    fio = fio_below(measuring.pid)
+    fio = children(measuring.pid)
     measuring.kill()
     measuring.wait()
     assert (disk / folder.NAME / "data").exists()
-    until(lambda: not any(_runs(pid) for pid in fio), "fio outlives us")
+    until(lambda: not any(map(alive, fio)), "fio ended")
     with folder.workspace(disk) as ours:
         assert {file.name for file in ours.iterdir()} == {folder.MARKER}
     assert list(disk.iterdir()) == []
-
-
-def _runs(pid: int) -> bool:
-    """Whether it runs; one that ended and that nobody waits for does not."""
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
 
 
 def test_a_program_that_says_nothing_is_ended_with_its_reader(disk: Path) -> None:
@@ -256,43 +233,9 @@ def test_a_program_that_says_nothing_is_ended_with_its_reader(disk: Path) -> Non
 # --- what is kept -------------------------------------------------------------------------------
 
 
-def disk_row(name: str = "") -> DiskRow:
-    found = Disk("/mnt/\udcff", Device("uuid 1\x00"), 2**23, True, "fio-3.33", missing=("all",))
+def disk_row(name: str) -> DiskRow:
+    found = Disk("/mnt/x", Device("uuid 1"), 2**23, True, "fio-3.33", missing=("all",))
     return DiskRow(new_id(), name, datetime.now(UTC), "0", HostFacts(hostname="pi4"), found)
-
-
-@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.postgres)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "file":
-        yield Store.open(tmp_path / "results.db")
-        return
-    pg15 = request.getfixturevalue("pg15")
-    request.getfixturevalue("clean_client")
-    pg15.execute("CREATE DATABASE of_disks")
-    made = Store.open(pg15.dsn("postgres", dbname="of_disks"))
-    yield made
-    made.close()
-    pg15.execute("DROP DATABASE of_disks WITH (FORCE)")
-
-
-def test_a_disk_is_read_as_it_was_stored_and_found_by_its_name(store: Store) -> None:
-    first, second = disk_row("ssd"), disk_row("ssd")
-    for row in (first, second, second):
-        store.add_disk(row)
-    assert store.disks() == [second, first]
-    assert store.disk("ssd") == store.disk("last") == second
-    assert store.disk(first.id) == first
-    with pytest.raises(PlanError, match="no disk 'card'"):
-        store.disk("card")
-
-
-def test_disks_are_copied_with_all_the_rest(store: Store, tmp_path: Path) -> None:
-    row = disk_row("ssd")
-    store.add_disk(row)
-    other = Store.open(tmp_path / "other.db")
-    for _ in range(2):
-        store.copy_names(other)
-    assert other.disks() == [row]
 
 
 def test_a_damaged_disk_hides_no_other(tmp_path: Path) -> None:
@@ -340,16 +283,3 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(
 def test_a_relative_folder_is_no_level() -> None:
     with pytest.raises(PlanError, match="no absolute path"):
         pgpaces.sweep("reporting", rate=1, data_dir="here")
-
-
-def test_the_lock_of_a_folder_that_is_gone_is_no_lock(disk: Path) -> None:
-    ours = disk / folder.NAME
-    ours.mkdir()
-    held = os.open(ours / folder.MARKER, os.O_CREAT | os.O_RDWR)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    with pytest.raises(PlanError, match="another pgpaces"), folder.workspace(disk):
-        raise AssertionError
-    os.close(held)
-    with folder.workspace(disk):
-        pass
-    assert list(disk.iterdir()) == []

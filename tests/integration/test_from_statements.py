@@ -235,13 +235,12 @@ def test_a_role_that_only_monitors_is_enough_and_is_told_what_it_lacks(
     assert "by statistics" in {kind for each in found.scripts for kind in each.sources}
 
 
-def test_a_database_without_the_extension_is_told(counting: Counting, tmp_path: Path) -> None:
+def test_a_database_without_the_extension_is_told(
+    counting: Counting, pg15: Any, tmp_path: Path
+) -> None:
     with pytest.raises(ServerError, match="does not have the extension") as found:
         capture(CaptureOptions(counting.dsn(), tmp_path / "made"))
     assert "shared_preload_libraries" in (found.value.hint or "")
-
-
-def test_a_server_that_has_not_loaded_it_is_told(pg15: Any, tmp_path: Path) -> None:
     pg15.execute("CREATE EXTENSION pg_stat_statements")
     try:
         with pytest.raises(ServerError, match="has not loaded it"):

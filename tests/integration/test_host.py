@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import shlex
@@ -10,12 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.needs import lacking
+from tests.integration import causes
 from tests.servers import Postgres, access_to
 
 import pgpaces
@@ -124,91 +122,31 @@ def test_the_generators_machine_is_sampled_where_no_server_is_on_it(
 # --- a quota --------------------------------------------------------------------------------
 
 
-@dataclass
-class Quota:
-    """A group whose share of the CPUs can be limited; None: not at all."""
-
-    folder: Path
-    version: int
-    was: Path
-
-    def limit(self, percent: float | None) -> None:
-        period_us = 100_000
-        quota = None if percent is None else max(1000, round(period_us * percent / 100))
-        if self.version == 1:
-            (self.folder / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
-        else:
-            text = "max" if quota is None else str(quota)
-            (self.folder / "cpu.max").write_text(f"{text} {period_us}")
-
-    def take(self, postmaster: int) -> None:
-        """All processes of a server, and those that they start."""
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                if str(postmaster) in (folder.name, parent):
-                    (self.folder / "cgroup.procs").write_text(folder.name)
-
-    def end(self) -> None:
-        """Whatever is still in it goes back."""
-        deadline = time.monotonic() + 60
-        while self.folder.exists():
-            for pid in (self.folder / "cgroup.procs").read_text().split():
-                with contextlib.suppress(OSError):
-                    (self.was / "cgroup.procs").write_text(pid)
-            try:
-                self.folder.rmdir()
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-
-
-@pytest.fixture
-def quota() -> Iterator[Quota]:
-    """Of version 1 or 2, whichever gives CPU time here."""
-    mounts = procfs.cgroup_mounts(MOUNTS.read_text())
-    for mount in sorted(mounts):
-        folder = Path(mount.path) / "pgpaces-test"
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        made = Quota(folder, mount.version, Path(mount.path))
-        try:
-            made.limit(None)
-        except OSError:
-            folder.rmdir()
-            continue
-        yield made
-        made.end()
-        return
-    lacking("a cgroup that we may limit")
-
-
-@dataclass
-class Limiting(Listener):
+class Limiting(causes.Acting):
     """Takes the server into a group, and limits it as the seconds pass.
 
     limited_s: when it was limited last, by the clock of the trial.
     """
 
-    quota: Quota
-    limits: dict[int, float] = field(default_factory=dict)
-    postmaster: int = 0
-    limited_s: float = 0.0
-    _origin_s: float = math.inf
-
-    def started(self, trial: Trial, connect_ns: int) -> None:
-        data = Path(trial.server.data_directory)
-        self.postmaster = int((data / "postmaster.pid").read_text().split()[0])
+    def __init__(self, path: Path, limits: dict[int, float]) -> None:
+        super().__init__({})
+        self.path, self.limits = path, limits
+        self.limited_s, self._origin_s = 0.0, math.inf
 
     def interval(self, interval: Interval) -> None:
         # An interval comes after its second is over: how late, depends on what else runs.
         self._origin_s = min(self._origin_s, time.monotonic() - (interval.second + 1))
         if (percent := self.limits.get(interval.second)) is not None:
-            self.quota.limit(percent)
-            self.quota.take(self.postmaster)
+            causes.cpu_limit(self.path, percent)
+            causes.take(self.path, self.processes())
             self.limited_s = time.monotonic() - self._origin_s
+
+
+@pytest.fixture
+def quota() -> Iterator[Path]:
+    """A group whose share of the CPUs can be limited."""
+    with causes.group("cpu") as path:
+        yield path
 
 
 RunWith = Callable[..., Trial]
@@ -236,7 +174,7 @@ def second_of(text: str) -> float:
     return float(found[1])
 
 
-def test_a_quota_in_the_middle_of_a_run_is_named(run_with: RunWith, quota: Quota) -> None:
+def test_a_quota_in_the_middle_of_a_run_is_named(run_with: RunWith, quota: Path) -> None:
     limiting = Limiting(quota, {11: 1.0})
     # A rate that a busy machine keeps up too: as fast as it can, a load falls with any other work.
     trial = run_with(24, limiting, rate=1000, grace=1)
@@ -249,18 +187,8 @@ def test_a_quota_in_the_middle_of_a_run_is_named(run_with: RunWith, quota: Quota
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_quota_of_a_minute_is_named_with_its_minute(run_with: RunWith, quota: Quota) -> None:
-    limiting = Limiting(quota, {75: 1.0})
-    trial = run_with(120, limiting, rate=1000, grace=1)
-    [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
-    assert "(minute 2)" in fell
-    assert second_of(fell) == pytest.approx(limiting.limited_s, abs=3), fell
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_quota_that_is_tightened_little_by_little_is_named(
-    run_with: RunWith, quota: Quota
+    run_with: RunWith, quota: Path
 ) -> None:
     limits = {30 + 3 * step: 100.0 - 4.5 * step for step in range(20)}
     trial = run_with(100, Limiting(quota, limits))

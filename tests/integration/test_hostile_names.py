@@ -56,7 +56,7 @@ def place(pgpaces_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     begun = command("server", "start", "--name", "names")
     exports = dict(line.removeprefix("export ").split("=", 1) for line in begun.out.splitlines())
     yield Place(exports["PGHOST"], exports["PGPORT"])
-    assert command("server", "stop", "names").code == 0
+    command.well("server", "stop", "names")
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -75,10 +75,8 @@ def test_a_role_and_a_database_may_be_called_anything(
         trial = json.loads(pgpaces("export", "last", "--format", "json").out)
         assert trial["workload"]["prepared"]["dbname"] == name
         assert trial["server"]["target"]["user"] == name
-        shown = pgpaces("server", "clean", *target)
-        assert shown.code == 0, shown.err
-        face = pgpaces("pgbench", "-S", "-t", "3", place.dsn(user=name, dbname=name))
-        assert face.code == 0, face.err
+        pgpaces.well("server", "clean", *target)
+        pgpaces.well("pgbench", "-S", "-t", "3", place.dsn(user=name, dbname=name))
         assert place.databases() == before
         refused = pgpaces("run", "reporting", *QUICK, "--own", f"{name}?", *target)
         assert refused.code == 15
@@ -93,17 +91,16 @@ def test_a_workload_may_be_called_anything(
     pgpaces: Command, place: Place, tmp_path: Path, name: str
 ) -> None:
     folder = tmp_path / name.replace("/", "|")
-    assert pgpaces("workload", "new", tmp_path / "plain").code == 0
+    pgpaces.well("workload", "new", tmp_path / "plain")
     (tmp_path / "plain").rename(folder)
     before = place.databases()
     words = ("run", folder, *QUICK, "-c", "1", "--target", place.dsn())
     assert pgpaces(*words, "--json").json()["workload"] == folder.name
     made = place.databases() - before
     assert [name for name in made if not name.startswith("pgpaces_")] == []
-    shown = pgpaces("show", "last")
-    assert shown.code == 0, shown.err
+    shown = pgpaces.well("show", "last")
     assert "\u202e" not in shown.out
-    assert pgpaces("server", "clean", "--target", place.dsn()).code == 0
+    pgpaces.well("server", "clean", "--target", place.dsn())
     assert place.databases() == before
 
 
@@ -145,8 +142,7 @@ def test_a_tablespace_of_pgbenchs_tables_may_be_called_anything(
         session.execute("CREATE DATABASE spaces")
     try:
         words = ("pgbench", "-i", "--tablespace", name, "--index-tablespace", name)
-        ended = pgpaces(*words, "--partitions", "2", pg15.dsn("postgres", dbname="spaces"))
-        assert ended.code == 0, ended.err
+        pgpaces.well(*words, "--partitions", "2", pg15.dsn("postgres", dbname="spaces"))
     finally:
         pg15.execute("DROP DATABASE spaces")
         with pg15.connect() as session:

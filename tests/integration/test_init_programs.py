@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.commands import Command
+from tests.processes import alive
 from tests.servers import PASSWORD, Postgres, access_to
 from tests.waiting import until
 
@@ -70,16 +70,6 @@ def test_data_made_by_a_program_is_used_again_until_what_it_reads_changes(
     assert len((made / "seen").read_text()) == 3
 
 
-def test_a_variable_that_it_names_makes_other_data_and_others_do_not(
-    tmp_path: Path, pg15: Postgres
-) -> None:
-    text = "insert into t select generate_series(1, $PGPACES_HOT)"
-    made = folder(tmp_path, f"run = 'psql -Xqc \"{text}\"'")
-    found = [prepare(made, pg15, variables={"hot": hot, "cold": hot}) for hot in ("3", "3", "4")]
-    found.append(prepare(made, pg15, variables={"hot": "4", "cold": "7"}))
-    assert found == [(True, 3), (False, 3), (True, 4), (False, 4)]
-
-
 def test_a_program_is_told_what_it_names_and_no_password(tmp_path: Path, pg15: Postgres) -> None:
     script = "env > seen; tr '\\\\0' ' ' < /proc/$$/cmdline >> seen; echo $PGPACES_HOT >> seen"
     made = folder(tmp_path, f"run = \"{script}; psql -Xqc 'insert into t values (1)'\"")
@@ -126,6 +116,7 @@ def test_sql_that_fails_has_a_hint_of_its_reason(
     (folder_ / "table.sql").write_text(f"DO $$ BEGIN RAISE '{error}'; END $$;")
     with pytest.raises(PgpacesError, match=error) as raised:
         prepare(folder_, pg15)
+    assert "table.sql:1" in raised.value.message
     assert hint in str(raised.value.hint)
 
 
@@ -137,12 +128,4 @@ def test_a_program_ends_with_us(pgpaces_home: Path, tmp_path: Path, pg15: Postgr
     until(lambda: pid.exists() and pid.read_text() != "", "it runs")
     ours.kill()
     ours.wait()
-    until(lambda: not _is_alive(int(pid.read_text())), "it has ended")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    until(lambda: not alive(int(pid.read_text())), "it has ended")

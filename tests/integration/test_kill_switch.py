@@ -76,13 +76,5 @@ def test_a_role_that_cannot_see_others_is_told_so(
     script = tmp_path / "one.sql"
     script.write_text("SELECT 1;\n")
     words = ("run", "-f", script, "-c", "1", "-t", "3", "--target", pg15.dsn("u_trust"))
-    ended = pgpaces(*words, "--kill-switch", "1000")
-    assert ended.code == 0, ended.err
+    pgpaces.well(*words, "--kill-switch", "1000")
     assert "grant it pg_read_all_stats" in " ".join(pgpaces("show").out.split())
-
-
-def test_a_kill_switch_needs_somebody_elses_server(pgpaces: Command) -> None:
-    for words in (("--kill-switch", "3"), ("--kill-switch", "1", "--target", "host=x")):
-        refused = pgpaces("run", "select-only", *words)
-        assert refused.code == 2, refused.err
-        assert "kill switch" in refused.err

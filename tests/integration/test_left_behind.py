@@ -10,25 +10,15 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.integration.datasets import names, owned, prepared, spec
 from tests.servers import Postgres, access_to
 
 from pgpaces.core.errors import PrepareError
 from pgpaces.database import creation, data
 from pgpaces.database.access import Access, connect, server_id
-from pgpaces.database.ownership import Ownership, set_ownership
-from pgpaces.database.specification import DatasetSpec
-from pgpaces.spec import workload
 
 pytestmark = pytest.mark.postgres
 NEW = "pgpaces_new_0123456789abcdef"
-
-
-def silent(_: str) -> None:
-    pass
-
-
-def spec(name: str = "select-only", seed: int = 1) -> DatasetSpec:
-    return DatasetSpec(workload.find(name), 1, seed)
 
 
 @pytest.fixture
@@ -50,48 +40,52 @@ def noted(access: Access, tmp_path: Path) -> Path:
     return note
 
 
-def names(server: Postgres) -> set[str]:
-    return {name for (name,) in server.execute("SELECT datname FROM pg_database")}
-
-
 def next_run(access: Access) -> None:
-    with data.prepare(access, spec(), silent):
+    with prepared(access):
         pass
 
 
+def next_user(access: Access, by: str) -> None:
+    """The next run, or who cleans up."""
+    if by == "run":
+        next_run(access)
+    else:
+        creation.clean(access)
+
+
+BY = pytest.mark.parametrize("by", ["run", "clean"])
+
+
+@pytest.mark.parametrize("there", [True, False])
 def test_what_is_noted_and_no_process_makes_any_more_is_dropped(
-    pg15: Postgres, access: Access, noted: Path
+    pg15: Postgres, access: Access, noted: Path, there: bool
 ) -> None:
-    pg15.execute(f"CREATE DATABASE {NEW}")
+    if there:
+        pg15.execute(f"CREATE DATABASE {NEW}")
     next_run(access)
     assert NEW not in names(pg15)
     assert not noted.exists()
 
 
-def test_a_note_without_a_database_goes(access: Access, noted: Path) -> None:
-    next_run(access)
-    assert not noted.exists()
-
-
-@pytest.mark.parametrize("by", ["run", "clean"])
+@BY
 def test_a_database_that_a_process_is_making_is_left_alone(
     pg15: Postgres, access: Access, noted: Path, by: str
 ) -> None:
     pg15.execute(f"CREATE DATABASE {NEW}")
     with noted.open() as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
-        _ = next_run(access) if by == "run" else creation.clean(access)
+        next_user(access, by)
     assert NEW in names(pg15)
     assert noted.exists()
 
 
-@pytest.mark.parametrize("by", ["run", "clean"])
+@BY
 def test_a_database_that_is_neither_noted_nor_marked_is_left_alone(
     pg15: Postgres, access: Access, by: str
 ) -> None:
     """Though it bears a name of ours: nobody knows whose it is, and it is in nobody's way."""
     pg15.execute(f"CREATE DATABASE {NEW}")
-    _ = next_run(access) if by == "run" else creation.clean(access)
+    next_user(access, by)
     assert NEW in names(pg15)
 
 
@@ -119,8 +113,8 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
 ) -> None:
     """The note of it is in the home of somebody else."""
     pg15.execute(f"CREATE DATABASE {NEW}")
+    owned(access, NEW, "preparing")
     with connect(access) as admin:
-        set_ownership(admin, NEW, Ownership("select-only", "f", "preparing"))
         admin.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))".encode())
         next_run(access)
         creation.clean(access)
@@ -132,20 +126,17 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
 def test_copies_and_unfinished_data_go_once_no_process_holds_them(
     pg15: Postgres, access: Access
 ) -> None:
-    with data.prepare(access, spec("tpcb-like", 93), silent) as made:
+    with prepared(access, "tpcb-like", seed=93) as made:
         next_run(access)
         assert made.dbname in names(pg15), "another run of ours is using it"
     unfinished = "pgpaces_unfinished_0123456789"
     for name, state in ((made.dbname, "copy"), (unfinished, "preparing")):
         pg15.execute(f"CREATE DATABASE {name}")
-        with connect(access) as admin:
-            set_ownership(admin, name, Ownership("tpcb-like", made.fingerprint, state))
+        owned(access, name, state, fingerprint=made.fingerprint)
     heard: list[str] = []
     with data.prepare(access, spec(), heard.append):
         assert not {made.dbname, unfinished} & names(pg15)
-    assert any(text.startswith(f"dropping {made.dbname}, which a killed run") for text in heard), (
-        heard
-    )
+    assert any(text.startswith(f"dropping {made.dbname}, ") for text in heard), heard
 
 
 def test_a_database_that_was_handed_over_stays_whatever_its_state(
@@ -154,8 +145,7 @@ def test_a_database_that_was_handed_over_stays_whatever_its_state(
     name = "pgpaces_handed_over"
     pg15.execute(f"CREATE DATABASE {name}")
     try:
-        with connect(access) as admin:
-            set_ownership(admin, name, Ownership("tpcb-like", "f", "preparing", own=True))
+        owned(access, name, "preparing", own=True)
         next_run(access)
         creation.clean(access)
         assert name in names(pg15)
@@ -166,11 +156,10 @@ def test_a_database_that_was_handed_over_stays_whatever_its_state(
 def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) -> None:
     name = "pgpaces_left_0000000000_run"
     pg15.execute(f"CREATE DATABASE {name}")
-    with connect(access) as admin:
-        set_ownership(admin, name, Ownership("tpcb-like", "f", "copy"))
+    owned(access, name, "copy")
     pg15.execute("ALTER ROLE u_trust CREATEDB")
     try:
-        with data.prepare(access_to(pg15, "u_trust"), replace(spec(), seed=91), silent):
+        with prepared(access_to(pg15, "u_trust"), seed=91):
             assert name in names(pg15)
     finally:
         pg15.execute("ALTER ROLE u_trust NOCREATEDB")
@@ -178,10 +167,10 @@ def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) ->
 
 def test_a_database_whose_drop_broke_off_is_made_anew(pg15: Postgres, access: Access) -> None:
     """The server lets no session into it, and its ownership is still there."""
-    with data.prepare(access, spec(seed=92), silent) as made:
+    with prepared(access, seed=92) as made:
         pass
     pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{made.dbname}'")
-    with data.prepare(access, spec(seed=92), silent) as again:
+    with prepared(access, seed=92) as again:
         assert (again.dbname, again.created) == (made.dbname, True)
 
 
@@ -190,8 +179,7 @@ def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(
 ) -> None:
     name = "pgpaces_half_dropped_run"
     pg15.execute(f"CREATE DATABASE {name}")
-    with connect(access) as admin:
-        set_ownership(admin, name, Ownership("tpcb-like", "f", "copy"))
+    owned(access, name, "copy")
     [(oid,)] = pg15.execute(f"SELECT oid FROM pg_database WHERE datname = '{name}'")
     pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{name}'")
     shutil.rmtree(pg15.data / "base" / str(oid))
@@ -208,7 +196,7 @@ def test_databases_of_other_roles_or_in_use_keep_no_other_from_being_dropped(
     with connect(access) as admin:
         for name, owner in owners.items():
             admin.execute(f"CREATE DATABASE {name} OWNER {owner}".encode())
-            set_ownership(admin, name, Ownership("tpcb-like", "f", "ready"))
+            owned(access, name, "ready")
     pg15.execute("REVOKE CONNECT ON DATABASE pgpaces_a FROM public")
     try:
         with (

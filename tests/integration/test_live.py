@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.commands import Command, adds_up
-from tests.processes import command_of
+from tests.processes import alive, children, command_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.postgres
@@ -26,8 +26,7 @@ LOAD = ("run", "select-only", "--scale", "1", "--warmup", "0", "--rate", "50", "
 
 def companions(pid: int) -> list[int]:
     """The processes with live pages that a process started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"pgpaces.web.companion" in command_of(int(child))]
+    return [each for each in children(pid) if b"pgpaces.web.companion" in command_of(each)]
 
 
 @contextmanager
@@ -61,39 +60,8 @@ def opener() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def niceness(pid: int) -> int:
-    return os.getpriority(os.PRIO_PROCESS, pid)
-
-
-def autogroup(pid: int) -> list[str]:
-    """Name and niceness of a process's session, as in "/autogroup-7 nice 0"; empty where Linux
-    does not group sessions."""
-    try:
-        return Path(f"/proc/{pid}/autogroup").read_text().split()
-    except FileNotFoundError:
-        return []
-
-
 def stored(pgpaces: Command) -> Any:
     return pgpaces("show", "last", "--json").json()
-
-
-def test_the_load_goes_on_if_its_page_is_killed(pgpaces: Command) -> None:
-    with loading(pgpaces, "-T", "5s") as (process, link):
-        (page,) = companions(process.pid)
-        assert opener().open(link).status == 200
-        os.kill(page, signal.SIGKILL)
-        assert process.wait(60) == 0
-        answer = stored(pgpaces)
-        assert adds_up(answer)
-        assert answer["state"] == "finished"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -102,17 +70,20 @@ def test_the_page_ends_with_its_load(pgpaces: Command, number: int) -> None:
         (page,) = companions(process.pid)
         process.send_signal(number)
         process.wait(60)
-        until(lambda: gone(page))
+        until(lambda: not alive(page))
 
 
 def test_the_page_has_a_small_share_of_the_cpus(pgpaces: Command) -> None:
     with loading(pgpaces, "-T", "60s") as (process, _):
         (page,) = companions(process.pid)
-        assert niceness(page) > niceness(process.pid)
+        pids = (page, process.pid)
+        low, usual = (os.getpriority(os.PRIO_PROCESS, pid) for pid in pids)
+        assert low > usual
         # Where Linux groups sessions, it shares the CPUs out by session first.
-        if autogroup(process.pid):
-            assert autogroup(page)[0] != autogroup(process.pid)[0]
-            assert int(autogroup(page)[-1]) > int(autogroup(process.pid)[-1])
+        if Path("/proc/self/autogroup").exists():
+            low, usual = (Path(f"/proc/{pid}/autogroup").read_text().split() for pid in pids)
+            assert low[0] != usual[0]
+            assert int(low[-1]) > int(usual[-1])
         process.send_signal(signal.SIGINT)
         process.wait(60)
 

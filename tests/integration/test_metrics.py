@@ -21,6 +21,7 @@ import pytest
 from tests.commands import Command, adds_up
 from tests.needs import check
 from tests.otlp import Receiver
+from tests.processes import children, command_of
 from tests.servers import free_port
 from tests.waiting import until
 
@@ -40,13 +41,6 @@ def is_free(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def newest(pgpaces: Command) -> Trial:
-    store = Store.open(pgpaces.store)
-    trial = store.load(store.find("last"))
-    store.close()
-    return trial
 
 
 def outcomes(trial: Trial, *, measured: bool) -> dict[str, int]:
@@ -123,14 +117,12 @@ def scraped_run(
     pgpaces: Command, port: int, scraping: Prometheus
 ) -> tuple[Trial, dict[str, dict[str, int]]]:
     """A run, and what Prometheus has of it after its last scrape, by phase and outcome."""
-    ended = pgpaces("run", *LOAD, "-T", "6s", "--metrics", f"prometheus={port}")
-    assert ended.code == 0, ended.err
+    ended = pgpaces.well("run", *LOAD, "-T", "6s", "--metrics", f"prometheus={port}")
     assert f"metrics: http://127.0.0.1:{port}/metrics" in ended.err
-    trial, before = newest(pgpaces), scraping.scrapes()
+    trial, before = pgpaces.trial(), scraping.scrapes()
     # The port is free before its last scrape.
     until(lambda: is_free(port), "a free port")
-    again = pgpaces("run", *LOAD, "-T", "1s", "--metrics", f"prometheus={port}")
-    assert again.code == 0, again.err
+    pgpaces.well("run", *LOAD, "-T", "1s", "--metrics", f"prometheus={port}")
     until(lambda: scraping.scrapes() >= before + 3, "two scrapes after the end")
     got: dict[str, dict[str, int]] = {"measured": {}, "warmup": {}}
     for phase, sums in got.items():
@@ -181,12 +173,9 @@ def test_a_receiver_gets_each_second_of_a_sweep_and_a_span_for_each_trial(
 ) -> None:
     receiver = Receiver()
     words = ("sweep", "select-only", "--scale", "1", "--rate", "50/s,100/s", "-L", "7ms")
-    ended = pgpaces(*words, "-T", "3s", "--warmup", "1s", "--name", "two",
+    pgpaces.well(*words, "-T", "3s", "--warmup", "1s", "--name", "two",
                     "--metrics", f"otlp={receiver.url}")  # fmt: skip
-    assert ended.code == 0, ended.err
-    until = time.monotonic() + 60
-    while len(receiver.spans) < 2 and time.monotonic() < until:
-        time.sleep(0.1)
+    until(lambda: len(receiver.spans) >= 2, "two spans")
     spans = [
         span
         for request in receiver.spans
@@ -210,26 +199,13 @@ def test_a_receiver_gets_each_second_of_a_sweep_and_a_span_for_each_trial(
     receiver.server.shutdown()
 
 
-def companion_of(pid: int) -> int | None:
-    """The process that follows a load."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"pgpaces.web.companion" in (path.parent / "cmdline").read_bytes():
-                return int(path.parent.name)
-        except OSError:
-            continue
-    return None
-
-
 def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces: Command) -> None:
     process = pgpaces.start("run", *LOAD, "-T", "5s", "--json", "--metrics", "prometheus=0")
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
     next(line for line in lines if line.startswith("running "))
     time.sleep(2)
-    pid = companion_of(process.pid)
-    assert pid is not None
+    [pid] = [each for each in children(process.pid) if b"web.companion" in command_of(each)]
     os.kill(pid, signal.SIGKILL)
     out, rest = process.communicate(timeout=60)
     assert process.returncode == 0, rest
@@ -238,7 +214,7 @@ def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces: Command) -> None:
     answer: dict[str, Any] = json.loads(out)
     assert answer["state"] == "finished"
     assert adds_up(answer)
-    trial = newest(pgpaces)
+    trial = pgpaces.trial()
     assert [each.second for each in trial.intervals][:6] == [-1, 0, 1, 2, 3, 4]
 
 

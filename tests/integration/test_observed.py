@@ -1,26 +1,24 @@
-"""What sensors see of real servers beside counters: locks, sizes, statements, standbys, a death."""
+"""What sensors see of real servers: counters, locks, sizes, statements, standbys, a death."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from tests.certificates import Certificates
-from tests.servers import Postgres, access_to, free_port, postgres_15, server_user
+from tests.servers import Postgres, access_to, postgres_15, standby_of
 from tests.unit.sensors import collect, so_far
 from tests.waiting import DEADLINE_S
 
 from pgpaces.database.access import Access, connect
+from pgpaces.monitor.counters import PARTS
 from pgpaces.monitor.postgres import watch
-from pgpaces.monitor.server import Sensor, sensing
+from pgpaces.monitor.server import CounterReader, Sensor, sensing
 from pgpaces.spec.result import Finding
 
 pytestmark = pytest.mark.postgres
@@ -47,6 +45,100 @@ def seen(sensor: Sensor, name: str, source: str = "") -> list[float]:
 
 def found_by(sensor: Sensor) -> list[Finding]:
     return sensor.findings(collect(so_far(sensor)))
+
+
+# --- counters ---------------------------------------------------------------------------------
+
+
+def until_names(sensor: Sensor, names: set[str]) -> None:
+    """Until a sample of each name is more than nothing."""
+    until(lambda: names <= {s.name for s in so_far(sensor) if s.value > 0}, sensor)
+
+
+def test_what_a_load_does_is_seen(access: Access) -> None:
+    with looking(access) as sensor:
+        until_names(sensor, {"connected"})
+        with connect(access) as session:
+            session.execute("SET work_mem = '64kB'")
+            session.execute("CREATE TEMP TABLE s AS SELECT i FROM generate_series(1, 50000) i")
+            session.execute("CREATE TABLE sensed AS SELECT i FROM generate_series(1, 50000) i")
+            session.execute("SELECT * FROM s ORDER BY i DESC")
+            session.execute("DROP TABLE sensed")
+            session.execute("CHECKPOINT")
+            version = session.info.server_version
+        until_names(
+            sensor,
+            {"temp_written", "temp_files", "cache_hit_ratio", "checkpoints", "requested", "commits",
+             "inserted", "records"},
+        )  # fmt: skip
+        found = so_far(sensor)
+        assert sensor.findings(collect(so_far(sensor)))
+    # A busy machine is looked at less often, which is a note as well.
+    [more, cost] = [note for note in sensor.notes() if "looking at wait events" not in note]
+    assert "track_io_timing" in more
+    assert "pg_stat_statements" in more
+    assert "pg_read_all_stats" not in more, "a superuser has it"
+    assert cost.endswith("% on the server")
+    sources = {sample.source for sample in found}
+    assert {"database", "wal", "checkpoints", "transactions", "tuples", "sessions"} <= sources
+    assert ("io" in sources) == (version >= 160_000), "what a version has not is no note"
+    assert all(s.value >= 0 for s in found)
+    moved = {(m.source, m.name): m.value for m in sensor.observed().moved}
+    assert moved["checkpoints", "requested"] >= 1
+    assert moved["database", "deadlocks"] == 0
+    if version >= 160_000:
+        assert moved["io", "client_extended"] > 0
+
+
+def test_every_counter_of_the_version_is_read(access: Access) -> None:
+    reader = CounterReader(access.keywords, "postgres")
+    reading = reader.read()
+    assert reader.notes == {}
+    assert all(isinstance(value, int) for value in reading.values.values())
+    with connect(access) as session:
+        version = session.info.server_version
+    fitting = [part for part in PARTS if part.fits(version, {"track_io_timing": "off"})]
+    assert set(reading.values) == {c for part in fitting for c in part.counters}
+    assert len(reading.rows) == 3
+    reader.close()
+
+
+def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15: Postgres) -> None:
+    pg15.execute("REVOKE EXECUTE ON FUNCTION pg_current_wal_insert_lsn() FROM PUBLIC")
+    try:
+        reader = CounterReader(access_to(pg15, "u_trust").keywords, "postgres")
+        reading = reader.read()
+        names = {(counter.source, counter.name) for counter in reading.values}
+        assert {("database", "blocks_hit"), ("wal", "records"), ("checkpoints", "written")} < names
+        assert ("wal", "written") not in names
+        assert {note.split(": permission denied")[0] for note in reader.notes} == {
+            "sensor: no wal", "sensor: no replication",
+        }  # fmt: skip
+        [more] = [each for each in reader.more if "pg_read_all_stats" in each]
+        assert more.startswith("GRANT")
+        reader.close()
+    finally:
+        pg15.execute("GRANT EXECUTE ON FUNCTION pg_current_wal_insert_lsn() TO PUBLIC")
+
+
+def test_a_server_that_is_not_there_is_a_note(pg15: Postgres) -> None:
+    with looking(access_to(pg15), "no_such_database") as sensor:
+        until(sensor.notes, sensor)
+        assert "no_such_database" in sensor.notes()[0]
+        assert so_far(sensor) == []
+
+
+def test_a_session_that_broke_is_made_anew(pg15: Postgres) -> None:
+    reader = CounterReader(access_to(pg15).keywords, "postgres")
+    reader.read()
+    pg15.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'pgpaces sensor'"
+    )
+    with pytest.raises(psycopg.OperationalError):
+        reader.read()
+    assert reader.read().values
+    reader.close()
 
 
 # --- locks ------------------------------------------------------------------------------------
@@ -177,9 +269,6 @@ def primary(certificates: Certificates) -> Iterator[Postgres]:
     """A server that counts statements and I/O times, and lets standbys in."""
     settings = {"shared_preload_libraries": "pg_stat_statements", "track_io_timing": "on"}
     for server in postgres_15("pgpaces-primary-", certificates, settings):
-        with (server.data / "pg_hba.conf").open("a") as rules:
-            rules.write("local replication postgres trust\n")
-        server.execute("SELECT pg_reload_conf()")
         server.execute("CREATE EXTENSION pg_stat_statements SCHEMA public")
         yield server
 
@@ -212,27 +301,9 @@ def test_a_server_that_is_killed_is_a_gap_and_is_seen_again(primary: Postgres) -
 
 
 @pytest.fixture(scope="module")
-def standby(primary: Postgres, certificates: Certificates) -> Iterator[Postgres]:
-    """A copy of the primary that follows it."""
-    folder = Path(f"{primary.folder}-standby")
-    folder.mkdir(mode=0o755)
-    if user := server_user():
-        os.chown(folder, user["user"], user["group"])
-    made = Postgres(folder, certificates)
-    made.port, made.addresses = free_port()
-    words = ("-h", primary.folder, "-p", primary.port, "-U", "postgres")
-    try:
-        made.program("pg_basebackup", *words, "-R", "-c", "fast", "-X", "stream", "--no-sync")
-        way = f"host={primary.folder} port={primary.port} user=postgres application_name=standby1"
-        with (made.data / "postgresql.auto.conf").open("a") as conf:
-            conf.write(f"port = {made.port}\nunix_socket_directories = '{folder}'\n")
-            conf.write(f"listen_addresses = ''\nprimary_conninfo = '{way}'\n")
-        made.program("pg_ctl", "-l", folder / "log", "-w", "start")
-        yield made
-    finally:
-        if (made.data / "postmaster.pid").exists():
-            made.program("pg_ctl", "-m", "immediate", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
+def standby(primary: Postgres) -> Iterator[Postgres]:
+    with standby_of(primary) as replica:
+        yield replica
 
 
 def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(

@@ -1,17 +1,18 @@
 """Transactions on PostgreSQL 15 by every protocol and transport: what is left in the database is
-what was counted, and whatever goes wrong is counted once and goes on.
+what was counted, and whatever goes wrong is counted once and goes on. Then what scripts do beside
+SQL, next to pgbench where that says more.
 """
 
 import subprocess
-import sys
 import time
-from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.needs import PG15_BIN
 from tests.waiting import DEADLINE_S
 
-from pgpaces.core.errors import PgpacesError, PlanError, ScriptError, ServerError
+from pgpaces.core.errors import PgpacesError, PlanError, ScriptError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 SECOND_NS = 1_000_000_000
@@ -46,23 +47,12 @@ def test_a_count_leaves_exactly_clients_times_transactions_rows(
 ) -> None:
     make("CREATE TABLE counted (client int, v int CHECK (v BETWEEN 1 AND 1000))")
     dsn = getattr(server, transport)()
-    done = run_load(dsn, FIVE, clients=5, threads=2, transactions=20, protocol=protocol)
+    # Whether results are described changes nothing.
+    done = run_load(dsn, FIVE, clients=5, threads=2, transactions=20, protocol=protocol,
+                    describe=transport != "tcp")  # fmt: skip
     assert (done.due, done.on_time, done.failed) == (100, 100, {})
     rows = server.execute("SELECT client, count(*) FROM work.counted GROUP BY 1 ORDER BY 1")
     assert rows == [(client, 20) for client in range(5)]
-
-
-@pytest.mark.parametrize("describe", [True, False])
-def test_describing_results_changes_nothing(
-    server: Any, make: Any, run_load: Any, describe: bool
-) -> None:
-    make("CREATE TABLE counted (client int, v int)")
-    for protocol in PROTOCOLS:
-        done = run_load(
-            server.dsn(), FIVE, transactions=10, protocol=protocol, describe=describe
-        )  # fmt: skip
-        assert done.on_time == 20
-    assert count(server, "counted") == 60
 
 
 def test_one_seed_leaves_the_same_rows_by_every_protocol_and_number_of_threads(
@@ -123,21 +113,6 @@ def test_every_connection_runs_what_is_to_be_run_on_connecting(
 # --- a failed transaction is data -----------------------------------------------------------
 
 
-def test_every_second_transaction_fails_and_the_others_work(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
-    make("CREATE SEQUENCE s MINVALUE 0", "CREATE TABLE done (x int)")
-    script = """BEGIN;
-INSERT INTO done VALUES (0);
-INSERT INTO done SELECT 1 / (nextval('s') % 2)::int;
-END;
-"""
-    done = run_load(server.dsn(), script, clients=1, transactions=20, protocol=protocol)
-    assert (done.on_time, done.failed) == (10, {"22012": 10})
-    assert "division by zero" in done.messages["22012"]
-    assert count(server, "done") == 20  # two rows of each that worked, none of the others
-
-
 def test_a_unique_violation_within_a_block_is_rolled_back_and_counted(
     server: Any, make: Any, run_load: Any, protocol: str
 ) -> None:
@@ -187,22 +162,6 @@ INSERT INTO fits VALUES (:v)
     assert count(server, "fits") == done.on_time
 
 
-def test_deadlocks_and_serialization_failures_keep_their_sqlstate(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
-    make("CREATE TABLE one (v int)", "INSERT INTO one VALUES (0)")
-    script = """BEGIN ISOLATION LEVEL SERIALIZABLE;
-SELECT v FROM one;
-SELECT pg_sleep(0.01);
-UPDATE one SET v = v + 1;
-END;
-"""
-    done = run_load(server.dsn(), script, clients=4, transactions=10, protocol=protocol)
-    assert set(done.failed) == {"40001"}
-    assert done.on_time + done.failed["40001"] == 40
-    assert server.execute("SELECT v FROM work.one") == [(done.on_time,)]
-
-
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_block_left_open_is_rolled_back_with_one_note(
     server: Any, make: Any, run_load: Any, protocol: str, transport: str
@@ -240,59 +199,8 @@ def test_sql_of_a_whole_kind_that_fails_is_counted_under_every_protocol(
 
 # --- answers of every size and kind ---------------------------------------------------------
 
-MEMORY = """
-import sys
-from msgspec.structs import replace
-sys.path.insert(0, {tests!r})
-from conftest import PLAN, Load
-from memory import peak_bytes
-before = None
-for sql in ("SELECT 1", {sql!r}):
-    done = Load({dsn!r}, [("t", 1, sql)], replace(PLAN, protocol={protocol!r})).finish()
-    assert done.on_time == 2, done
-    before = before or peak_bytes()
-print(peak_bytes() - before)
-"""
-LARGE = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
-WIDE = "SELECT repeat('x', 100000000)"
 
-
-# Each kind of answer meets each protocol and each transport, and each protocol each transport.
-MEETINGS = {
-    "simple, many rows": ("simple", "dsn", LARGE),
-    "simple, one wide row, TLS": ("simple", "tls", WIDE),
-    "extended, one wide row": ("extended", "dsn", WIDE),
-    "extended, many rows, TLS": ("extended", "tls", LARGE),
-    "prepared, many rows": ("prepared", "dsn", LARGE),
-    "prepared, one wide row, TLS": ("prepared", "tls", WIDE),
-}
-
-
-OTHERS = [
-    pytest.param(*each, marks=pytest.mark.slow)
-    for each in product(("simple", "extended", "prepared"), ("dsn", "tls"), (LARGE, WIDE))
-    if each not in MEETINGS.values()
-]
-
-
-@pytest.mark.parametrize(
-    ("protocol", "transport", "sql"),
-    [*(pytest.param(*each, id=name) for name, each in MEETINGS.items()), *OTHERS],
-)
-def test_a_large_answer_is_read_in_bounded_memory(
-    server: Any, protocol: str, transport: str, sql: str
-) -> None:
-    tests = __file__.rpartition("/integration/")[0]
-    dsn = getattr(server, transport)()
-    code = MEMORY.format(tests=tests, sql=sql, dsn=dsn, protocol=protocol)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 50 * 2**20
-
-
-def test_many_columns_rows_and_empty_answers_are_read(
-    server: Any, run_load: Any, protocol: str
-) -> None:
+def test_answers_of_every_kind_are_read(server: Any, run_load: Any, protocol: str) -> None:
     columns = ", ".join(f"{n} AS c{n}" for n in range(1600))
     for script in (
         f"SELECT {columns}",
@@ -303,9 +211,11 @@ def test_many_columns_rows_and_empty_answers_are_read(
         "SELECT '' FROM generate_series(1, 100000)",
         "SET synchronous_commit = off; RESET ALL; SHOW ALL;",
         "LISTEN x;\nNOTIFY x, 'y';\nUNLISTEN *;",
+        "DO $$ BEGIN FOR i IN 1..5000 LOOP RAISE NOTICE 'n %', i; END LOOP; END $$",
+        "COPY (SELECT generate_series(1, 50000)) TO STDOUT;\nSELECT 1",
     ):
         done = run_load(server.tcp(), script, transactions=3, protocol=protocol)
-        assert (done.on_time, done.failed) == (6, {}), script[:40]
+        assert (done.on_time, done.failed, done.notes) == (6, {}, []), script[:40]
 
 
 @pytest.mark.parametrize(
@@ -324,21 +234,6 @@ def test_a_long_statement_is_sent(
     script = f"SELECT length('{'x' * size}') / (:client_id + 1)"
     done = run_load(getattr(server, transport)(), script, transactions=2, protocol=protocol)
     assert (done.on_time, done.failed) == (4, {})
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_notices_by_thousands_are_passed_over(
-    server: Any, run_load: Any, protocol: str, transport: str
-) -> None:
-    notices = "DO $$ BEGIN FOR i IN 1..5000 LOOP RAISE NOTICE 'n %', i; END LOOP; END $$"
-    done = run_load(getattr(server, transport)(), notices, transactions=2, protocol=protocol)
-    assert (done.on_time, done.notes) == (4, [])
-
-
-def test_copy_to_stdout_is_read(server: Any, run_load: Any, protocol: str) -> None:
-    copy = "COPY (SELECT generate_series(1, 50000)) TO STDOUT;\nSELECT 1"
-    done = run_load(server.dsn(), copy, transactions=3, protocol=protocol)
-    assert (done.on_time, done.failed) == (6, {})
 
 
 def test_copy_from_stdin_fails_and_the_client_goes_on(
@@ -453,11 +348,12 @@ KILL = f"SELECT pg_terminate_backend(pid) {OURS}"
 def test_terminated_backends_are_failures_and_the_clients_come_back(
     server: Any, make: Any, start_load: Any, protocol: str, transport: str
 ) -> None:
-    make("CREATE TABLE came (pid int)")
+    make("CREATE TABLE came (pid int)", "CREATE TABLE hello (pid int)")
     dsn = getattr(server, transport)(application_name=NAME)
     load = start_load(
         dsn, "INSERT INTO came VALUES (pg_backend_pid());\nSELECT pg_sleep(1000)", clients=3,
         threads=2, transactions=None, duration_ns=1000 * SECOND_NS, protocol=protocol,
+        on_connect=["INSERT INTO hello VALUES (pg_backend_pid())"],
     )  # fmt: skip
     for turn in (1, 2):
         server.wait_until(asleep(3))
@@ -469,46 +365,7 @@ def test_terminated_backends_are_failures_and_the_clients_come_back(
     assert (done.failed, done.unfinished, done.due) == ({"57P01": 6}, 3, 9)
     assert "terminating connection" in done.messages["57P01"]
     assert done.disconnects == 6
-
-
-def test_what_is_run_on_connecting_is_run_again_on_connecting_again(
-    server: Any, make: Any, start_load: Any, protocol: str
-) -> None:
-    make("CREATE TABLE hello (pid int)")
-    dsn = server.dsn(application_name=NAME)
-    load = start_load(
-        dsn, "SELECT pg_sleep(1000)", transactions=None, duration_ns=1000 * SECOND_NS,
-        protocol=protocol, on_connect=["INSERT INTO hello VALUES (pg_backend_pid())"],
-    )  # fmt: skip
-    server.wait_until(asleep(2))
-    server.execute(KILL)
-    server.wait_until("SELECT count(DISTINCT pid) = 4 FROM work.hello")
-    load.run.abort()
-    assert load.finish().failed == {"57P01": 2}
-
-
-@pytest.mark.parametrize("load_model", ["closed", "open", "paced"])
-def test_a_server_that_crashes_and_comes_back_costs_failures_and_nothing_else(
-    server: Any, make: Any, start_load: Any, load_model: str
-) -> None:
-    make("CREATE TABLE kept (pid int, started timestamptz DEFAULT pg_postmaster_start_time())")
-    script = "INSERT INTO kept (pid) VALUES (pg_backend_pid());\nSELECT pg_sleep(0.02)"
-    load = start_load(
-        server.tcp(application_name=NAME), script, clients=8, threads=2, transactions=None,
-        duration_ns=1000 * SECOND_NS, protocol="prepared", load=load_model,
-        rate=10.0 if load_model == "paced" else 100.0,
-        grace_ns=5 * SECOND_NS,
-    )  # fmt: skip
-    server.wait_until("SELECT count(*) > 20 FROM work.kept")
-    server.restart()
-    server.wait_until("SELECT count(*) > 50 FROM work.kept "
-                      "WHERE started = pg_postmaster_start_time()")  # fmt: skip
-    load.run.stop()
-    done = load.finish()
-    assert done.unfinished == 0
-    assert set(done.failed) <= {"57P01", "57P02", "57P03", "08006"}
-    assert done.on_time <= count(server, "kept") <= done.on_time + sum(done.failed.values())
-    assert done.disconnects == 8
+    assert count(server, "hello") == 9, "what is run on connecting is run on connecting again"
 
 
 def test_a_server_that_is_gone_for_good_ends_with_the_run(
@@ -528,52 +385,6 @@ def test_a_server_that_is_gone_for_good_ends_with_the_run(
     assert set(done.failed) <= {"08006"}
 
 
-# --- a server that stands still -------------------------------------------------------------
-
-
-def test_a_frozen_server_makes_late_what_was_due_while_it_stood(
-    fake_server: Any, start_load: Any, protocol: str
-) -> None:
-    """One interval at least passes frozen: what was due in it waited for the thaw."""
-    server = fake_server("--delay-ms", 1)
-    load = start_load(
-        server.dsn(), "SELECT 1;\nSELECT 2", clients=4, load="open", rate=100.0,
-        transactions=None, duration_ns=10 * SECOND_NS, limit_ns=SECOND_NS // 10,
-        protocol=protocol,
-    )  # fmt: skip
-    assert load.next()
-    server.control("stall")
-    before = -1
-    while load.outcome.done > before:
-        before = load.outcome.done
-        assert load.next()  # the engine tells of seconds in which nothing comes back
-    server.control("thaw")
-    done = load.finish()
-    assert (done.due, done.on_time + done.late, done.failed) == (1000, 1000, {})
-    assert done.late >= 80  # a second's worth, but for what was less than the limit before the thaw
-    assert done.on_time >= 80  # the first second, at least
-
-
-def test_what_a_frozen_server_never_answers_stays_unfinished(
-    fake_server: Any, start_load: Any
-) -> None:
-    server = fake_server()
-    load = start_load(server.dsn(), "SELECT 1", clients=2, load="open", rate=20.0,
-                      transactions=None, duration_ns=2 * SECOND_NS,
-                      grace_ns=SECOND_NS)  # fmt: skip
-    server.control("stall")
-    done = load.finish()
-    assert done.due == 40 == done.on_time + done.unfinished
-    assert done.unfinished >= 20
-
-
-def test_a_server_that_is_frozen_at_the_start_is_given_up(fake_server: Any, run_load: Any) -> None:
-    server = fake_server()
-    server.control("stall")
-    with pytest.raises(ServerError, match="no answer in time"):
-        run_load(server.dsn(connect_timeout=2), "SELECT 1")
-
-
 def test_clients_come_back_to_a_server_that_dropped_them(
     fake_server: Any, start_load: Any, protocol: str
 ) -> None:
@@ -590,15 +401,6 @@ def test_clients_come_back_to_a_server_that_dropped_them(
     assert set(done.failed) == {"08006"}
     assert 1 <= done.failed["08006"] <= 8 == done.disconnects
     assert server.control("stats")["logged_in"] == 1 + 8 + 8  # the search, the start, the return
-
-
-def test_connections_that_are_made_again_are_counted(fake_server: Any, start_load: Any) -> None:
-    server = fake_server()
-    load = start_load(server.dsn(), "SELECT pg_sleep(0.005)", clients=8, transactions=None,
-                      duration_ns=2 * SECOND_NS)  # fmt: skip
-    server.control("drop-all")
-    done = load.finish()
-    assert done.connects == done.disconnects == 8
 
 
 @pytest.mark.parametrize(
@@ -651,6 +453,8 @@ def test_a_password_never_shows_in_what_a_run_says(server: Any, start_load: Any)
         ({"transactions": 0}, "longer than nothing"),
         ({"load": "open", "rate": float("nan")}, "rate"),
         ({"policy": "skip"}, "limit"),
+        ({"shape": [(0, 0.0, 2.0)]}, "closed load"),
+        ({"limits": [(1, 1)]}, "does not run"),
         ({"protocol": "binary"}, "simple, extended, prepared"),
         ({"variables": [("1x", "1")]}, "1x"),
     ],
@@ -662,3 +466,353 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_runs(
     with pytest.raises(PgpacesError, match=words) as caught:
         run_load(server.dsn(), "SELECT 1", **changes)
     assert type(caught.value) is PlanError
+
+
+PGBENCH = PG15_BIN / "pgbench"
+PIPELINING = ("extended", "prepared")
+
+
+@pytest.fixture
+def pgbench(server: Any, tmp_path: Path) -> Any:
+    """Run pgbench with a script and words of its command line; what it wrote to stderr."""
+
+    def run(script: str, *words: object) -> str:
+        path = tmp_path / "pgbench.sql"
+        path.write_text(script)
+        command = [PGBENCH, "-n", "-f", path, *words, server.dsn()]
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, check=False,
+            cwd=tmp_path,
+        )  # fmt: skip
+        return done.stderr
+
+    return run
+
+
+def rows(server: Any, sql: str) -> list[tuple[Any, ...]]:
+    with server.connect() as connection:
+        connection.execute("SET search_path = work")
+        found: list[tuple[Any, ...]] = connection.execute(sql.encode()).fetchall()
+    return found
+
+
+# --- \gset and \aset ------------------------------------------------------------------------
+
+
+def test_a_row_is_stored_in_variables_and_used_by_what_follows(
+    server: Any, make: Any, run_load: Any, protocol: str
+) -> None:
+    make("CREATE TABLE found (a int, b text, c int, last int)")
+    script = """SELECT 6 * 7 AS a, 'two words' AS b \\gset
+SELECT n AS last FROM generate_series(1, 5) n \\aset
+SELECT :a + 1 AS c \\gset of_
+\\set c :of_c * 2
+INSERT INTO found VALUES (:a, $$:b$$, :c, :last)
+"""
+    if protocol != "simple":
+        script = script.replace("$$:b$$", ":b")
+    done = run_load(server.dsn(), script, clients=2, transactions=3, protocol=protocol)
+    assert (done.on_time, done.failed) == (6, {})
+    assert rows(server, "SELECT DISTINCT * FROM found") == [(42, "two words", 86, 5)]
+
+
+def test_every_result_of_a_compound_command_is_stored_by_aset(
+    server: Any, make: Any, run_load: Any
+) -> None:
+    make("CREATE TABLE found (a int, b int, c int)")
+    script = """\\set c -1
+SELECT n AS a FROM generate_series(1, 5) n \\; SELECT 2 AS b \\; SELECT 3 AS c WHERE false \\aset
+INSERT INTO found VALUES (:a, :b, :c)
+"""
+    assert run_load(server.dsn(), script, clients=1, transactions=2).on_time == 2
+    assert rows(server, "SELECT DISTINCT * FROM found") == [(5, 2, -1)]
+
+
+def test_null_stays_null(server: Any, make: Any, run_load: Any, protocol: str) -> None:
+    make("CREATE TABLE found (a int, told text, seen int)")
+    told = "':a'" if protocol == "simple" else ":a"
+    script = f"""SELECT NULL::int AS a \\gset
+\\set seen CASE WHEN :a IS NULL THEN 1 ELSE 0 END
+INSERT INTO found VALUES (:a, {told}, :seen)
+"""
+    done = run_load(server.dsn(), script, clients=1, protocol=protocol)
+    assert (done.on_time, done.failed) == (1, {})
+    text = "NULL" if protocol == "simple" else None
+    assert rows(server, "SELECT * FROM found") == [(None, text, 1)]
+
+
+def test_a_megabyte_and_every_byte_of_text_come_through(
+    server: Any, make: Any, run_load: Any
+) -> None:
+    make("CREATE TABLE found (v text)")
+    script = """SELECT repeat('ü''"\\:', 200000) AS v \\gset
+INSERT INTO found VALUES (:v)
+"""
+    for protocol in PIPELINING:
+        assert run_load(server.tls(), script, clients=1, protocol=protocol).on_time == 1
+    expected = [(True,), (True,)]
+    assert rows(server, "SELECT v = repeat('ü''\"\\:', 200000) FROM found") == expected
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ("SELECT 1 AS a WHERE false \\gset", "expected one row, got 0"),
+        ("SELECT n AS a FROM generate_series(1, 3) n \\gset", "expected one row, got 3"),
+        ("SELECT 1 AS \"no name\" \\gset", "error storing into variable no name"),
+        ("SELECT 1 AS \"1\" \\aset", "error storing into variable 1"),
+        ("CREATE TEMP TABLE x () \\gset", "expected one row, got 0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_stored_aborts_the_client_in_pgbenchs_words(
+    server: Any, run_load: Any, pgbench: Any, protocol: str, refused: tuple[str, str]
+) -> None:
+    sql, reason = refused
+    done = run_load(
+        server.dsn(), sql, clients=1, transactions=3, protocol=protocol, exit_on_abort=False,
+        continue_on_error=False, recover=False,
+    )  # fmt: skip
+    assert (done.due, done.failed, done.aborted) == (1, {"38000": 1}, 1)
+    [(_, line)] = done.lines
+    assert line == f"client 0 script 0 command 0 query 0: {reason}"
+    if "storing" not in reason:  # pgbench 15 says which query it is in another way
+        assert f"pgbench: error: {line}\n" in pgbench(sql, "-M", protocol, "-t", 3)
+    else:
+        assert reason in pgbench(sql, "-M", protocol, "-t", 3)
+
+
+# --- another try ----------------------------------------------------------------------------
+
+
+def test_variables_of_a_failed_try_are_kept_and_dice_thrown_again_as_in_pgbench(
+    server: Any, make: Any, run_load: Any, pgbench: Any
+) -> None:
+    """Both leave the same rows behind, one for each try, for they are written by a sequence."""
+    script = """\\set n :n + 1
+\\set r random(1, 1000000)
+SELECT setval('tries', nextval('tries') + 0 * :n + 0 * :r);
+SELECT set_config('work.told', current_setting('work.told', true) || ' :n/:r', false);
+DO $$ BEGIN IF nextval('calls') % 3 <> 0 THEN RAISE SQLSTATE '40001'; END IF; END $$;
+INSERT INTO told SELECT :client_id, current_setting('work.told');
+"""
+
+    def ours() -> None:
+        variables = [("n", "0")]
+        run_load(
+            server.dsn(), script, clients=1, transactions=4, max_tries=5, seed=5,
+            variables=variables,
+        )  # fmt: skip
+
+    def theirs() -> None:
+        pgbench(script, "-t", 4, "--max-tries=5", "--random-seed=5", "-D", "n=0")
+
+    found = []
+    for run in (ours, theirs):
+        make(
+            "CREATE SEQUENCE tries",
+            "CREATE SEQUENCE calls",
+            "CREATE TABLE told (client int, told text)",
+        )
+        server.execute("ALTER ROLE u_trust SET work.told = ''")
+        run()
+        found.append(rows(server, "SELECT told FROM told ORDER BY length(told)"))
+    server.execute("ALTER ROLE u_trust RESET work.told")
+    assert found[0] == found[1]
+    tries = [word.split("/") for word in found[0][-1][0].split()]
+    assert [n for n, _ in tries] == [str(n) for n in range(1, 13)]
+    dice = [r for _, r in tries]
+    assert dice[0] == dice[1] == dice[2] != dice[3]
+
+
+# --- pipelines ------------------------------------------------------------------------------
+
+PIPELINE = """\\startpipeline
+INSERT INTO piped VALUES (:client_id, 1);
+INSERT INTO piped VALUES (:client_id, 2);
+\\syncpipeline
+INSERT INTO piped VALUES (:client_id, 3);
+\\endpipeline
+INSERT INTO piped VALUES (:client_id, 4);
+"""
+
+
+@pytest.mark.parametrize("protocol", PIPELINING)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_pipeline_does_all_that_is_in_it(
+    server: Any, make: Any, run_load: Any, protocol: str, transport: str
+) -> None:
+    make("CREATE TABLE piped (client int, v int)")
+    done = run_load(
+        getattr(server, transport)(), PIPELINE, clients=3, transactions=10, protocol=protocol
+    )  # fmt: skip
+    assert (done.on_time, done.failed) == (30, {})
+    sql = "SELECT client, v, count(*) FROM piped GROUP BY 1, 2 ORDER BY 1, 2"
+    assert rows(server, sql) == [(c, v, 10) for c in range(3) for v in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("protocol", PIPELINING)
+def test_an_error_in_a_pipeline_undoes_it_up_to_its_sync_and_fails_the_transaction_once(
+    server: Any, make: Any, run_load: Any, protocol: str
+) -> None:
+    make("CREATE TABLE piped (client int, v int)", "CREATE SEQUENCE calls")
+    script = PIPELINE.replace("(:client_id, 2)", "(1 / (nextval('calls') % 2)::int, 2)")
+    done = run_load(server.dsn(), script, clients=1, transactions=10, protocol=protocol)
+    assert (done.on_time, done.failed) == (5, {"22012": 5})
+    found = dict(rows(server, "SELECT v, count(*) FROM piped GROUP BY 1"))
+    # What is behind the Sync has been sent already when the error is read.
+    assert found == {1: 5, 2: 5, 3: 10, 4: 5}
+
+
+# --- shell commands -------------------------------------------------------------------------
+
+
+def test_a_shell_command_holds_up_only_its_own_client(
+    server: Any, make: Any, start_load: Any, tmp_path: Path
+) -> None:
+    make("CREATE TABLE done (client int)")
+    gate = tmp_path / "gate"
+    subprocess.run(["mkfifo", gate], check=True)
+    script = f"""\\if :client_id = 0 AND :n = 0
+\\shell read x < {gate}
+\\endif
+\\set n :n + 1
+INSERT INTO done VALUES (:client_id)
+"""
+    load = start_load(
+        server.dsn(), script, clients=3, threads=1, transactions=20, variables=[("n", "0")]
+    )  # fmt: skip
+    server.wait_until("SELECT count(*) = 40 FROM work.done")
+    assert rows(server, "SELECT DISTINCT client FROM done ORDER BY 1") == [(1,), (2,)]
+    gate.write_text("now\n")
+    assert load.finish().on_time == 60
+
+
+def test_setshell_stores_an_integer_and_variables_are_put_into_its_command(
+    server: Any, make: Any, run_load: Any
+) -> None:
+    make("CREATE TABLE found (client int, a int, b int, c int)")
+    script = """\\setshell a expr :client_id + 41
+\\setshell b printf ' -%d \\nmore' :a
+\\setshell c yes 0 | tr -d '\\n'
+\\shell test ::x = ':x'
+INSERT INTO found VALUES (:client_id, :a, :b, :c)
+"""
+    done = run_load(server.dsn(), script, clients=3, transactions=2)
+    assert done.on_time == 6
+    found = rows(server, "SELECT DISTINCT * FROM found ORDER BY 1")
+    assert found == [(c, c + 41, -c - 41, 0) for c in range(3)]
+
+
+# --- conditions and meta commands -----------------------------------------------------------
+
+
+def test_a_loop_of_meta_commands_ends_with_the_run_and_starves_nobody(
+    server: Any, make: Any, run_load: Any
+) -> None:
+    # What takes a while in the server: else the system decides whose turn it is, and not the
+    # engine, by which of its processes share a CPU with the loop.
+    make("CREATE TABLE done (client int)")
+    script = """\\if :client_id = 0
+\\set x random(1, 10)
+\\else
+SELECT pg_sleep(0.01);
+INSERT INTO done VALUES (:client_id);
+\\endif
+"""
+    done = run_load(
+        server.dsn(), script, clients=3, threads=1, transactions=None, duration_ns=3 * SECOND_NS
+    )
+    found = dict(rows(server, "SELECT client, count(*) FROM done GROUP BY 1"))
+    assert set(found) == {1, 2}
+    assert done.done == done.due > sum(found.values()) > 20
+    assert max(found.values()) < 3 * min(found.values())
+
+
+# --- a connection for each transaction ------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("load", ["closed", "open", "paced"])
+def test_each_transaction_has_a_backend_of_its_own(
+    server: Any, make: Any, run_load: Any, transport: str, load: str
+) -> None:
+    make("CREATE TABLE backends (pid int, started timestamptz)")
+    script = """INSERT INTO backends
+SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid();
+SELECT 1"""
+    for protocol in PROTOCOLS:
+        done = run_load(
+            getattr(server, transport)(), script, clients=3, threads=2, transactions=5,
+            protocol=protocol, connect_each=True, load=load, rate=100.0,
+        )  # fmt: skip
+        assert (done.on_time, done.failed, done.disconnects) == (15, {}, 0)
+        assert done.connect_ns > 0
+    assert rows(server, "SELECT count(*), count(DISTINCT (pid, started)) FROM backends") == [
+        (45, 45)
+    ]
+
+
+def test_where_nothing_recovers_a_terminated_backend_is_the_end_of_its_client(
+    server: Any, make: Any, start_load: Any, protocol: str
+) -> None:
+    make("CREATE TABLE came (client int, pid int)")
+    script = "INSERT INTO came VALUES (:client_id, pg_backend_pid());\nSELECT pg_sleep(0.001)"
+    load = start_load(
+        server.dsn(application_name=NAME), script, clients=3, transactions=None,
+        duration_ns=1000 * SECOND_NS, protocol=protocol, recover=False, exit_on_abort=False,
+        continue_on_error=False,
+    )  # fmt: skip
+    server.wait_until("SELECT count(DISTINCT client) = 3 FROM work.came")
+    server.execute("SELECT pg_terminate_backend(pid) FROM work.came WHERE client = 1 LIMIT 1")
+    before = "SELECT max(pid) FROM work.came WHERE client = 0"
+    server.wait_until(f"SELECT count(*) = 2 {OURS}")
+    server.wait_until(f"SELECT count(*) > 100 FROM work.came WHERE pid = ({before})")
+    load.run.stop()
+    done = load.finish()
+    assert sum(done.failed.values()) <= 1  # it may have been between two transactions
+    assert set(done.failed) <= {"57P01", "08006"}
+    assert (done.aborted, done.disconnects) == (1, 1)
+
+
+@pytest.mark.parametrize("load", ["open", "paced"])
+@pytest.mark.parametrize(
+    "stop", [{"transactions": 100_000}, {"transactions": None, "duration_ns": 1000 * SECOND_NS}],
+    ids=["count", "time"],
+)  # fmt: skip
+def test_a_schedule_is_over_too_when_all_its_clients_are_gone(
+    server: Any, make: Any, start_load: Any, load: str, stop: dict[str, Any]
+) -> None:
+    make("CREATE TABLE came (client int)")
+    running = start_load(
+        server.tcp(application_name=NAME), "INSERT INTO came VALUES (:client_id)", clients=6,
+        threads=3, load=load, rate=20.0, arrivals="poisson", recover=False, exit_on_abort=False,
+        continue_on_error=False, **stop,
+    )  # fmt: skip
+    server.wait_until("SELECT count(DISTINCT client) = 6 FROM work.came")
+    for client in range(6):
+        # One after the other, so that some threads are without clients before the others.
+        server.execute(f"SELECT pg_terminate_backend(min(pid)) {OURS}")
+        server.wait_until(f"SELECT count(*) = {5 - client} {OURS}")
+    done = running.finish()  # which holds what was due against what ended
+    assert done.aborted == 6
+    [[came]] = rows(server, "SELECT count(*) FROM came")
+    assert done.on_time <= came <= done.on_time + sum(done.failed.values())
+    assert done.due < 10_000
+
+
+def test_a_run_that_ends_with_an_abort_raises_and_has_counted_what_was_before(
+    server: Any, make: Any, start_load: Any
+) -> None:
+    make("CREATE TABLE done (client int)", "CREATE SEQUENCE calls")
+    script = "INSERT INTO done SELECT 1 / (nextval('calls') < 50)::int"
+    load = start_load(
+        server.dsn(), script, clients=4, threads=2, transactions=None,
+        duration_ns=1000 * SECOND_NS, continue_on_error=False, recover=False,
+    )  # fmt: skip
+    with pytest.raises(PgpacesError, match="gave up"):
+        load.finish()
+    done = load.outcome
+    # What was in flight in the other thread when the run ended is unfinished, and may be done.
+    assert 49 - done.unfinished <= done.on_time <= 49
+    assert 1 <= done.failed["22012"] <= 4
+    assert done.due == done.on_time + done.failed["22012"] + done.unfinished

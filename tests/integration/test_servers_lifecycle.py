@@ -1,11 +1,15 @@
-"""Servers of our own with a real PostgreSQL: started, found, left, stopped, never left behind.
+"""Servers of our own with a real PostgreSQL: started, found, left, stopped, never left behind;
+those that cannot start, and the users they run as.
 
 Nothing waits by the clock: a server's processes hold its folder's lock, so waiting for the lock
 is waiting until the last of them is gone.
 """
 
 import os
+import pwd
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,15 +17,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 from msgspec import Struct
 from tests.needs import lacking, needs
+from tests.processes import alive
 
 from pgpaces.core.errors import ServerError
-from pgpaces.server import binaries, embedded
+from pgpaces.server import binaries, embedded, os_user
+from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.embedded import Server, ServerSpec
 from pgpaces.server.folder import server_folder
+from pgpaces.server.os_user import OsUser
 from pgpaces.server.record import Transport
 
 pytestmark = pytest.mark.postgres
@@ -87,76 +95,41 @@ def wait_until_gone(name: str = "pg18") -> None:
     os.close(lock)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def supervisor_of(server: Server) -> int:
     """The parent of a postmaster."""
     stat = Path(f"/proc/{server.pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[1])
 
 
-def test_a_started_server_answers_and_a_stopped_one_is_gone(spec: ServerSpec) -> None:
+def test_a_started_server_is_as_described_and_a_stopped_one_is_gone(spec: ServerSpec) -> None:
     server = embedded.start(spec)
-    assert value(server, "SELECT current_setting('server_version')") == server.version
+    for query, shown in (
+        ("SELECT current_setting('server_version')", server.version),
+        ("SHOW data_checksums", "on"),
+        ("SHOW server_encoding", "UTF8"),
+        ("SHOW listen_addresses", ""),
+        ("SELECT datcollate FROM pg_database LIMIT 1", "C"),
+    ):
+        assert value(server, query) == shown
+    assert server.socket_dir.stat().st_mode & 0o077 == 0
+    environment = {**os.environ, **server.environment()}
+    psql = [server.bin / "psql", "-XAtc", "SELECT 40 + 2"]
+    assert subprocess.check_output(psql, env=environment) == b"42\n"
     server.stop()
-    assert not is_alive(server.pid)
+    assert not alive(server.pid)
     assert not server.socket_dir.exists()
     assert embedded.running() == []
     server.stop()  # a second time is nothing
 
 
-def test_a_server_checks_its_pages_speaks_utf8_and_sorts_by_bytes(spec: ServerSpec) -> None:
-    with embedded.start(spec) as server:
-        assert value(server, "SHOW data_checksums") == "on"
-        assert value(server, "SHOW server_encoding") == "UTF8"
-        assert value(server, "SELECT datcollate FROM pg_database LIMIT 1") == "C"
-
-
-def test_a_server_listens_on_its_private_socket_alone(spec: ServerSpec) -> None:
-    with embedded.start(spec) as server:
-        assert value(server, "SHOW listen_addresses") == ""
-        assert server.socket_dir.stat().st_mode & 0o077 == 0
-
-
-def test_the_environment_is_enough_for_another_program(spec: ServerSpec) -> None:
-    with embedded.start(spec) as server:
-        done = subprocess.run(
-            [server.bin / "psql", "-XAtc", "SELECT 40 + 2"],
-            env={**os.environ, **server.environment()},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    assert done.stdout.strip() == "42"
-
-
-def test_data_is_there_again_after_the_next_start(spec: ServerSpec) -> None:
-    with embedded.start(spec) as server, psycopg.connect(server.dsn()) as connection:
-        connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
-    with embedded.start(spec) as server:
-        assert value(server, "SELECT seven FROM kept") == 7
-
-
-def test_settings_hold_for_one_start_and_leave_nothing_behind(spec: ServerSpec) -> None:
+def test_settings_hold_for_one_start_and_data_stays(spec: ServerSpec) -> None:
     with embedded.start(ServerSpec(spec.installation, settings={"work_mem": "64MB"})) as server:
         assert value(server, "SHOW work_mem") == "64MB"
+        with psycopg.connect(server.dsn()) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
     with embedded.start(spec) as server:
         assert value(server, "SHOW work_mem") == "4MB"
-
-
-def test_two_servers_of_different_names_run_side_by_side(spec: ServerSpec) -> None:
-    with (
-        embedded.start(spec) as first,
-        embedded.start(ServerSpec(spec.installation, "other")) as second,
-    ):
-        assert {s.name for s in embedded.running()} == {"other", "pg18"}
-        assert value(first, "SELECT 1") == value(second, "SELECT 1") == 1
+        assert value(server, "SELECT seven FROM kept") == 7
 
 
 def test_tcp_asks_for_the_password_that_the_file_has(spec: ServerSpec) -> None:
@@ -169,53 +142,18 @@ def test_tcp_asks_for_the_password_that_the_file_has(spec: ServerSpec) -> None:
     assert not server.password_file.exists()
 
 
-def test_installed_versions_start_as_the_embedded_one_does() -> None:
-    installed = [i for i in binaries.installations() if i.source != "package" and i.major >= 10]
-    if not installed:
-        lacking("PostgreSQL 15")
-    with embedded.start(ServerSpec(installed[0])) as server:
-        found = str(value(server, "SHOW server_version")).split()[0]
-        assert found == server.version == installed[0].version
-        assert value(server, "SHOW data_checksums") == "on"
-
-
-def test_a_very_long_home_works(
-    home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["long" * 40, 'it\'s a, "home"'], ids=["long", "odd"])
+def test_any_home_works(
+    home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("PGPACES_HOME", str(home / ("long" * 40)))
+    monkeypatch.setenv("PGPACES_HOME", str(home / name))
     with embedded.start(spec) as server:
         assert value(server, "SELECT 1") == 1
-        assert len(str(server.socket_dir)) < 40
+        assert len(name) < 40 or len(str(server.socket_dir)) < 40
     assert not server.socket_dir.exists()
 
 
-def test_a_home_with_spaces_quotes_and_commas_works(
-    home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PGPACES_HOME", str(home / 'it\'s a, "home"'))
-    with embedded.start(spec) as server:
-        assert value(server, "SELECT 1") == 1
-
-
-def test_data_goes_to_the_chosen_disk(home: Path, spec: ServerSpec) -> None:
-    disk = home / "ssd"
-    disk.mkdir()
-    with embedded.start(ServerSpec(spec.installation, data_dir=disk)) as server:
-        assert value(server, "SHOW data_directory") == str(disk / "pgpaces-pg18" / "data")
-
-
-def test_kill_9_of_pgpaces_ends_its_server() -> None:
-    with another_pgpaces("start(ServerSpec(find()))") as child:
-        assert is_alive(int(child.said))
-        child.process.kill()
-        wait_until_gone()
-        assert not is_alive(int(child.said))
-        assert embedded.running() == []
-        assert not list(server_folder("pg18").path.glob("run*"))
-
-
-def test_kill_9_amid_queries_ends_the_server_too() -> None:
-    busy = """
+BUSY = """
 import psycopg
 connections = [psycopg.connect(server.dsn(), autocommit=True) for _ in range(4)]
 for connection in connections:
@@ -223,11 +161,21 @@ for connection in connections:
 print("busy", flush=True)
 sys.stdin.read()
 """
-    with another_pgpaces("start(ServerSpec(find()))", busy) as child:
+
+
+@pytest.mark.parametrize("then", [HOLD, BUSY, "del server; sys.stdin.read()"])
+def test_kill_9_of_pgpaces_ends_its_server(spec: ServerSpec, then: str) -> None:
+    """Also amid queries, and where the server was dropped without a stop."""
+    with another_pgpaces("start(ServerSpec(find()))", then) as child:
         assert child.process.stdout is not None
-        assert child.process.stdout.readline().strip() == "busy"
-        child.process.kill()
+        assert then != BUSY or child.process.stdout.readline() == "busy\n"
+        assert "del" in then or alive(int(child.said))
+        if "del" not in then:
+            child.process.kill()
         wait_until_gone()
+        assert not alive(int(child.said))
+        assert embedded.running() == []
+        assert not list(server_folder("pg18").path.glob("run*"))
 
 
 def test_a_forked_child_that_outlives_us_does_not_keep_the_server() -> None:
@@ -246,14 +194,6 @@ sys.stdin.read()
         child.process.kill()
         wait_until_gone()
         os.kill(forked, signal.SIGKILL)  # it was still alive
-
-
-def test_the_next_pgpaces_can_start_at_once_after_a_kill_9(spec: ServerSpec) -> None:
-    with another_pgpaces("start(ServerSpec(find()))") as child:
-        child.process.kill()
-        child.process.wait()
-        with embedded.start(spec) as server:
-            assert value(server, "SELECT 1") == 1
 
 
 def test_ctrl_c_reaches_pgpaces_and_not_its_server() -> None:
@@ -285,11 +225,6 @@ def test_a_server_that_takes_long_to_end_is_told(spec: ServerSpec) -> None:
     os.kill(server.pid, signal.SIGSTOP)
     server.stop()
     assert f"waiting for PostgreSQL (process {server.pid}) to end; its log: " in told[-1]
-
-
-def test_a_server_dropped_without_a_stop_ends() -> None:
-    with another_pgpaces("start(ServerSpec(find()))", "del server; sys.stdin.read()"):
-        wait_until_gone()
 
 
 @needs("Linux")
@@ -351,13 +286,18 @@ def test_a_staying_server_survives_the_kill_9_of_its_starter() -> None:
         child.process.wait()
         [left] = embedded.running()
         assert value(left, "SELECT 1") == 1
+    with another_pgpaces("start(ServerSpec(find(), 'another'))") as child:
+        child.process.kill()
+        child.process.wait()
+        # The next one can start at once.
+        with embedded.start(ServerSpec(binaries.find(), "another")) as server:
+            assert value(server, "SELECT 1") == 1
 
 
 def test_a_staying_server_with_other_settings_is_refused(spec: ServerSpec) -> None:
     embedded.start(spec, stay=True)
-    with pytest.raises(ServerError, match="other settings") as caught:
-        embedded.start(ServerSpec(spec.installation, settings={"work_mem": "64MB"}))
-    assert "pgpaces server stop pg18" in str(caught.value.hint)
+    hint = refused(ServerSpec(spec.installation, settings={"work_mem": "64MB"}), "other settings")
+    assert "pgpaces server stop pg18" in hint
 
 
 def test_a_server_of_another_run_is_neither_taken_nor_stopped(spec: ServerSpec) -> None:
@@ -366,3 +306,189 @@ def test_a_server_of_another_run_is_neither_taken_nor_stopped(spec: ServerSpec) 
             with pytest.raises(ServerError, match=f"process {child.process.pid}") as caught:
                 attempt()
             assert "--name" in str(caught.value.hint)
+
+
+# --- those that cannot start, and users --------------------------------------------------------
+
+
+def refused(spec: ServerSpec, said: str) -> str:
+    """The hint of the error with which a server is not started."""
+    with pytest.raises(ServerError, match=said) as caught:
+        embedded.start(spec)
+    return str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fatal"),
+    [
+        ("nosuch", "1", 'FATAL: unrecognized configuration parameter "nosuch"'),
+        ("shared_buffers", "plenty", 'FATAL: invalid value for parameter "shared_buffers"'),
+        ("shared_preload_libraries", "nosuch", 'FATAL: could not access file "nosuch"'),
+        ("wal_level", "x", "Available values: minimal, replica, logical"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_postgresqls_line(
+    spec: ServerSpec, name: str, value: str, fatal: str
+) -> None:
+    hint = refused(ServerSpec(spec.installation, settings={name: value}), fatal)
+    assert str(server_folder("pg18").log) in hint
+    # Nothing is left, and the next start works.
+    left = {path.name for path in server_folder("pg18").path.iterdir()}
+    assert left == {"data", "lock", "log", "pg_hba.conf"}
+    with embedded.start(spec) as server:
+        assert server.pid
+
+
+def test_a_port_in_use_is_refused_and_named(
+    spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(embedded, "choose_port", lambda *, tcp: port)
+        hint = refused(ServerSpec(spec.installation, tcp=True), "Address already in use")
+    assert "start the server again" in hint
+
+
+def test_data_of_another_major_version_is_refused(spec: ServerSpec) -> None:
+    data = server_folder("pg18").path / "data"
+    data.mkdir(parents=True)
+    (data / "PG_VERSION").write_text("11\n")
+    refused(spec, r"was made by PostgreSQL 11, and 18\S* cannot use it")
+
+
+def test_a_stale_postmaster_pid_does_not_hinder(spec: ServerSpec) -> None:
+    with embedded.start(spec) as server:
+        text = (server.data_dir / "postmaster.pid").read_text()
+    done = subprocess.Popen(["true"])
+    done.wait()
+    stale = server.data_dir / "postmaster.pid"
+    stale.write_text(text.replace(str(server.pid), str(done.pid), 1))
+    os_user.give(stale, os_user.os_user_for(server.data_dir))
+    with embedded.start(spec) as server:
+        assert server.pid
+
+
+def test_data_that_a_server_of_others_uses_is_refused(spec: ServerSpec) -> None:
+    with embedded.start(spec) as server:
+        other = server_folder("thief")
+        other.path.mkdir()
+        (other.path / "data").symlink_to(server.data_dir)
+        hint = refused(ServerSpec(spec.installation, "thief"), "already exists")
+        assert f"stop process {server.pid}" in hint
+
+
+@needs("an ordinary user")
+def test_a_home_that_cannot_be_written_is_refused(
+    home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "closed").mkdir(mode=0o500)
+    monkeypatch.setenv("PGPACES_HOME", str(home / "closed" / "home"))
+    assert "PGPACES_HOME" in refused(spec, "Permission denied")
+
+
+@needs("root")
+def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(
+    home: Path, spec: ServerSpec
+) -> None:
+    with embedded.start(spec) as server:
+        owner = server.data_dir.stat().st_uid
+        assert pwd.getpwuid(owner).pw_name in os_user.CANDIDATES
+        assert Path(f"/proc/{server.pid}").stat().st_uid == owner
+        ours = (home, server.data_dir.parent, server.folder.log, server.folder.record_file)
+        assert {path.stat().st_uid for path in ours} == {0}
+
+
+@needs("root")
+def test_data_stays_with_the_user_who_owns_it(spec: ServerSpec) -> None:
+    nobody = pwd.getpwnam("nobody")
+    with embedded.start(spec) as server:
+        data = server.data_dir
+    for path in (data, *data.rglob("*")):
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+    with embedded.start(spec) as server:
+        assert Path(f"/proc/{server.pid}").stat().st_uid == nobody.pw_uid
+
+
+@needs("root")
+def test_a_home_that_the_servers_user_cannot_enter_is_refused_and_left_as_it_is(
+    home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = home / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setenv("PGPACES_HOME", str(closed / "home"))
+    assert "PGPACES_HOME" in refused(spec, f"cannot enter {closed} on the way")
+    assert closed.stat().st_mode & 0o777 == 0o700
+
+
+def hidden_package(home: Path) -> Installation:
+    """The package's programs below a folder that only root can enter."""
+    original = binaries.find()
+    package = original.bin.parents[1]
+    hidden = home / "hidden"
+    hidden.mkdir(mode=0o700)
+    for tree in (package, package.with_name(f"{package.name}.libs")):
+        shutil.copytree(tree, hidden / tree.name, symlinks=True)
+    folder = hidden / package.name / "pginstall" / "bin"
+    return Installation(folder, original.version, original.major, Source.EMBEDDED)
+
+
+@needs("root")
+def test_programs_that_the_servers_user_cannot_reach_are_copied_once(home: Path) -> None:
+    hidden = hidden_package(home)
+    with embedded.start(ServerSpec(hidden)) as server:
+        assert server.bin.is_relative_to(home / "cache")
+        copied_at = server.bin.stat().st_ctime_ns
+    with embedded.start(ServerSpec(hidden)) as server:
+        assert server.bin.stat().st_ctime_ns == copied_at
+    assert [path.name for path in (home / "cache").glob(".*")] == []
+
+
+@needs("root")
+def test_programs_of_others_are_not_copied_but_their_folder_is_named(home: Path) -> None:
+    hidden = binaries.inspect(hidden_package(home).bin)
+    assert "chmod o+x" in refused(ServerSpec(hidden), r"cannot run .*hidden")
+
+
+def python_for(user: OsUser) -> str | None:
+    """A Python of our version or later that the user can run."""
+    for program in (sys.executable, "/usr/bin/python3"):
+        test = [program, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+        try:
+            done = subprocess.run(test, cwd="/", env={}, check=False, **user.popen_options())
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return program
+    return None
+
+
+@needs("root")
+def test_an_ordinary_user_starts_servers_as_itself(home: Path, spec: ServerSpec) -> None:
+    entry = pwd.getpwnam("nobody")
+    nobody = OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    if (python := python_for(nobody)) is None:
+        lacking("a Python that every user may run")
+    shutil.copytree(Path(embedded.__file__).parents[1], home / "python" / "pgpaces")
+    # What it needs of our environment, which nobody else may read.
+    shutil.copytree(Path(msgspec.__file__).parent, home / "python" / "msgspec")
+    os_user.let_all_read(home / "python")
+    own = home / "own"
+    os_user.make_private_folder(own, nobody)
+    script = f"""
+import os
+from pgpaces.server import binaries, embedded
+installation = binaries.find({str(os_user.reachable(spec.installation, nobody, home / "c").bin)!r})
+with embedded.start(embedded.ServerSpec(installation)) as server:
+    print(os.stat(server.data_dir).st_uid, os.stat(server.folder.path).st_mode & 0o777)
+print(embedded.running())
+"""
+    done = subprocess.run(
+        [python, "-c", script],
+        cwd="/",
+        env={"PYTHONPATH": str(home / "python"), "PGPACES_HOME": str(own), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        **nobody.popen_options(),
+    )
+    assert done.stdout.splitlines() == [f"{entry.pw_uid} {0o700}", "[]"], done.stderr

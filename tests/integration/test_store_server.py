@@ -24,7 +24,7 @@ from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 from pgpaces.core.errors import StoreError, StoreVersionError
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
-from pgpaces.spec.result import Place
+from pgpaces.spec.result import Place, Trial
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 
@@ -48,6 +48,20 @@ def cut(server: Postgres) -> None:
     )
 
 
+def begun(store: Store, seconds: int = 1) -> Trial:
+    """A trial that the store holds without its seconds."""
+    trial = replace(judged_trial(seconds), id=new_id())
+    store.begin(trial)
+    return trial
+
+
+def kept(store: Store, trial: Trial) -> None:
+    """Adds its seconds, and its end."""
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.finish(trial, {})
+
+
 def test_many_may_make_one_store_at_the_same_time(database: Postgres) -> None:
     code = "import sys, pgpaces.store.store as s; s.Store.open(sys.argv[1])"
     words = [sys.executable, "-c", code, database.dsn(dbname=NAME)]
@@ -60,11 +74,7 @@ def test_a_store_of_version_1_is_upgraded_to_version_2(
     database: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store.open(database.dsn(dbname=NAME))
-    trial = replace(judged_trial(3), id=new_id())
-    store.begin(trial)
-    for interval in trial.intervals:
-        store.add(trial.id, interval)
-    store.finish(trial, {})
+    kept(store, trial := begun(store, 3))
     check_upgrade(database.dsn(dbname=NAME), trial.id, monkeypatch)
 
 
@@ -85,9 +95,7 @@ def test_several_boards_write_into_one_store(database: Postgres) -> None:
     def write(trial: Any) -> None:
         store = Store.open(database.dsn(dbname=NAME))
         store.begin(trial)
-        for interval in trial.intervals:
-            store.add(trial.id, interval)
-        store.finish(trial, {})
+        kept(store, trial)
 
     threads = [threading.Thread(target=write, args=(trial,)) for trial in boards]
     for thread in threads:
@@ -101,8 +109,7 @@ def test_several_boards_write_into_one_store(database: Postgres) -> None:
 
 def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database: Postgres) -> None:
     store = Store.open(database.dsn(dbname=NAME))
-    trial = replace(judged_trial(1), id=new_id())
-    store.begin(trial)
+    trial = begun(store)
     database.execute(f"ALTER DATABASE {NAME} ALLOW_CONNECTIONS false")
     cut(database)
     with pytest.raises(StoreError) as found:
@@ -115,8 +122,7 @@ def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database:
 
 def test_a_commit_that_nobody_heard_of_is_not_made_twice(database: Postgres) -> None:
     store = Store.open(database.dsn(dbname=NAME))
-    trial = replace(judged_trial(1), id=new_id())
-    store.begin(trial)
+    trial = begun(store)
 
     @sa.event.listens_for(store._backend.engine, "commit", once=True)
     def lose(connection: sa.Connection) -> None:
@@ -158,8 +164,7 @@ def test_it_is_reached_by_a_service_and_a_file_of_passwords_and_later_without_th
     for name in ("PGSERVICEFILE", "PGPASSFILE"):
         monkeypatch.delenv(name)
     cut(database)
-    trial = replace(judged_trial(1), id=new_id())
-    store.begin(trial)
+    trial = begun(store)
     assert store.find("last") == trial.id
 
 
@@ -197,27 +202,20 @@ def test_what_libpq_cannot_read_is_not_quoted(text: str) -> None:
     assert "can" not in found.value.message.replace("cannot", "")
 
 
-def test_a_database_of_something_else_is_refused(database: Postgres) -> None:
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        ("DROP TABLE pgpaces", StoreError, "another program"),
+        ("UPDATE pgpaces SET version = 9999", StoreVersionError, "newer"),
+    ],
+)
+def test_a_database_of_something_else_or_newer_is_refused(
+    database: Postgres, change: str, kind: type[StoreError], said: str
+) -> None:
     with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
-        connection.exec_driver_sql("DROP TABLE pgpaces")
-    with pytest.raises(StoreError, match="another program"):
+        connection.exec_driver_sql(change)
+    with pytest.raises(kind, match=said):
         Store.open(database.dsn(dbname=NAME))
-
-
-def test_a_store_of_a_newer_version_is_refused(database: Postgres) -> None:
-    with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
-        connection.exec_driver_sql("UPDATE pgpaces SET version = 9999")
-    with pytest.raises(StoreVersionError, match="newer"):
-        Store.open(database.dsn(dbname=NAME))
-
-
-def test_a_database_in_another_encoding_is_refused(pg15: Postgres, clean_client: Path) -> None:
-    pg15.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-    try:
-        with pytest.raises(StoreError, match="LATIN1, expected UTF8"):
-            Store.open(pg15.dsn(dbname="latin"))
-    finally:
-        pg15.execute("DROP DATABASE latin WITH (FORCE)")
 
 
 def test_what_keeps_it_from_being_a_store_is_named(database: Postgres) -> None:
@@ -235,8 +233,7 @@ def test_what_keeps_it_from_being_a_store_is_named(database: Postgres) -> None:
 
 def test_a_number_that_no_column_holds_is_an_error_in_words(database: Postgres) -> None:
     store = Store.open(database.dsn(dbname=NAME))
-    trial = replace(judged_trial(1), id=new_id())
-    store.begin(trial)
+    trial = begun(store)
     with pytest.raises(StoreError, match="out of range"):
         store.add(trial.id, Interval(0, (Tally(0, 0, due=2**63),)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from tests.unit.trials import judged_trial
 
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest, digest
+from pgpaces.analysis.disks import Device, Disk
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.series import Sample
+from pgpaces.spec.facts import HostFacts
 from pgpaces.spec.result import Place, Trial
 from pgpaces.store import listing
+from pgpaces.store.disks import DiskRow
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 
@@ -339,3 +343,47 @@ def test_a_run_that_goes_on_is_read_as_of_one_moment(store: Store, place: str | 
         Store.open(place).add(trial.id, trial.intervals[0])
         assert connection.execute(count, {"id": trial.id}).scalar() == 0
     assert len(store.load(trial.id).intervals) == 1
+
+
+# --- disks ------------------------------------------------------------------------------------
+
+
+def disk_row(name: str = "") -> DiskRow:
+    found = Disk("/mnt/\udcff", Device("uuid 1\x00"), 2**23, True, "fio-3.33", missing=("all",))
+    return DiskRow(new_id(), name, datetime.now(UTC), "0", HostFacts(hostname="pi4"), found)
+
+
+def test_a_disk_is_read_as_it_was_stored_and_found_by_its_name(store: Store) -> None:
+    first, second = disk_row("ssd"), disk_row("ssd")
+    for row in (first, second, second):
+        store.add_disk(row)
+    assert store.disks()[:2] == [second, first]
+    assert store.disk("ssd") == store.disk("last") == second
+    assert store.disk(first.id) == first
+    with pytest.raises(PlanError, match="no disk 'card'"):
+        store.disk("card")
+
+
+def test_disks_are_copied_with_all_the_rest(store: Store, tmp_path: Path) -> None:
+    row = disk_row("ssd")
+    store.add_disk(row)
+    other = Store.open(tmp_path / "other.db")
+    for _ in range(2):
+        store.copy_names(other)
+    assert other.disks() == store.disks()
+
+
+# --- who goes on ------------------------------------------------------------------------------
+
+
+def test_an_experiment_is_taken_by_one(store: Store, place: str | Path) -> None:
+    row = begun(store)
+    assert not store.claim_experiment(row.id), "it runs"
+    store.finish_experiment(row.id, "interrupted")
+    rivals = [Store.open(place) for _ in range(4)]
+    with ThreadPoolExecutor() as pool:
+        taken = list(pool.map(lambda rival: rival.claim_experiment(row.id), rivals))
+    assert sorted(taken) == [False, False, False, True]
+    assert not store.claim_experiment("F" * 26), "there is none"
+    for rival in rivals:
+        rival.close()

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from tests.commands import Command
+from tests.commands import Command, ctrl_c
 from tests.integration.sweeps import Ear, cells_of, count, expire, rows_of
 from tests.needs import needs
 from tests.servers import Postgres
 from tests.waiting import until
 
 from pgpaces.answers.sweep import api
-from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -37,16 +32,12 @@ CALM = ("--think-time", "20ms", "--duration", "1s", "--warmup", "0")
 
 
 def test_a_sweep_runs_every_cell_in_every_block(pgpaces: Command) -> None:
-    done = pgpaces("sweep", "reporting", *GRID, "--trials", "2")
-    assert done.code == 0, done.err
-    found = cells_of(pgpaces.store)
-    assert len(found) == 8
-    assert set(found.values()) == {1}
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
+    pgpaces.well("sweep", "reporting", *GRID, "--trials", "2")
+    assert_complete(pgpaces.store)
+    [row] = Store.open(pgpaces.store).experiments()
     assert row.state == "finished"
-    for placed in store.placed(row.id):
-        trial = store.load(placed.id)
+    trials = pgpaces.trials()
+    for trial in trials:
         assert trial.place is not None
         levels = trial.place.levels
         assert trial.plan.clients == int(levels["clients"])
@@ -55,8 +46,13 @@ def test_a_sweep_runs_every_cell_in_every_block(pgpaces: Command) -> None:
         assert trial.server.applied == {"work_mem": "connection"}
         assert trial.explained
         assert trial.samples
-    seeds = {p.block: store.load(p.id).plan.seed for p in store.placed(row.id)}
-    assert seeds == {1: 1, 2: 2}
+    assert {t.place.block: t.plan.seed for t in trials if t.place} == {1: 1, 2: 2}
+
+
+def assert_complete(store: Path) -> None:
+    """Each of the four cells finished once in each of the two blocks."""
+    found = cells_of(store)
+    assert (len(found), set(found.values())) == (8, {1})
 
 
 def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
@@ -68,10 +64,8 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
     pg15.execute("CREATE TABLE only_here (i int)")
     try:
         target = ("-f", script, "--target", pg15.dsn("postgres"))
-        done = pgpaces("sweep", *target, "-c", "1", *CALM, "-L", "1s")
-        assert done.code == 0, done.err
-        store = Store.open(pgpaces.store)
-        trials = [store.load(row.id) for row in store.trials()]
+        pgpaces.well("sweep", *target, "-c", "1", *CALM, "-L", "1s")
+        trials = pgpaces.trials()
         assert [trial.workload.prepared.dbname for trial in trials] == ["postgres"]
         kept = [tally for trial in trials for each in trial.intervals for tally in each.tallies]
         assert sum(tally.on_time for tally in kept)
@@ -84,28 +78,15 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
 
 @needs("PostgreSQL 15")
 def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Command) -> None:
-    levels = (
-        "--server-set",
-        "shared_buffers=16MB,32MB",
-        "--server-set",
-        "bgwriter_delay=100ms,200ms",
-    )
-    done = pgpaces(
-        "sweep", "select-only", *levels, "--scale", "1", "--clients", "1", *CALM, "--server", "15",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
-    ways = set()
-    for placed in store.placed(row.id):
-        trial = store.load(placed.id)
+    levels = ("shared_buffers=16MB,32MB", "--server-set", "bgwriter_delay=100ms,200ms")
+    words = ("--server-set", *levels, "--scale", "1", "--clients", "1", *CALM, "--server", "15")
+    pgpaces.well("sweep", "select-only", *words)
+    for trial in pgpaces.trials():
         assert trial.place is not None
-        levels_of = trial.place.levels
-        assert trial.server.settings["shared_buffers"] == levels_of["set.shared_buffers"]
-        shown = trial.server.settings.get("bgwriter_delay", "200ms")
-        assert shown == levels_of["set.bgwriter_delay"]
-        ways.add(tuple(sorted(trial.server.applied.items())))
-    assert ways == {(("bgwriter_delay", "reload"), ("shared_buffers", "start"))}
+        levels_of, found = trial.place.levels, {"bgwriter_delay": "200ms", **trial.server.settings}
+        for name in ("shared_buffers", "bgwriter_delay"):
+            assert found[name] == levels_of[f"set.{name}"]
+        assert trial.server.applied == {"bgwriter_delay": "reload", "shared_buffers": "start"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -120,14 +101,9 @@ def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(
     assert "--resume" in stderr
     before = cells_of(pgpaces.store)
     assert 2 <= len(before) < 8
-    done = pgpaces("sweep", "--resume")
-    assert done.code == 0, done.err
-    found = cells_of(pgpaces.store)
-    assert len(found) == 8
-    assert set(found.values()) == {1}
-    again = pgpaces("sweep", "--resume")
-    assert again.code == 0
-    assert cells_of(pgpaces.store) == found
+    for _ in range(2):
+        pgpaces.well("sweep", "--resume")
+        assert_complete(pgpaces.store)
 
 
 def test_a_sweep_that_was_killed_goes_on_to_the_same_set_of_trials(pgpaces: Command) -> None:
@@ -138,21 +114,13 @@ def test_a_sweep_that_was_killed_goes_on_to_the_same_set_of_trials(pgpaces: Comm
         process = pgpaces.start("sweep", *words)
         before = sum(cells_of_any(pgpaces.store).values())
         until(lambda n=before: rows_of(pgpaces.store) > n, "a second of a trial")  # type: ignore[misc]
-        any_moment(chance.uniform(0, 2.5))
+        threading.Event().wait(chance.uniform(0, 2.5))  # a kill may come at any moment
         process.kill()
         process.communicate()
         expire(pgpaces.store)
         words = ("--resume",)
-    done = pgpaces("sweep", "--resume")
-    assert done.code == 0, done.err
-    found = cells_of(pgpaces.store)
-    assert len(found) == 8
-    assert set(found.values()) == {1}
-
-
-def any_moment(seconds: float) -> None:
-    """A kill may come at any; nothing is bound to this one."""
-    threading.Event().wait(seconds)
+    pgpaces.well("sweep", "--resume")
+    assert_complete(pgpaces.store)
 
 
 def cells_of_any(store: Path) -> Counter[tuple[str, int]]:
@@ -166,7 +134,7 @@ def test_an_experiment_that_changed_is_not_gone_on_with(pgpaces: Command, tmp_pa
         "workload = 'reporting'\nscale = 1\nrate = '20/s'\nduration = '1s'\nwarmup = '0'\n"
         "[factors]\nclients = [1]\n"
     )
-    assert pgpaces("sweep", str(path)).code == 0
+    pgpaces.well("sweep", str(path))
     path.write_text(path.read_text().replace("[1]", "[1, 2]"))
     done = pgpaces("sweep", str(path), "--resume")
     assert done.code == 2
@@ -182,11 +150,13 @@ def test_a_target_that_is_away_does_not_stop_the_others(pgpaces: Command, pg15: 
     )  # fmt: skip
     assert done.code == 5, done.err
     assert "is left out" in done.err
+    trials = pgpaces.trials()
+    assert len(trials) == 4
+    assert {(t.state, t.place.levels["target"]) for t in trials if t.place} == {
+        ("finished", "here")
+    }
     store = Store.open(pgpaces.store)
     [row] = store.experiments()
-    found = {(p.state, store.load(p.id).place.levels["target"]) for p in store.placed(row.id)}  # type: ignore[union-attr]
-    assert found == {("finished", "here")}
-    assert len(store.placed(row.id)) == 4
     assert {failure.attempt for failure in store.failures(row.id)} == {1, 2}
 
 
@@ -200,34 +170,24 @@ def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
     )  # fmt: skip
     assert done.code == 5
     assert "no setting 'io_combine_limit'" in done.err
+    [trial] = pgpaces.trials()
+    assert trial.server.version.startswith("18")
     store = Store.open(pgpaces.store)
     [row] = store.experiments()
-    [placed] = store.placed(row.id)
-    assert store.load(placed.id).server.version.startswith("18")
     [failure] = store.failures(row.id)
     assert failure.attempt == 1, "what cannot be is not tried again"
 
 
 def test_trials_that_write_start_from_a_copy_each(pgpaces: Command) -> None:
-    done = pgpaces(
-        "sweep", "simple-update", "--clients", "1,2", "--scale", "1", *CALM, "--trials", "2",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
-    origins = set()
-    for placed in store.placed(row.id):
-        prepared = store.load(placed.id).workload.prepared
-        assert prepared is not None
-        assert prepared.cloned_from
-        origins.add(prepared.cloned_from)
-    assert len(origins) == 1
+    words = ("--clients", "1,2", "--scale", "1", *CALM, "--trials", "2")
+    pgpaces.well("sweep", "simple-update", *words)
+    data = [trial.workload.prepared for trial in pgpaces.trials()]
+    [origin] = {prepared.cloned_from for prepared in data if prepared}
+    assert origin
 
 
 def test_what_it_would_take_is_said_without_starting_anything(pgpaces: Command) -> None:
-    done = pgpaces("sweep", "reporting", *GRID, "--trials", "9", "--dry-run", "--json")
-    assert done.code == 0
-    plain: dict[str, Any] = json.loads(done.out)
+    plain = pgpaces("sweep", "reporting", *GRID, "--trials", "9", "--dry-run", "--json").json()
     assert (len(plain["cells"]), plain["trials_to_run"]) == (4, 36)
     assert plain["seconds"]["low"] < plain["seconds"]["value"] < plain["seconds"]["high"]
     assert not pgpaces.store.exists()
@@ -238,7 +198,7 @@ def test_a_grid_of_more_than_ten_thousand_trials_needs_a_yes(pgpaces: Command) -
     done = pgpaces("sweep", "reporting", *many, "--dry-run")
     assert done.code == 2
     assert "10100 trials" in done.err
-    assert pgpaces("sweep", "reporting", *many, "--dry-run", "--yes").code == 0
+    pgpaces.well("sweep", "reporting", *many, "--dry-run", "--yes")
 
 
 def test_what_it_would_take_says_the_size_of_data_that_was_made_before(
@@ -252,7 +212,7 @@ def test_what_it_would_take_says_the_size_of_data_that_was_made_before(
     before = pgpaces(*words, "--dry-run", "--json").json()
     assert (before["data_bytes"], before["copy_bytes"]) == (None, None)
     assert before["cost"]["USD"] == pytest.approx(before["seconds"]["value"])
-    assert pgpaces(*words).code == 0
+    pgpaces.well(*words)
     after = pgpaces(*words, "--dry-run", "--json").json()
     assert after["data_known"]
     assert after["data_bytes"] == after["copy_bytes"] > 10_000_000
@@ -270,13 +230,13 @@ def test_an_experiment_whose_workload_changed_is_not_gone_on_with(
         "sweep", "select-only", "-f", script, "--clients", "1", "--scale", "1", *CALM,
         "--target", pg15.tcp("postgres"),
     )  # fmt: skip
-    assert pgpaces(*words).code == 0
+    pgpaces.well(*words)
     script.write_text("SELECT 2;\n")
     done = pgpaces("sweep", "--resume")
     assert done.code == 2
     assert "its workload changed" in done.err
     script.write_text("SELECT 1;\n")
-    assert pgpaces("sweep", "--resume").code == 0
+    pgpaces.well("sweep", "--resume")
     done = pgpaces(*words, "--resume", "--from-database", "postgres")
     assert done.code == 2
     assert "the database that is copied changed" in done.err
@@ -290,61 +250,9 @@ def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces: Command) -
     words = ("sweep", "select-only", *GRID, "--data-dir", folder, "--trials", "9")
     process = pgpaces.start(*words)
     until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    ctrl_c(process)
     found = sweep.find("last", pgpaces.store)[1]
     assert found.design.fixed["data_dir"] == str(folder)
-
-
-CANARY = "k4n4r1-s3cr3t"
-
-
-def test_no_password_is_kept_or_shown(pgpaces: Command, pg15: Postgres, tmp_path: Path) -> None:
-    pg15.execute("CREATE DATABASE canary TEMPLATE template0 ENCODING 'UTF8'")
-    path = f"postgres:{CANARY}@/canary?host={pg15.folder}&port={pg15.port}"
-    (tmp_path / "e.toml").write_text(
-        "workload = 'select-only'\nscale = 1\nrate = '20/s'\nduration = '1s'\nwarmup = '0'\n"
-        "target = 'a'\n[factors]\nclients = [1, 2]\n"
-        f'[targets.a]\ndsn = "{pg15.dsn("postgres", password=CANARY)}"\n'
-    )
-    page = tmp_path / "page.html"
-    words = ("--scale", "1", *CALM, "--clients", "1", "-P", "1")
-    sweeps: tuple[tuple[object, ...], ...] = (
-        ("select-only", *words, "--target", f"postgresql://{path}", "-o", page),
-        ("select-only", *words, "--target", f"t=postgres://{path}", "--store", f"postgresql://{path}"),
-        ("select-only", *words, "--target", f"postgresql://canary:{CANARY}@127.0.0.1:9/x"),
-        ("select-only", *words, "--from-database", f"postgresql://{path}"),
-        ("select-only", *words, "--from-database", f"host=127.0.0.1 port=9 password={CANARY}"),
-        ("select-only", *words, "--target", f"t=host=a'b password={CANARY}"),
-        (tmp_path / "e.toml", "-o", page),
-    )  # fmt: skip
-    said, codes = "", list[int]()
-    try:
-        for given in sweeps:
-            done = pgpaces("sweep", *given)
-            said += done.out + done.err
-            codes.append(done.code)
-        # A copy of what has no tables yet: every transaction fails.
-        assert (codes[:2], codes[3], codes[6]) == ([0, 0], 5, 0), said
-        said += pgpaces("runs", "-E", "--json").out + page.read_text()
-        for table in ("experiment", "trial", "failure"):
-            rows = f"SELECT row_to_json(t)::text FROM {table} t"
-            kept = pg15_rows(pg15, rows)
-            assert table != "experiment" or len(kept) == 1
-            said += "".join(kept)
-        kept_here = b"".join(file.read_bytes() for file in tmp_path.glob("results.db*"))
-    finally:
-        pg15.execute("DROP DATABASE canary WITH (FORCE)")
-    assert "missed" in said
-    assert CANARY not in said
-    assert CANARY.encode() not in kept_here
-    assert count(pgpaces.store, "experiment") >= 3
-
-
-def pg15_rows(server: Postgres, sql: str) -> list[str]:
-    """The first column of what a query gives in the database `canary`."""
-    with psycopg.connect(server.dsn("postgres", dbname="canary")) as session:
-        return [row[0] for row in session.execute(sql.encode()).fetchall()]
 
 
 def test_a_sweep_in_python_tells_its_listener_and_goes_on(
@@ -369,24 +277,3 @@ def test_a_sweep_in_python_tells_its_listener_and_goes_on(
     }
     assert levels_run == {"1", "2"}
     assert len(again.frame()) >= 2
-
-
-@pytest.mark.parametrize("where", ["file", "server"])
-def test_an_experiment_is_taken_by_one(where: str, tmp_path: Path, pg15: Postgres) -> None:
-    if where == "server":
-        pg15.execute("CREATE DATABASE taken TEMPLATE template0 ENCODING 'UTF8'")
-    place = tmp_path / "s.db" if where == "file" else pg15.dsn("postgres", dbname="taken")
-    store = Store.open(place)
-    now = datetime.now(UTC)
-    store.begin_experiment(ExperimentRow("E" * 26, "e", now, None, "running", "0", {}))
-    assert not store.claim_experiment("E" * 26), "it runs"
-    store.finish_experiment("E" * 26, "interrupted")
-    rivals = [Store.open(place) for _ in range(4)]
-    with ThreadPoolExecutor() as pool:
-        taken = list(pool.map(lambda rival: rival.claim_experiment("E" * 26), rivals))
-    assert sorted(taken) == [False, False, False, True]
-    assert not store.claim_experiment("F" * 26), "there is none"
-    for opened in (store, *rivals):
-        opened.close()
-    if where == "server":
-        pg15.execute("DROP DATABASE taken WITH (FORCE)")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import Command, adds_up, interval_count, started
+from tests.commands import Command, adds_up, ctrl_c, interval_count, started
 from tests.intervals import failures, said, total
 from tests.servers import PASSWORD, Postgres
 from tests.waiting import until
@@ -28,42 +27,34 @@ pytestmark = pytest.mark.postgres
 NOW = ("--warmup", "0")
 SHOWN = "SELECT current_user, current_setting('work_mem'), ssl FROM pg_stat_ssl"
 SHOWN += " WHERE pid = pg_backend_pid()"
-FUNCTIONS = f"""
-import psycopg
-import sqlalchemy
-from pgpaces import task, user
+KILL = "SELECT pg_terminate_backend(pg_backend_pid())"
+# How each driver connects and asks: a function or a coroutine. Without the first it is our own way.
+DRIVERS = {
+    "ours": ("def", "", "connection.execute(text).fetchone()"),
+    "ours, together": ("async def", "", "await (await connection.execute(text)).fetchone()"),
+    "psycopg": ("def", "with psycopg.connect(dsn) as connection:\n        yield connection",
+                "connection.execute(text).fetchone()"),
+    "SQLAlchemy": ("def", "dsn = dsn.replace('postgresql:', 'postgresql+psycopg:', 1)\n"
+                   "    with sqlalchemy.create_engine(dsn).connect() as connection:\n"
+                   "        yield connection",
+                   "connection.execute(sqlalchemy.text(text)).fetchone()"),
+    "asyncpg": ("async def", "connection = await asyncpg.connect(dsn)\n    yield connection\n"
+                "    await connection.close()", "await connection.fetchrow(text)"),
+    "psycopg, together": ("async def", "async with await psycopg.AsyncConnection.connect(dsn) as c:"
+                          "\n        yield c",
+                          "await (await connection.execute(text)).fetchone()"),
+}  # fmt: skip
 
-@user
-def own(dsn):
-    engine = sqlalchemy.create_engine(dsn.replace("postgresql:", "postgresql+psycopg:", 1))
-    with psycopg.connect(dsn) as first, engine.connect() as second:
-        yield first, second
 
-@task
-def act(connections):
-    first, second = connections
-    print(*first.execute("{SHOWN}").fetchone())
-    print(*second.execute(sqlalchemy.text("{SHOWN}")).fetchone())
-"""
-COROUTINES = f"""
-import asyncpg
-import psycopg
-from pgpaces import task, user
-
-@user
-async def own(dsn):
-    connection = await asyncpg.connect(dsn)
-    async with await psycopg.AsyncConnection.connect(dsn) as other:
-        yield connection, other
-    await connection.close()
-
-@task
-async def act(connections):
-    first, second = connections
-    print(*await first.fetchrow("{SHOWN}"))
-    print(*await (await second.execute("{SHOWN}")).fetchone())
-"""
-KINDS = {"functions": FUNCTIONS, "coroutines": COROUTINES}
+def users_of(driver: str, second: str = SHOWN) -> str:
+    """The file of users that print what they are shown. second: what their second action asks."""
+    kind, opened, fetched = DRIVERS[driver]
+    own = f"@user\n{kind} own(dsn):\n    {opened}\n" if opened else ""
+    return (
+        "import asyncpg, psycopg, sqlalchemy\nfrom pgpaces import task, user\n"
+        f"{own}@task\n{kind} act(connection, loop):\n"
+        f"    text = {second!r} if loop == 2 else {SHOWN!r}\n    print(*{fetched})\n"
+    )
 
 
 def load_of(folder: Path, text: str, dsn: str, **more: str) -> UsersLoad:
@@ -82,10 +73,10 @@ def run(load: UsersLoad) -> list[Interval]:
     return list(load)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("way", ["socket", "TCP", "TLS"])
 def test_drivers_understand_the_way_that_they_are_given(
-    pg15: Postgres, tmp_path: Path, kind: str, way: str
+    pg15: Postgres, tmp_path: Path, driver: str, way: str
 ) -> None:
     ways = {
         "socket": (pg15.dsn(), "u_trust 5MB False"),
@@ -93,59 +84,19 @@ def test_drivers_understand_the_way_that_they_are_given(
         "TLS": (pg15.tls("u_scram", password=PASSWORD), "u_scram 5MB True"),
     }
     dsn, shown = ways[way]
-    load = load_of(tmp_path, KINDS[kind], dsn, options="-c work_mem=5MB")
+    load = load_of(tmp_path, users_of(driver), dsn, options="-c work_mem=5MB")
     found = run(load)
     assert total(found) == Counts(due=6, on_time=6), [i.messages for i in found]
-    assert said(found) == [shown] * 12
+    assert said(found) == [shown] * 6
 
 
-DEFAULT = """
-from pgpaces import task
-@task
-def act(connection, loop):
-    connection.execute("SELECT pg_terminate_backend(pg_backend_pid())" if loop == 2 else "SELECT 1")
-"""
-ALCHEMY = """
-import sqlalchemy
-from pgpaces import task, user
-@user
-def own(dsn):
-    engine = sqlalchemy.create_engine(dsn.replace("postgresql:", "postgresql+psycopg:", 1))
-    with engine.connect() as connection:
-        yield connection
-@task
-def act(connection, loop):
-    text = "SELECT pg_terminate_backend(pg_backend_pid())" if loop == 2 else "SELECT 1"
-    connection.execute(sqlalchemy.text(text))
-"""
-ASYNCPG = """
-import asyncpg
-from pgpaces import task, user
-@user
-async def own(dsn):
-    connection = await asyncpg.connect(dsn)
-    yield connection
-    await connection.close()
-@task
-async def act(connection, loop):
-    text = "SELECT pg_terminate_backend(pg_backend_pid())" if loop == 2 else "SELECT 1"
-    await connection.execute(text)
-"""
-TOGETHER = DEFAULT.replace("def act", "async def act").replace(
-    "connection.ex", "await connection.ex"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "state"),
-    [(DEFAULT, "57P01"), (TOGETHER, "57P01"), (ALCHEMY, "57P01"), (ASYNCPG, "08003")],
-)
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_a_connection_that_is_lost_fails_one_action_and_is_made_again(
-    pg15: Postgres, tmp_path: Path, text: str, state: str
+    pg15: Postgres, tmp_path: Path, driver: str
 ) -> None:
-    found = run(load_of(tmp_path, text, pg15.dsn()))
+    found = run(load_of(tmp_path, users_of(driver, KILL), pg15.dsn()))
     assert total(found) == Counts(due=6, on_time=4, failed=2)
-    assert failures(found) == {state: 2}
+    assert failures(found) == {"08003" if driver == "asyncpg" else "57P01": 2}
 
 
 def test_the_garden_has_the_same_users_in_python_on_every_server(
@@ -205,40 +156,11 @@ def test_users_end_with_ctrl_c_and_what_there_is_is_kept(
     process = pgpaces.start(*words, "--script", "look", "-c", "2", "-j", "2", "-T", "9min", *NOW)
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 1)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    out, _ = ctrl_c(process)
     assert " tx/s" in out.splitlines()[0]
     shown = pgpaces("show", "last", "--json").json()
     assert (shown["state"], adds_up(shown)) == ("interrupted", True)
     assert shown["counts"]["unfinished"] == 0
-
-
-@pytest.mark.slow
-def test_scripts_and_users_are_compared_in_a_sweep_and_shown(
-    pgpaces: Command, tmp_path: Path
-) -> None:
-    page = tmp_path / "page.html"
-    words = ("garden", "--variant", "scripts,users", "--clients", "2", "--think-time", "0")
-    done = pgpaces("sweep", *words, "--duration", "1s", "--warmup", "0", "--yes", "-o", page)
-    assert done.code == 0, done.err
-    rows = pgpaces("runs", "--json").json()
-    assert {row["workload"] for row in rows} == {"garden/scripts", "garden/users"}
-    assert "insert_plant" in page.read_text()
-    for row in rows:
-        shown = pgpaces("show", row["run"], "--json").json()
-        assert adds_up(shown)
-        assert shown["counts"]["failed"] == 0
-
-
-@pytest.mark.slow
-def test_their_starts_and_processes_are_factors(pgpaces: Command) -> None:
-    factors = ("--start-every", "0s,100ms", "--threads", "1,2", "--clients", "4")
-    words = ("sweep", "garden/users", *factors, "--think-time", "0", "--duration", "1s")
-    done = pgpaces(*words, "--warmup", "0", "--yes")
-    assert done.code == 0, done.err
-    rows = pgpaces("runs", "--json").json()
-    assert len(rows) == 4
 
 
 @pytest.mark.slow

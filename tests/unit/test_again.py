@@ -1,17 +1,14 @@
 """The command that comes next: what ran, with the options that would decide."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis import compare
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Side, Verdict
-from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Side
 from pgpaces.answers.again import again, decisive, longer
-from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import top
 from pgpaces.spec.design import Design, Factor
 from tests.unit import documented
@@ -30,37 +27,38 @@ from tests.unit.reports import ABOUT
         ("pgpaces sweep 'a b' --trials 3", {"trials": "8"}, "'a b' --trials 8"),
     ],
 )
-def test_an_option_replaces_the_one_that_was_there_however_it_is_spelled(
-    command: str, options: dict[str, str], next_: str
-) -> None:
+def test_an_option_replaces_the_one_that_was_there_however_it_is_spelled(command, options, next_):
     assert again(command, **options) == f"pgpaces sweep {next_}"
 
 
-def test_where_no_command_is_known_none_comes_next() -> None:
-    assert again("", trials="8") == ""
-    assert list(decisive("", judged(8))) == []
+@pytest.mark.parametrize(
+    ("command", "basis", "next_"),
+    [
+        ("pgpaces compare a=1 a=2 --run w --pairs 8", "pairs", "compare a=1 a=2 --run w --pairs"),
+        ("pgpaces sweep w --trials 8", "blocks", "sweep w --trials"),
+        ("pgpaces sweep w --quick", "blocks", "sweep w --trials"),
+        ("pgpaces capacity w -L 50ms", "blocks", None),
+        ("", "pairs", None),
+    ],
+)
+def test_an_undecided_comparison_ends_with_as_many_pairs_as_would_decide(command, basis, next_):
+    verdict = replace(judged(8), basis=basis)
+    expected = [f"pgpaces {next_} {verdict.needed}"] if next_ else []
+    assert list(decisive(command, verdict)) == expected
+    assert all(documented.parsed(shlex.split(each)[1:]) for each in expected)
+    assert list(decisive(command, replace(verdict, needed=1813))) == []
 
 
 @pytest.mark.parametrize(
     ("needed_s", "length"), [(42.0, ("50s", 2)), (300.0, ("300s", 2)), (2000.0, ("300s", 7))]
 )
-def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(
-    needed_s: float, length: tuple[str, int]
-) -> None:
+def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(needed_s, length):
     words = shlex.split(longer("pgpaces sweep w --quick", needed_s))
     assert words[-4:] == ["-T", length[0], "--trials", str(length[1])]
     assert "--quick" not in words
 
 
-def test_only_a_sweep_has_more_trials_and_then_no_short_ones() -> None:
-    undecided = replace(judged(8), basis="blocks")
-    [command] = decisive("pgpaces sweep w --quick", undecided)
-    assert command == f"pgpaces sweep w --trials {undecided.needed}"
-    assert documented.parsed(shlex.split(command)[1:])
-    assert list(decisive("pgpaces capacity w -L 50ms", undecided)) == []
-
-
-def judged(count: int) -> Verdict:
+def judged(count):
     """Pairs that differ by a third more or less than nothing, so that it takes more of them."""
     rates = [(100, 125 if n % 2 else 90) for n in range(count)]
     sides = [(Side({"rate": a}, 0, 100), Side({"rate": b}, 0, 100)) for a, b in rates]
@@ -68,21 +66,7 @@ def judged(count: int) -> Verdict:
     return compare.judge(pairs, ComparisonGoal(delta=0.02))
 
 
-def test_an_undecided_comparison_ends_with_as_many_pairs_as_would_decide() -> None:
-    verdict = judged(8)
-    assert verdict.why == "wide"
-    assert verdict.needed is not None
-    [command] = decisive("pgpaces compare a=1 a=2 --run w --pairs 8", verdict)
-    assert command == f"pgpaces compare a=1 a=2 --run w --pairs {verdict.needed}"
-    [command] = decisive("pgpaces sweep w --trials 8", replace(verdict, basis="blocks"))
-    assert command == f"pgpaces sweep w --trials {verdict.needed}"
-
-
-def test_more_pairs_than_anybody_runs_are_no_next_step() -> None:
-    assert list(decisive("pgpaces compare", replace(judged(8), needed=1813))) == []
-
-
-def test_an_undecided_sweep_ends_with_trials_that_are_long_enough() -> None:
+def test_an_undecided_sweep_ends_with_trials_that_are_long_enough():
     plan = Design((Factor("clients", ("1", "4")),), trials=1)
     digests = [made(slot, 3) for slot in plan.slots()]
     about = replace(ABOUT, rerun="pgpaces sweep reporting --quick", id="0" * 26)
@@ -95,5 +79,5 @@ def test_an_undecided_sweep_ends_with_trials_that_are_long_enough() -> None:
     assert [step for step in steps if step.startswith("pgpaces sweep")] == []
 
 
-def page(digests: list[Digest], about: About, plan: Design) -> Page:
+def page(digests, about, plan):
     return gather(digests, about, experiment(design=plan))

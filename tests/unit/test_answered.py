@@ -1,11 +1,8 @@
 """Commands give the frozen answers about stored trials."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -16,16 +13,16 @@ from . import answered
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory):
     return answered.unpacked(tmp_path_factory.mktemp("answered"))
 
 
 @pytest.mark.parametrize("line", list(answered.questions()))
-def test_an_answer_is_the_frozen_one(line: str, store: Path) -> None:
+def test_an_answer_is_the_frozen_one(line, store):
     assert answered.answer(line, store) == answered.frozen(line).read_text(encoding="utf-8")
 
 
-def numbers(document: object) -> list[float]:
+def numbers(document):
     """All of a document, in its order."""
     if isinstance(document, dict):
         document = list(document.values())
@@ -34,7 +31,7 @@ def numbers(document: object) -> list[float]:
     return [float(document)] if isinstance(document, int | float) else []
 
 
-def test_rules_that_change_what_a_digest_says_have_a_new_version(store: Path) -> None:
+def test_rules_that_change_what_a_digest_says_have_a_new_version(store):
     with contextlib.closing(sqlite3.connect(store)) as connection:
         stored = dict(connection.execute("SELECT id, digest_version FROM trial"))
     assert set(stored.values()) == {digests.VERSION}, (
@@ -50,7 +47,7 @@ def test_rules_that_change_what_a_digest_says_have_a_new_version(store: Path) ->
         )
 
 
-def test_every_answer_in_json_has_its_verdict_at_one_place() -> None:
+def test_every_answer_in_json_has_its_verdict_at_one_place():
     documents = []
     for path in answered.FROZEN.iterdir():
         line, status, text = path.read_text(encoding="utf-8").split("\n", 2)
@@ -64,7 +61,7 @@ def test_every_answer_in_json_has_its_verdict_at_one_place() -> None:
         assert all({"outcome", "text"} <= verdict.keys() for verdict in found)
 
 
-def test_every_frozen_answer_belongs_to_a_command_line_and_most_of_them_succeed() -> None:
+def test_every_frozen_answer_belongs_to_a_command_line_and_most_of_them_succeed():
     files = {answered.frozen(line) for line in answered.questions()}
     assert files == set(answered.FROZEN.iterdir())
     succeeded = [each for each in files if "\nexit 0\n" in each.read_text(encoding="utf-8")]

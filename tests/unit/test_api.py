@@ -1,37 +1,39 @@
-"""pgpaces.run and pgpaces.sweep: what their values ask for. No server is started."""
+"""The Python API: what its values ask for, and the answers of stored runs. No server is started."""
 
-from __future__ import annotations
-
+import gc
+import lzma
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import pgpaces
-from pgpaces.core.errors import PlanError
+from pgpaces.analysis.compare import Verdict
+from pgpaces.core.errors import PgpacesError, PlanError
+from pgpaces.show import draw
 from pgpaces.spec import levels
 from pgpaces.spec.target_plan import PoolPlan
 from pgpaces.trial import trial as pipeline
-from pgpaces.trial.request import Request
+from tests.unit.answered import STORED
+from tests.unit.stored import Kept, keep, opened
 
 
 class AskedError(Exception):
     """Instead of running anything."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request):
         self.request = request
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+def asked(monkeypatch):
     """What a call of pgpaces.run asks for."""
 
-    def run(request: Request, _: object) -> None:
+    def run(request, _):
         raise AskedError(request)
 
     monkeypatch.setattr(pipeline, "run", run)
 
-    def call(*words: Any, **more: Any) -> Request:
+    def call(*words, **more):
         with pytest.raises(AskedError) as found:
             pgpaces.run(*words, **more)
         return found.value.request
@@ -39,23 +41,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
-def test_a_layout(asked: Any) -> None:
+def test_a_layout_and_where_the_load_goes(asked):
     found = asked("reporting", standbys=2, pool="pgbouncer", pool_mode="transaction", pool_size=4)
     assert found.target.standbys == 2
     assert found.pool == PoolPlan("pgbouncer", "transaction", 4)
     assert (found.node, found.nodes, found.background) == (None, (), ())
-
-
-def test_a_pool_without_more_is_one_by_session(asked: Any) -> None:
     assert asked("reporting", pool="pgpool").pool == PoolPlan("pgpool", "session", None)
-
-
-def test_where_the_load_goes_at_once_or_by_script(asked: Any) -> None:
     assert asked("reporting", standbys=1, node="any").node == "any"
     assert asked("reporting", node={"by_fk1": "standby1"}).nodes == (("by_fk1", "standby1"),)
 
 
-def test_workloads_at_the_same_time(asked: Any) -> None:
+def test_workloads_at_the_same_time(asked):
     beside = {
         "reporting": {"node": "standby1", "rate": 2, "latency_limit": 0.5, "define": {"hot": 3}},
         "reader": {
@@ -77,23 +73,34 @@ def test_workloads_at_the_same_time(asked: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("name", "given", "said"),
     [
-        ({"pool_mode": "session"}, "needs --pool"),
-        ({"pool_size": 2}, "needs --pool"),
-        ({"pool": "pgpool", "pool_mode": "transaction"}, "pgpool has no pool mode"),
-        ({"background": {"reporting": {"rate": [1, 2]}}}, "a run has one level of each"),
-        ({"background": {"reporting": {"duration": 1}}}, "duration is of the whole trial"),
-        ({"background": {"a b": {"rate": 1}}}, r"not background\.NAME\.LEVEL"),
-        ({"background": {"nosuch": {"rate": 1}}}, "nosuch"),
+        (None, {}, "nothing to run was named"),
+        ("reporting", {"target": "host=pi4", "profile": "pi-4gb"}, "profile is for managed"),
+        ("reporting", {"target": "host=pi4", "tls": False}, "tls is for managed servers"),
+        ("reporting", {"target": "host=pi4", "server_settings": {"a": 1}}, "--server-set is"),
+        ("reporting", {"target": "host=pi4", "standbys": 1}, "standbys is for managed servers"),
+        ("reporting", {"target": "host=pi4", "pool": "pgpool"}, "pool is for managed servers"),
+        ("reporting", {"own": "mine"}, "--own needs --target"),
+        ("reporting", {"profile": "pi-4g"}, "there is no profile 'pi-4g'"),
+        ("reporting", {"host_file": "/nowhere/host.toml"}, "cannot be read"),
+        ("reporting", {"pool_mode": "session"}, "needs --pool"),
+        ("reporting", {"pool_size": 2}, "needs --pool"),
+        ("reporting", {"pool": "pgpool", "pool_mode": "transaction"}, "pgpool has no pool mode"),
+        ("garden", {"background": {"reporting": {"rate": [1, 2]}}}, "a run has one level of each"),
+        ("garden", {"background": {"reporting": {"duration": 1}}}, "duration is of the whole tri"),
+        ("garden", {"background": {"a b": {"rate": 1}}}, r"not background\.NAME\.LEVEL"),
+        ("garden", {"background": {"nosuch": {"rate": 1}}}, "nosuch"),
+        ("garden", {"background": {"reporting": "1/s"}}, r"background\.reporting"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(pgpaces.core.errors.PgpacesError, match=said):
-        pgpaces.run("reporting", **given)
+def test_what_cannot_be_is_refused_before_anything_is_started(name, given, said, tmp_path):
+    with pytest.raises(PgpacesError, match=said):
+        pgpaces.run(name, store=tmp_path / "results.db", **given)
+    assert not (tmp_path / "results.db").exists()
 
 
-def test_levels_of_pythons_values() -> None:
+def test_levels_of_pythons_values():
     found = levels.of_values(
         {
             "clients": [1, 2],
@@ -121,80 +128,143 @@ def test_levels_of_pythons_values() -> None:
     }
 
 
-def test_a_workload_beside_another_that_is_no_mapping_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"background\.reporting"):
-        pgpaces.run("simple-update", background={"reporting": "1/s"})  # type: ignore[dict-item]
+OF_ANOTHER_TYPE = [
+    *((name, 5) for name in (
+        "name", "files", "tasks", "scripts", "from_database", "missed", "store", "host_file",
+        "target", "variables", "protocol",
+    )),
+    ("tasks", print), ("on_store_error", "xx"), ("background", "cron"), ("limit_ns", "x"),
+    ("rate", [1]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "said"),
-    [
-        (None, {}, "nothing to run was named"),
-        ("reporting", {"target": "host=pi4", "profile": "pi-4gb"}, "profile is for managed"),
-        ("reporting", {"target": "host=pi4", "tls": False}, "tls is for managed servers"),
-        ("reporting", {"target": "host=pi4", "server_settings": {"a": 1}}, "--server-set is"),
-        ("reporting", {"target": "host=pi4", "standbys": 1}, "standbys is for managed servers"),
-        ("reporting", {"target": "host=pi4", "pool": "pgpool"}, "pool is for managed servers"),
-        ("reporting", {"own": "mine"}, "--own needs --target"),
-        ("reporting", {"profile": "pi-4g"}, "there is no profile 'pi-4g'"),
-        ("reporting", {"host_file": "/nowhere/host.toml"}, "cannot be read"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_is_started(
-    name: str | None, given: dict[str, Any], said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(PlanError, match=said):
-        pgpaces.run(name, store=tmp_path / "results.db", **given)
-    assert not (tmp_path / "results.db").exists()
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"name": 5},
-        {"files": 5},
-        {"tasks": print},
-        {"tasks": 5},
-        {"scripts": 5},
-        {"from_database": 5},
-        {"missed": 5},
-        {"store": 5},
-        {"host_file": 5},
-        {"on_store_error": "xx"},
-        {"background": "cron"},
-        {"target": 5},
-        {"variables": 5},
-        {"protocol": 5},
-        {"limit_ns": "x"},
-        {"rate": [1]},
-    ],
-    ids=str,
-)
-def test_a_value_of_another_type_is_refused_by_its_keyword(given: dict[str, Any]) -> None:
-    [(name, value)] = given.items()
+@pytest.mark.parametrize(("name", "value"), OF_ANOTHER_TYPE, ids=str)
+def test_a_value_of_another_type_is_refused_by_its_keyword(name, value):
     with pytest.raises(PlanError) as found:
-        pgpaces.run(**{"name": "reporting", **given})
+        pgpaces.run(**{"name": "reporting", name: value})
     shown = repr(value) if isinstance(value, str | int) else f"a {type(value).__name__}"
     assert found.value.message.startswith(f"{name} is {shown}, expected ")
     assert not found.value.message.endswith("expected ")
 
 
-def test_a_name_of_a_stored_run_is_a_text() -> None:
-    with pytest.raises(PlanError, match="name is 5, expected str"):
-        pgpaces.open_run(5)  # type: ignore[arg-type]
-
-
-def test_one_file_and_one_script_are_named_alone_or_as_a_path(asked: Any, tmp_path: Path) -> None:
+def test_one_file_and_one_script_are_named_alone_or_as_a_path(asked, tmp_path):
     file = tmp_path / "bench.sql"
     file.write_text("SELECT 1")
     for one in (file, str(file), [file]):
         assert [each.name for each in asked(files=one).workload.scripts] == [str(file)]
     assert asked("reporting", scripts="by_fk1") == asked("reporting", scripts=["by_fk1"])
     assert asked(Path("reporting")).workload.name == "reporting"
+    with pytest.raises(PlanError, match="name is 5, expected str"):
+        pgpaces.open_run(5)
 
 
 @pytest.mark.parametrize("tasks", [print, []])
-def test_tasks_are_a_list_of_functions(tasks: Any) -> None:
+def test_tasks_are_a_list_of_functions(tasks):
     with pytest.raises(PlanError) as found:
         pgpaces.run(tasks=tasks)
     assert "tasks" in f"{found.value} {found.value.hint}"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Runs of two settings, a day apart, among each other."""
+    path = tmp_path_factory.mktemp("python")
+    store = opened(path)
+    for day in range(16):
+        name = ("small", "large")[day % 2]
+        server = {"settings": {"work_mem": name}}
+        run = Kept(f"R{day:02}", 10 - 2 * (day % 2) + day % 3 / 100, at=day, server=server)
+        keep(store, run)
+        store.tag(name, run.id)
+    for clients in (1, 2, 3):
+        keep(store, Kept(f"C{clients}", rate=10 * clients, at=30, plan={"clients": clients}))
+    return path / "results.db"
+
+
+def compared(place):
+    return pgpaces.compare(
+        "small", "large", metric="mean", also=["p95"], factors=["set.work_mem"], store=place
+    )
+
+
+def test_a_comparison_is_a_verdict_with_its_words_and_trials(place):
+    found = compared(place)
+    assert isinstance(found.value, Verdict)
+    assert found.value.outcome == "better"
+    assert found.sentences[0].startswith("large is better than small")
+    assert str(found).splitlines() == list(found.sentences)
+    assert repr(found).startswith("<comparison: BETTER large against small")
+    assert len(found.trials) == 16
+
+
+def test_what_the_commands_refuse_is_refused(place):
+    with pytest.raises(PlanError, match="what is compared was not named"):
+        pgpaces.compare("small", "large", store=place)
+    with pytest.raises(PlanError, match="differ in more than time"):
+        pgpaces.trend("small", "large", store=place)
+    assert pgpaces.compare("small", "large", anyway=True, store=place).value.outcome
+
+
+def test_an_answer_keeps_no_connection_to_the_store(place):
+    def descriptors():
+        files = (each.resolve() for each in Path("/proc/self/fd").iterdir())
+        return sum(str(file).startswith(str(place)) for file in files)
+
+    gc.collect()
+    before = descriptors()
+    small = ("small", "large")
+    answers = [
+        pgpaces.open_run("R00", store=place),
+        compared(place),
+        pgpaces.check("R01", baseline="small", anyway=True, store=place),
+        pgpaces.trend(*small, anyway=True, store=place),
+        pgpaces.why("R00", store=place),
+    ]
+    assert descriptors() == before
+    assert all(answer.page.digests for answer in answers)
+    assert descriptors() == before
+
+
+def test_a_chart_is_asked_for_by_its_name(place):
+    found = compared(place)
+    assert [plot.name for plot in found.figures] == ["comparison-effect", "comparison-trials"]
+    assert found.plot().name == "comparison-effect"
+    assert found.plot("comparison-trials").spec["layer"]
+    with pytest.raises(PlanError, match="no chart 'p95'") as refused:
+        found.plot("p95")
+    assert "comparison-effect" in str(refused.value.hint)
+
+
+def test_a_notebook_shows_words_tables_and_charts(place):
+    shown = compared(place)._repr_html_()
+    assert "<strong>large is better than small" in shown
+    assert "mean latency, ms" in shown
+    if draw.available():
+        assert shown.count("<svg") == 1, "the chart that shows it"
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory):
+    path = tmp_path_factory.mktemp("frozen") / "stored.db"
+    path.write_bytes(lzma.decompress(STORED.read_bytes()))
+    return path
+
+
+def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(frozen, tmp_path):
+    run, sweep = pgpaces.open_run("single", store=frozen), pgpaces.open_sweep("swept", store=frozen)
+    for found in (run, sweep):
+        assert isinstance(found, pgpaces.Answer)
+        assert found.verdict == "FAIL"
+        assert repr(found).startswith(("<run: FAIL ", "<answer: FAIL "))
+        assert len(found.frame()) == len(list(found.frame().rows())) > 1
+        assert found.plot().spec["config"]
+        assert found.report(tmp_path / "r.md").stat().st_size > 500
+        card = found._repr_mimebundle_()["text/html"]
+        assert "FAIL" in card
+        assert card.count("<svg") == draw.available()
+    assert run.trials == (run.id,)
+    assert run.plot().name == "time-1"
+    assert set(sweep.trials) == {digest.trial.id for digest in sweep.digests}
+    assert sweep.plot().name == "missed"
+    assert sweep.value == sweep.cells
+    assert run.value is run.summary

@@ -1,10 +1,7 @@
 """A script of any size is read with memory in proportion to it, and kept in part."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +30,7 @@ SCRIPTS = {
 }
 
 
-def read(path: Path) -> tuple[int, float]:
+def read(path):
     """What a process that reads a script has in memory at most, in bytes, and its CPU time."""
     words = [sys.executable, "-c", READ, path]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, check=True)
@@ -42,7 +39,7 @@ def read(path: Path) -> tuple[int, float]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_reading_a_script_of_ascii_takes_twice_its_size(name: str, tmp_path: Path) -> None:
+def test_reading_a_script_of_ascii_takes_twice_its_size(name, tmp_path):
     small, big = tmp_path / "small.sql", tmp_path / "big.sql"
     small.write_bytes(b"SELECT 1;\n")
     big.write_bytes(SCRIPTS[name])
@@ -50,10 +47,10 @@ def test_reading_a_script_of_ascii_takes_twice_its_size(name: str, tmp_path: Pat
     assert grown < 2.3 * big.stat().st_size, f"{grown / big.stat().st_size:.2f} times its size"
 
 
-def test_reading_takes_time_in_proportion_to_the_size(tmp_path: Path) -> None:
+def test_reading_takes_time_in_proportion_to_the_size(tmp_path):
     """Four times the text in at most eight times the CPU time, of the least of three."""
 
-    def cpu_s(size: int) -> float:
+    def cpu_s(size):
         path = tmp_path / f"{size}.sql"
         path.write_bytes(SCRIPTS["one line"][:size] + b"(0, '');\n")
         return min(read(path)[1] for _ in range(3))
@@ -61,12 +58,12 @@ def test_reading_takes_time_in_proportion_to_the_size(tmp_path: Path) -> None:
     assert cpu_s(SIZE) < 8 * cpu_s(SIZE // 4)
 
 
-def test_a_script_is_parsed_once() -> None:
+def test_a_script_is_parsed_once():
     text = "SELECT 'once';"
     assert engine.commands("s", text) is engine.commands("s", text)
 
 
-def test_the_hash_is_of_the_whole_text() -> None:
+def test_the_hash_is_of_the_whole_text():
     texts = ("x" * 3_000_000, "x" * 2_999_999 + "y")
     hashes = {workload.of_scripts("w", [workload.WorkloadScript("s", 1, t)]).hash for t in texts}
     assert len(hashes) == 2

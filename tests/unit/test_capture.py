@@ -1,11 +1,8 @@
 """A workload from statements: what is taken, what parameters are for, and what scripts send."""
 
-from __future__ import annotations
-
 import errno
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,11 +32,12 @@ INT, TEXT, BOOL = Type("integer", "N"), Type("text", "S"), Type("boolean", "B")
 DATE, NUMERIC = Type("date", "D"), Type("numeric(10,2)", "N")
 
 
-def column(name: str, kind: Type = INT, table: str = "t", **more: object) -> CatalogColumn:
-    return CatalogColumn(table, name, kind, has_statistics=True, rows=1000, distinct=-1, **more)  # type: ignore[arg-type]
+def column(name, kind=INT, table="t", **more):
+    values = {"has_statistics": True, "rows": 1000, "distinct": -1} | more
+    return CatalogColumn(table, name, kind, **values)
 
 
-def table(name: str, *columns: CatalogColumn) -> CatalogTable:
+def table(name, *columns):
     return CatalogTable(name, {each.name: each for each in columns})
 
 
@@ -48,15 +46,12 @@ U = table("u", *(column(name, table="u") for name in ("a", "d")))
 CATALOG = Catalog({("", "t"): T, ("", "u"): U, ("s", "t"): U}, {})
 
 
-def used(sql: str, catalog: Catalog = CATALOG) -> dict[int, list[tuple[str, str]]]:
+def used(sql, catalog=CATALOG):
     found = uses.uses(parser.parse(sql).tree, catalog)
     return {
         number: [(use.role.name, use.column.label if use.column else "") for use in every]
         for number, every in found.items()
     }
-
-
-# --- what is taken ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -88,7 +83,7 @@ def used(sql: str, catalog: Catalog = CATALOG) -> dict[int, list[tuple[str, str]
         ("-- nothing", "not one statement"),
     ],
 )
-def test_what_cannot_be_a_script_is_left_out_with_its_reason(sql: str, why: str) -> None:
+def test_what_cannot_be_a_script_is_left_out_with_its_reason(sql, why):
     with pytest.raises(parser.UnusableError, match=why):
         parser.parse(sql)
 
@@ -109,13 +104,13 @@ def test_what_cannot_be_a_script_is_left_out_with_its_reason(sql: str, why: str)
         ("SELECT pg_sleep($1)", "select", False),
     ],
 )
-def test_statements_of_an_application_are_taken(sql: str, kind: str, writes: bool) -> None:
+def test_statements_of_an_application_are_taken(sql, kind, writes):
     found = parser.parse(sql)
     assert (found.kind, found.writes) == (kind, writes)
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=30))
-def test_weights_are_in_proportion_to_the_calls_and_none_is_zero(calls: list[int]) -> None:
+def test_weights_are_in_proportion_to_the_calls_and_none_is_zero(calls):
     weights = selection.weights(calls)
     assert all(weight >= 1 for weight in weights)
     assert sum(weights) <= selection.WEIGHTS + len(calls)
@@ -131,23 +126,20 @@ entries = st.lists(
 
 
 @given(entries)
-def test_entries_of_one_text_are_one_and_nothing_is_lost(every: list[Entry]) -> None:
+def test_entries_of_one_text_are_one_and_nothing_is_lost(every):
     merged = selection.merged(every)
     assert len({entry.text for entry in merged}) == len(merged)
     assert sum(entry.calls for entry in merged) == sum(entry.calls for entry in every)
 
 
 @given(entries)
-def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every: list[Entry]) -> None:
+def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every):
     total = sum(entry.calls for entry in every)
     taken = [entry for entry in every if entry.text < "c"]
     left = [ExcludedStatement(e.text, e.text, e.calls, e.total_ms) for e in every if e.text >= "c"]
     shares = [selection.share(entry.calls, total) for entry in taken]
     shares += [selection.share(calls, total) for _, _, calls, _ in selection.by_reason(left)]
     assert sum(shares) == pytest.approx(100 if total else 0)
-
-
-# --- what parameters are for ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -181,19 +173,93 @@ def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every: list[Entry]
         ("SELECT $1", {}),
     ],
 )  # fmt: skip
-def test_a_parameter_is_of_the_column_that_it_meets(
-    sql: str, expected: dict[int, list[tuple[str, str]]]
-) -> None:
+def test_a_parameter_is_of_the_column_that_it_meets(sql, expected):
     assert used(sql) == expected
 
 
+TENS = tuple(str(n) for n in range(0, 1001, 10))
+SAMPLED = tuple(0.009 + 0.0002 * (n % 10) for n in range(100))
+
+
 @pytest.mark.parametrize(
-    "sql", ["a BETWEEN $1 AND $2", "a NOT BETWEEN $1 AND $2", "a >= $1 AND b = 1 AND a < $2"]
+    ("role", "kind", "statistics", "step"),
+    [
+        (Role.EQUAL, INT, {"bounds": TENS}, "random(0, 1000)"),
+        # Values of a sample that are about as frequent.
+        (Role.EQUAL, INT, {"common": tuple(map(str, range(100))), "frequencies": SAMPLED,
+                           "distinct": 100}, "random(0, 99)"),
+        (Role.EQUAL, BOOL, {"common": ("f", "t"), "frequencies": (0.7, 0.3)},
+         "random(1, 100) <= 30"),
+        (Role.EQUAL, BOOL, {"common": ("f", "t"), "frequencies": (0.2, 0.2), "null_share": 0.6},
+         "random(1, 100) <= 50"),
+        (Role.INSERT, INT, {"unique": True, "bounds": ("1", "1000")}, "random(1001, 1000001001)"),
+        (Role.LOWER, NUMERIC, {"bounds": ("0", "12.5")}, "double(random(0, 1250)) / 100"),
+        (Role.LOWER, NUMERIC, {"bounds": ("-0.001", "0.004")},
+         "double(random(-100, 400)) / 100000"),
+        (Role.LOWER, NUMERIC, {"bounds": ("1000.5", "1000.75")},
+         "double(random(1000500, 1000750)) / 1000"),
+        (Role.LOWER, NUMERIC, {"bounds": ("1.5e15", "2e15")},
+         f"double(random({15 * 10**16}, {2 * 10**17})) / 100"),
+    ],
+)  # fmt: skip
+def test_numbers_are_drawn_from_their_range_by_their_statistics(role, kind, statistics, step):
+    found = source(Use(role, column("a", kind, **statistics)), kind)
+    assert found.steps == ((1, step),)
+    assert found.kind is (SourceKind.NEW if role is Role.INSERT else SourceKind.STATISTICS)
+
+
+@pytest.mark.parametrize(
+    ("role", "kind", "statistics", "choices"),
+    [
+        (Role.EQUAL, TEXT, {"common": ("it's", "b:c"), "frequencies": (0.5, 0.5)},
+         ["'it''s'", "E'b\\x3ac'"]),
+        (Role.EQUAL, TEXT, {"common": ("x",), "frequencies": (0.75,), "null_share": 0.25},
+         ["'x'"]),
+        (Role.INSERT, TEXT, {"common": ("x",), "frequencies": (0.75,), "null_share": 0.25},
+         ["'x'", "NULL"]),
+        # No integer draws these.
+        (Role.LOWER, NUMERIC, {"bounds": ("1.5e25", "2e25")}, ["'1.5e25'", "'2e25'"]),
+        (Role.LOWER, NUMERIC, {"bounds": ("1e-20", "2e-20")}, ["'1e-20'", "'2e-20'"]),
+        (Role.LOWER, NUMERIC, {"bounds": ("0.001", "0.001")}, ["'0.001'"]),
+    ],
+)  # fmt: skip
+def test_texts_and_what_no_integer_draws_are_listed(role, kind, statistics, choices):
+    found = source(Use(role, column("a", kind, **statistics)), kind)
+    assert list(dict.fromkeys(value for _, value in found.choices)) == choices
+    if "NULL" in choices:
+        assert [weight for weight, _ in found.choices] == [7500, 2500]
+
+
+def test_common_values_come_as_often_as_they_are_there():
+    found = source(Use(Role.EQUAL, column("a", common=("7", "3"), frequencies=(0.9, 0.1))))
+    assert found.steps == ((9000, "7"), (1000, "3"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(Type("uuid", "U"), "gen_random_uuid()"), (TEXT, "md5(")]
 )
-def test_both_ends_of_a_range_know_each_other(sql: str) -> None:
+def test_a_key_that_is_inserted_is_new(kind, expected):
+    found = source(Use(Role.INSERT, column("a", kind, unique=True, bounds=("1", "1000"))), kind)
+    assert found.kind is SourceKind.NEW
+    assert expected in found.sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "first", "second"),
+    [
+        ("a BETWEEN $1 AND $2", {2}, {1}),
+        ("a NOT BETWEEN $1 AND $2", {2}, {1}),
+        ("a >= $1 AND b = 1 AND a < $2", {2}, {1}),
+        ("a BETWEEN $1 AND $1", {None}, set()),
+    ],
+)
+def test_both_ends_of_a_range_know_each_other(sql, first, second):
     found = uses.uses(parser.parse(f"SELECT 1 FROM t WHERE {sql}").tree, CATALOG)
-    assert {use.partner for use in found[1]} >= {2}
-    assert {use.partner for use in found[2]} >= {1}
+    assert {use.partner for use in found[1]} >= first
+    assert {use.partner for use in found.get(2, ())} >= second
+    low, high = (source(Use(role, column("a", bounds=TENS), partner))
+                 for role, partner in ((Role.LOWER, 2), (Role.UPPER, 1)))  # fmt: skip
+    assert (low.steps[0][1], high.steps[0][1]) == ("random(0, 1000)", ":p1 + 10")
 
 
 PLPGSQL = """CREATE FUNCTION f(x integer, b integer) RETURNS void LANGUAGE plpgsql AS $$
@@ -216,83 +282,23 @@ STANDARD = """CREATE FUNCTION f(x integer, b integer) RETURNS void LANGUAGE sql 
     ids=["plpgsql", "standard", "sql"],
 )  # fmt: skip
 @pytest.mark.parametrize("call", ["SELECT * FROM f($1, $2)", "SELECT f(b => $2, x => $1)"])
-def test_an_argument_is_what_the_function_does_with_it(function: Function, call: str) -> None:
+def test_an_argument_is_what_the_function_does_with_it(function, call):
     catalog = Catalog(CATALOG.tables, {("", "f"): function})
     assert used(call, catalog) == {1: [("EQUAL", "u.d")], 2: [("INSERT", "t.a")]}
 
 
-# --- values -----------------------------------------------------------------------------------
-
-
-def source(use: Use, kind: Type | None = INT, **more: bool) -> ValueSource:
+def source(use, kind=INT, **more):
     return guess.source(Parameter([use], kind, **more))
 
 
-def test_an_even_key_is_drawn_from_its_range() -> None:
-    bounds = tuple(str(n) for n in range(1, 1002, 10))
-    found = source(Use(Role.EQUAL, column("a", bounds=bounds)))
-    assert found.steps == ((1, "random(1, 1001)"),)
-    assert found.kind is SourceKind.STATISTICS
-
-
-def test_common_values_come_as_often_as_they_are_there() -> None:
-    found = source(Use(Role.EQUAL, column("a", common=("7", "3"), frequencies=(0.9, 0.1))))
-    assert found.steps == ((9000, "7"), (1000, "3"))
-
-
-def test_values_of_a_sample_that_are_about_as_frequent_are_drawn_from_their_range() -> None:
-    shares = tuple(0.009 + 0.0002 * (n % 10) for n in range(100))
-    one = column("a", common=tuple(str(n) for n in range(100)), frequencies=shares)
-    one = replace(one, distinct=100)
-    assert source(Use(Role.EQUAL, one)).steps == ((1, "random(0, 99)"),)
-
-
-def test_a_skewed_key_follows_its_histogram() -> None:
+def test_a_skewed_key_follows_its_histogram():
     bounds = tuple(str(n * n) for n in range(0, 32))
     found = source(Use(Role.EQUAL, column("a", bounds=bounds)))
     assert len(found.steps) == 10
     assert all(step.startswith("random(") for _, step in found.steps)
 
 
-def test_texts_are_those_that_are_there() -> None:
-    one = column("a", TEXT, common=("it's", "b:c"), frequencies=(0.5, 0.5))
-    found = source(Use(Role.EQUAL, one), TEXT)
-    assert [value for _, value in found.choices] == ["'it''s'", "E'b\\x3ac'"]
-
-
-def test_nulls_are_put_in_as_often_as_they_are_there() -> None:
-    one = column("a", TEXT, common=("x",), frequencies=(0.75,), null_share=0.25)
-    assert dict((v, w) for w, v in source(Use(Role.INSERT, one), TEXT).choices) == {
-        "'x'": 7500, "NULL": 2500,
-    }  # fmt: skip
-    assert "NULL" not in dict(source(Use(Role.EQUAL, one), TEXT).choices).values()
-
-
-def test_true_and_false_come_in_their_shares() -> None:
-    one = column("a", BOOL, common=("f", "t"), frequencies=(0.7, 0.3))
-    assert source(Use(Role.EQUAL, one), BOOL).steps == ((1, "random(1, 100) <= 30"),)
-    rare = column("a", BOOL, common=("f", "t"), frequencies=(0.2, 0.2), null_share=0.6)
-    assert source(Use(Role.EQUAL, rare), BOOL).steps == ((1, "random(1, 100) <= 50"),)
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [(INT, "random(1001, 1000001001)"), (Type("uuid", "U"), "gen_random_uuid()"), (TEXT, "md5(")],
-)
-def test_a_key_that_is_inserted_is_new(kind: Type, expected: str) -> None:
-    one = column("a", kind, unique=True, bounds=("1", "1000"))
-    found = source(Use(Role.INSERT, one), kind)
-    assert found.kind is SourceKind.NEW
-    assert expected in (found.sql or found.steps[0][1])
-
-
-def test_a_range_is_as_wide_as_is_assumed() -> None:
-    one = column("a", bounds=tuple(str(n) for n in range(0, 1001, 10)))
-    low, high = source(Use(Role.LOWER, one, 2)), source(Use(Role.UPPER, one, 1))
-    assert (low.steps[0][1], high.steps[0][1]) == ("random(0, 1000)", ":p1 + 10")
-
-
-def test_a_range_of_dates_is_a_bin_of_the_histogram() -> None:
+def test_a_range_of_dates_is_a_bin_of_the_histogram():
     one = column("a", DATE, bounds=("2020-01-01", "2020-02-01", "2020-03-01"))
     statement = parser.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $2")
     sources = {1: source(Use(Role.LOWER, one, 2), DATE), 2: source(Use(Role.UPPER, one, 1), DATE)}
@@ -302,7 +308,7 @@ def test_a_range_of_dates_is_a_bin_of_the_histogram() -> None:
     ]  # fmt: skip
 
 
-def test_the_end_of_a_range_whose_other_end_is_no_number_is_by_itself() -> None:
+def test_the_end_of_a_range_whose_other_end_is_no_number_is_by_itself():
     one = column("a", bounds=tuple(str(n) for n in range(0, 1001, 10)))
     low = Parameter([Use(Role.LOWER, one, 2)], TEXT)
     high = Parameter([Use(Role.UPPER, one, 1)], INT)
@@ -311,34 +317,9 @@ def test_the_end_of_a_range_whose_other_end_is_no_number_is_by_itself() -> None:
     assert found[2].steps == ((1, "random(0, 1000)"),)
 
 
-def test_both_ends_of_a_range_may_be_one_parameter() -> None:
-    found = uses.uses(parser.parse("SELECT 1 FROM t WHERE a BETWEEN $1 AND $1").tree, CATALOG)
-    assert {use.partner for use in found[1]} == {None}
-
-
-@pytest.mark.parametrize(
-    ("bounds", "step"),
-    [
-        (("0", "12.5"), "double(random(0, 1250)) / 100"),
-        (("-0.001", "0.004"), "double(random(-100, 400)) / 100000"),
-        (("1000.5", "1000.75"), "double(random(1000500, 1000750)) / 1000"),
-        (("1.5e15", "2e15"), f"double(random({15 * 10**16}, {2 * 10**17})) / 100"),
-    ],
-)
-def test_decimals_are_drawn_in_steps_by_their_range(bounds: tuple[str, ...], step: str) -> None:
-    found = source(Use(Role.LOWER, column("a", NUMERIC, bounds=bounds)), NUMERIC)
-    assert found.steps == ((1, step),)
-
-
-@pytest.mark.parametrize("bounds", [("1.5e25", "2e25"), ("1e-20", "2e-20"), ("0.001", "0.001")])
-def test_decimals_that_no_integer_draws_are_listed(bounds: tuple[str, ...]) -> None:
-    found = source(Use(Role.LOWER, column("a", NUMERIC, bounds=bounds)), NUMERIC)
-    assert {value for _, value in found.choices} == {f"'{each}'" for each in bounds}
-
-
 @pytest.mark.parametrize("kind", [INT, TEXT, BOOL, DATE, NUMERIC, Type("point", "G"), None])
 @pytest.mark.parametrize("role", list(Role))
-def test_what_is_not_known_is_said(role: Role, kind: Type | None) -> None:
+def test_what_is_not_known_is_said(role, kind):
     one = CatalogColumn("t", "a", kind or INT)
     found = source(Use(role, one), kind)
     assert found.kind in (SourceKind.UNKNOWN, SourceKind.ASSUMED, SourceKind.NEW)
@@ -346,19 +327,19 @@ def test_what_is_not_known_is_said(role: Role, kind: Type | None) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.EQUAL, Role.INSERT, Role.PATTERN, Role.ELEMENTS, Role.LOWER])
-def test_without_values_no_text_of_the_database_is_written(role: Role) -> None:
+def test_without_values_no_text_of_the_database_is_written(role):
     one = column("a", TEXT, common=("secret",), frequencies=(0.5,), bounds=("hidden", "private"))
     assert not source(Use(role, one), TEXT, values=False).choices
 
 
 @pytest.mark.parametrize("value", [":\u2192", "a:\u00e9", ":b", "::c", ":{d}", "e:"])
-def test_no_colon_of_a_literal_stands_before_what_a_name_may_begin_with(value: str) -> None:
+def test_no_colon_of_a_literal_stands_before_what_a_name_may_begin_with(value):
     """Which in a script is any byte that is not ASCII; extended protocols would send no text."""
     assert not re.search(rb":[\w{\x80-\xff]", guess.quoted(value).encode())
 
 
 @given(st.text(max_size=30).filter(lambda text: "\0" not in text))
-def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
+def test_a_literal_is_its_text_and_no_variable(value):
     if any("\ud800" <= c <= "\udfff" for c in value):
         return
     sql = f"SELECT {guess.quoted(value)}"
@@ -366,9 +347,6 @@ def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
     assert [text.rstrip(";").strip() for _, text in sent] == [sql]
     tree = parser.trees(sql)[0]["SelectStmt"]["targetList"][0]["ResTarget"]["val"]["A_Const"]
     assert tree.get("sval", {}).get("sval", "") == value
-
-
-# --- scripts ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -387,7 +365,7 @@ def test_a_literal_is_its_text_and_no_variable(value: str) -> None:
         "SELECT a ? $1, b @> $2",
     ],
 )
-def test_a_script_sends_its_statement_and_nothing_else(sql: str) -> None:
+def test_a_script_sends_its_statement_and_nothing_else(sql):
     statement = parser.parse(sql)
     typed = {spot.number for spot in statement.spots if spot.typed is not None}
     number = ValueSource(SourceKind.STATISTICS, "", steps=((1, "random(5, 5)"),))
@@ -398,7 +376,7 @@ def test_a_script_sends_its_statement_and_nothing_else(sql: str) -> None:
     assert parser.fingerprint(sent[0][1]) == parser.fingerprint(sql)
 
 
-def test_a_negative_value_after_a_minus_begins_no_comment() -> None:
+def test_a_negative_value_after_a_minus_begins_no_comment():
     """Else the rest of the line would be gone, and with it what says which rows are changed."""
     statement = parser.parse("UPDATE acc SET balance = balance-$1 WHERE id = $2")
     number = ValueSource(SourceKind.LOG, "", steps=((1, "-5"),))
@@ -411,12 +389,12 @@ def test_a_negative_value_after_a_minus_begins_no_comment() -> None:
         assert parser.fingerprint(sent) == parser.fingerprint(statement.text.decode())
 
 
-def test_a_statement_that_kept_its_texts_is_told_from_one_that_did_not() -> None:
+def test_a_statement_that_kept_its_texts_is_told_from_one_that_did_not():
     assert parser.has_texts(parser.parse("CALL note('alice@example.com')"))
     assert not parser.has_texts(parser.parse("SELECT a FROM t WHERE b = $1 ORDER BY 1"))
 
 
-def test_texts_stand_in_branches_by_their_weights() -> None:
+def test_texts_stand_in_branches_by_their_weights():
     statement = parser.parse("SELECT 1 FROM t WHERE a = $1")
     source = ValueSource(SourceKind.STATISTICS, "", choices=((3, "'x'"), (1, "'y'")))
     text = script.write(statement, {1: source}).text
@@ -426,14 +404,23 @@ def test_texts_stand_in_branches_by_their_weights() -> None:
     assert 0.65 < share < 0.85
 
 
-def test_choices_of_several_parameters_do_not_go_along() -> None:
+def test_choices_of_several_parameters_do_not_go_along():
     statement = parser.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
     even = ValueSource(SourceKind.STATISTICS, "", choices=tuple((1, f"'{n}'") for n in range(5)))
-    probes = script.write(statement, {1: even, 2: even}).probes
-    assert len(probes) > 15
+    assert len(script.write(statement, {1: even, 2: even}).probes) > 15
 
 
-def test_real_numbers_need_no_branches() -> None:
+def test_a_row_of_the_readme_is_one_row(tmp_path):
+    found = captured(tmp_path)
+    folder_of.write(found, values=True, logged=False)
+    lines = (found.folder / "README.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("|") and "---" not in line]
+    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [6, 6, 5, 5]
+    assert "75.00 | 50.00" in rows[1]
+    assert "25.00 | 50.00" in rows[3]
+
+
+def test_real_numbers_need_no_branches():
     statement = parser.parse("SELECT 1 FROM t WHERE a = $1 AND b = $2")
     one = ValueSource(SourceKind.LOG, "", steps=((1, "random(1, 2)"),))
     rows = [(5, {1: "1", 2: "10"}), (5, {1: "2", 2: "20"})]
@@ -443,12 +430,10 @@ def test_real_numbers_need_no_branches() -> None:
     assert {each.split()[2] + each.split()[6] for each in sent} == {"110", "220"}
 
 
-# --- the folder -------------------------------------------------------------------------------
-
 HOSTILE = 'a"b\n[[scripts]] | <b>\x1b[31m`c` \\'
 
 
-def captured(folder: Path, rate: float | None = 12.5) -> Captured:
+def captured(folder, rate=12.5):
     entry = Entry(f"SELECT 1 -- {HOSTILE}", 75, 10.0)
     sources = {1: ValueSource(SourceKind.UNKNOWN, HOSTILE, sql="1")}
     text = folder_of.comments(entry, sources) + "SELECT 1\n;\n"
@@ -459,9 +444,7 @@ def captured(folder: Path, rate: float | None = 12.5) -> Captured:
 
 
 @pytest.mark.parametrize("rate", [None, 12.5, 1e-9])
-def test_a_folder_is_a_workload_whatever_things_are_called(
-    tmp_path: Path, rate: float | None
-) -> None:
+def test_a_folder_is_a_workload_whatever_things_are_called(tmp_path, rate):
     found = captured(tmp_path, rate)
     folder_of.write(found, values=True, logged=False)
     read = workload.read(found.folder)
@@ -471,16 +454,6 @@ def test_a_folder_is_a_workload_whatever_things_are_called(
     assert engine.rehearse("s", read.scripts[0].text) == [(0, "SELECT 1\n;")]
     assert "\x1b" not in "".join(path.read_text() for path in found.folder.iterdir())
     assert found.folder.stat().st_mode & 0o077 == 0
-
-
-def test_a_row_of_the_readme_is_one_row(tmp_path: Path) -> None:
-    found = captured(tmp_path)
-    folder_of.write(found, values=True, logged=False)
-    lines = (found.folder / "README.md").read_text().splitlines()
-    rows = [line for line in lines if line.startswith("|") and "---" not in line]
-    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [6, 6, 5, 5]
-    assert "75.00 | 50.00" in rows[1]
-    assert "25.00 | 50.00" in rows[3]
 
 
 @pytest.mark.parametrize(
@@ -496,9 +469,7 @@ def test_a_row_of_the_readme_is_one_row(tmp_path: Path) -> None:
         ("/* x */ WITH a AS (SELECT $1) TABLE a", "WITH a AS"),
     ],
 )
-def test_of_a_statement_with_its_constants_only_its_kind_is_kept(
-    tmp_path: Path, text: str, kept: str
-) -> None:
+def test_of_a_statement_with_its_constants_only_its_kind_is_kept(tmp_path, text, kept):
     """pg_stat_statements has utility statements as they were sent, with passwords and all."""
     reason = "makes a table" if "INTO t" in text else "a utility statement"
     found = replace(captured(tmp_path), excluded=(ExcludedStatement(text, reason, 1, 1.0),))
@@ -508,13 +479,11 @@ def test_of_a_statement_with_its_constants_only_its_kind_is_kept(
     assert kept in readme
 
 
-def test_a_folder_that_cannot_be_written_is_not_half_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_not_half_there(tmp_path, monkeypatch):
     found = captured(tmp_path)
     write = Path.write_text
 
-    def full(path: Path, text: str, **options: Any) -> int:
+    def full(path, text, **options):
         if path.name == folder_of.TOML:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(path, text, **options)
@@ -527,7 +496,7 @@ def test_a_folder_that_cannot_be_written_is_not_half_there(
     folder_of.write(found, values=True, logged=False)
 
 
-def test_a_folder_that_can_be_none_is_refused() -> None:
+def test_a_folder_that_can_be_none_is_refused():
     with pytest.raises(WorkloadError, match="File name too long"):
         folder_of.check(Path("a" * 300))
 
@@ -536,14 +505,12 @@ def test_a_folder_that_can_be_none_is_refused() -> None:
     "target",
     ["postgresql://u:canary@h/db", "host=h password=canary", "host=h sslpassword=canary"],
 )
-def test_the_next_command_has_no_password(tmp_path: Path, target: str) -> None:
+def test_the_next_command_has_no_password(tmp_path, target):
     command = words.command(captured(tmp_path), target)
     assert "canary" not in command
     assert "h" in command
     assert "--from-database" in command
 
-
-# --- logs -------------------------------------------------------------------------------------
 
 STDERR = """\
 2026-01-01 00:00:00.000 UTC [1] app@db LOG:  duration: 0.1 ms  statement: SELECT b FROM t
@@ -569,14 +536,57 @@ JSON = (
 TEMPLATE = "SELECT b FROM t WHERE a = $1 AND c = $2"
 
 
-def real(path: Path, sql: str = TEMPLATE) -> list[tuple[int, dict[int, str]]]:
+def logged(path, sql=TEMPLATE, encoding="utf-8"):
     found = logs.LoggedParameters([(sql, parser.parse(sql).tree)])
-    for each in logs.read(path):
+    for each in logs.read(path, None, encoding):
         found.add(each)
-    return found.of(0)
+    return found
 
 
-def test_parameters_are_read_from_a_log_of_stderr(tmp_path: Path) -> None:
+def real(path, sql=TEMPLATE):
+    return logged(path, sql).of(0)
+
+
+def test_values_are_read_in_the_encoding_of_the_database_or_left_out(tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(
+        b"LOG:  statement: SELECT b FROM t WHERE a = 1 AND c = 'caf\xe9'\n"
+        b"LOG:  execute s: SELECT b FROM t WHERE a = $1 AND c = $2\n"
+        b"DETAIL:  parameters: $1 = '7', $2 = 'na\xefve'\n"
+        b"LOG:  statement: SELECT b FROM t WHERE a = 2 AND c = 'tea'\n"
+    )
+    every = {"'caf\u00e9'", "'na\u00efve'", "'tea'"}
+    for encoding, values, undecoded in (("latin-1", every, 0), ("utf-8", {"'tea'"}, 2)):
+        found = logged(log, encoding=encoding)
+        assert {each[2] for _, each in found.of(0)} == values
+        assert found.undecoded == undecoded
+
+
+PIECES = "".join(
+    f"LOG:  execute {what}S_1/C_2: {TEMPLATE}\nDETAIL:  parameters: $1 = '7', $2 = 'x'\n"
+    for what in ("", *["fetch from "] * 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "others"),
+    [
+        ("a.csv", CSV, 1),
+        ("a.json", JSON.replace("{", '{"dbname": "db", ', 1), 1),
+        ("a.json", JSON, None),
+        # What is fetched in pieces was executed once.
+        ("a.log", PIECES, None),
+    ],
+)
+def test_parameters_are_read_from_any_kind_of_log_and_of_its_database(tmp_path, name, text, others):
+    (tmp_path / name).write_text(text)
+    assert real(tmp_path / name) == [(1, {1: "'7'", 2: "'x'"})]
+    if others:
+        assert len(list(logs.read(tmp_path / name, "db"))) == others
+        assert not list(logs.read(tmp_path / name, "tenant2"))
+
+
+def test_parameters_are_read_from_a_log_of_stderr(tmp_path):
     (tmp_path / "a.log").write_text(STDERR)
     assert sorted(real(tmp_path / "a.log"), key=str) == sorted(
         [
@@ -594,55 +604,11 @@ def test_parameters_are_read_from_a_log_of_stderr(tmp_path: Path) -> None:
     ["2026-01-01 00:00:00 UTC-6450-", "app,", "db;", "[1] ", ""],
 )
 @pytest.mark.parametrize("state", ["", "00000: "])
-def test_any_prefix_and_verbosity_of_lines_will_do(tmp_path: Path, begin: str, state: str) -> None:
+def test_any_prefix_and_verbosity_of_lines_will_do(tmp_path, begin, state):
     statement = "duration: 0.1 ms  execute s: SELECT b FROM t WHERE a = $1 AND c = $2"
     detail = f"{begin}DETAIL:  parameters: $1 = '7', $2 = 'x'\n"
     (tmp_path / "a.log").write_text(f"{begin}LOG:  {state}{statement}\n{detail}")
     assert real(tmp_path / "a.log") == [(1, {1: "'7'", 2: "'x'"})]
-
-
-def test_values_are_read_in_the_encoding_of_the_database_or_left_out(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    log.write_bytes(
-        b"LOG:  statement: SELECT b FROM t WHERE a = 1 AND c = 'caf\xe9'\n"
-        b"LOG:  execute s: SELECT b FROM t WHERE a = $1 AND c = $2\n"
-        b"DETAIL:  parameters: $1 = '7', $2 = 'na\xefve'\n"
-        b"LOG:  statement: SELECT b FROM t WHERE a = 2 AND c = 'tea'\n"
-    )
-
-    def logged(encoding: str) -> tuple[set[str], int]:
-        found = logs.LoggedParameters([(TEMPLATE, parser.parse(TEMPLATE).tree)])
-        for each in logs.read(log, None, encoding):
-            found.add(each)
-        return {values[2] for _, values in found.of(0)}, found.undecoded
-
-    assert logged("latin-1") == ({"'caf\u00e9'", "'na\u00efve'", "'tea'"}, 0)
-    assert logged("utf-8") == ({"'tea'"}, 2)
-
-
-def test_what_is_fetched_in_pieces_was_executed_once(tmp_path: Path) -> None:
-    lines = [
-        f"LOG:  execute {what}S_1/C_2: {TEMPLATE}\nDETAIL:  parameters: $1 = '7', $2 = 'x'\n"
-        for what in ("", *["fetch from "] * 9)
-    ]
-    (tmp_path / "a.log").write_text("".join(lines))
-    assert real(tmp_path / "a.log") == [(1, {1: "'7'", 2: "'x'"})]
-
-
-@pytest.mark.parametrize(("name", "text"), [("a.csv", CSV), ("a.json", JSON)])
-def test_parameters_are_read_from_csvlog_and_jsonlog(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    assert real(tmp_path / name) == [(1, {1: "'7'", 2: "'x'"})]
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("a.csv", CSV), ("a.json", JSON.replace("{", '{"dbname": "db", ', 1))],
-)
-def test_statements_of_other_databases_are_not_taken(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    assert len(list(logs.read(tmp_path / name, "db"))) == 1
-    assert not list(logs.read(tmp_path / name, "tenant2"))
 
 
 @pytest.mark.parametrize(
@@ -660,7 +626,7 @@ def test_statements_of_other_databases_are_not_taken(tmp_path: Path, name: str, 
     ],
 )  # fmt: skip
 def test_what_stands_in_a_statement_is_found_where_its_parameters_are(
-    tmp_path: Path, template: str, logged: str, expected: dict[int, str] | None
-) -> None:
+    tmp_path, template, logged, expected
+):
     (tmp_path / "a.log").write_text(f"x LOG:  statement: {logged}\n")
     assert real(tmp_path / "a.log", template) == ([(1, expected)] if expected else [])

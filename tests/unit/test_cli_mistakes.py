@@ -3,11 +3,8 @@
 What is asked of a server that does not run is in tests/integration/test_run.py.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -68,6 +65,8 @@ MISTAKES = [
     ("run reporting --profile pi-4", 2, "there is no profile 'pi-4'", "did you mean pi-4gb?"),
     ("run reporting --rate 5 --users 5", 2, "exclude each other", "choose one kind of load"),
     ("run", 2, "nothing to run was named", "`pgpaces workload list`"),
+    ("load ' '", 2, "the command is empty", "such as 'pgbench -i -s 10'"),
+    ("load bulk-load", 2, "bulk-load is a workload", "`pgpaces run bulk-load`"),
     ("load", 2, "missing COMMAND", "write: pgpaces load [OPTIONS] COMMAND"),
     ("sweep exp.toml", 2, "exp.toml cannot be read", "`pgpaces sweep --new exp.toml` writes one"),
     ("sweep reporting --clients 1-8", 2, "clients: '1-8' must be", "a comma between levels"),
@@ -104,14 +103,8 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("line", "code", "wrong", "hint"), MISTAKES, ids=lambda v: str(v)[:40])
 def test_a_mistake_is_named_with_the_way_out(
-    line: str,
-    code: int,
-    wrong: str,
-    hint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    line, code, wrong, hint, tmp_path, monkeypatch, capsys
+):
     store = opened(tmp_path)
     keep(store, Kept(run := new_id()))
     store.tag("nightly", run)

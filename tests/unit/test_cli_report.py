@@ -1,54 +1,35 @@
 """`pgpaces report`: where the answer goes, and in which form."""
 
-from __future__ import annotations
-
 import io
-from pathlib import Path
 
 import arro3.io
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from pgpaces.cli import report as face
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
-from tests.unit.trials import series
+from tests.unit.stored import Kept, keep
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     """A store with two runs of one second after the other."""
     path = tmp_path / "results.db"
     opened = Store.open(path)
     for name, clients in (("01A", 2), ("01B", 4)):
-        plan = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "clients": clients}
-        plan |= {"load_text": "open, 2/s", "rate": float(clients), "warmup_ns": 0, "settings": {}}
-        plan |= {"protocol": "simple", "seed": 1, "duration_ns": 3_000_000_000}
-        trial = series(
-            [[10.0, 20.0], [30.0], [5.0]],
-            id=name,
-            plan=plan,
-            workload={
-                "name": "w",
-                "scale": 1,
-                "hash": "h",
-                "scripts": [{"name": "a", "weight": 1, "commands": []}],
-            },
-            server={"version": "18.6", "settings": {}, "target": {}},
-        )
-        opened.begin(trial)
-        for interval in trial.intervals:
-            opened.add(trial.id, interval)
-        opened.finish(trial, {})
+        plan = {"model": "open", "clients": clients, "limit_ns": 500_000_000}
+        plan |= {"load_text": "open, 2/s", "rate": float(clients)}
+        keep(opened, Kept(name, plan=plan, latencies_ms=((10.0, 20.0), (30.0,), (5.0,))))
     return path
 
 
-def called(store: Path, *words: str) -> Result:
+def called(store, *words):
     return CliRunner().invoke(face.report, [*words, "--store", str(store)])
 
 
-def test_runs_are_reported_on_stdout(store: Path) -> None:
+def test_runs_are_reported_on_stdout(store):
     result = called(store, "01A", "01B")
     assert result.exit_code == 0, result.output
     assert "clients" in result.stdout
@@ -56,7 +37,7 @@ def test_runs_are_reported_on_stdout(store: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.md", "r.json", "r.csv", "r.parquet", "r.txt"])
-def test_a_file_gets_the_form_of_its_ending(store: Path, tmp_path: Path, name: str) -> None:
+def test_a_file_gets_the_form_of_its_ending(store, tmp_path, name):
     path = tmp_path / name
     result = called(store, "01A", "01B", "-o", str(path))
     assert result.exit_code == 0, result.output
@@ -64,24 +45,24 @@ def test_a_file_gets_the_form_of_its_ending(store: Path, tmp_path: Path, name: s
     assert list(tmp_path.glob(".r*")) == [], "nothing is left beside it"
 
 
-def test_pictures_go_to_a_folder(store: Path, tmp_path: Path) -> None:
+def test_pictures_go_to_a_folder(store, tmp_path):
     result = called(store, "01A", "01B", "-o", str(tmp_path / "charts"), "--format", "svg")
     assert result.exit_code == 0, result.output
     assert (tmp_path / "charts" / "p95.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize("form", ["parquet", "png"])
-def test_what_is_no_text_needs_a_place(store: Path, form: str) -> None:
+def test_what_is_no_text_needs_a_place(store, form):
     assert isinstance(refused(called(store, "01A", "--format", form)), PlanError)
 
 
-def test_a_place_that_cannot_be_written_is_named(store: Path, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_named(store, tmp_path):
     error = refused(called(store, "01A", "-o", str(tmp_path / "no" / "r.html")))
     assert isinstance(error, RunError)
     assert "r.html" in error.message
 
 
-def test_without_a_name_it_is_about_what_ran_last(store: Path) -> None:
+def test_without_a_name_it_is_about_what_ran_last(store):
     assert called(store).stdout == called(store, "01A").stdout
     empty = store.with_name("empty.db")
     Store.open(empty)
@@ -89,7 +70,7 @@ def test_without_a_name_it_is_about_what_ran_last(store: Path) -> None:
     assert "pgpaces run" in str(error.hint)
 
 
-def test_a_run_is_exported_as_parquet(store: Path) -> None:
+def test_a_run_is_exported_as_parquet(store):
     from pgpaces.cli.runs import export
 
     result = CliRunner().invoke(export, ["01A", "--format", "parquet", "--store", str(store)])

@@ -1,13 +1,9 @@
 """`pgpaces runs` lists, names, copies and deletes what the store holds."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -23,30 +19,27 @@ Pgpaces = Callable[..., Result]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store.open(tmp_path / "results.db")
 
 
 @pytest.fixture
-def pgpaces(store: Store) -> Pgpaces:
+def pgpaces(store):
     """Runs a command on the store."""
 
-    def run(*words: str, **more: Any) -> Result:
+    def run(*words, **more):
         more.setdefault("catch_exceptions", True)
         return CliRunner().invoke(cli, [*words, "--store", str(store.path)], **more)
 
     return run
 
 
-def listed(result: Result) -> list[str]:
+def listed(result):
     assert result.exit_code == 0, result.output
     return [row["run"] for row in json.loads(result.stdout)]
 
 
-# --- lists ------------------------------------------------------------------------------------
-
-
-def test_runs_alone_lists_the_newest(store: Store, pgpaces: Pgpaces) -> None:
+def test_runs_alone_lists_the_newest(store, pgpaces):
     start = datetime.now(UTC)
     kept = [
         keep_trial(store, whole_trial(started_at=start + timedelta(seconds=n))) for n in range(3)
@@ -56,7 +49,7 @@ def test_runs_alone_lists_the_newest(store: Store, pgpaces: Pgpaces) -> None:
     assert kept[0].id[-8:] in pgpaces("runs").stdout
 
 
-def test_lists_are_of_a_tag_or_of_an_experiment(store: Store, pgpaces: Pgpaces) -> None:
+def test_lists_are_of_a_tag_or_of_an_experiment(store, pgpaces):
     alone = keep_trial(store, whole_trial())
     _, placed = keep_experiment(store, "pi")
     assert pgpaces("runs", "tag", "mine", alone.id[-8:]).exit_code == 0
@@ -68,7 +61,7 @@ def test_lists_are_of_a_tag_or_of_an_experiment(store: Store, pgpaces: Pgpaces) 
     assert isinstance(wrong.exception, PlanError)
 
 
-def test_a_tag_is_taken_from_some_or_from_all(store: Store, pgpaces: Pgpaces) -> None:
+def test_a_tag_is_taken_from_some_or_from_all(store, pgpaces):
     one, two, three = (keep_trial(store, whole_trial()).id for _ in range(3))
     assert pgpaces("runs", "tag", "mine", one, two, three).exit_code == 0
     assert pgpaces("runs", "tag", "other", one).exit_code == 0
@@ -83,9 +76,7 @@ def test_a_tag_is_taken_from_some_or_from_all(store: Store, pgpaces: Pgpaces) ->
     assert pgpaces("runs", "tag", "mine").exit_code == 2
 
 
-def test_experiments_are_listed_with_how_many_runs_they_have(
-    store: Store, pgpaces: Pgpaces
-) -> None:
+def test_experiments_are_listed_with_how_many_runs_they_have(store, pgpaces):
     row, _ = keep_experiment(store, "pi \x1b[31m")
     pgpaces("runs", "baseline", "base", row.id)
     [found] = json.loads(pgpaces("runs", "--experiments", "--json").stdout)
@@ -95,7 +86,7 @@ def test_experiments_are_listed_with_how_many_runs_they_have(
     assert "\x1b" not in text
 
 
-def test_a_damaged_run_is_listed_among_the_others(store: Store, pgpaces: Pgpaces) -> None:
+def test_a_damaged_run_is_listed_among_the_others(store, pgpaces):
     kept = [keep_trial(store, whole_trial()) for _ in range(3)]
     assert store.path
     with sqlite3.connect(store.path) as other:
@@ -107,22 +98,19 @@ def test_a_damaged_run_is_listed_among_the_others(store: Store, pgpaces: Pgpaces
     assert "damaged" in pgpaces("runs").stdout
 
 
-def test_options_of_the_list_before_a_command_are_refused(store: Store, pgpaces: Pgpaces) -> None:
+def test_options_of_the_list_before_a_command_are_refused(store, pgpaces):
     words = ["runs", "--store", "elsewhere.db", "delete", "last"]
     done = pgpaces(*words)
     assert done.exit_code == click.UsageError.exit_code
     assert "after delete" in done.stderr
 
 
-# --- copies -----------------------------------------------------------------------------------
-
-
 @pytest.fixture
-def other(tmp_path: Path) -> Store:
+def other(tmp_path):
     return Store.open(tmp_path / "other.db")
 
 
-def everything(store: Store) -> Any:
+def everything(store):
     ids = [row.id for row in store.trials()]
     experiments = store.experiments()
     return (
@@ -134,9 +122,7 @@ def everything(store: Store) -> Any:
     )
 
 
-def test_a_copy_has_everything_and_copying_again_changes_nothing(
-    store: Store, other: Store, pgpaces: Pgpaces
-) -> None:
+def test_a_copy_has_everything_and_copying_again_changes_nothing(store, other, pgpaces):
     alone = keep_trial(store, whole_trial())
     row, _ = keep_experiment(store)
     store.tag("mine", alone.id)
@@ -147,9 +133,7 @@ def test_a_copy_has_everything_and_copying_again_changes_nothing(
     assert everything(other) == everything(store)
 
 
-def test_what_is_named_is_copied_with_what_belongs_to_it(
-    store: Store, other: Store, pgpaces: Pgpaces
-) -> None:
+def test_what_is_named_is_copied_with_what_belongs_to_it(store, other, pgpaces):
     keep_trial(store, whole_trial())
     row, placed = keep_experiment(store)
     keep_experiment(store, "another")
@@ -170,8 +154,8 @@ def test_what_is_named_is_copied_with_what_belongs_to_it(
     ids=str,
 )
 def test_a_run_where_the_store_is_expected_makes_no_file_of_that_name(
-    store: Store, pgpaces: Pgpaces, monkeypatch: Any, words: tuple[str, ...], hint: str
-) -> None:
+    store, pgpaces, monkeypatch, words, hint
+):
     store.tag("good", keep_trial(store, whole_trial()).id)
     assert store.path
     monkeypatch.chdir(store.path.parent)
@@ -182,18 +166,14 @@ def test_a_run_where_the_store_is_expected_makes_no_file_of_that_name(
     assert not [each for each in store.path.parent.iterdir() if "results" not in each.name]
 
 
-def test_a_run_that_is_not_there_makes_no_store(
-    pgpaces: Pgpaces, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_run_that_is_not_there_makes_no_store(pgpaces, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     error = refused(pgpaces("runs", "copy", "other.db", "nothing"))
     assert "nothing" in error.message
     assert not (tmp_path / "other.db").exists()
 
 
-def test_a_run_that_went_on_is_copied_anew_and_never_backwards(
-    store: Store, other: Store, pgpaces: Pgpaces
-) -> None:
+def test_a_run_that_went_on_is_copied_anew_and_never_backwards(store, other, pgpaces):
     trial = whole_trial()
     store.begin(trial)
     store.add(trial.id, trial.intervals[0])
@@ -205,9 +185,7 @@ def test_a_run_that_went_on_is_copied_anew_and_never_backwards(
     assert other.load(trial.id).intervals == trial.intervals
 
 
-def test_a_baseline_that_is_taken_in_the_other_store_stays(
-    store: Store, other: Store, pgpaces: Pgpaces
-) -> None:
+def test_a_baseline_that_is_taken_in_the_other_store_stays(store, other, pgpaces):
     mine, theirs = keep_trial(store, whole_trial()), keep_trial(other, whole_trial())
     store.baseline("base", mine.id)
     other.baseline("base", theirs.id)
@@ -215,9 +193,7 @@ def test_a_baseline_that_is_taken_in_the_other_store_stays(
     assert other.find("base") == theirs.id
 
 
-def test_a_damaged_run_does_not_keep_the_others_from_being_copied(
-    store: Store, other: Store, pgpaces: Pgpaces
-) -> None:
+def test_a_damaged_run_does_not_keep_the_others_from_being_copied(store, other, pgpaces):
     damaged, fine = keep_trial(store, whole_trial()), keep_trial(store, whole_trial())
     assert store.path
     with sqlite3.connect(store.path) as raw:
@@ -228,10 +204,7 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_copied(
     assert [row.id for row in other.trials()] == [fine.id]
 
 
-# --- deletion ---------------------------------------------------------------------------------
-
-
-def test_deletion_asks_and_without_a_terminal_needs_yes(store: Store, pgpaces: Pgpaces) -> None:
+def test_deletion_asks_and_without_a_terminal_needs_yes(store, pgpaces):
     trial = keep_trial(store, whole_trial())
     done = pgpaces("runs", "delete", "last")
     assert isinstance(done.exception, PlanError)
@@ -241,16 +214,14 @@ def test_deletion_asks_and_without_a_terminal_needs_yes(store: Store, pgpaces: P
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", 1), ("y\n", 0)])
-def test_on_a_terminal_the_answer_decides(
-    store: Store, pgpaces: Pgpaces, monkeypatch: pytest.MonkeyPatch, answer: str, left: int
-) -> None:
+def test_on_a_terminal_the_answer_decides(store, pgpaces, monkeypatch, answer, left):
     keep_trial(store, whole_trial())
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
     pgpaces("runs", "delete", "last", input=answer)
     assert len(store.trials()) == left
 
 
-def test_what_is_deleted_leaves_nothing(store: Store, pgpaces: Pgpaces) -> None:
+def test_what_is_deleted_leaves_nothing(store, pgpaces):
     row, placed = keep_experiment(store)
     alone = keep_trial(store, whole_trial())
     for id_ in (row.id, placed[0].id, alone.id):
@@ -265,25 +236,9 @@ def test_what_is_deleted_leaves_nothing(store: Store, pgpaces: Pgpaces) -> None:
             assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
-def test_what_goes_on_is_not_deleted(store: Store, pgpaces: Pgpaces) -> None:
+def test_what_goes_on_is_not_deleted(store, pgpaces):
     trial = whole_trial()
     store.begin(trial)
     done = pgpaces("runs", "delete", "last", "--yes")
     assert isinstance(done.exception, PlanError)
     assert "still runs" in str(done.exception)
-
-
-@pytest.mark.parametrize("words", [[], ["-E"]])
-def test_a_list_needs_no_sqlalchemy(store: Store, words: list[str]) -> None:
-    import subprocess
-    import sys
-
-    keep_experiment(store)
-    called = ["runs", *words, "--store", str(store.path)]
-    code = (
-        "import sys\nfrom pgpaces.cli.main import cli\n"
-        f"cli.main({called!r}, standalone_mode=False)\n"
-        "print([m for m in ('sqlalchemy', 'numpy', 'psycopg') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

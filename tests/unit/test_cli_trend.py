@@ -1,14 +1,11 @@
 """`pgpaces trend`: which runs are followed, what is refused, what is said of a change."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from pgpaces.answers.trend import called as called_
 from pgpaces.cli.main import cli
@@ -17,12 +14,12 @@ from tests.unit.calling import refused, said
 from tests.unit.stored import START, Kept, keep, opened
 
 
-def called(store: Path, *words: str) -> Result:
+def called(store, *words):
     return CliRunner().invoke(trend, [*words, "--verbose", "--store", str(store)])
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     """A run a night, slower by a quarter from the seventh on, with another server."""
     path = tmp_path_factory.mktemp("trend")
     store = opened(path)
@@ -38,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "results.db"
 
 
-def test_a_change_is_told_with_when_which_run_and_by_how_much(place: Path) -> None:
+def test_a_change_is_told_with_when_which_run_and_by_how_much(place):
     text = said(called(place, "nightly", "--metric", "mean", "--factor", "server"))
     before, first = (called_(f"N0{n}", START + timedelta(days=n)) for n in (5, 6))
     assert text.startswith(f"✗ WORSE Since {first} the mean latency is 2")
@@ -48,10 +45,8 @@ def test_a_change_is_told_with_when_which_run_and_by_how_much(place: Path) -> No
     assert "next pgpaces report N05 N06 -o change.html" in text
 
 
-def test_times_are_those_of_runs_and_of_reports_and_in_utc(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def shown(*words: str) -> str:
+def test_times_are_those_of_runs_and_of_reports_and_in_utc(place, tmp_path, monkeypatch):
+    def shown(*words):
         env = {"COLUMNS": "150"}
         done = CliRunner(env=env).invoke(cli, [*words, "--store", str(place)])
         assert done.exit_code == 0, done.output
@@ -73,17 +68,25 @@ def test_times_are_those_of_runs_and_of_reports_and_in_utc(
     assert "started (UTC)" in report
 
 
-def test_versions_of_pgpaces_may_differ_as_a_factor(place: Path) -> None:
+def test_versions_of_pgpaces_may_differ_as_a_factor(place):
     words = ("nightly", "--metric", "mean", "--factor", "server")
     assert said(called(place, *words, "--factor", "pgpaces")) == said(called(place, *words))
 
 
-def test_what_changed_with_the_level_stands_beside_it(place: Path) -> None:
-    text = said(called(place, "nightly", "--metric", "mean", "--factor", "server"))
-    assert "this differs as well: PostgreSQL (18.6, then 18.1)" in text
+@pytest.mark.parametrize(
+    ("words", "expected"), [("--metric missed", "missed has no trend"), ("nobody", "there is no")]
+)
+def test_what_cannot_be_followed_is_said(place, words, expected):
+    assert expected in refused(called(place, *words.split())).message
 
 
-def test_runs_that_differ_in_more_than_time_are_refused_and_listed(place: Path) -> None:
+def test_one_run_stands_for_its_kind(place):
+    assert said(called(place, "OTHER")).startswith("? UNKNOWN 1 run: a trend requires 8")
+    found = json.loads(called(place, "N03", "--factor", "server", "--json").stdout)
+    assert len(found["trials"]) == 12
+
+
+def test_runs_that_differ_in_more_than_time_are_refused_and_listed(place):
     error = refused(called(place, "nightly", "--metric", "mean"))
     assert "PostgreSQL: 18.6 in 6, 18.1 in 6" in error.message
     assert error.hint is not None
@@ -92,53 +95,20 @@ def test_runs_that_differ_in_more_than_time_are_refused_and_listed(place: Path) 
     assert "warning: The runs differ in more than time" in text
 
 
-def test_a_workload_means_all_its_runs(place: Path) -> None:
+def test_a_workload_means_all_its_runs(place):
     assert "clients: 2 in 12, 8 in 1" in refused(called(place, "w", "--factor", "server")).message
 
 
-def test_without_a_name_the_runs_like_the_newest_are_followed(place: Path) -> None:
+def test_without_a_name_the_runs_like_the_newest_are_followed(place):
     few = said(called(place, "--metric", "mean"))
     assert few.startswith("? UNKNOWN 6 runs: a trend requires 8"), "those of the newer server"
     found = json.loads(called(place, "--factor", "server", "--json").stdout)
     assert found["trials"] == [f"N{night:02}" for night in range(12)], "in the order of time"
 
 
-def test_a_document_has_changes_levels_and_the_answer(place: Path) -> None:
+def test_a_document_has_changes_levels_and_the_answer(place):
     words = ("nightly", "--metric", "p95", "--factor", "server", "--json")
     found = json.loads(called(place, *words).stdout)
     assert [change["first"][:3] for change in found["value"]["changes"]] == ["N06"]
     assert [level["runs"] for level in found["value"]["levels"]] == [6, 6]
     assert found["answer"][0]["weight"] == "main"
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("--metric", "missed"), "missed has no trend"),
-        (("nobody",), "there is no"),
-    ],
-)
-def test_what_cannot_be_followed_is_said(
-    place: Path, words: tuple[str, ...], expected: str
-) -> None:
-    assert expected in refused(called(place, *words)).message
-
-
-def test_an_empty_store_has_no_trend(tmp_path: Path) -> None:
-    opened(tmp_path)
-    assert "there is no run" in refused(called(tmp_path / "results.db")).message
-
-
-def test_the_page_of_a_trend_begins_with_it(place: Path, tmp_path: Path) -> None:
-    path = tmp_path / "trend.html"
-    words = ("nightly", "--metric", "mean", "--factor", "server", "-o", str(path))
-    said(called(place, *words))
-    page = path.read_text()
-    assert "Mean latency over time: nightly" in page
-    assert page.index('id="trend"') < page.index('id="cells"')
-
-
-def test_one_run_stands_for_its_kind(place: Path) -> None:
-    assert said(called(place, "OTHER")).startswith("? UNKNOWN 1 run: a trend requires 8")
-    found = json.loads(called(place, "N03", "--factor", "server", "--json").stdout)
-    assert len(found["trials"]) == 12

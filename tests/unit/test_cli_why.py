@@ -1,13 +1,9 @@
 """`pgpaces why`: whose lateness is told, and in which form; the same in reports and in Python."""
 
-from __future__ import annotations
-
 import json
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from msgspec.structs import replace
 
 import pgpaces
@@ -16,64 +12,46 @@ from pgpaces.analysis.capacity.trials import SearchSpec
 from pgpaces.cli.report import report
 from pgpaces.cli.why import why
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import ROLE, Cell, Design, Experiment, Factor
+from pgpaces.spec.design import ROLE, Cell, Design, Factor
 from pgpaces.spec.result import Place
-from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
-from pgpaces.trial import document
-from pgpaces.trial.strategies import Goal
 from tests.unit.late_stories import STORIES, Story
-from tests.unit.sensors import samples_of
+from tests.unit.stored import begun, keep_trial
 
 CELLS = {"1": Story(bad_seconds=frozenset()), "4": STORIES["lock"], "8": STORIES["network"]}
-PLAN = {"load_text": "open, 40/s", "warmup_ns": 0, "settings": {}, "protocol": "simple", "seed": 1}
+PLAN = {"load_text": "open, 40/s", "settings": {}}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     """A run that was late for a lock, behind an experiment of which two cells did not hold."""
     path = tmp_path / "results.db"
     opened = Store.open(path)
-    experiment = Experiment("late", None, Design((Factor("clients", tuple(CELLS)),)))
-    row = ExperimentRow(
-        id="01E", name="late", started_at=datetime.now(UTC), ended_at=None,
-        state="running", version="0",
-        document=document.write(experiment, "pgpaces sweep", "h"),
-    )  # fmt: skip
-    opened.begin_experiment(row)
+    id_ = begun(opened, Design((Factor("clients", tuple(CELLS)),)), "late")
     for clients, story in CELLS.items():
         cell = Cell((("clients", clients),))
-        _put(opened, f"01{clients}", story, Place("01E", cell.key, {"clients": clients}, 1))
-    opened.finish_experiment("01E", "finished")
+        _put(opened, f"01{clients}", story, Place(id_, cell.key, {"clients": clients}, 1))
     _put(opened, "02", STORIES["lock"], None)
     return path
 
 
-def _put(opened: Store, id_: str, story: Story, place: Place | None) -> None:
+def _put(opened, id_, story, place):
     trial, _ = replace(story, plan={**PLAN, **story.plan}).told()
     workload = trial.workload.but(hash="h")
     server = {"version": "18.6", "settings": {}, "target": {"host": "db.example"}}
-    trial = replace(trial, id=id_, place=place, workload=workload, server=server)
-    opened.begin(trial)
-    for interval in trial.intervals:
-        opened.add(id_, interval)
-    opened.add(id_, None, samples_of(trial.samples))
-    opened.add(id_, None, observed=trial.observed)
-    opened.finish(trial, {})
+    keep_trial(opened, replace(trial, id=id_, place=place, workload=workload, server=server))
 
 
-def _begin(opened: Store, id_: str, name: str, goal: Goal | None) -> None:
-    made = document.write(Experiment(name, None, Design()), "pgpaces capacity", "h", goal=goal)
-    row = ExperimentRow(id_, name, datetime.now(UTC), None, "running", "0", made)
-    opened.begin_experiment(row)
-    opened.finish_experiment(id_, "interrupted")
+def _search(opened):
+    goal = SearchSpec(CapacityGoal(0.05, 5, 1, 100))
+    return begun(opened, Design(), "search", goal=goal, state="interrupted")
 
 
-def called(store: Path, *words: str) -> Result:
+def called(store, *words):
     return CliRunner().invoke(why, [*words, "--verbose", "--store", str(store)])
 
 
-def test_the_newest_run_is_told_where_none_is_named(store: Path) -> None:
+def test_the_newest_run_is_told_where_none_is_named(store):
     result = called(store)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("ASSOCIATED  with locks that another session held: 100.0%")
@@ -81,7 +59,7 @@ def test_the_newest_run_is_told_where_none_is_named(store: Path) -> None:
     assert "pgpaces run tpcb-like" in result.stdout
 
 
-def test_of_an_experiment_the_cells_that_did_not_hold_are_told(store: Path) -> None:
+def test_of_an_experiment_the_cells_that_did_not_hold_are_told(store):
     result = called(store, "late")
     assert result.exit_code == 0, result.output
     about = [line.partition(":")[0] for line in result.stdout.splitlines() if "due missed" in line]
@@ -90,46 +68,44 @@ def test_of_an_experiment_the_cells_that_did_not_hold_are_told(store: Path) -> N
     ]  # fmt: skip
 
 
-def test_json_has_the_value_and_the_trials_that_it_stands_on(store: Path) -> None:
+def test_json_has_the_value_and_the_trials_that_it_stands_on(store):
     every = json.loads(called(store, "late", "--json").stdout)
     first = {answer["value"]["causes"][0]["key"]: answer["trials"] for answer in every}
     assert first == {"lock": ["014"], "network": ["018"]}
     assert every[0]["value"]["unexplained"] <= 0.1
 
 
-def test_of_a_search_the_saturating_trial_is_not_explained(store: Path) -> None:
+def test_of_a_search_the_saturating_trial_is_not_explained(store):
     opened = Store.open(store)
-    _begin(opened, "01S", "search", SearchSpec(CapacityGoal(0.05, 5, 1, 100)))
+    id_ = _search(opened)
     stories = {("preflight", ""): STORIES["network"], ("long", "20/s"): STORIES["lock"]}
     for (kind, rate), story in stories.items():
         levels = ({"rate": rate} if rate else {}) | {ROLE: kind}
-        place = Place("01S", Cell(tuple(levels.items())).key, levels, 1)
+        place = Place(id_, Cell(tuple(levels.items())).key, levels, 1)
         _put(opened, f"01S{kind}", story, place)
     told = json.loads(called(store, "search", "--json").stdout)
     every = told if isinstance(told, list) else [told]
     assert [each["trials"] for each in every] == [["01Slong"]]
 
 
-def test_of_a_search_the_lowest_loads_that_missed_come_first(store: Path) -> None:
+def test_of_a_search_the_lowest_loads_that_missed_come_first(store):
     opened = Store.open(store)
-    _begin(opened, "01S", "search", SearchSpec(CapacityGoal(0.05, 5, 1, 100)))
+    id_ = _search(opened)
     few = replace(STORIES["network"], bad_seconds=frozenset((8,)), due=20, late=9, usual={})
     stories = {90: STORIES["lock"], 60: replace(STORIES["network"], late=30), 8: few}
     stories |= {40: STORIES["lock"], 70: STORIES["network"]}
     for number, (rate, story) in enumerate(stories.items(), 1):
         levels = {"rate": f"{rate}/s", ROLE: "long"}
-        place = Place("01S", Cell(tuple(levels.items())).key, levels, number)
+        place = Place(id_, Cell(tuple(levels.items())).key, levels, number)
         _put(opened, f"01S{rate}", replace(story, plan={"rate": float(rate)}), place)
     told = json.loads(called(store, "search", "--json").stdout)
     assert [each["trials"] for each in told] == [["01S40"], ["01S60"], ["01S70"]]
     assert pgpaces.why("search", store=store).value.trials == ("01S40",)
 
 
-def test_of_a_search_of_several_cells_each_has_its_lowest_load_before_the_second_of_any(
-    store: Path,
-) -> None:
+def test_of_a_search_of_several_cells_each_has_its_lowest_load_before_the_second_of_any(store):
     opened = Store.open(store)
-    _begin(opened, "01S", "search", SearchSpec(CapacityGoal(0.05, 5, 1, 100)))
+    id_ = _search(opened)
     few = replace(STORIES["network"], bad_seconds=frozenset((8,)), due=20, late=9, usual={})
     loads = {"slow": {20: STORIES["lock"], 30: STORIES["lock"], 40: STORIES["lock"]}}
     loads |= {"fast": {70: STORIES["lock"], 60: STORIES["lock"]}, "short": {10: few}}
@@ -137,7 +113,7 @@ def test_of_a_search_of_several_cells_each_has_its_lowest_load_before_the_second
         for rate, story in loads[variant].items():
             for kind in ("short", "long"):
                 levels = {"variant": variant, "rate": f"{rate}/s", ROLE: kind}
-                place = Place("01S", Cell(tuple(levels.items())).key, levels, number)
+                place = Place(id_, Cell(tuple(levels.items())).key, levels, number)
                 told = replace(story, plan={"rate": float(rate)})
                 told = replace(told, due=told.due * 2) if kind == "long" else told
                 _put(opened, f"01S{variant}{rate}{kind}", told, place)
@@ -149,14 +125,14 @@ def test_of_a_search_of_several_cells_each_has_its_lowest_load_before_the_second
     ]
 
 
-def test_an_experiment_without_a_trial_is_not_taken_for_a_run(store: Path) -> None:
-    _begin(Store.open(store), "01N", "none", None)
+def test_an_experiment_without_a_trial_is_not_taken_for_a_run(store):
+    begun(Store.open(store), Design(), "none", state="interrupted")
     result = called(store, "none")
     assert isinstance(result.exception, PlanError)
     assert "none has no trial" in result.exception.message
 
 
-def test_the_report_has_each_answer_once(store: Path, tmp_path: Path) -> None:
+def test_the_report_has_each_answer_once(store, tmp_path):
     path = tmp_path / "why.md"
     assert called(store, "late", "-o", str(path)).exit_code == 0
     assert path.read_text().count("## Why late: ") == 2
@@ -166,15 +142,8 @@ def test_the_report_has_each_answer_once(store: Path, tmp_path: Path) -> None:
     assert "Why late" not in whole.stdout
 
 
-def test_in_python_it_is_a_value(store: Path) -> None:
+def test_in_python_it_is_a_value(store):
     found = pgpaces.why("02", store=store).value
-    assert found.cause is not None
     assert found.cause.key == "lock"
     assert found.trials == ("02",)
     assert pgpaces.why("011", store=store).value.outcome == "nothing missed"
-
-
-def test_a_name_or_a_form_that_is_none_is_refused(store: Path, tmp_path: Path) -> None:
-    for words in (("nobody",), ("02", "-o", str(tmp_path / "x.xyz"))):
-        result = called(store, *words)
-        assert isinstance(result.exception, PlanError), result.output

@@ -1,24 +1,19 @@
 """Commands as a load: what becomes of each execution, and that none outlives us."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.core.errors import RunError
-from pgpaces.core.record import Interval
 from pgpaces.database.programs import CommandOrder, Execution, Runner
 from pgpaces.load import command
 from pgpaces.load.command import SECOND_NS, Books, CommandLoad, Executions
@@ -33,15 +28,15 @@ FAST_NS = 200_000_000
 
 
 @pytest.fixture
-def runner() -> Iterator[Runner]:
+def runner():
     made = Runner()
     yield made
     made.close()
 
 
 @pytest.fixture
-def load(runner: Runner, tmp_path: Path) -> Callable[..., CommandLoad]:
-    def make(text: str, order: dict[str, Any] | None = None, **asked: Any) -> CommandLoad:
+def load(runner, tmp_path):
+    def make(text, order=None, **asked):
         words, variables = ("/bin/sh", "-c", text), dict(os.environ)
         given_ = CommandOrder("it", words, variables, tmp_path, polite_ns=FAST_NS, **(order or {}))
         return CommandLoad(given_, Executions(**asked), runner)
@@ -49,14 +44,12 @@ def load(runner: Runner, tmp_path: Path) -> Callable[..., CommandLoad]:
     return make
 
 
-def run(load: Any) -> list[Interval]:
+def run(load):
     load.begin(0)
     return list(load)
 
 
-def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(
-    load: Callable[..., CommandLoad],
-) -> None:
+def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(load):
     made = load("true", transactions=5)
     found = run(made)
     assert total(found) == Counts(due=5, on_time=5)
@@ -69,67 +62,46 @@ def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(
     assert in_flight == sum(done - sent for _, sent, done in ends)
 
 
-def test_one_later_than_the_limit_is_late(load: Callable[..., CommandLoad]) -> None:
-    assert total(run(load("true", limit_ns=1))) == Counts(due=1, late=1)
-
-
 @pytest.mark.parametrize(
-    ("text", "order", "failed"),
+    ("text", "order", "asked", "said"),
     [
-        ("echo out; echo why >&2; exit 3", {}, "exit 3"),
-        ("kill -9 $$", {}, "signal 9"),
-        ("sleep 60", {"timeout_ns": FAST_NS}, "timeout"),
-        ("trap '' TERM; sleep 60; sleep 60", {"timeout_ns": FAST_NS}, "timeout"),
-        ("exit 0", {"succeeds": (3,)}, "exit 0"),
+        ("echo out; echo one >&2; printf two >&2; exit 3", {}, {}, {"exit 3": "one\ntwo"}),
+        ("echo out; exit 1", {}, {}, {"exit 1": "out"}),
+        ("kill -9 $$", {}, {}, {"signal 9": ""}),
+        ("sleep 60", {"timeout_ns": FAST_NS}, {}, {"timeout": ""}),
+        ("trap '' TERM; sleep 60; sleep 60", {"timeout_ns": FAST_NS}, {}, {"timeout": ""}),
+        ("exit 0", {"succeeds": (3,)}, {}, {"exit 0": ""}),
+        ("echo pass s3cr3t >&2; exit 1", {"secret": "s3cr3t"}, {}, {"exit 1": "pass ***"}),
+        # Of two executions each has its own words.
+        ("test -e was && exit 4; touch was; echo first >&2", {}, {"transactions": 2},
+         {"exit 4": ""}),
+        ("true", {}, {"limit_ns": 1}, {}),
+        ("exit 3", {"succeeds": (0, 3)}, {}, {}),
     ],
-)
-def test_one_that_fails_is_counted_by_how_it_ended(
-    load: Callable[..., CommandLoad], text: str, order: dict[str, Any], failed: str
-) -> None:
-    found = run(load(text, order))
-    assert total(found) == Counts(due=1, failed=1)
-    assert failures(found) == {failed: 1}
-    assert messages(found).keys() == {failed}
+)  # fmt: skip
+def test_one_that_fails_is_counted_by_how_it_ended_with_what_it_said(
+    load, text, order, asked, said
+):
+    found = run(load(text, order, **asked))
+    late, due = int("limit_ns" in asked), asked.get("transactions", 1)
+    assert total(found) == Counts(due, due - late - len(said), late=late, failed=len(said))
+    assert failures(found) == dict.fromkeys(said, 1)
+    assert messages(found) == said
 
 
-def test_other_exit_codes_may_be_success(load: Callable[..., CommandLoad]) -> None:
-    assert total(run(load("exit 3", {"succeeds": (0, 3)}))) == Counts(due=1, on_time=1)
+def test_a_program_that_is_not_there_is_a_failed_execution(runner, tmp_path):
+    order = CommandOrder("it", (str(tmp_path / "absent"),), {}, tmp_path)
+    assert failures(run(CommandLoad(order, Executions(), runner))) == {"exit 127": 1}
 
 
-def test_what_it_said_last_is_its_message_standard_error_first(
-    load: Callable[..., CommandLoad],
-) -> None:
-    found = run(load("echo out; echo one >&2; printf two >&2; exit 1"))
-    assert messages(found) == {"exit 1": "one\ntwo"}
-    assert messages(run(load("echo out; exit 1"))) == {"exit 1": "out"}
-
-
-def test_of_two_executions_each_has_its_own_words(load: Callable[..., CommandLoad]) -> None:
-    text = "if test -e was; then exit 4; fi; touch was; echo first >&2"
-    assert messages(run(load(text, transactions=2))) == {"exit 4": ""}
-
-
-def test_much_output_is_read_to_its_end_and_only_its_end_is_kept(
-    load: Callable[..., CommandLoad],
-) -> None:
+def test_much_output_is_read_to_its_end_and_only_its_end_is_kept(load):
     text = "yes | head -c 30000000 >&2; head -c 100000 /dev/zero; echo the end >&2; exit 1"
     [said] = messages(run(load(text))).values()
     assert said.endswith("y\nthe end")
     assert len(said) < 6000
 
 
-def test_a_password_that_it_says_is_not_repeated(load: Callable[..., CommandLoad]) -> None:
-    found = run(load("echo pass s3cr3t >&2; exit 1", {"secret": "s3cr3t"}))
-    assert messages(found) == {"exit 1": "pass ***"}
-
-
-def test_a_program_that_is_not_there_is_a_failed_execution(runner: Runner, tmp_path: Path) -> None:
-    order = CommandOrder("it", (str(tmp_path / "absent"),), {}, tmp_path)
-    found = run(CommandLoad(order, Executions(), runner))
-    assert failures(found) == {"exit 127": 1}
-
-
-def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., CommandLoad]) -> None:
+def test_so_long_as_something_falls_due_it_is_run_again(load):
     made = load("sleep 0.1", transactions=None, duration_ns=SECOND_NS)
     found = run(made)
     assert total(found).on_time == total(found).due == len(made.ended) > 1
@@ -138,7 +110,7 @@ def test_so_long_as_something_falls_due_it_is_run_again(load: Callable[..., Comm
 
 
 @needs("Linux")
-def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "s3cr3t")
     monkeypatch.setenv("OTHER", "kept")
     runner = Runner()
@@ -149,7 +121,7 @@ def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch: pytest.Mon
     assert b"OTHER=kept" in found
 
 
-def test_who_waits_for_its_end_hears_of_it(load: Callable[..., CommandLoad]) -> None:
+def test_who_waits_for_its_end_hears_of_it(load):
     made, heard = load("true", transactions=2), threading.Event()
     made.then = heard.set
     run(made)
@@ -157,42 +129,37 @@ def test_who_waits_for_its_end_hears_of_it(load: Callable[..., CommandLoad]) -> 
     assert len(made.ended) == 2
 
 
-def test_a_warm_up_is_before_second_0(load: Callable[..., CommandLoad]) -> None:
+def test_a_warm_up_is_before_second_0(load):
     made = load("sleep 0.1", transactions=None, duration_ns=1, warmup_ns=SECOND_NS)
     found = run(made)
     assert found[0].second == -1
     assert {tally.due_second for i in found for tally in i.tallies} <= {-1, 0}
 
 
-def test_one_that_is_stopped_is_unfinished(
-    load: Callable[..., CommandLoad], tmp_path: Path
-) -> None:
-    made = load("echo $$ > pid; exec sleep 60", transactions=3)
-    stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), made.stop()))
-    stopper.start()
-    found = run(made)
-    stopper.join()
-    assert total(found) == Counts(due=1, unfinished=1)
-    assert not alive(started(tmp_path / "pid"))
-
-
-def test_one_that_is_stopped_and_exits_with_0_did_not_succeed(
-    load: Callable[..., CommandLoad], tmp_path: Path
-) -> None:
-    made = load("trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done")
-    stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), made.stop()))
+@pytest.mark.parametrize("how", ["stop", "abort"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo $$ > pid; exec sleep 60",
+        # One that exits with 0 did not succeed, and one that ignores it is ended by force.
+        "trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done",
+        "trap '' TERM; echo $$ > pid; while :; do sleep 1; done",
+    ],
+)
+def test_one_that_is_stopped_is_unfinished(load, tmp_path, text, how):
+    made = load(text, transactions=3)
+    stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), getattr(made, how)()))
     stopper.start()
     assert total(run(made)) == Counts(due=1, unfinished=1)
     stopper.join()
+    assert not alive(started(tmp_path / "pid"))
     assert (made.ended, made.cut) == ([], 1)
 
 
-def test_one_that_is_stopped_after_a_failure_has_no_other_execution(
-    load: Callable[..., CommandLoad], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_stopped_after_a_failure_has_no_other_execution(load, monkeypatch):
     made = load("exit 3", transactions=5)
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         if seconds:  # the pause after a failure
             made.stop()
 
@@ -201,21 +168,7 @@ def test_one_that_is_stopped_after_a_failure_has_no_other_execution(
     assert total(run(made)) == Counts(due=1, failed=1)
 
 
-@pytest.mark.parametrize("how", ["stop", "abort"])
-def test_one_that_ignores_to_be_asked_is_ended_by_force(
-    load: Callable[..., CommandLoad], tmp_path: Path, how: str
-) -> None:
-    made = load("trap '' TERM; echo $$ > pid; while :; do sleep 1; done")
-    stopper = threading.Thread(target=lambda: (started(tmp_path / "pid"), getattr(made, how)()))
-    stopper.start()
-    assert total(run(made)) == Counts(due=1, unfinished=1)
-    stopper.join()
-    assert not alive(started(tmp_path / "pid"))
-
-
-def test_stopped_before_it_began_nothing_runs(
-    load: Callable[..., CommandLoad], tmp_path: Path
-) -> None:
+def test_stopped_before_it_began_nothing_runs(load, tmp_path):
     made = load("touch ran")
     made.stop()
     found = run(made)
@@ -226,18 +179,14 @@ def test_stopped_before_it_began_nothing_runs(
 @pytest.mark.parametrize(
     "detached", ["sleep 60 &", pytest.param("setsid sleep 60 &", marks=needs("Linux"))]
 )
-def test_what_it_leaves_in_the_background_ends_with_it(
-    load: Callable[..., CommandLoad], tmp_path: Path, detached: str
-) -> None:
+def test_what_it_leaves_in_the_background_ends_with_it(load, tmp_path, detached):
     found = run(load(f"{detached} echo $! > pid"))
     assert total(found) == Counts(due=1, on_time=1)
     pid = started(tmp_path / "pid")
     until(lambda: not alive(pid), "what was left has ended")
 
 
-def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(
-    load: Callable[..., CommandLoad], tmp_path: Path
-) -> None:
+def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(load, tmp_path):
     own = load("until test -e pid; do sleep 0.05; done")
     other_runner = Runner()
     order = CommandOrder("other", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
@@ -250,7 +199,7 @@ def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(
 
 
 @needs("Linux")
-def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_path: Path) -> None:
+def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_path):
     runner = Runner()
     order = CommandOrder("it", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
     made = CommandLoad(order, Executions(), runner)
@@ -280,13 +229,13 @@ list(load)
 """
 
 
-def test_killed_we_leave_no_process_and_no_folder_behind(tmp_path: Path) -> None:
+def test_killed_we_leave_no_process_and_no_folder_behind(tmp_path):
     ours = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)])
     pids = [started(tmp_path / name) for name in ("child", "pid")]
     ours.kill()
     ours.wait()
     for pid in pids:
-        until(lambda pid=pid: not alive(pid), f"process {pid} has ended")  # type: ignore[misc]
+        until(lambda pid=pid: not alive(pid), f"process {pid} has ended")
     until(lambda: not (tmp_path / "scratch").exists(), "the folder is gone")
 
 
@@ -301,9 +250,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.booleans(), st.integers(1, 2 * SECOND_NS) | st.none(), st.booleans())
-def test_outcomes_add_up_to_what_was_due_whatever_happens(
-    steps: list[tuple[int, str, int]], accompanies: bool, limit: int | None, open_end: bool
-) -> None:
+def test_outcomes_add_up_to_what_was_due_whatever_happens(steps, accompanies, limit, open_end):
     books = Books(Executions(accompanies=accompanies, limit_ns=limit))
     now, found, flown = 0, [], 0
     for took, end, pause in steps:
@@ -323,7 +270,7 @@ def test_outcomes_add_up_to_what_was_due_whatever_happens(
     cuts = sum(end == "cut" for _, end, _ in steps) + open_end
     assert sums.unfinished == (0 if accompanies else cuts)
     assert sums.due == len(steps) + open_end - (cuts if accompanies else 0)
-    seconds: dict[int, int] = {}
+    seconds = {}
     for tally in (tally for interval in found for tally in interval.tallies):
         left = counts([tally])
         seconds[tally.due_second] = seconds.get(tally.due_second, 0) + left.pending

@@ -1,10 +1,7 @@
 """A comparison as a section: what its table and charts show, with and without a noise floor."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,8 +13,6 @@ from pgpaces.analysis.compare import METRICS, ComparisonGoal, Pair, judge
 from pgpaces.answers.compare.section import VerdictBasis, planned, section, short
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.show import draw, render
-from pgpaces.show.chart import Point
-from pgpaces.show.section import Figure, Section
 from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.result import Estimate
@@ -32,27 +27,35 @@ SAME = tuple(Pair(n, side(100 + n), side(101 + n % 3), same=True) for n in range
 GOAL = ComparisonGoal(secondary=("mean", "missed"))
 
 
-def made(pairs: tuple[Pair, ...] = PAIRS, names: tuple[str, str] = ("old", "new")) -> Section:
+def made(pairs=PAIRS, names=("old", "new")):
     return section(judge(pairs, GOAL), *names, basis=VerdictBasis(pairs=pairs, ids=("01A", "01B")))
 
 
-def layers(figure: Figure, kind: str) -> list[tuple[Point, ...]]:
+def layers(figure, kind):
     """The points of its layers of this kind."""
     [chart] = figure.charts
     return [layer.points for layer in chart.layers if layer.kind == kind]
 
 
-def test_each_metric_has_a_row_with_its_effect_and_what_both_say_alone() -> None:
-    table = made().tables[0]
-    rows = [[cell.text for cell in row] for row in table.rows]
-    assert [row[0] for row in rows] == ["throughput, 1/s", "mean latency, ms", "share missed, %"]
-    assert [row[-1] for row in rows[:2]] == ["better", "better"]
-    assert rows[0][1] == "104"
-    assert rows[0][3].startswith("+1")
-    assert table.note.startswith("A is old, B is new.")
+def test_charts_show_effects_a_noise_floor_shares_and_every_trial():
+    without, shares, trials = made().figures
+    assert [each.key for each in made().figures] == [
+        "comparison-effect", "comparison-shares", "comparison-trials",
+    ]  # fmt: skip
+    beside = made((*PAIRS, *SAME)).figures[0]
+    assert [row[0] for row in without.rows] == ["throughput", "mean latency"]
+    assert [row[0] for row in beside.rows] == ["throughput", "A with itself", "mean latency"]
+    dots = layers(beside, "point")[0]
+    assert sum(dot.y == "A with itself" for dot in dots) == len(SAME)
+    assert sum(dot.y == "throughput" for dot in dots) == len(PAIRS)
+    [[band]] = layers(without, "rect")
+    assert (band.x, band.end) == pytest.approx((1 / 1.02, 1.02)), "what does not matter"
+    assert [point.x for point in layers(shares, "point")[1]] == [0.0]
+    assert len(trials.rows) == 2 * len(PAIRS)
+    assert [len(found) for found in layers(trials, "rule")] == [len(PAIRS)]
 
 
-def test_throughput_that_was_planned_is_said_to_decide_nothing() -> None:
+def test_throughput_that_was_planned_is_said_to_decide_nothing():
     digests = PAGE_OF.digests
     assert {digest.trial.plan.model for digest in digests} == {"open"}
     [warning] = planned("rate", digests)
@@ -62,34 +65,7 @@ def test_throughput_that_was_planned_is_said_to_decide_nothing() -> None:
     assert planned("rate", [replace(digests[0], trial=free)]) == ()
 
 
-def test_a_noise_floor_is_a_row_of_the_chart_and_none_without() -> None:
-    without, beside = made().figures[0], made((*PAIRS, *SAME)).figures[0]
-    assert [row[0] for row in without.rows] == ["throughput", "mean latency"]
-    assert [row[0] for row in beside.rows] == ["throughput", "A with itself", "mean latency"]
-    dots = layers(beside, "point")[0]
-    assert sum(dot.y == "A with itself" for dot in dots) == len(SAME)
-    assert sum(dot.y == "throughput" for dot in dots) == len(PAIRS)
-
-
-def test_what_does_not_matter_is_a_band_about_no_difference() -> None:
-    [[band]] = layers(made().figures[0], "rect")
-    assert (band.x, band.end) == pytest.approx((1 / 1.02, 1.02))
-
-
-def test_shares_have_a_chart_of_their_own_about_nothing() -> None:
-    keys = [figure.key for figure in made().figures]
-    assert keys == ["comparison-effect", "comparison-shares", "comparison-trials"]
-    points = layers(made().figures[1], "point")[1]
-    assert [point.x for point in points] == [0.0]
-
-
-def test_every_trial_is_shown_and_the_two_of_a_pair_are_joined() -> None:
-    figure = made().figures[2]
-    assert len(figure.rows) == 2 * len(PAIRS)
-    assert [len(found) for found in layers(figure, "rule")] == [len(PAIRS)]
-
-
-def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
+def test_trials_without_pairs_are_shown_over_the_mean_of_a():
     a, b = ([side(value) for value in values] for values in ((99, 101, 100), (120, 121, 122)))
     both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
     order = tuple(one for pair in both for one in pair)
@@ -101,14 +77,14 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a() -> None:
     assert "trial" in figures[1].columns
 
 
-def test_nothing_that_can_be_drawn_is_no_chart() -> None:
+def test_nothing_that_can_be_drawn_is_no_chart():
     found = section(judge((), ComparisonGoal()), "old", "new", basis=VerdictBasis())
     assert found.figures == ()
     assert found.tables == ()
     assert "is inconclusive" in found.sentences[0].text
 
 
-def test_a_metric_of_which_a_trial_has_no_number_says_nothing_of_itself() -> None:
+def test_a_metric_of_which_a_trial_has_no_number_says_nothing_of_itself():
     sides = (side(10, p99=5), side(10, p99=math.inf))
     assert compare.own(sides, METRICS["p99"]) is None
     assert compare.own((), METRICS["rate"]) is None
@@ -117,14 +93,12 @@ def test_a_metric_of_which_a_trial_has_no_number_says_nothing_of_itself() -> Non
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=2, max_size=9))
 @settings(max_examples=40, deadline=None)
-def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates: list[float]) -> None:
+def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
     pairs = [Pair(n, side(rate), side(2 * rate)) for n, rate in enumerate(rates)]
     a, b = (compare.own([each], METRICS["rate"]) for each in (pairs[0].a, pairs[0].b))
     own = [compare.own([getattr(p, name) for p in pairs], METRICS["rate"]) for name in ("a", "b")]
     assert a is not None
     assert b is not None
-    assert own[0] is not None
-    assert own[1] is not None
     assert own[1].value / own[0].value == pytest.approx(2)
     assert own[0].low <= own[0].value <= own[0].high
 
@@ -138,20 +112,18 @@ def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates: list[flo
         ("mean", Estimate.alone(0.5, 1), ("-50%", "–")),
     ],
 )
-def test_an_effect_fits_into_a_cell(
-    metric: str, estimate: Estimate, expected: tuple[str, str]
-) -> None:
+def test_an_effect_fits_into_a_cell(metric, estimate, expected):
     assert short(METRICS[metric], estimate) == expected
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK, PAGE])
 @pytest.mark.usefixtures("drawn")
-def test_all_charts_can_be_drawn(look: Any) -> None:
+def test_all_charts_can_be_drawn(look):
     for figure in made((*PAIRS, *SAME)).figures:
         assert draw.picture(figure, "svg", look).startswith(b"<svg")
 
 
-def test_names_of_others_do_nothing_in_any_form() -> None:
+def test_names_of_others_do_nothing_in_any_form():
     page = replace(PAGE_OF, sections=(made(names=(NASTY, NASTY)),))
     html = render.render(report_of(page), "html").decode()
     assert "<script>" not in html

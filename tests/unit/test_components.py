@@ -1,14 +1,10 @@
 """Component loads: which scripts go to which server, with what share. No server is asked."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,7 +27,7 @@ NODES = ("primary", "standby1", "standby2", "standby3", "pool")
 NAMES = ("read", "write", "report")
 
 
-def scripts_of(weights: Sequence[int]) -> tuple[WorkloadScript, ...]:
+def scripts_of(weights):
     """Scripts with these weights, by name in NAMES."""
     return tuple(
         WorkloadScript(name, weight, "SELECT 1;\n")
@@ -39,7 +35,7 @@ def scripts_of(weights: Sequence[int]) -> tuple[WorkloadScript, ...]:
     )
 
 
-def work(weights: Sequence[int] = (1,), name: str = "", **changes: Any) -> Work:
+def work(weights=(1,), name="", **changes):
     """A workload whose data stands ready; changes: of the request, or `trial` of the plan."""
     scripts = scripts_of(weights)
     trial = TrialPlan(**{"load": Load("open", 10.0), **changes.pop("trial", {})})
@@ -50,7 +46,7 @@ def work(weights: Sequence[int] = (1,), name: str = "", **changes: Any) -> Work:
 
 
 @st.composite
-def works(draw: st.DrawFn) -> tuple[Work, tuple[str, ...]]:
+def works(draw):
     """A workload with weights, nodes and clients enough, and the nodes that there are."""
     count = draw(st.integers(0, 3))
     nodes = ("primary", *(f"standby{n}" for n in range(1, count + 1)))
@@ -67,7 +63,7 @@ def works(draw: st.DrawFn) -> tuple[Work, tuple[str, ...]]:
 
 
 @given(works())
-def test_rates_and_clients_of_the_lanes_add_up_to_the_whole(case: tuple[Work, Any]) -> None:
+def test_rates_and_clients_of_the_lanes_add_up_to_the_whole(case):
     given_work, nodes = case
     found = component_loads([given_work], nodes, None)
     plan = given_work.request.trial
@@ -82,7 +78,7 @@ def test_rates_and_clients_of_the_lanes_add_up_to_the_whole(case: tuple[Work, An
 
 
 @given(works())
-def test_what_a_script_gets_on_all_nodes_together_is_its_weight(case: tuple[Work, Any]) -> None:
+def test_what_a_script_gets_on_all_nodes_together_is_its_weight(case):
     given_work, nodes = case
     found = component_loads([given_work], nodes, None)
     plan = given_work.request.trial
@@ -105,7 +101,7 @@ def test_what_a_script_gets_on_all_nodes_together_is_its_weight(case: tuple[Work
 
 
 @given(works(), works())
-def test_components_have_seeds_and_labels_of_their_own(one: Any, other: Any) -> None:
+def test_components_have_seeds_and_labels_of_their_own(one, other):
     (own, nodes), (beside, more) = one, other
     both = max(nodes, more, key=len)
     found = component_loads([own, replace(beside, name="beside")], both, None)
@@ -119,7 +115,7 @@ def test_components_have_seeds_and_labels_of_their_own(one: Any, other: Any) -> 
     assert all(0 <= component.plan.seed < 2**64 for component in found)
 
 
-def test_a_script_is_named_by_its_node_only_where_it_goes_to_several() -> None:
+def test_scripts_are_named_by_their_node_where_it_is_one_of_several_and_by_their_workload():
     found = component_loads(
         [work((1, 1), nodes=(("read", "any"),), trial={"clients": 9})], NODES[:3], None
     )
@@ -128,13 +124,65 @@ def test_a_script_is_named_by_its_node_only_where_it_goes_to_several() -> None:
         ("standby1", ("read on standby1",)),
         ("standby2", ("read on standby2",)),
     ]
-
-
-def test_a_workload_beside_another_names_its_scripts() -> None:
     other = replace(work((1, 2)), name="reporting")
     own, beside = component_loads([work((1,)), other], ("primary",), None)
     assert (own.labels, beside.labels) == (("read",), ("reporting/read", "reporting/write"))
     assert (own.facts().of, beside.facts().of) == ("", "reporting")
+
+
+def test_a_limit_of_a_script_goes_where_the_script_goes():
+    plan = {"clients": 4, "limit_ns": 500, "limits": (("read", 100), ("write", 900))}
+    one = work((1, 1), nodes=(("write", "standby1"),), trial=plan)
+    primary, standby = found = component_loads([one], NODES[:2], None)
+    assert primary.engine_plan().limits == [(0, 100)]
+    assert standby.engine_plan().limits == [(0, 900)]
+    assert limits(found, 500) == (("read", 100), ("write", 900))
+    one = work((1,), node="any", trial={"clients": 4, "limits": (("read", 100),)})
+    assert limits(component_loads([one], NODES[:2], None), None) == (
+        ("read on primary", 100),
+        ("read on standby1", 100),
+    )
+
+
+STANDBYS = TargetPlan(standbys=2)
+BESIDE = {"workload": "reporting"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "beside", "said"),
+    [
+        ({"node": "standby1"}, {}, "no node 'standby1'"),
+        ({"node": "standbys"}, {}, "no node 'standbys'"),
+        ({"node": "pool"}, {}, "no node 'pool'"),
+        ({"nodes": (("read", "nowhere"),)}, {}, "no node 'nowhere'"),
+        ({"nodes": (("other", "primary"),)}, {}, "'other', which does not run"),
+        ({"node": "standby3", "target": STANDBYS}, {}, "no node 'standby3'"),
+        ({"node": "any", "trial": {"clients": 2}, "target": STANDBYS}, {},
+         "2 clients cannot go to 3 servers"),
+        ({"target": TargetPlan(dsn="host=board"), "pool": PoolPlan("pgbouncer")}, {},
+         "--target for external ones"),
+        ({}, {**BESIDE, "node": "standby1"}, "background r: there is no node 'standby1'"),
+        ({}, {**BESIDE, "rate": "fast"}, "background r: --rate"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_before_anything_is_started(changes, beside, said):
+    request = work(**changes).request
+    with pytest.raises(PlanError, match=said):
+        check(replace(request, background=backgrounds(request, {"r": beside} if beside else {})))
+
+
+def test_fewer_clients_than_servers_are_refused_where_only_the_server_knows_how_many():
+    open_load = work(node="any", trial={"load": Load("open", 0.1)})
+    with pytest.raises(PlanError, match="1 client cannot go to 3 servers"):
+        component_loads([open_load], NODES[:3], free=1)
+
+
+def test_a_workload_beside_another_runs_as_long_as_that():
+    request = work(trial={"duration_ns": 7, "warmup_ns": 3, "settings": (("jit", "off"),)}).request
+    ((name, other),) = backgrounds(request, {"r": {**BESIDE, "rate": "2/s"}})
+    assert (name, other.workload.name, other.trial.load.rate) == ("r", "reporting", 2.0)
+    assert (other.trial.duration_ns, other.trial.warmup) == (7, 3)
+    assert other.trial.settings == request.trial.settings
 
 
 @pytest.mark.parametrize(
@@ -150,153 +198,65 @@ def test_a_workload_beside_another_names_its_scripts() -> None:
         ({"node": "standby1", "nodes": (("read", "primary"),)}, NODES, ["primary"]),
     ],
 )
-def test_where_a_load_goes(asked: dict[str, Any], nodes: tuple[str, ...], where: list[str]) -> None:
+def test_where_a_load_goes(asked, nodes, where):
     found = component_loads([work(**asked, trial={"clients": 8})], nodes, None)
     assert [component.node for component in found] == where
 
 
-def test_a_limit_of_a_script_goes_where_the_script_goes() -> None:
-    plan = {"clients": 4, "limit_ns": 500, "limits": (("read", 100), ("write", 900))}
-    one = work((1, 1), nodes=(("write", "standby1"),), trial=plan)
-    primary, standby = found = component_loads([one], NODES[:2], None)
-    assert primary.engine_plan().limits == [(0, 100)]
-    assert standby.engine_plan().limits == [(0, 900)]
-    assert limits(found, 500) == (("read", 100), ("write", 900))
-
-
-def test_a_limit_of_a_script_on_several_nodes_is_said_of_each() -> None:
-    one = work((1,), node="any", trial={"clients": 4, "limits": (("read", 100),)})
-    assert limits(component_loads([one], NODES[:2], None), None) == (
-        ("read on primary", 100),
-        ("read on standby1", 100),
-    )
-
-
-def test_fewer_clients_than_servers_are_refused_before_anything_is_started() -> None:
-    few = work(node="any", trial={"clients": 2}, target=TargetPlan(standbys=2))
-    with pytest.raises(PlanError, match="2 clients cannot go to 3 servers") as refused:
-        check(few.request)
-    assert refused.value.hint == "use 3 or more"
-
-
-def test_fewer_clients_than_servers_are_refused_where_only_the_server_knows_how_many() -> None:
-    open_load = work(node="any", trial={"load": Load("open", 0.1)})
-    with pytest.raises(PlanError, match="1 client cannot go to 3 servers"):
-        component_loads([open_load], NODES[:3], free=1)
-
-
-def test_a_script_without_weight_needs_no_client() -> None:
+def test_a_script_without_weight_needs_no_client():
     idle = work((1, 0), nodes=(("write", "standby1"),), trial={"clients": 1})
     check(replace(idle.request, target=TargetPlan(standbys=1)))
     (component,) = component_loads([idle], NODES[:2], None)
     assert (component.node, component.labels, component.clients) == ("primary", ("read",), 1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"node": "standby1"}, "no node 'standby1'"),
-        ({"node": "standbys"}, "no node 'standbys'"),
-        ({"node": "pool"}, "no node 'pool'"),
-        ({"nodes": (("read", "nowhere"),)}, "no node 'nowhere'"),
-        ({"nodes": (("other", "primary"),)}, "'other', which does not run"),
-        ({"node": "standby3", "target": TargetPlan(standbys=2)}, "no node 'standby3'"),
-    ],
-)
-def test_a_node_that_is_not_there_is_refused_before_anything_is_started(
-    changes: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(PlanError, match=said):
-        check(work(**changes).request)
-
-
-def test_a_pool_before_somebodys_server_is_refused() -> None:
-    target = TargetPlan(dsn="host=board")
-    with pytest.raises(PlanError, match="--target for external ones"):
-        check(work(target=target, pool=PoolPlan("pgbouncer")).request)
-
-
-def test_a_workload_beside_another_runs_as_long_as_that() -> None:
-    request = work(trial={"duration_ns": 7, "warmup_ns": 3, "settings": (("jit", "off"),)}).request
-    ((name, other),) = backgrounds(request, {"r": {"workload": "reporting", "rate": "2/s"}})
-    assert (name, other.workload.name, other.trial.load.rate) == ("r", "reporting", 2.0)
-    assert (other.trial.duration_ns, other.trial.warmup) == (7, 3)
-    assert other.trial.settings == request.trial.settings
-
-
-def test_a_node_that_is_not_there_is_refused_of_a_workload_beside_another() -> None:
-    request = work().request
-    given_beside = {"r": {"workload": "reporting", "node": "standby1"}}
-    with pytest.raises(PlanError, match="background r: there is no node 'standby1'"):
-        check(replace(request, background=backgrounds(request, given_beside)))
-
-
-def test_what_is_wrong_beside_is_said_with_its_name() -> None:
-    request = work().request
-    with pytest.raises(PlanError, match="background r: --rate"):
-        backgrounds(request, {"r": {"workload": "reporting", "rate": "fast"}})
-
-
 @given(works())
-def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(
-    given_: tuple[Work, tuple[str, ...]],
-) -> None:
+def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(given_):
     of, nodes = given_
     found = {component.node: component.clients for component in component_loads([of], nodes, None)}
     assert clients_at(of.request, nodes) == found
 
 
 @pytest.mark.parametrize(
-    ("clients", "node", "lacks"),
+    ("free", "clients", "asked", "lacks"),
     [
-        (150, "any", None),  # 50 for each of three
-        (97, "primary", None),
-        (98, "primary", "the server has 97 free connections, 98 clients"),
-        (100, "standby1", "standby1 has 99 free connections, 100 clients"),
+        # 50 for each of three; two are of sensors, and on the primary two more lock the data.
+        (101, 150, {"node": "any"}, None),
+        (101, 97, {"node": "primary"}, None),
+        (101, 98, {"node": "primary"}, "the server has 97 free connections, 98 clients"),
+        (101, 100, {"node": "standby1"}, "standby1 has 99 free connections, 100 clients"),
+        # Alone it may use all of them, and a pooler's are not known.
+        (97, 97, {"target": TargetPlan(dsn=""), "observe": False}, None),
+        (None, 98, {"target": TargetPlan(dsn=""), "observe": False}, None),
     ],
 )
 def test_a_server_needs_connections_for_the_clients_that_come_to_it(
-    monkeypatch: pytest.MonkeyPatch, clients: int, node: str, lacks: str | None
-) -> None:
-    # Two are of sensors; on the primary two more lock the data.
-    monkeypatch.setattr(preparation.identity, "free_connections", lambda access: 101)
-    request = work(trial={"clients": clients}, node=node, target=TargetPlan(standbys=2)).request
-    access = Access({}, Path("psql"))
-    where = Site(access, managed=True, nodes={"standby1": access, "standby2": access})
-    if lacks is None:
-        preparation._check_connections(where, request)  # nothing is raised
-    else:
-        with pytest.raises(ConnectionsError, match=lacks):
-            preparation._check_connections(where, request)
+    monkeypatch, free, clients, asked, lacks
+):
+    monkeypatch.setattr(preparation.identity, "free_connections", lambda access: free)
+    request = work(trial={"clients": clients}, **({"target": STANDBYS} | asked)).request
+    access, managed = Access({}, Path("psql")), "target" not in asked
+    nodes = {"standby1": access, "standby2": access} if managed else {}
+    where = Site(access, managed=managed, nodes=nodes)
+    with pytest.raises(ConnectionsError, match=lacks) if lacks else nullcontext():
+        preparation._check_connections(where, request)
 
 
 @pytest.mark.parametrize(("free", "clients"), [(400, 400), (None, 90)])
 def test_clients_that_are_not_asked_for_are_no_more_than_a_pooler_takes_where_one_is_between(
-    free: int | None, clients: int
-) -> None:
+    free, clients
+):
     [component] = component_loads([work(trial={"load": Load("open", 1000.0)})], ("primary",), free)
     assert component.clients == clients
     [component] = component_loads([work(trial={"clients": 300})], ("primary",), free)
     assert component.clients == 300
 
 
-@pytest.mark.parametrize("free", [97, None])
-def test_a_load_alone_may_use_all_connections_and_a_poolers_are_not_known(
-    monkeypatch: pytest.MonkeyPatch, free: int | None
-) -> None:
-    monkeypatch.setattr(preparation.identity, "free_connections", lambda access: free)
-    where = Site(Access({}, Path("psql")), managed=False)
-    target = TargetPlan(dsn="")
-    for clients in (97, 98) if free is None else (97,):
-        request = work(trial={"clients": clients}, target=target, observe=False).request
-        preparation._check_connections(where, request)  # nothing is raised
-
-
 @pytest.mark.parametrize("restart", [None, "true"])
 def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database_as_it_stands(
-    restart: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def put_back(access: Access, by: Callable[[], None] | None, say: Any) -> None:
+    restart, monkeypatch
+):
+    def put_back(access, by, say):
         assert (by is not None) == (restart is not None)
         raise ServerError("put back")
 
@@ -312,15 +272,15 @@ def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database
 
 
 @pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> Access:
+def answering(monkeypatch):
     """Access to a server that answers."""
     monkeypatch.setattr(site, "connect", lambda _: nullcontext())
     return Access({}, Path("psql"))
 
 
 def test_a_restart_ends_with_its_command_though_the_server_keeps_its_output_open(
-    answering: Access, tmp_path: Path
-) -> None:
+    answering, tmp_path
+):
     """As a server does that `pg_ctl restart` starts without -l."""
     pid, ended = tmp_path / "pid", tmp_path / "ended"
     restarting(f"(sleep 10; touch '{ended}') & echo $! >'{pid}'", answering)()
@@ -328,15 +288,13 @@ def test_a_restart_ends_with_its_command_though_the_server_keeps_its_output_open
     os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
-def test_a_restart_that_fails_is_reported_also_in_words_that_are_not_utf8(
-    answering: Access,
-) -> None:
+def test_a_restart_that_fails_is_reported_also_in_words_that_are_not_utf8(answering):
     with pytest.raises(ServerError, match="ended with 3: gesch\ufffdtzt"):
         restarting("printf 'gesch\\374tzt\\n' >&2; exit 3", answering)()
 
 
 @pytest.mark.parametrize("kind", ["role", "database"])
-def test_a_connection_limit_is_raised_where_it_is_set(kind: str) -> None:
+def test_a_connection_limit_is_raised_where_it_is_set(kind):
     error = ConnectionsError(f'too many connections for {kind} "app"', "raise max_connections")
     assert f"ALTER {kind.upper()} ... CONNECTION LIMIT" in str(error.hint)
     assert ConnectionsError("sorry, too many clients already", "raise it").hint == "raise it"

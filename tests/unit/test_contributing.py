@@ -1,6 +1,4 @@
-"""CONTRIBUTING and ARCHITECTURE name what exists."""
-
-from __future__ import annotations
+"""CONTRIBUTING, ARCHITECTURE and the page of faults name what exists."""
 
 import importlib.util
 import re
@@ -17,51 +15,40 @@ PATH = re.compile(
 MAKE = re.compile(r"(?:`|^)make ([a-z-]+)", re.MULTILINE)
 
 
-def paths(text: str) -> list[str]:
+def paths(text):
     short = re.findall(r"`((?:[a-z_]+/)+(?:\w+\.(?:py|toml))?)`", text)
     return sorted({*PATH.findall(text), *short})
 
 
-def exists(path: str) -> bool:
+def exists(path):
     """Whether a path exists from the root, from the Python package, or from the engine."""
     bases = (ROOT, ROOT / "python/pgpaces", ROOT / "crates/engine/src")
     pattern = path.replace("NAME", "*").rstrip("/")
     return any(any(base.glob(pattern)) for base in bases)
 
 
-@pytest.mark.parametrize("path", paths(CONTRIBUTING))
-def test_every_path_that_contributing_names_exists(path: str) -> None:
-    assert exists(path)
-
-
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "ARCHITECTURE.md"])
-def test_every_link_leads_somewhere(page: str) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+@pytest.mark.parametrize(
+    ("page", "text"), [("CONTRIBUTING.md", CONTRIBUTING), ("map", ARCHITECTURE)]
+)
+def test_every_path_and_link_leads_somewhere(page, text):
+    named = [p for p in paths(text) if page != "map" or Path(p).suffix or p.endswith("/")]
+    assert len(named) > 10
+    assert [path for path in named if not exists(path)] == []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
         assert link.startswith("https://") or (ROOT / link).exists(), link
 
 
-def test_paths_are_found() -> None:
-    assert len(paths(CONTRIBUTING)) > 10
-
-
 @pytest.mark.parametrize("target", sorted(set(MAKE.findall(CONTRIBUTING + ARCHITECTURE))))
-def test_every_target_of_make_that_is_named_exists(target: str) -> None:
+def test_every_target_of_make_that_is_named_exists(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "path", sorted({p for p in paths(ARCHITECTURE) if Path(p).suffix or p.endswith("/")})
-)
-def test_every_path_that_the_map_names_exists(path: str) -> None:
-    assert exists(path)
-
-
-def test_every_test_that_guards_an_invariant_exists() -> None:
+def test_every_test_that_guards_an_invariant_exists():
     there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     assert set(re.findall(r"\btest_\w+\.py", ARCHITECTURE)) <= there
 
 
-def test_architecture_fits_on_150_lines_and_names_every_room() -> None:
+def test_architecture_fits_on_150_lines_and_names_every_room():
     assert len(ARCHITECTURE.splitlines()) <= 150
     folders = {path.parent.name for path in (ROOT / "python/pgpaces").glob("*/__init__.py")}
     assert {name for name in folders if f"| `{name}/` |" not in ARCHITECTURE} == {
@@ -69,6 +56,40 @@ def test_architecture_fits_on_150_lines_and_names_every_room() -> None:
     } & folders
 
 
-def test_the_modules_of_python_that_contributing_names_can_be_imported() -> None:
+def test_the_modules_of_python_that_contributing_names_can_be_imported():
     for module in re.findall(r"python -m ([\w.]+)", CONTRIBUTING):
         assert importlib.util.find_spec(module), module
+
+
+FAULTS = (ROOT / "docs" / "internals" / "faults.md").read_text(encoding="utf-8")
+# Each fault with its promise and its tests.
+ROWS = re.findall(r"^- \*\*(.*?)\*\*: (.*)\. (`.*`)$", FAULTS, re.MULTILINE)
+
+
+def defined():
+    """The names of all tests, in Python and in the engine."""
+    found = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        found |= set(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))
+    for path in (ROOT / "crates" / "engine" / "tests").glob("*.rs"):
+        found |= set(re.findall(r"#\[test\]\s+fn (\w+)\(", path.read_text()))
+    return found
+
+
+def test_no_row_is_empty():
+    assert len(ROWS) > 40
+    assert len(ROWS) == FAULTS.partition("\n## ")[2].count("\n- ")
+    assert all(all(row) for row in ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_the_test_that_a_row_names_exists(row):
+    names = re.findall(r"`(\w+)`", row[2])
+    assert names
+    assert set(names) <= defined()
+
+
+def test_every_test_of_faults_is_on_the_page():
+    for path in (ROOT / "tests" / "faults").glob("test_*.py"):
+        for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE):
+            assert f"`{name}`" in FAULTS, name

@@ -1,13 +1,9 @@
 """What machines cost and what that buys: formulas, host files, and what reports say of it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -15,13 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import costs as rules
-from pgpaces.analysis.costs import Priced, economy
-from pgpaces.analysis.digest import Digest, Track
+from pgpaces.analysis.costs import economy
+from pgpaces.analysis.digest import Track
 from pgpaces.analysis.summary import summarize
 from pgpaces.analysis.write_volume import by_server
 from pgpaces.answers.costs import facts as facts_of
 from pgpaces.answers.costs import of_run
-from pgpaces.answers.sweep.page import Page, gather
+from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.locality import is_local
@@ -32,7 +28,7 @@ from pgpaces.spec import costs, host_file
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Design, Experiment, Factor, Target
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.result import Counts, Estimate, Trial
+from pgpaces.spec.result import Counts, Estimate
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import document
 from pgpaces.trial.ready_trial import host_facts
@@ -60,78 +56,30 @@ USERS = st.integers(1, 100_000)
         ({}, None),
     ],
 )
-def test_a_month_costs_its_price(given_: dict[str, float], month: float | None) -> None:
-    one = Costs(**given_)  # type: ignore[arg-type]
+def test_a_month_costs_its_price(given_, month):
+    one = Costs(**given_)
     found = economy([one])
-    assert found is not None
     assert found.month == one.a_month == pytest.approx(month)
     assert found.year == pytest.approx(None if month is None else 12 * month)
     assert one.an_hour == pytest.approx(None if month is None else month / 730)
 
 
-def test_four_small_servers_cost_about_500_a_year() -> None:
-    one = Costs(price_per_month=10.425)
-    four = economy([one] * 4, users=100)
-    assert four is not None
-    assert four.year == pytest.approx(500.4)
-    assert four.users_per_unit == pytest.approx(100 / 41.7)
-
-
-@given(AMOUNT, USERS, st.floats(0.1, 1e5))
-def test_twice_the_price_halves_users_and_transactions_for_it(
-    price: float, users: int, per_s: float
-) -> None:
-    served = Estimate(per_s, per_s * 0.9, per_s * 1.1, 10)
-    one = economy([Costs(price_per_month=price)], served, users)
-    two = economy([Costs(price_per_month=2 * price)], served, users)
-    assert one is not None
-    assert two is not None
-    assert one.users_per_unit == pytest.approx(2 * (two.users_per_unit or 0))
-    assert one.per_unit is not None
-    assert two.per_unit is not None
-    assert one.per_unit.value == pytest.approx(2 * two.per_unit.value)
-    assert one.per_unit.value * price == pytest.approx(per_s * 730 * 3600)
-    assert one.per_unit.low < one.per_unit.value < one.per_unit.high
-
-
-@given(st.lists(AMOUNT, min_size=1, max_size=6))
-def test_machines_add_up(prices: list[float]) -> None:
-    found = economy([Costs(price_per_month=price) for price in prices], users=7)
-    assert found is not None
-    assert found.month == pytest.approx(sum(prices))
-    assert found.users_per_unit == pytest.approx(7 / sum(prices))
-
-
-def test_what_is_not_known_of_one_machine_is_not_known_of_all() -> None:
-    found = economy([Costs(price_per_month=5), Costs()], users=3)
-    assert found is not None
-    assert (found.month, found.users_per_unit) == (None, None)
-    mixed = economy([Costs(price_per_month=5), Costs(price_per_month=5, currency="EUR")])
-    assert mixed is not None
-    assert mixed.month is None
+@pytest.mark.parametrize(
+    ("machines", "month", "users_per_unit"),
+    [
+        ([Costs(price_per_month=5), Costs()], None, None),
+        ([Costs(price_per_month=5), Costs(price_per_month=5, currency="EUR")], None, None),
+        ([Costs(price_per_month=0.0)], 0.0, None),
+    ],
+    ids=["unknown", "two currencies", "free"],
+)
+def test_what_is_not_known_or_free_buys_no_share_of_it(machines, month, users_per_unit):
+    found = economy(machines, Estimate(1, 1, 1, 1), users=3)
+    assert (found.month, found.users_per_unit, found.per_unit) == (month, users_per_unit, None)
     assert economy([]) is None
 
 
-def test_what_is_free_buys_no_share_of_it() -> None:
-    found = economy([Costs(price_per_month=0.0)], Estimate(1, 1, 1, 1), 4)
-    assert found is not None
-    assert (found.month, found.users_per_unit, found.per_unit) == (0.0, None, None)
-
-
-@given(st.integers(1, 1000), st.integers(0, 1000), st.integers(0, 1000))
-def test_on_time_is_what_succeeded_without_what_was_late(
-    on_time: int, late: int, lost: int
-) -> None:
-    counts = Counts(on_time + late + lost, on_time, late, lost)
-    share = late / counts.due
-    given_ = Estimate(share, share * 0.9, min(1.0, share * 1.1), counts.due)
-    succeeded = (on_time + late) / 60
-    rate = Estimate(succeeded, succeeded * 0.9, succeeded * 1.1, 60)
-    found = rules.on_time(rate, given_, counts)
-    assert found is not None
-    assert found.value == pytest.approx(on_time / 60)
-    assert found.low <= found.value <= found.high
-    assert rules.on_time(rate, given_, Counts()) is None
+PARTS = [("", 5), ("", 3), ("reporting", 7)]
 
 
 @pytest.mark.parametrize(
@@ -139,25 +87,46 @@ def test_on_time_is_what_succeeded_without_what_was_late(
     [
         ({"model": "paced", "clients": 8}, 8),
         ({"model": "open", "clients": 8}, None),
-        (
-            {
-                "model": "paced",
-                "clients": 15,
-                "components": [
-                    {"of": "", "clients": 5},
-                    {"of": "", "clients": 3},
-                    {"of": "reporting", "clients": 7},
-                ],
-            },
-            8,
-        ),
+        ({"model": "paced", "clients": 15,
+          "components": [{"of": of, "clients": clients} for of, clients in PARTS]}, 8),
     ],
-)
-def test_users_are_those_of_the_trials_own_load(plan: dict[str, Any], users: int | None) -> None:
+)  # fmt: skip
+def test_users_are_those_of_the_trials_own_load(plan, users):
     assert rules.users_of(trial([], plan=plan)) == users
 
 
-def measured(**host_: Any) -> Trial:
+@given(AMOUNT, USERS, st.floats(0.1, 1e5))
+def test_twice_the_price_halves_users_and_transactions_for_it(price, users, per_s):
+    served = Estimate(per_s, per_s * 0.9, per_s * 1.1, 10)
+    one = economy([Costs(price_per_month=price)], served, users)
+    two = economy([Costs(price_per_month=2 * price)], served, users)
+    assert one.users_per_unit == pytest.approx(2 * (two.users_per_unit or 0))
+    assert one.per_unit.value == pytest.approx(2 * two.per_unit.value)
+    assert one.per_unit.value * price == pytest.approx(per_s * 730 * 3600)
+    assert one.per_unit.low < one.per_unit.value < one.per_unit.high
+
+
+@given(st.lists(AMOUNT, min_size=1, max_size=6))
+def test_machines_add_up(prices):
+    found = economy([Costs(price_per_month=price) for price in prices], users=7)
+    assert found.month == pytest.approx(sum(prices))
+    assert found.users_per_unit == pytest.approx(7 / sum(prices))
+
+
+@given(st.integers(1, 1000), st.integers(0, 1000), st.integers(0, 1000))
+def test_on_time_is_what_succeeded_without_what_was_late(on_time, late, lost):
+    counts = Counts(on_time + late + lost, on_time, late, lost)
+    share = late / counts.due
+    given_ = Estimate(share, share * 0.9, min(1.0, share * 1.1), counts.due)
+    succeeded = (on_time + late) / 60
+    rate = Estimate(succeeded, succeeded * 0.9, succeeded * 1.1, 60)
+    found = rules.on_time(rate, given_, counts)
+    assert found.value == pytest.approx(on_time / 60)
+    assert found.low <= found.value <= found.high
+    assert rules.on_time(rate, given_, Counts()) is None
+
+
+def measured(**host_):
     samples = [
         Sample(second, source, name, value, unit)
         for second in range(-2, 12)
@@ -171,97 +140,64 @@ def measured(**host_: Any) -> Trial:
     return trial([], host=host_, samples=collect(samples))
 
 
-def written(found: Trial) -> rules.Written | None:
+def written(found):
     means = rules.means_of_samples(found.samples, 0, 10)
     return rules.written([(found, means, 10.0)])
 
 
-def unread(found: Trial) -> Trial:
+def unread(found):
     """Without what was read of the server."""
     return replace(found, samples=tuple(s for s in found.samples if s.source == "host"))
-
-
-def test_what_is_written_a_day_is_what_the_server_counted() -> None:
-    found = written(measured(data_disk="mmcblk0"))
-    assert found is not None
-    assert found.bytes_a_day.value == pytest.approx(4096 * 86_400)
-    assert found.source.startswith("by the server's counters")
-    assert found.checkpoints == 1
 
 
 @pytest.mark.parametrize(
     ("more", "bytes_a_second"),
     [
-        pytest.param({}, 4096, id="WAL"),
-        pytest.param({("wal", "writes"): 3}, 4096 + 3 * 8192, id="blocks of WAL are begun again"),
-        pytest.param({("database", "temp_written"): 7}, 4103, id="temporary files"),
-        pytest.param(
-            {
-                ("checkpoints", "written"): 2,
-                ("background_writer", "written"): 1,
-                ("background_writer", "written_by_backends"): 1,
-            },
-            4096 + 4 * 8192,
-            id="data files, before PostgreSQL 16",
-        ),
-        pytest.param(
-            {
-                ("checkpoints", "written"): 2,
-                ("io", "checkpointer_written"): 16384,
-                ("io", "client_written"): 100,
-                ("io", "client_extended"): 1e9,
-                ("io", "client_read"): 1e9,
-            },
-            4096 + 16484,
-            id="data files, by pg_stat_io",
-        ),
-        pytest.param({("standby1/wal", "written"): 1e9}, 4096, id="nothing of standbys"),
+        ({}, 4096),
+        # Blocks of WAL are begun again.
+        ({("wal", "writes"): 3}, 4096 + 3 * 8192),
+        ({("database", "temp_written"): 7}, 4103),
+        # Data files, before PostgreSQL 16, and by pg_stat_io.
+        ({("checkpoints", "written"): 2, ("background_writer", "written"): 1,
+          ("background_writer", "written_by_backends"): 1}, 4096 + 4 * 8192),
+        ({("checkpoints", "written"): 2, ("io", "checkpointer_written"): 16384,
+          ("io", "client_written"): 100, ("io", "client_extended"): 1e9,
+          ("io", "client_read"): 1e9}, 4096 + 16484),
+        ({("standby1/wal", "written"): 1e9}, 4096),
     ],
-)
-def test_what_a_server_counts_is_wal_and_data_files(
-    more: dict[tuple[str, str], float], bytes_a_second: float
-) -> None:
+)  # fmt: skip
+def test_what_a_server_counts_is_wal_and_data_files(more, bytes_a_second):
     every = {("wal", "written"): 4096.0, ("host", "disk_sda_written"): 1e9, **more}
     samples = [Sample(3, source, name, value) for (source, name), value in every.items()]
     [written_] = by_server(collect(samples))
     assert list(written_.pairs) == [(3, bytes_a_second)]
 
 
-def test_a_load_that_only_reads_writes_nothing_whatever_others_do() -> None:
+def test_what_is_written_a_day_is_what_the_server_counted_or_else_its_disk():
+    made = measured(data_disk="mmcblk0")
+    found = written(made)
+    assert found.bytes_a_day.value == pytest.approx(4096 * 86_400)
+    assert (found.source[:24], found.checkpoints) == ("by the server's counters", 1)
+    none = replace(made, samples=tuple(s for s in made.samples if s.name != "checkpoints"))
+    assert written(none).checkpoints == 0
+    assert written(unread(made)).checkpoints is None
     reads = Sample(0, "database", "blocks_read", 9.0, "blocks/s")
     others = Sample(0, "host", "disk_sda_written", 1e6, "KB/s")
-    found = written(trial([], host={"data_disk": "sda"}, samples=collect([reads, others])))
-    assert found is not None
-    assert found.bytes_a_day.value == 0
+    only_reads = trial([], host={"data_disk": "sda"}, samples=collect([reads, others]))
+    assert written(only_reads).bytes_a_day.value == 0, "whatever others do"
+    for disk in (made, measured()):
+        found = written(unread(disk))
+        assert found.source == "whole disk mmcblk0, including writes of other programs"
+        assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
+        told = dict(facts_of(economy([PI], written=found), summarize(trial([]))))
+        assert told["written"].startswith("about 8.85 GB a day (whole disk mmcblk0")
 
 
-def test_a_server_that_was_read_and_has_no_samples_of_checkpoints_ended_none() -> None:
-    made = measured()
-    found = written(
-        replace(made, samples=tuple(s for s in made.samples if s.name != "checkpoints"))
-    )
-    assert found is not None
-    assert found.checkpoints == 0
-    blind = written(unread(made))
-    assert blind is not None
-    assert blind.checkpoints is None
-
-
-@pytest.mark.parametrize("where", [{"data_disk": "mmcblk0"}, {}])
-def test_a_whole_disk_is_called_so_where_the_server_was_not_read(where: dict[str, str]) -> None:
-    found = written(unread(measured(**where)))
-    assert found is not None
-    assert found.source == "whole disk mmcblk0, including writes of other programs"
-    assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
-    told = dict(facts_of(economy([PI], written=found), summarize(trial([]))))  # type: ignore[arg-type]
-    assert told["written"].startswith("about 8.85 GB a day (whole disk mmcblk0")
-
-
-def test_without_its_disk_and_its_server_it_is_not_known() -> None:
+def test_without_its_disk_and_its_server_it_is_not_known():
     two = unread(measured())
     more = (*two.samples, *collect([Sample(0, "host", "disk_sda_written", 1.0, "KB/s")]))
-    assert written(replace(two, samples=more)) is None
-    assert written(unread(measured(data_disk="nvme0n1"))) is None
+    for found in (replace(two, samples=more), unread(measured(data_disk="nvme0n1"))):
+        assert written(found) is None
     assert written(replace(two, samples=())) is None
 
 
@@ -269,20 +205,31 @@ def test_without_its_disk_and_its_server_it_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_", "said"),
+    ("text", "said", "hint"),
     [
-        ({"price_per_month": 1, "price_per_h": 1}, "price_per_month and price_per_h"),
-        ({"price": 1}, "belong together"),
-        ({"lifetime_years": 1}, "belong together"),
-        ({"price": 1, "lifetime_years": 0}, "lifetime_years is 0"),
-        ({"price_per_month": float("nan")}, "price_per_month is nan"),
-        ({"price_per_h": -1}, "price_per_h is -1"),
-        ({"price_per_h": 1, "currency": " "}, "currency is empty"),
+        ("prices = 5", "there is no key 'prices'", "did you mean price?"),
+        ("zzz = 5", "there is no key 'zzz'", "keys are price_per_month"),
+        ('price_per_h = "5"', "key 'price_per_h'", ""),
+        ("price_per_h = -1", "key 'price_per_h'", ""),
+        ("price_per_month = nan", "key 'price_per_month'", ""),
+        ("price = 5\nlifetime_years = inf", "lifetime_years is inf", "a number, more than 0"),
+        ("price = 5\nlifetime_years = 0", "lifetime_years", ""),
+        ("price_per_h = ", "is not TOML", ""),
+        ("price = 5", "belong together", "lifetime_years"),
+        ("lifetime_years = 1", "belong together", ""),
+        ("price_per_month = 1\nprice_per_h = 1", "price_per_month and price_per_h", ""),
+        ("price_per_h = 1\ncurrency = ' '", "currency is empty", ""),
+        (None, "cannot be read", ""),
     ],
 )
-def test_costs_that_cannot_be_are_refused(given_: dict[str, Any], said: str) -> None:
-    with pytest.raises(PlanError, match=said):
-        Costs(**given_)
+def test_what_is_wrong_in_a_host_file_is_said(tmp_path, text, said, hint):
+    path = tmp_path / "host.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(PlanError, match=said) as found:
+        host_file.find(path)
+    assert str(path) in found.value.message
+    assert hint in str(found.value.hint)
 
 
 COSTS = st.builds(
@@ -293,7 +240,7 @@ COSTS = st.builds(
 
 
 @given(COSTS)
-def test_costs_are_read_from_a_store_as_they_were(one: Costs) -> None:
+def test_costs_are_read_from_a_store_as_they_were(one):
     assume(one.plain())
     assert costs.read(json.loads(json.dumps(one.plain()))) == one
 
@@ -302,42 +249,12 @@ def test_costs_are_read_from_a_store_as_they_were(one: Costs) -> None:
     "stored",
     [None, 7, [], {}, *({"price_per_h": n} for n in ("5", True, -1, 10**400)), {"a": 1}],
 )
-def test_costs_that_a_store_does_not_hold_are_not_known(stored: object) -> None:
+def test_costs_that_a_store_does_not_hold_are_not_known(stored):
     assert costs.read(stored) is None
     assert costs.machines_of([stored, PI.plain()]) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "said", "hint"),
-    [
-        ("prices = 5", "there is no key 'prices'", "did you mean price?"),
-        ("zzz = 5", "there is no key 'zzz'", "keys are price_per_month"),
-        ('price_per_h = "5"', "key 'price_per_h'", None),
-        ("price_per_h = -1", "key 'price_per_h'", None),
-        ("price = 5\nlifetime_years = inf", "lifetime_years is inf", "a number, more than 0"),
-        ("price_per_h = ", "is not TOML", None),
-        ("price = 5", "belong together", "lifetime_years"),
-    ],
-)
-def test_what_is_wrong_in_a_host_file_is_said(
-    tmp_path: Path, text: str, said: str, hint: str | None
-) -> None:
-    path = tmp_path / "host.toml"
-    path.write_text(text)
-    with pytest.raises(PlanError, match=said) as found:
-        host_file.read(path)
-    assert str(path) in found.value.message
-    assert hint is None or hint in str(found.value.hint)
-
-
-def test_a_host_file_that_is_named_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="cannot be read"):
-        host_file.find(tmp_path / "none.toml")
-
-
-def test_the_file_named_goes_before_the_variable_and_that_before_the_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_named_goes_before_the_variable_and_that_before_the_home(tmp_path, monkeypatch):
     monkeypatch.delenv("PGPACES_HOST_FILE", raising=False)
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     assert host_file.find() is None
@@ -367,11 +284,11 @@ def test_the_file_named_goes_before_the_variable_and_that_before_the_home(
         ({"host": "localhost", "hostaddr": "192.0.2.7"}, False),
     ],
 )
-def test_a_server_is_here_by_socket_and_loopback(keywords: dict[str, str], here: bool) -> None:
+def test_a_server_is_here_by_socket_and_loopback(keywords, here):
     assert is_local(keywords) is here
 
 
-def test_a_stored_experiment_keeps_the_costs_of_its_targets() -> None:
+def test_a_stored_experiment_keeps_the_costs_of_its_targets():
     asked = Experiment("e", "reporting", Design(), targets=(Target("pi4", "host=pi4", costs=PI),))
     stored = document.write(asked, "", "")
     assert document.read(stored).targets[0].costs == PI
@@ -383,7 +300,7 @@ def test_a_stored_experiment_keeps_the_costs_of_its_targets() -> None:
 # The disk of the data
 
 
-def test_a_volume_on_one_partition_is_on_its_disk(tmp_path: Path) -> None:
+def test_a_volume_on_one_partition_is_on_its_disk(tmp_path):
     block = tmp_path / "devices"
     for folder in ("mmcblk0/mmcblk0p2", "dm-0/slaves", "dm-1/slaves", "sda", "sdb"):
         (block / folder).mkdir(parents=True)
@@ -405,7 +322,7 @@ def test_a_volume_on_one_partition_is_on_its_disk(tmp_path: Path) -> None:
     assert host.disk_of(tmp_path / "none") is None
 
 
-def test_the_disk_of_a_server_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None:
+def test_the_disk_of_a_server_elsewhere_is_not_looked_for_here(tmp_path):
     server = ServerFacts(version="18", data_directory=str(tmp_path), target={"host": "pi4"})
     here = host.facts().but(pid=os.getpid())
     assert host_facts(server, None) == here
@@ -424,7 +341,7 @@ PLAN = Design(
 MISSED_MAX = 0.2
 
 
-def priced(found: Digest, one: Costs) -> Digest:
+def priced(found, one):
     track = Track("host", "disk_mmcblk0_written", "KB/s", (100.0,) * len(found.series))
     ended = Track("checkpoints", "checkpoints", "", (0.1,) * len(found.series))
     about = found.trial.host.but(costs=(one.plain(),))
@@ -432,66 +349,69 @@ def priced(found: Digest, one: Costs) -> Digest:
     return replace(found, trial=changed, tracks=(*found.tracks, track, ended))
 
 
-def page_of(one: Costs, plan: Design = PLAN) -> Page:
+def page_of(one, plan=PLAN):
     digests = [priced(made(slot, 60), one) for slot in plan.slots()]
     return gather(digests, ABOUT, experiment(design=plan, missed_max=MISSED_MAX))
 
 
-def costs_of(page: Page) -> tuple[Priced, ...]:
+def costs_of(page):
     (every,) = (each.value for each in page.additions if each.key == "costs")
     return tuple(every)
 
 
-PAGE = page_of(PI)
-
-
-def test_users_are_those_of_the_largest_cell_that_held() -> None:
-    (one,) = costs_of(PAGE)
+def test_users_are_those_of_the_largest_cell_that_held_in_all_forms():
+    found = page_of(PI)
+    (one,) = costs_of(found)
     assert one.meets
-    assert dict(one.row.cell.levels)["clients"] == "4"
-    assert one.economy.users == 4
+    assert (dict(one.row.cell.levels)["clients"], one.economy.users) == ("4", 4)
     assert one.economy.users_per_unit == pytest.approx(4 / (85 / 48))
-
-
-def test_all_forms_say_what_it_costs() -> None:
-    document_ = json.loads(render.render(report_of(PAGE), "json"))["costs"][0]
+    report = report_of(found)
+    document_ = json.loads(render.render(report, "json"))["costs"][0]
     assert document_["users"] == 4
     for form in ("html", "md", "text"):
-        said = " ".join(render.render(report_of(PAGE), form, 200).decode().split())  # type: ignore[arg-type]
+        said = " ".join(render.render(report, form, 200).decode().split())
         assert "about 1.77 USD a month, 21.2 a year" in said
         assert "2.26 users per USD a month" in said
         assert "about 8.85 GB a day" in said
-    rows = list(csv.DictReader(io.StringIO(render.render(report_of(PAGE), "csv").decode())))
+    rows = list(csv.DictReader(io.StringIO(render.render(report, "csv").decode())))
     cell = next(r for r in rows if r["row"] == "cell" and r["factor_clients"] == "4")
     assert float(cell["users_per_unit_month"]) == pytest.approx(document_["users_per_unit"])
-    assert render.render(report_of(PAGE), "parquet")
+    assert render.render(report, "parquet")
 
 
-def test_a_report_without_a_price_says_nothing_of_it() -> None:
-    found = gather([made(slot, 20) for slot in PLAN.slots()], ABOUT, experiment(design=PLAN))
-    assert costs_of(found) == ()
-    assert "What it costs" not in render.render(report_of(found), "html").decode()
-    assert "cost_month" not in render.render(report_of(found), "csv").decode()
-
-
-def test_where_no_cell_holds_no_user_is_sold() -> None:
+def test_no_user_is_sold_where_no_cell_holds_and_under_a_rate_for_all():
     plan = replace(PLAN, factors=(Factor("clients", ("8",)),))
     digests = [priced(made(slot, 60), PI) for slot in plan.slots()]
     found = gather(digests, ABOUT, experiment(design=plan, missed_max=0.001))
     said = render.render(report_of(found), "md").decode()
     assert "the cost of a user is unknown" in said
     assert "users per" not in said
-    assert "a month" in said
-
-
-def test_under_a_rate_for_all_clients_are_no_users() -> None:
     plan = replace(PLAN, fixed={"rate": "4/s", "latency_limit": "500ms"})
     (one,) = costs_of(page_of(PI, plan))
     assert one.economy.users is None
     assert one.economy.per_unit is not None
 
 
-def test_machines_of_different_prices_are_told_apart() -> None:
+def test_a_run_says_what_its_machine_costs():
+    found = made(PLAN.slots()[0], 30)
+    about = found.trial.host.but(costs=(PI.plain(),))
+    paced = found.trial.plan.but(model="paced")
+    worth = of_run(replace(found.trial, host=about, plan=paced), found.summary)
+    assert worth.users == paced.clients
+    said = " ".join(": ".join(pair) for pair in facts_of(worth, found.summary))
+    assert "costs: about 1.77 USD a month" in said
+    assert f"({worth.users} users, missed" in said
+    assert of_run(found.trial, found.summary) is None
+
+
+def test_a_report_without_a_price_says_nothing_of_it():
+    found = gather([made(slot, 20) for slot in PLAN.slots()], ABOUT, experiment(design=PLAN))
+    assert costs_of(found) == ()
+    assert "What it costs" not in render.render(report_of(found), "html").decode()
+    assert "cost_month" not in render.render(report_of(found), "csv").decode()
+
+
+def test_machines_of_different_prices_are_told_apart():
     plan = Design((Factor("clients", ("1", "4")),), fixed={"rate_per_client": "4/s"})
     cheap, dear = Costs(price_per_month=2), Costs(price_per_month=8, currency="<b>EUR</b>|")
     two = replace(plan, factors=(*plan.factors, Factor("target", ("pi", "cloud"))))
@@ -511,17 +431,3 @@ def test_machines_of_different_prices_are_told_apart() -> None:
     assert "users per unit a month" in render.render(report_of(found), "text", 200).decode()
     assert "<b>EUR" not in render.render(report_of(found), "html").decode()
     assert "<b>" not in render.render(report_of(found), "md").decode()
-
-
-def test_a_run_says_what_its_machine_costs() -> None:
-    found = made(PLAN.slots()[0], 30)
-    about = found.trial.host.but(costs=(PI.plain(),))
-    paced = found.trial.plan.but(model="paced")
-    changed = replace(found.trial, host=about, plan=paced)
-    worth = of_run(changed, found.summary)
-    assert worth is not None
-    assert worth.users == paced.clients
-    said = " ".join(": ".join(pair) for pair in facts_of(worth, found.summary))
-    assert "costs: about 1.77 USD a month" in said
-    assert f"({worth.users} users, missed" in said
-    assert of_run(found.trial, found.summary) is None

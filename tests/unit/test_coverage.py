@@ -3,10 +3,6 @@
 The same figures stand in docs/explanation/validity-and-intervals.md.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -22,13 +18,13 @@ RUNS = seeds(400, 800)
 MISSED_MAX = 0.05
 
 
-def shares(truth: float, spread: float) -> Callable[[Draw, int], Estimate]:
+def shares(truth, spread):
     """A cell of k trials with 400 due each, of which each misses a share of its own around truth.
 
     spread: the standard deviation of those shares (beta) over their mean.
     """
 
-    def cell(draw: Draw, trials: int) -> Estimate:
+    def cell(draw, trials):
         size = (1 - truth) / (truth * spread**2) - 1
         own = draw.beta(truth * size, (1 - truth) * size, trials)
         hits = [(int(k), 400) for k in draw.binomial(400, own)]
@@ -39,10 +35,10 @@ def shares(truth: float, spread: float) -> Callable[[Draw, int], Estimate]:
     return cell
 
 
-def times(share: float, spread: float) -> Callable[[Draw, int], Estimate]:
+def times(share, spread):
     """A quantile of k trials of 400 log-normal times; spread: between trials, of the log."""
 
-    def trial(draw: Draw) -> Estimate:
+    def trial(draw):
         found = np.sort(np.exp(draw.normal(0, 0.5, 400) + draw.normal(0, spread)))
         value = float(found[quantile_rank(share, 400) - 1])
         ranks = quantile_ranks(share, 400)
@@ -51,7 +47,7 @@ def times(share: float, spread: float) -> Callable[[Draw, int], Estimate]:
         low, high = ranks
         return Estimate(value, float(found[low - 1]) if low else 0.0, float(found[high - 1]), 400)
 
-    def cell(draw: Draw, trials: int) -> Estimate:
+    def cell(draw, trials):
         found = across.together([[trial(draw) for _ in range(trials)]])
         assert found is not None
         return found
@@ -59,7 +55,7 @@ def times(share: float, spread: float) -> Callable[[Draw, int], Estimate]:
     return cell
 
 
-def covered(cell: Callable[[Draw, int], Estimate], trials: int, truth: float, runs: int) -> float:
+def covered(cell, trials, truth, runs):
     """In what share of experiments the interval holds the truth."""
     draw = np.random.default_rng(20261122)
     found = [cell(draw, trials) for _ in range(runs)]
@@ -73,8 +69,8 @@ def covered(cell: Callable[[Draw, int], Estimate], trials: int, truth: float, ru
      (2, 0.6, 0.82), (3, 0.6, 0.93), (5, 0.6, 0.92)],
 )  # fmt: skip
 def test_the_interval_of_a_share_holds_the_truth_when_the_server_wavers(
-    trials: int, spread: float, least: float, runs: int
-) -> None:
+    trials, spread, least, runs
+):
     assert covered(shares(0.05, spread), trials, 0.05, runs) >= least
 
 
@@ -85,13 +81,13 @@ def test_the_interval_of_a_share_holds_the_truth_when_the_server_wavers(
      (5, 0.15, 0.92)],
 )  # fmt: skip
 def test_the_interval_of_a_percentile_holds_the_truth_when_the_server_wavers(
-    trials: int, spread: float, least: float, runs: int
-) -> None:
+    trials, spread, least, runs
+):
     truth = float(np.exp(0.5 * 1.6448536 + spread**2 / 2))
     assert covered(times(0.95, spread), trials, truth, runs) >= least
 
 
-def test_a_percentile_that_no_trial_can_tell_is_not_estimable_from_any_number_of_them() -> None:
+def test_a_percentile_that_no_trial_can_tell_is_not_estimable_from_any_number_of_them():
     draw = np.random.default_rng(1)
     assert not times(0.999, 0.0)(draw, 8).estimable
 
@@ -99,9 +95,7 @@ def test_a_percentile_that_no_trial_can_tell_is_not_estimable_from_any_number_of
 @pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("trials", [2, 3, 5])
 @pytest.mark.parametrize("truth", [0.04, 0.05, 0.065])
-def test_held_and_did_not_hold_are_seldom_claimed_wrongly(
-    trials: int, truth: float, runs: int
-) -> None:
+def test_held_and_did_not_hold_are_seldom_claimed_wrongly(trials, truth, runs):
     """At the threshold either claim is wrong; a little off it, that of the other side."""
     draw = np.random.default_rng(3)
     said = []
@@ -115,7 +109,7 @@ def test_held_and_did_not_hold_are_seldom_claimed_wrongly(
         assert said.count("misses") / runs <= most
 
 
-def test_where_the_share_is_far_from_the_threshold_three_trials_tell() -> None:
+def test_where_the_share_is_far_from_the_threshold_three_trials_tell():
     draw = np.random.default_rng(4)
     found = [
         crossing.verdict(Row(Cell(()), sound=True, missed=cell(draw, 3)), MISSED_MAX)
@@ -126,7 +120,7 @@ def test_where_the_share_is_far_from_the_threshold_three_trials_tell() -> None:
     assert found[200:].count("misses") > 150
 
 
-def boards(draw: Draw, slow: float, count: int = 3, pairs: int = 8) -> list[dict[str, float]]:
+def boards(draw, slow, count=3, pairs=8):
     """Logarithms of mean service times of boards, of which the first is slower by a factor."""
     return [
         {
@@ -140,20 +134,18 @@ def boards(draw: Draw, slow: float, count: int = 3, pairs: int = 8) -> list[dict
 @pytest.mark.parametrize("runs", seeds(150, 300))
 @pytest.mark.parametrize("count", [2, 3, 6])
 @pytest.mark.parametrize("pairs", [3, 8])
-def test_of_equal_boards_one_is_said_to_stand_apart_in_five_percent_at_most(
-    count: int, pairs: int, runs: int
-) -> None:
+def test_of_equal_boards_one_is_said_to_stand_apart_in_five_percent_at_most(count, pairs, runs):
     draw = np.random.default_rng(5)
     wrong = sum(apart(boards(draw, 1.0, count, pairs), count) != set() for _ in range(runs))
     assert wrong / runs <= 0.05
 
 
-def test_a_board_that_is_slower_by_15_percent_is_found_and_it_alone() -> None:
+def test_a_board_that_is_slower_by_15_percent_is_found_and_it_alone():
     draw = np.random.default_rng(6)
     found = [apart(boards(draw, 1.15), 3) for _ in range(300)]
     assert found.count({"board0"}) / 300 > 0.95
     assert sum("board1" in each or "board2" in each for each in found) / 300 <= 0.05
 
 
-def apart(groups: list[dict[str, float]], count: int) -> set[str]:
+def apart(groups, count):
     return {each.name for each in replicates.of_kind("pi4", groups, count) if each.apart}

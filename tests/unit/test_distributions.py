@@ -1,8 +1,7 @@
 """The binding's distribution functions say what scipy's say."""
 
-from __future__ import annotations
-
 import math
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -15,23 +14,23 @@ FREEDOM = st.floats(1.0, 1e6)
 P = st.floats(1e-4, 1 - 1e-4)
 
 
-def close(found: float, expected: float) -> bool:
+def close(found, expected):
     return math.isclose(found, expected, rel_tol=1e-7, abs_tol=1e-9)
 
 
 @given(FREEDOM, st.floats(-40, 40))
-def test_students_distribution(freedom: float, t: float) -> None:
+def test_students_distribution(freedom, t):
     assert close(distributions.student_cdf(freedom, t), special.stdtr(freedom, t))
 
 
 @given(FREEDOM, P)
-def test_students_quantile(freedom: float, p: float) -> None:
+def test_students_quantile(freedom, p):
     assert close(distributions.student_quantile(freedom, p), special.stdtrit(freedom, p))
     assert close(distributions.student_quantile(math.inf, p), special.ndtri(p))
 
 
 @given(st.integers(1, 3_000_000), st.data(), P)
-def test_the_binomial_distribution(n: int, data: st.DataObject, p: float) -> None:
+def test_the_binomial_distribution(n, data, p):
     spread = 6 * math.sqrt(n * p * (1 - p)) + 2
     k = data.draw(st.integers(max(0, int(n * p - spread)), min(n, int(n * p + spread))))
     assert close(distributions.binomial_cdf(k, n, p), special.bdtr(k, n, p))
@@ -40,22 +39,18 @@ def test_the_binomial_distribution(n: int, data: st.DataObject, p: float) -> Non
 
 
 @given(FREEDOM, P)
-def test_the_chi_squared_quantile(freedom: float, p: float) -> None:
+def test_the_chi_squared_quantile(freedom, p):
     assert close(distributions.chi_squared_quantile(freedom, p), special.chdtri(freedom, 1 - p))
 
 
 @given(st.integers(1, 100), st.integers(1, 100), st.floats(0.1, 20))
-def test_fishers_distribution(above: int, below: int, x: float) -> None:
+def test_fishers_distribution(above, below, x):
     assert close(distributions.fisher_above(above, below, x), special.fdtrc(above, below, x))
 
 
-@pytest.mark.parametrize("p", [0.0, 1.0, -0.1, math.nan])
-def test_what_is_no_probability_is_refused(p: float) -> None:
+@pytest.mark.parametrize("wrong", [0.0, 1.0, -0.1, math.nan])
+def test_what_is_no_probability_or_no_degree_of_freedom_is_refused(wrong):
     with pytest.raises(ValueError, match="must be a probability"):
-        distributions.student_quantile(3, p)
-
-
-@pytest.mark.parametrize("freedom", [0.0, -1.0, math.nan])
-def test_degrees_of_freedom_are_positive(freedom: float) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        distributions.student_cdf(freedom, 1.0)
+        distributions.student_quantile(3, wrong)
+    with pytest.raises(ValueError, match="must be positive") if wrong != 1.0 else nullcontext():
+        distributions.student_cdf(wrong, 1.0)

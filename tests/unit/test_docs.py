@@ -6,7 +6,6 @@ import re
 import shlex
 import sqlite3
 import tomllib
-from pathlib import Path
 
 import click
 import jsonschema
@@ -39,7 +38,7 @@ LISTED = {page for page in PAGES[:-1] if page.parent != INTERNALS}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-def text_of(page: str) -> str:
+def text_of(page):
     return (ROOT / "docs" / page).read_text(encoding="utf-8")
 
 
@@ -48,7 +47,7 @@ INLINE = re.compile(r"(?<!`)`(pgpaces [^`]+)`(?!`)")
 SESSIONS = {"admin", "sensor", "host", "watch", "init", "plans"}
 
 
-def inline_commands() -> list[tuple[str, list[str]]]:
+def inline_commands():
     """The words behind `pgpaces` within a sentence, with the page that each is on."""
     found = []
     for page in PAGES:
@@ -62,21 +61,21 @@ PATHS = dict(all_commands())
 SHELL_COMMANDS = [(page, words) for page, code in blocks("sh") for words in command_lines(code)]
 
 
-def test_generated_parts_are_up_to_date() -> None:
+def test_generated_parts_are_up_to_date():
     stale = [name_of(page) for page in generator().outdated()]
     assert stale == [], "run: python docs/generate.py"
 
 
-def test_every_generated_part_has_a_place_in_a_page() -> None:
+def test_every_generated_part_has_a_place_in_a_page():
     everything = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     placed = [name for _, name, _ in generator().MARKER.findall(everything)]
     assert sorted(placed) == sorted(generator().PARTS)
 
 
-def options_of(path: str) -> dict[str, str]:
+def options_of(path):
     """What the reference says of each option of a command, where it says it."""
     section = text_of("reference/cli.md").split(f"\n## {path}\n")[1].split("\n## ")[0]
-    found: dict[str, str] = {}
+    found = {}
     for line in re.findall(r"^- (.*)$", section, re.MULTILINE):
         if shared := re.match(r"(All options of|As in) \[`([^`]+)`\]\(#[^)]*\)([^`]*)", line):
             there, names = options_of(f"pgpaces {shared[2]}"), option_names(line[shared.end() :])
@@ -90,11 +89,11 @@ def options_of(path: str) -> dict[str, str]:
     return found
 
 
-def option_names(text: str) -> set[str]:
+def option_names(text):
     return set(re.findall(r"(?<![\w\[-])--?[\w?][\w-]*", text))
 
 
-def test_every_command_and_option_is_in_the_reference() -> None:
+def test_every_command_and_option_is_in_the_reference():
     for path, command in all_commands():
         told = options_of(path)
         shown = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
@@ -104,14 +103,14 @@ def test_every_command_and_option_is_in_the_reference() -> None:
             assert help_ in told[option.opts[0]], (path, option.opts[0])
 
 
-def test_every_key_of_workload_toml_is_in_the_reference() -> None:
+def test_every_key_of_workload_toml_is_in_the_reference():
     reference = text_of("reference/workload-toml.md")
     models = msgspec.json.schema(workload_toml.File)["$defs"].values()
     for key in (key for model in models for key in model["properties"]):
         assert re.search(rf"`(\w+\.)?{key}`", reference), key
 
 
-def test_every_exit_code_is_on_its_page() -> None:
+def test_every_exit_code_is_on_its_page():
     reference = text_of("reference/exit-codes.md")
     classes = [e for e in vars(errors).values() if isinstance(e, type)]
     codes = {e.exit_code for e in classes if issubclass(e, errors.PgpacesError)}
@@ -119,7 +118,7 @@ def test_every_exit_code_is_on_its_page() -> None:
         assert re.search(rf"^- \*\*{code}\*\*", reference, re.MULTILINE), code
 
 
-def test_every_column_of_the_store_is_in_the_reference(tmp_path: Path) -> None:
+def test_every_column_of_the_store_is_in_the_reference(tmp_path):
     Store.open(tmp_path / "results.db")
     reference = text_of("reference/store.md")
     with sqlite3.connect(tmp_path / "results.db") as store:
@@ -134,7 +133,7 @@ def test_every_column_of_the_store_is_in_the_reference(tmp_path: Path) -> None:
                 assert f"`{prefix}`" in section, (table, column)
 
 
-def test_every_variable_that_connections_read_is_in_the_reference() -> None:
+def test_every_variable_that_connections_read_is_in_the_reference():
     source = ROOT / "crates" / "engine" / "src" / "conninfo"
     code = "".join(file.read_text(encoding="utf-8") for file in source.glob("*.rs"))
     reference = text_of("reference/environment.md")
@@ -143,7 +142,7 @@ def test_every_variable_that_connections_read_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
+def test_every_link_and_file_of_a_page_exists_and_it_knows_no_machine(page):
     text = page.read_text(encoding="utf-8")
     for link in LINK.findall(text):
         if "://" not in link:
@@ -152,50 +151,31 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
             assert target.exists(), link
             if anchor:
                 assert anchor in anchors(target.read_text(encoding="utf-8")), link
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_file_of_the_repository_that_a_page_names_exists(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
     for name in re.findall(r"`((?:tests|bench|crates|examples|python)/[\w./-]+)`", text):
         assert (ROOT / name).exists(), name
+    for place in (str(ROOT), "/work/", "/root/", "/home/", "/tmp/"):
+        assert place not in text
 
 
-def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, as forges make them."""
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def test_the_map_names_every_page() -> None:
+def test_the_map_and_the_navigation_of_the_site_name_every_page():
     linked = {(ROOT / "docs" / link).resolve() for link in LINK.findall(text_of("README.md"))}
     assert LISTED - {ROOT / "docs" / "README.md"} <= linked
-
-
-def test_the_navigation_of_the_site_names_every_page_once() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     named = re.findall(r"[- ](\S+\.md)$", navigation, re.MULTILINE)
     assert sorted(named) == sorted(str(p.relative_to(ROOT / "docs")) for p in LISTED)
 
 
-@pytest.mark.parametrize("name", workload.shipped())
-def test_every_shipped_workload_is_listed_with_its_variants(name: str) -> None:
-    [row] = [
-        line
-        for line in text_of("workloads/README.md").replace("\n  ", " ").splitlines()
-        if line.startswith(f"- [`{name}`](")
-    ]
-    for variant in workload.find(name).variants:
-        assert f"`{variant}`" in row
+EXAMPLES = [
+    (path, words)
+    for path, command in all_commands()
+    for words in command_lines((command.epilog or "").replace("\b", ""))
+]
 
 
-@pytest.mark.parametrize(("page", "words"), SHELL_COMMANDS, ids=lambda value: str(value)[:60])
-def test_every_printed_command_line_would_be_accepted(page: str, words: list[str]) -> None:
-    accept(words)
-
-
-def accept(words: list[str]) -> None:
-    """Raises where a command line, or the load that it describes, would be refused."""
+@pytest.mark.parametrize(
+    ("place", "words"), [*SHELL_COMMANDS, *EXAMPLES], ids=lambda value: str(value)[:60]
+)
+def test_every_printed_command_line_and_its_load_would_be_accepted(place, words):
     command, given = parsed(words)
     if command.name == "run" and given:
         name = str(given["workload"])
@@ -205,49 +185,9 @@ def accept(words: list[str]) -> None:
         target_of(values)
 
 
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        (path, words)
-        for path, command in all_commands()
-        for words in command_lines((command.epilog or "").replace("\b", ""))
-    ],
-    ids=lambda value: str(value)[:60],
-)
-def test_every_example_of_a_help_would_be_accepted(path: str, words: list[str]) -> None:
-    accept(words)
-
-
-@pytest.mark.parametrize(("page", "words"), inline_commands(), ids=lambda value: str(value)[:60])
-def test_a_command_named_in_a_sentence_exists_with_its_options(page: str, words: list[str]) -> None:
-    path = next(n for n in range(len(words), -1, -1) if " ".join(["pgpaces", *words[:n]]) in PATHS)
-    assert path or words == ["--version"], words
-    command = PATHS[" ".join(["pgpaces", *words[:path]])]
-    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
-    if command.name != "pgbench":
-        asked = {word.partition("=")[0] for word in words[path:] if word.startswith("-")}
-        assert asked <= known | {"--help", "--help-all", "-h"}, words
-
-
-def test_every_block_of_commands_says_that_it_is_one() -> None:
-    for page in PAGES:
-        for code in BLOCKS.texts(page.read_text(encoding="utf-8"), ""):
-            assert "pgpaces " not in code, name_of(page)
-
-
-def test_printed_command_lines_are_found_wherever_the_shell_finds_them() -> None:
-    shell = "eval $(pgpaces a) && X=1 pgpaces b c | grep pgpaces > pgpaces.txt  # pgpaces d"
-    assert command_lines(shell) == [["a"], ["b", "c"]]
-    assert len(SHELL_COMMANDS) > 30
-
-
 @pytest.mark.parametrize(("page", "code"), blocks("python"))
-def test_every_printed_piece_of_python_compiles(page: str, code: str) -> None:
+def test_printed_python_compiles_and_names_what_the_package_has(page, code):
     compile(code, page, "exec")
-
-
-@pytest.mark.parametrize(("page", "code"), blocks("python"))
-def test_printed_python_names_what_the_package_has(page: str, code: str) -> None:
     names = {"pgpaces": pgpaces}
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -258,15 +198,55 @@ def test_printed_python_names_what_the_package_has(page: str, code: str) -> None
             assert all(hasattr(module, each.name) for each in node.names), ast.unparse(node)
 
 
+def anchors(text):
+    """The anchors of a page's headings, as forges make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", workload.shipped())
+def test_every_shipped_workload_is_listed_with_its_variants(name):
+    [row] = [
+        line
+        for line in text_of("workloads/README.md").replace("\n  ", " ").splitlines()
+        if line.startswith(f"- [`{name}`](")
+    ]
+    for variant in workload.find(name).variants:
+        assert f"`{variant}`" in row
+
+
+@pytest.mark.parametrize(("page", "words"), inline_commands(), ids=lambda value: str(value)[:60])
+def test_a_command_named_in_a_sentence_exists_with_its_options(page, words):
+    path = next(n for n in range(len(words), -1, -1) if " ".join(["pgpaces", *words[:n]]) in PATHS)
+    assert path or words == ["--version"], words
+    command = PATHS[" ".join(["pgpaces", *words[:path]])]
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    if command.name != "pgbench":
+        asked = {word.partition("=")[0] for word in words[path:] if word.startswith("-")}
+        assert asked <= known | {"--help", "--help-all", "-h"}, words
+
+
+def test_every_block_of_commands_says_that_it_is_one():
+    for page in PAGES:
+        for code in BLOCKS.texts(page.read_text(encoding="utf-8"), ""):
+            assert "pgpaces " not in code, name_of(page)
+
+
+def test_printed_command_lines_are_found_wherever_the_shell_finds_them():
+    shell = "eval $(pgpaces a) && X=1 pgpaces b c | grep pgpaces > pgpaces.txt  # pgpaces d"
+    assert command_lines(shell) == [["a"], ["b", "c"]]
+    assert len(SHELL_COMMANDS) > 30
+
+
 @pytest.mark.parametrize(("page", "code"), blocks("pgbench"))
-def test_every_printed_script_parses(page: str, code: str) -> None:
+def test_every_printed_script_parses(page, code):
     assert script_commands(page, code)
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("toml"))
 def test_every_printed_toml_is_a_workload_a_profile_a_host_file_or_of_an_experiment(
-    page: str, code: str, tmp_path: Path
-) -> None:
+    page, code, tmp_path
+):
     found = tomllib.loads(code)
     if "description" in found:
         tables.table(workload_toml.File, found)
@@ -278,10 +258,3 @@ def test_every_printed_toml_is_a_workload_a_profile_a_host_file_or_of_an_experim
         host_file.read(tmp_path / "host.toml")
     else:
         jsonschema.validate(found, experiment_file.schema())
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_page_knows_the_machine_it_was_written_on(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for place in (str(ROOT), "/work/", "/root/", "/home/", "/tmp/"):
-        assert place not in text

@@ -1,7 +1,5 @@
 """What others wrote is harmless wherever it is shown: terminals, CSV, JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -38,12 +36,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("wild", "tame"), CASES)
-def test_what_a_terminal_would_obey_is_named(wild: str, tame: str) -> None:
+def test_what_a_terminal_would_obey_is_named(wild, tame):
     assert escape.lines(wild) == tame
     assert escape.line(wild) == tame
 
 
-def test_lines_stay_where_there_may_be_several_and_nobody_forges_one_elsewhere() -> None:
+def test_lines_stay_where_there_may_be_several_and_nobody_forges_one_elsewhere():
     forged = "no such table\r\n  pgpaces: all went well\n\tat x\u2028y"
     assert escape.lines(forged) == ("no such table\n  pgpaces: all went well\n\tat x\\u2028y")
     assert escape.line(forged) == "no such table pgpaces: all went well at x\\u2028y"
@@ -52,7 +50,7 @@ def test_lines_stay_where_there_may_be_several_and_nobody_forges_one_elsewhere()
 @needs("bash")
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
 @example(["a\nb.sql", "it's\n\\n", "\x1b[2J", "\x9b2J", "caf\udce9", "\u202egnp", "\U000e0041"])
-def test_a_command_can_be_pasted_whatever_its_words_are(words: list[str]) -> None:
+def test_a_command_can_be_pasted_whatever_its_words_are(words):
     shown = escape.line(f"pgpaces run {shlex.join(words)}")
     assert not [c for c in shown if does_something(c)]
     done = subprocess.run(
@@ -62,21 +60,21 @@ def test_a_command_can_be_pasted_whatever_its_words_are(words: list[str]) -> Non
     assert done.stdout.decode(errors="surrogateescape").split("\0") == ["run", *words, ""]
 
 
-def does_something(character: str) -> bool:
+def does_something(character):
     return unicodedata.category(character) in {"Cc", "Cs"} or unicodedata.bidirectional(
         character
     ) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
 @given(ANY_TEXT)
-def test_no_text_does_anything_to_a_terminal(wild: str) -> None:
+def test_no_text_does_anything_to_a_terminal(wild):
     assert not [c for c in escape.line(wild) if does_something(c)]
     assert not [c for c in escape.lines(wild) if does_something(c) and c not in "\n\t"]
     escape.lines(wild).encode()  # and every terminal can be sent it
 
 
 @given(ANY_TEXT)
-def test_bytes_of_other_encodings_pass_through_the_face(wild: str) -> None:
+def test_bytes_of_other_encodings_pass_through_the_face(wild):
     shown = escape.stream(wild)
     assert not [c for c in shown if does_something(c) and c not in "\n\t" and ord(c) < 0xD800]
     pieces = re.compile("[\ud800-\udfff]")
@@ -84,7 +82,7 @@ def test_bytes_of_other_encodings_pass_through_the_face(wild: str) -> None:
 
 
 @given(ANY_TEXT)
-def test_markup_in_a_cell_is_text(wild: str) -> None:
+def test_markup_in_a_cell_is_text(wild):
     console = Console(file=io.StringIO(), width=10_000, color_system=None)
     made = text.table("statement", ())
     made.add_row(text.cell(f"|[red]{wild}[/]|"))
@@ -94,19 +92,19 @@ def test_markup_in_a_cell_is_text(wild: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
-def test_a_formula_in_csv_is_a_text(start: str) -> None:
+def test_a_formula_in_csv_is_a_text(start):
     kept = start.replace("\r", "\n")  # a lone carriage return would end a row
     assert escape.csv_cell(f"{start}cmd|' /C calc'!A0") == f"'{kept}cmd|' /C calc'!A0"
     assert escape.csv_cell(f"x{start}1") == f"x{kept}1"
 
 
 @pytest.mark.parametrize("number", [-1, 0, -0.5, 1e-9, None])
-def test_numbers_in_csv_stay_as_they_are(number: float | None) -> None:
+def test_numbers_in_csv_stay_as_they_are(number):
     assert escape.csv_cell(number) is number
 
 
 @given(st.lists(ANY_TEXT, min_size=2, max_size=4))
-def test_csv_is_read_as_it_was_written_and_computes_nothing(wild: list[str]) -> None:
+def test_csv_is_read_as_it_was_written_and_computes_nothing(wild):
     cells = [str(escape.csv_cell(each)) for each in wild]
     table = io.StringIO(newline="")
     csv.writer(table, lineterminator="\n").writerow(cells)
@@ -123,16 +121,16 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_json_is_what_every_reader_takes(value: object) -> None:
+def test_json_is_what_every_reader_takes(value):
     written = escape.json_text(value)
 
-    def refuse(word: str) -> None:
+    def refuse(word):
         raise AssertionError(word)
 
     read = json.loads(written, parse_constant=refuse)
     json.dumps(read, ensure_ascii=False).encode()  # no half of a character
 
 
-def test_nul_and_halves_of_characters_in_json() -> None:
+def test_nul_and_halves_of_characters_in_json():
     read = json.loads(escape.json_text({"a\udce9": ("\0", "\ud83d", float("inf"), 1.5)}))
     assert read == {"a\ufffd": ["\0", "\ufffd", None, 1.5]}

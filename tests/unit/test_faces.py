@@ -1,39 +1,32 @@
 """What people see first fits a screen, breaks no number, and is what it was."""
 
-from __future__ import annotations
-
-import io
 import re
 import shlex
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from pgpaces.cli import output
 from pgpaces.cli.report import text as render_text
 from pgpaces.show import terminal
 from pgpaces.show.section import Headline, Report, Section, Sentence
-from tests.unit import answered, faces, test_docs
+from tests.unit import answered, documented, faces
 
 
 @pytest.fixture(scope="module")
-def every(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
-    store: Path = answered.unpacked(tmp_path_factory.mktemp("faces"))
+def every(tmp_path_factory):
+    store = answered.unpacked(tmp_path_factory.mktemp("faces"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PGPACES_HOME", str(store.parent))
         return dict(faces.sections(store))
 
 
-def test_screens_are_the_frozen_ones(every: dict[str, Section]) -> None:
+def test_screens_are_the_frozen_ones(every):
     assert faces.screens(every.items()) == faces.frozen()
 
 
 @pytest.mark.parametrize("width", faces.WIDTHS)
-def test_each_fits_its_width_and_at_80_columns_a_screen(
-    every: dict[str, Section], width: int
-) -> None:
+def test_each_fits_its_width_and_at_80_columns_a_screen(every, width):
     for name, section in every.items():
         lines = faces.shown(section, width).splitlines()
         assert max(map(len, lines)) <= width, name
@@ -49,22 +42,22 @@ def test_each_fits_its_width_and_at_80_columns_a_screen(
 WITHOUT_NEXT = {"run bulk", "run imported", "run users", "run standbys"}
 
 
-def test_each_ends_with_a_command_that_there_is(every: dict[str, Section]) -> None:
+def test_each_ends_with_a_command_that_there_is(every):
     for name, section in every.items():
         assert bool(section.next) == (name not in WITHOUT_NEXT), name
         for command in section.next:
             program, *words = shlex.split(command.partition(";")[0])
             assert program == "pgpaces", name
-            assert test_docs.parsed(words), name
+            assert documented.parsed(words), name
 
 
-def test_no_line_begins_with_what_a_number_counts(every: dict[str, Section]) -> None:
+def test_no_line_begins_with_what_a_number_counts(every):
     for section in every.values():
         for line in faces.shown(section, 60).splitlines():
             assert not re.match(r"\s*(%|ms\b|s\b|MB/s)", line), line
 
 
-def test_a_verdict_has_a_sign_and_a_color_of_its_own(every: dict[str, Section]) -> None:
+def test_a_verdict_has_a_sign_and_a_color_of_its_own(every):
     seen = {}
     for section in every.values():
         if section.headline is not None and section.headline.mark:
@@ -77,9 +70,7 @@ def test_a_verdict_has_a_sign_and_a_color_of_its_own(every: dict[str, Section]) 
     assert seen["unknown"] == ("?", "1;33")
 
 
-def test_colors_are_those_that_a_light_and_a_dark_terminal_both_choose_for_their_ground(
-    every: dict[str, Section],
-) -> None:
+def test_colors_are_those_that_a_light_and_a_dark_terminal_both_choose_for_their_ground(every):
     codes = {
         code
         for section in every.values()
@@ -91,13 +82,8 @@ def test_colors_are_those_that_a_light_and_a_dark_terminal_both_choose_for_their
     assert codes <= {"0", "1", "2", *(str(color) for color in range(31, 37))}
 
 
-def test_without_colors_there_is_nothing_but_text(every: dict[str, Section]) -> None:
-    for section in every.values():
-        assert "\x1b" not in faces.shown(section, 80)
-
-
 @pytest.mark.parametrize("width", faces.WIDTHS)
-def test_a_command_that_is_copied_is_one_command(every: dict[str, Section], width: int) -> None:
+def test_a_command_that_is_copied_is_one_command(every, width):
     section = every["why"]
     text = faces.shown(section, width).partition("  next ")[2]
     # A shell goes on with the next line after a backslash.
@@ -105,9 +91,7 @@ def test_a_command_that_is_copied_is_one_command(every: dict[str, Section], widt
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_a_word_of_a_command_that_is_wider_than_the_terminal_is_not_broken(
-    width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_word_of_a_command_that_is_wider_than_the_terminal_is_not_broken(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     long = "postgresql://me@" + "host." * 30 + "example/shop?application_name=a"
     words = ["pgpaces", "run", "-f", "/srv/" + "folder/" * 20 + "a.sql", "--target", long]
@@ -123,7 +107,7 @@ def test_a_word_of_a_command_that_is_wider_than_the_terminal_is_not_broken(
         assert sum(each.endswith(copied) for each in lines) == 2
 
 
-def test_no_line_breaks_a_command_without_a_backslash(every: dict[str, Section]) -> None:
+def test_no_line_breaks_a_command_without_a_backslash(every):
     for name, section in every.items():
         if section.aside:
             [shown] = [
@@ -132,25 +116,15 @@ def test_no_line_breaks_a_command_without_a_backslash(every: dict[str, Section])
             assert shown.endswith("page: pgpaces report -o run.html"), name
 
 
-def test_a_warning_is_a_consequence_in_few_words(every: dict[str, Section]) -> None:
+def test_a_warning_is_a_consequence_in_few_words(every):
     for name, section in every.items():
         [*texts] = (each.text for each in section.sentences if each.weight == "warning")
         assert [text for text in texts if "dispatch lag" in text or len(text) > 220] == [], name
 
 
-def test_a_quick_answer_ends_with_the_command_that_makes_it_sure(every: dict[str, Section]) -> None:
-    first, _ = every["experiment capacity"].next
-    assert first.startswith("pgpaces capacity ")
-    assert "--quick" not in first
-    assert "-L 80ms" in first
-
-
-def test_all_of_an_answer_says_a_footnote_once(every: dict[str, Section]) -> None:
+def test_all_of_an_answer_says_a_footnote_once(every):
     section = every["experiment pairs"]
     notes = [each.text for each in section.sentences if each.weight == "note"]
-    console = Console(file=io.StringIO(), width=200)
-    for part in terminal.whole(section, 200):
-        console.print(part)
-    assert isinstance(console.file, io.StringIO)
+    shown = faces.shown(section, 200, whole=True)
     assert notes
-    assert [console.file.getvalue().count(note) for note in notes] == [1] * len(notes)
+    assert [shown.count(note) for note in notes] == [1] * len(notes)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from hypothesis import strategies as st
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import summarize
+from pgpaces.cli.observe import observe
 from pgpaces.core.series import Sample
 from pgpaces.monitor import host, procfs, remote
 from pgpaces.monitor.host import HostSample, HostSensor, Local, Probe
@@ -63,17 +62,14 @@ PI = {
 V1 = CgroupMount(1, "/sys/fs/cgroup/cpu", "/")
 
 
-def values(items: list[Item]) -> dict[str, float]:
-    found: dict[str, float] = {}
+def values(items):
+    found = {}
     for item in items:
         found[item.name] = found.get(item.name, 0) + item.value
     return found
 
 
-# --- texts ----------------------------------------------------------------------------------
-
-
-def test_everything_of_a_board_is_read() -> None:
+def test_everything_of_a_board_is_read():
     found = values(Probe(PI.get, ["/proc/42/cgroup"]).items())
     assert found == {
         "cpu_user": 110, "cpu_system": 60, "cpu_iowait": 20, "cpu_steal": 10, "cpu_idle": 800,
@@ -92,9 +88,7 @@ def test_everything_of_a_board_is_read() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(sorted(PI)), st.text(max_size=60)), st.data())
-def test_files_that_say_anything_or_are_missing_are_gaps_and_no_error(
-    said: Mapping[str, str], data: st.DataObject
-) -> None:
+def test_files_that_say_anything_or_are_missing_are_gaps_and_no_error(said, data):
     missing = data.draw(st.sets(st.sampled_from(sorted(PI))))
     files = {path: text for path, text in (PI | dict(said)).items() if path not in missing}
     found = Probe(files.get, ["/proc/42/cgroup"]).items()
@@ -113,13 +107,11 @@ def test_files_that_say_anything_or_are_missing_are_gaps_and_no_error(
         ("0::/../other\n", [CgroupMount(2, "/c", "/")], ["/c/other", "/c"]),
     ],
 )  # fmt: skip
-def test_a_quota_may_be_on_a_group_or_on_any_above_it(
-    text: str, mounts: list[CgroupMount], stats: list[str]
-) -> None:
+def test_a_quota_may_be_on_a_group_or_on_any_above_it(text, mounts, stats):
     assert procfs.cgroup_stats(text, mounts) == [f"{path}/cpu.stat" for path in stats]
 
 
-def test_both_versions_of_groups_are_found_where_they_are_mounted() -> None:
+def test_both_versions_of_groups_are_found_where_they_are_mounted():
     text = (
         "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
         "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
@@ -148,68 +140,96 @@ def test_both_versions_of_groups_are_found_where_they_are_mounted() -> None:
         ("usb 1-1: new high-speed USB device", False),
     ],
 )
-def test_lines_of_the_kernel_that_tell_of_failing_disks_are_counted(line: str, bad: bool) -> None:
+def test_lines_of_the_kernel_that_tell_of_failing_disks_are_counted(line, bad):
     assert procfs.kernel_errors(f"6,1,1,-;all is well\n3,2,2,-;{line}") == bad
 
 
 @pytest.mark.parametrize("text", ["throttled=0x50005\n", "50005\n", "0x50005"])
-def test_bits_of_a_board_are_read_from_the_kernel_and_from_vcgencmd(text: str) -> None:
+def test_bits_of_a_board_are_read_from_the_kernel_and_from_vcgencmd(text):
     assert [i.value for i in procfs.pi_throttled(text)] == [5, 5]
 
 
-# --- differences ----------------------------------------------------------------------------
+def ticks(*values):
+    names = ("user", "system", "iowait", "steal", "idle")
+    return [Item(f"cpu_{n}", v, "%", "ticks") for n, v in zip(names, values, strict=True)]
 
 
-def ticks(**states: float) -> list[Item]:
-    return [Item(f"cpu_{name}", value, "%", "ticks") for name, value in states.items()]
+def quota(periods, throttled, part="/a"):
+    return [
+        Item("cgroup_periods", periods, "periods", "event", part),
+        Item("cgroup_throttled", throttled, "periods", "event", part),
+    ]
 
 
-def test_shares_of_the_cpu_add_up_to_all_of_it() -> None:
-    before = ticks(user=0, system=0, iowait=0, steal=0, idle=0)
-    after = ticks(user=30, system=10, iowait=5, steal=5, idle=150)
-    found = {i.name: i.value for i in changes(before, after, 1.0)}
-    assert found == {
-        "cpu_busy": 20, "cpu_user": 15, "cpu_system": 5, "cpu_iowait": 2.5, "cpu_steal": 2.5,
-    }  # fmt: skip
+def error(value, part="sda"):
+    return Item("io_errors", value, "", "event", part)
 
 
-def test_counters_become_rates_events_and_shares() -> None:
-    def seen(rate: float, event: float, one: float, two: float) -> list[Item]:
-        return [
-            Item("disk_a_read", rate, "KB/s", "rate"),
-            Item("io_errors", event, "", "event", "sda"),
-            Item("cgroup_periods", one, "periods", "event", "/a"),
-            Item("cgroup_throttled", two, "periods", "event", "/a"),
-            Item("run_queue", 4, "threads"),
-        ]
-
-    found = {i.name: i.value for i in changes(seen(10, 1, 10, 2), seen(40, 2, 20, 7), 2.0)}
-    assert found == {
-        "disk_a_read": 15, "io_errors": 1, "cgroup_throttled": 5, "cgroup_throttled_share": 50,
-        "run_queue": 4,
-    }  # fmt: skip
+def rate(value):
+    return Item("disk_a_read", value, "KB/s", "rate")
 
 
-def test_of_several_groups_with_a_quota_the_most_exhausted_one_counts() -> None:
-    def read(periods: float, throttled: float, part: str) -> list[Item]:
-        return [
-            Item("cgroup_periods", periods, "periods", "event", part),
-            Item("cgroup_throttled", throttled, "periods", "event", part),
-        ]
+@pytest.mark.parametrize(
+    ("before", "after", "seconds", "expected"),
+    [
+        (ticks(0, 0, 0, 0, 0), ticks(30, 10, 5, 5, 150), 1.0,
+         {"cpu_busy": 20, "cpu_user": 15, "cpu_system": 5, "cpu_iowait": 2.5, "cpu_steal": 2.5}),
+        ([rate(10), error(1), *quota(10, 2)],
+         [rate(40), error(2), *quota(20, 7), Item("run_queue", 4, "threads")], 2.0,
+         {"disk_a_read": 15, "io_errors": 1, "cgroup_throttled": 5, "cgroup_throttled_share": 50,
+          "run_queue": 4}),
+        # Of several groups with a quota the most exhausted one counts.
+        ([*quota(0, 0, "/pod/a"), *quota(0, 0, "/pod")],
+         [*quota(10, 9, "/pod/a"), *quota(10, 1, "/pod")], 1.0,
+         {"cgroup_throttled": 10, "cgroup_throttled_share": 90}),
+        # What is missing or began anew gives no number.
+        ([], [error(5)], 1.0, {}),
+        ([error(5)], [], 1.0, {}),
+        ([error(5)], [error(3)], 1.0, {}),
+        ([error(5)], [error(5, "sdb")], 1.0, {}),
+    ],
+)  # fmt: skip
+def test_counters_become_rates_events_and_shares(before, after, seconds, expected):
+    assert {i.name: i.value for i in changes(before, after, seconds)} == expected
 
-    before = [*read(0, 0, "/pod/container"), *read(0, 0, "/pod")]
-    after = [*read(10, 9, "/pod/container"), *read(10, 1, "/pod")]
-    assert {i.name: i.value for i in changes(before, after, 1.0)} == {
-        "cgroup_throttled": 10, "cgroup_throttled_share": 90,
-    }  # fmt: skip
+
+def test_a_sensor_that_never_began_is_closed_at_once():
+    sensor = HostSensor(host.here([]))
+    assert sensor.close()
+    assert sensor.drain() == []
 
 
-def test_what_is_missing_or_began_anew_gives_no_number() -> None:
-    event = Item("io_errors", 5, "", "event", "sda")
-    assert changes([], [event], 1.0) == []
-    assert changes([event], [], 1.0) == []
-    assert changes([event], [event._replace(value=3)], 1.0) == []
-    assert changes([event], [event._replace(part="sdb")], 1.0) == []
+def test_this_machine_is_read_by_few_files_each_once_and_none_stays_open():
+    reader, asked = Local(), []
+
+    def read(path):
+        asked.append(path)
+        return reader.read(path)
+
+    probe = Probe(read, [f"/proc/{os.getpid()}/cgroup"])
+    gc.collect()  # what other tests left open is closed now, or during this
+    opened = len([*Path("/proc/self/fd").iterdir()])
+    before = probe.items()
+    asked.clear()
+    found = {i.name for i in changes(before, probe.items(), 1.0)}
+    assert {"memory_available", "run_queue"} <= found
+    assert len(asked) == len(set(asked)), "no file is read twice for one look"
+    assert len(asked) <= 60 + 2 * len([*Path("/sys/block").iterdir()])
+    assert len([*Path("/proc/self/fd").iterdir()]) <= opened
+    reader.close()
+
+
+def test_observe_prints_a_line_of_json_for_each_second(monkeypatch):
+    done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
+    [printed] = done.output.splitlines()
+    at_s, there_s, items, _ = host.parsed(printed.encode())
+    assert abs(there_s - time.time()) < 60
+    assert at_s <= time.monotonic()
+    assert {"cpu_busy", "memory_available"} <= {item.name for item in items}
+    monkeypatch.setattr(host.Local, "read", lambda _reader, _path: None)
+    done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
+    _, _, items, notes = host.parsed(done.output.encode())
+    assert (items, notes) == ((), ["host: nothing can be read of the machine's /proc"])
 
 
 @pytest.mark.parametrize(
@@ -223,16 +243,14 @@ def test_what_is_missing_or_began_anew_gives_no_number() -> None:
         ({}, None),
     ],
 )
-def test_the_amount_of_a_quota_is_read_in_both_versions(
-    files: dict[str, str], cpus: float | None
-) -> None:
+def test_the_amount_of_a_quota_is_read_in_both_versions(files, cpus):
     group = "/sys/fs/cgroup/system.slice/postgresql.service"
     every = {**PI, **{f"{group}/{name}": text for name, text in files.items()}}
     found = values(Probe(every.get, ["/proc/42/cgroup"]).items())
     assert found.get("cgroup_quota") == cpus
 
 
-def test_a_server_that_is_moved_to_a_group_with_a_quota_is_followed() -> None:
+def test_a_server_that_is_moved_to_a_group_with_a_quota_is_followed():
     files = dict(PI)
     probe = Probe(files.get, ["/proc/42/cgroup"])
     first = probe.items()
@@ -244,14 +262,11 @@ def test_a_server_that_is_moved_to_a_group_with_a_quota_is_followed() -> None:
     assert found["cgroup_throttled_share"] == 90
 
 
-# --- seconds --------------------------------------------------------------------------------
-
-
-def look(at_s: float, value: float = 1.0) -> HostSample:
+def look(at_s, value=1.0):
     return HostSample(at_s, (Item("run_queue", value, "threads"),))
 
 
-def test_a_look_belongs_to_the_second_that_it_ends() -> None:
+def test_a_look_belongs_to_the_second_that_it_ends():
     found = samples([look(99.01), look(100.0), look(101.02), look(103.98)], 100.0)
     assert [s.second for s in found] == [-2, -1, 0, 3]
     assert {(s.source, s.name, s.unit) for s in found} == {("host", "run_queue", "threads")}
@@ -260,20 +275,20 @@ def test_a_look_belongs_to_the_second_that_it_ends() -> None:
 class Known:
     """A source of samples that are known before."""
 
-    def __init__(self, looks: list[HostSample]) -> None:
+    def __init__(self, looks):
         self.notes: dict[str, None] = {}
         self._looks = looks
 
-    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+    def observe(self, ended, start_s):
         return iter(self._looks)
 
-    def clock_lag_s(self) -> float:
+    def clock_lag_s(self):
         return 0.0
 
     def close(self) -> None: ...
 
 
-def samples(looks: list[HostSample], start_s: float) -> list[Sample]:
+def samples(looks, start_s):
     sensor = HostSensor(Known(looks))
     sensor.begin(start_s)
     assert sensor.close()
@@ -281,38 +296,13 @@ def samples(looks: list[HostSample], start_s: float) -> list[Sample]:
 
 
 @given(st.floats(-0.5, 0.5), st.lists(st.floats(-0.2, 0.2), min_size=2, max_size=50))
-def test_full_seconds_of_another_machine_make_no_gap_and_nothing_double(
-    away: float, jitter: list[float]
-) -> None:
+def test_full_seconds_of_another_machine_make_no_gap_and_nothing_double(away, jitter):
     looks = [look(1000 + n + away + j) for n, j in enumerate([0.0, *jitter])]
     seconds = [s.second for s in samples(looks, 1000.0)]
     assert seconds == list(range(seconds[0], seconds[0] + len(looks)))
 
 
-def test_a_sensor_that_never_began_is_closed_at_once() -> None:
-    sensor = HostSensor(host.here([]))
-    assert sensor.close()
-    assert sensor.drain() == []
-
-
-# --- this machine ---------------------------------------------------------------------------
-
-
-def test_this_machine_is_read_and_no_file_stays_open() -> None:
-    reader = Local()
-    probe = Probe(reader.read, [f"/proc/{os.getpid()}/cgroup"])
-    gc.collect()  # what other tests left open is closed now, or during this
-    opened = len([*Path("/proc/self/fd").iterdir()])
-    before = probe.items()
-    found = {i.name for i in changes(before, probe.items(), 1.0)}
-    assert {"memory_available", "run_queue"} <= found
-    assert len([*Path("/proc/self/fd").iterdir()]) <= opened
-    reader.close()
-
-
-def test_a_file_that_the_kernel_gives_by_the_page_is_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_the_kernel_gives_by_the_page_is_read_to_its_end(tmp_path, monkeypatch):
     """Devices at the end of a long list would have no samples, without a word."""
     file, whole = tmp_path / "diskstats", os.read
     file.write_text("a line\n" * 2000)
@@ -322,53 +312,11 @@ def test_a_file_that_the_kernel_gives_by_the_page_is_read_to_its_end(
     reader.close()
 
 
-def test_a_look_at_this_machine_takes_few_system_calls() -> None:
-    """What one costs: a few files, each opened, read and closed."""
-    reader, asked = Local(), []
-
-    def read(path: str) -> str | None:
-        asked.append(path)
-        return reader.read(path)
-
-    probe = Probe(read, [f"/proc/{os.getpid()}/cgroup"])
-    probe.items()
-    asked.clear()
-    probe.items()
-    assert len(asked) == len(set(asked)), "no file is read twice for one look"
-    disks = len([*Path("/sys/block").iterdir()])
-    assert len(asked) <= 60 + 2 * disks
-    reader.close()
-
-
-def test_observe_prints_a_line_of_json_for_each_second() -> None:
-    from pgpaces.cli.observe import observe
-
-    done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
-    [printed] = done.output.splitlines()
-    at_s, there_s, items, _ = host.parsed(printed.encode())
-    assert abs(there_s - time.time()) < 60
-    assert at_s <= time.monotonic()
-    assert {"cpu_busy", "memory_available"} <= {item.name for item in items}
-
-
-def test_observe_says_that_nothing_can_be_read_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pgpaces.cli.observe import observe
-
-    monkeypatch.setattr(host.Local, "read", lambda _reader, _path: None)
-    done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
-    _, _, items, notes = host.parsed(done.output.encode())
-    assert items == ()
-    assert notes == ["host: nothing can be read of the machine's /proc"]
-
-
-# --- another machine, by a command ----------------------------------------------------------
-
-
 @given(
     st.floats(0, 1e9),
     st.dictionaries(st.text(max_size=20), st.floats(-1e12, 1e12), max_size=5),
 )
-def test_a_line_says_what_was_seen(at_s: float, seen: dict[str, float]) -> None:
+def test_a_line_says_what_was_seen(at_s, seen):
     items = tuple(Item(name, value, "°C") for name, value in seen.items())
     text = host.line(HostSample(at_s, items), ("a note",))
     assert text.isascii()
@@ -390,46 +338,21 @@ def test_a_line_says_what_was_seen(at_s: float, seen: dict[str, float]) -> None:
         '{"monotonic": 1, "time": 2, "values": {"a": [' + "9" * 400 + ', "%"]}}',
     ],
 )  # fmt: skip
-def test_what_is_no_line_is_told_and_not_believed(text: str) -> None:
-    sensor = HostSensor(remote.RemoteCommand("unused"))
-    source = sensor.source
-    assert isinstance(source, remote.RemoteCommand)
+def test_what_is_no_line_is_not_believed(text):
+    source = remote.RemoteCommand("unused")
     assert source._sample(text.encode(errors="surrogateescape")) is None
+    kept = '{"monotonic": 1, "time": 2, "values": {"a": [NaN, "%"], "b": [1, "%"]}}'
+    assert [i.name for i in host.parsed(kept.encode())[2]] == ["b"]
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_break_the_one_who_listens(text: bytes) -> None:
+def test_no_bytes_break_the_one_who_listens(text):
     remote.RemoteCommand("unused")._sample(text)
 
 
-def test_numbers_that_are_none_are_left_out() -> None:
-    text = '{"monotonic": 1, "time": 2, "values": {"a": [NaN, "%"], "b": [1, "%"]}}'
-    assert [i.name for i in host.parsed(text.encode())[2]] == ["b"]
-
-
-def run_command(command: str, until: Callable[[HostSensor], bool]) -> HostSensor:
-    sensor = HostSensor(remote.RemoteCommand(command))
-    sensor.begin(time.monotonic())
-    deadline = time.monotonic() + 120
-    while not until(sensor):
-        assert time.monotonic() < deadline, sensor.notes()
-        time.sleep(0.01)
-    assert sensor.close()
-    return sensor
-
-
-def printing(ahead_s: float, boot_s: float) -> str:
-    """A command that prints three lines of a machine whose clocks are others, and goes on."""
-    now = time.time() + ahead_s
-    lines = [
-        json.dumps({"monotonic": boot_s + n, "time": now + n, "values": {"run_queue": [n, "t"]}})
-        for n in range(3)
-    ]
-    return "printf '%s\\n' " + " ".join(f"'{line}'" for line in lines) + "; exec sleep 600"
-
-
-def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
+def test_a_command_on_another_machine_is_heard_with_our_clock_and_ends_with_us():
     sensor = run_command(printing(3600.0, 5e6), lambda s: len(s._samples) == 3)
+    assert sensor.source._child.wait(120) != 0
     found = sensor.drain()
     assert [s.value for s in found] == [0, 1, 2]
     # The last of its lines was the quickest to arrive.
@@ -440,15 +363,28 @@ def test_a_command_on_another_machine_is_heard_and_its_clock_is_ours() -> None:
     assert "s fast compared with this one" in clock
 
 
-def test_a_command_ends_with_us() -> None:
-    sensor = run_command(printing(0.0, 1.0), lambda s: len(s._samples) == 3)
-    assert isinstance(sensor.source, remote.RemoteCommand)
-    child = sensor.source._child
-    assert child is not None
-    assert child.wait(120) != 0
+def run_command(command, until):
+    sensor = HostSensor(remote.RemoteCommand(command))
+    sensor.begin(time.monotonic())
+    deadline = time.monotonic() + 120
+    while not until(sensor):
+        assert time.monotonic() < deadline, sensor.notes()
+        time.sleep(0.01)
+    assert sensor.close()
+    return sensor
 
 
-def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:
+def printing(ahead_s, boot_s):
+    """A command that prints three lines of a machine whose clocks are others, and goes on."""
+    now = time.time() + ahead_s
+    lines = [
+        json.dumps({"monotonic": boot_s + n, "time": now + n, "values": {"run_queue": [n, "t"]}})
+        for n in range(3)
+    ]
+    return "printf '%s\\n' " + " ".join(f"'{line}'" for line in lines) + "; exec sleep 600"
+
+
+def test_a_command_that_says_something_else_or_ends_is_a_note():
     sensor = run_command(
         "echo 'ssh: no route to host' >&2; exit 255",
         lambda s: any("exit code 255" in note for note in s.notes()),
@@ -457,10 +393,7 @@ def test_a_command_that_says_something_else_or_ends_is_a_note() -> None:
     assert sensor.drain() == []
 
 
-# --- what charts show -----------------------------------------------------------------------
-
-
-def test_of_a_machine_the_telling_tracks_come_first_and_the_others_stay_in_the_store() -> None:
+def test_of_a_machine_the_telling_tracks_come_first_and_the_others_stay_in_the_store():
     names = ("run_queue", "network_in", "disk_sda_reads", "disk_sda_busy", "cpu_user", "cpu_busy")
     seen = [Sample(0, "host", name, 1 / 3, "%") for name in names]
     seen += [Sample(0, "workers", "planned", 2.0), Sample(0, "checkpoints", "checkpoints", 1.0)]

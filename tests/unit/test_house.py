@@ -1,21 +1,28 @@
 """The invariants of ARCHITECTURE.md that no linter keeps."""
 
-from __future__ import annotations
-
 import ast
+import os
 import re
 import subprocess
 import sys
+import tomllib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from pgpaces.capture import parser
+from pgpaces.core.errors import RunError, extra
+from pgpaces.show import data
+from pgpaces.show.section import Records
+from tests.unit.stored import keep_experiment, opened
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "crates" / "engine"
 PACKAGE = ROOT / "python" / "pgpaces"
 
 
-def named(paths: list[Path]) -> list[object]:
+def named(paths):
     return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
 
 
@@ -32,19 +39,19 @@ PURE = [
 
 
 @pytest.mark.parametrize("path", named(PURE))
-def test_the_middle_of_the_engine_reads_no_clock_and_touches_no_socket(path: Path) -> None:
+def test_the_middle_of_the_engine_reads_no_clock_and_touches_no_socket(path):
     forbidden = (
         r"Instant|SystemTime|std::net|std::os::unix::net|\bmio\b|TcpStream|UnixStream|rustix"
     )
     assert not re.search(forbidden, path.read_text())
 
 
-def test_the_engine_knows_no_python_no_store_and_no_configuration_format() -> None:
+def test_the_engine_knows_no_python_no_store_and_no_configuration_format():
     manifest = (ENGINE / "Cargo.toml").read_text()
     assert not re.search(r"^(pyo3|rusqlite|sqlx|toml|serde_yaml|clap)\b", manifest, re.M)
 
 
-def test_only_the_rings_of_io_uring_are_unsafe() -> None:
+def test_only_the_rings_of_io_uring_are_unsafe():
     assert 'unsafe_code = "deny"' in (ROOT / "Cargo.toml").read_text()
     allowing = {
         path.relative_to(ENGINE / "src").as_posix()
@@ -54,7 +61,7 @@ def test_only_the_rings_of_io_uring_are_unsafe() -> None:
     assert allowing == {"poll/uring/buffers.rs", "poll/uring/ring.rs"}
 
 
-def test_every_unsafe_block_says_why_it_is_sound() -> None:
+def test_every_unsafe_block_says_why_it_is_sound():
     for path in (ENGINE / "src" / "poll" / "uring").glob("*.rs"):
         lines = path.read_text().splitlines()
         for number, line in enumerate(lines):
@@ -63,12 +70,12 @@ def test_every_unsafe_block_says_why_it_is_sound() -> None:
                 assert "// SAFETY:" in before, f"{path.name}:{number + 1}"
 
 
-def test_only_the_binding_knows_pyo3() -> None:
+def test_only_the_binding_knows_pyo3():
     users = [p for p in ROOT.glob("crates/*/Cargo.toml") if "pyo3" in p.read_text()]
     assert [p.parent.name for p in users] == ["binding"]
 
 
-def imports(path: Path) -> set[str]:
+def imports(path):
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -78,7 +85,7 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_only_results_distributions_and_generators_import_the_binding() -> None:
+def test_only_results_distributions_and_generators_import_the_binding():
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
@@ -94,7 +101,7 @@ def test_only_results_distributions_and_generators_import_the_binding() -> None:
     }
 
 
-def test_one_place_opens_administrative_sessions_and_quotes_names() -> None:
+def test_one_place_opens_administrative_sessions_and_quotes_names():
     """Elsewhere text would be bytes in SQL_ASCII: use sessions.connect, sessions.Identifier."""
     # The store speaks UTF-8 or is refused; connections of Python users are their load's.
     others = ("core/sessions.py", "store/", "spec/users.py", "load/", "workloads/")
@@ -104,7 +111,7 @@ def test_one_place_opens_administrative_sessions_and_quotes_names() -> None:
             assert not found, path
 
 
-def test_only_trust_reads_the_workloads_that_are_run() -> None:
+def test_only_trust_reads_the_workloads_that_are_run():
     """Others have them from trust.find, which asks whether they may execute programs."""
     reading = re.compile(r"\bworkloads?\.(find|read|performed)\(")
     users = {
@@ -113,7 +120,7 @@ def test_only_trust_reads_the_workloads_that_are_run() -> None:
     assert users == {"spec/actions.py", "spec/trust.py", "cli/workload.py"}
 
 
-def test_only_the_command_line_prints_or_exits() -> None:
+def test_only_the_command_line_prints_or_exits():
     allowed = {"cli", "__main__.py", "server", "workloads"}
     for path in PACKAGE.rglob("*.py"):
         if path.relative_to(PACKAGE).parts[0] not in allowed:
@@ -122,22 +129,89 @@ def test_only_the_command_line_prints_or_exits() -> None:
             ), path
 
 
-def test_help_imports_nothing_heavy() -> None:
-    heavy = (
-        "sqlalchemy",
-        "psycopg",
-        "msgspec",
-        "rich",
-        "numpy",
-        "scipy",
-        "pgpaces._engine",
-    )
+LIBRARIES = {"sqlalchemy", "psycopg", "rich", "numpy", "scipy", "jinja2"}
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        ("--help", LIBRARIES - {"jinja2"} | {"msgspec", "pgpaces._engine"}),
+        ("runs", {"sqlalchemy", "numpy", "psycopg"}),
+        ("runs -E", {"sqlalchemy", "numpy", "psycopg"}),
+        *((f"complete pgpaces {line}", LIBRARIES) for line in ("show ", "run ", "run --ra")),
+    ],
+)
+def test_what_only_looks_imports_nothing_heavy(words, heavy, tmp_path):
+    keep_experiment(opened(tmp_path))
+    variables = {**os.environ, "PGPACES_STORE": str(tmp_path / "results.db")}
+    if completed := words.partition("complete ")[2]:
+        variables |= {"_PGPACES_COMPLETE": "bash_complete", "COMP_WORDS": completed}
+        variables |= {"COMP_CWORD": "2"}
     code = (
-        "import sys, contextlib, io\n"
-        "from pgpaces.cli.main import cli\n"
-        "with contextlib.redirect_stdout(io.StringIO()):\n"
-        "    cli.main(['--help'], standalone_mode=False)\n"
+        "import sys\nfrom pgpaces.cli.main import cli\n"
+        f"try:\n    cli.main({[] if completed else words.split()!r}, 'pgpaces')\n"
+        "except SystemExit:\n    pass\n"
         f"print([m for m in {heavy!r} if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert len(done.stdout.splitlines()) > 1
+
+
+FILES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in PACKAGE.rglob("*.py")
+}
+
+
+def imported(tree):
+    """The modules of ours that a module imports when it is loaded."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            full = (f"{node.module}.{name.name}" for name in node.names)
+            yield from {each if each in FILES else node.module for each in full} & FILES.keys()
+        elif isinstance(node, ast.Import):
+            yield from {name.name for name in node.names} & FILES.keys()
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from imported(node)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+    graph = {name: set(imported(tree)) - {name} for name, tree in trees.items()}
+    assert len(graph) > 200
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as found:
+        pytest.fail(" -> ".join(found.args[1]))
+
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize(
+    ("library", "needs_it", "name"),
+    [
+        ("pgparse", parser.parser, "statements"),
+        ("arro3.core", lambda: data.arrow(Records(())), "frames"),
+        ("arro3.io", lambda: data.parquet(Records(())), "frames"),
+    ],
+)
+def test_the_extra_of_a_library_that_is_not_installed_is_named(
+    library, needs_it, name, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(RunError) as error:
+        needs_it()
+    assert f" need {library}, which is not installed" in error.value.message
+    assert error.value.hint == f"install the extra: pip install 'pgpaces[{name}]'"
+    assert name in PROJECT["optional-dependencies"]
+
+
+def test_a_module_of_our_own_that_is_missing_is_no_extra():
+    with pytest.raises(ModuleNotFoundError), extra("web", "pages"):
+        raise ModuleNotFoundError(name="pgpaces.web.app")

@@ -20,33 +20,42 @@ from pgpaces.analysis.kill_switch import (
     verdict,
 )
 from pgpaces.core import sessions
-from pgpaces.core.errors import PgpacesError, PlanError, ServerError
+from pgpaces.core.errors import ServerError
 from pgpaces.monitor.postgres import Watch, watch
-from pgpaces.spec.plan import Load, TrialPlan
 
 BEFORE = Before(probe_ms=10.0, age_ms=100.0)
 USUAL = KillSwitchSample(10.0, 100.0)
 
 
+AGED, SLOW = KillSwitchSample(10.0, 410.0), KillSwitchSample(9e9, 9e9)
+FEW, NOTHING = WINDOW // 2, Before(0.01, 0.0)
+# A factor, what was before, what was seen, and what the verdict says.
+VERDICTS: dict[str, tuple[float, Before, list[KillSwitchSample], str]] = {
+    "as quick as before": (3, BEFORE, [USUAL] * 100, ""),
+    "statements": (4, BEFORE, [AGED] * WINDOW, "other sessions' statements took 4.1 x as long"),
+    "of a larger factor": (4.2, BEFORE, [AGED] * WINDOW, ""),
+    "a query": (4, BEFORE, [KillSwitchSample(50.0)] * WINDOW, "a small query of another session"),
+    "a few": (2, BEFORE, [SLOW] * FEW, ""),
+    "a minority": (2, BEFORE, [USUAL] * 9 + [SLOW] * FEW, ""),
+    "most of the last": (2, BEFORE, [USUAL] * 9 + [SLOW] * (FEW + 1), "took"),
+    "most": (2, BEFORE, [SLOW] * (FEW + 1), "took"),
+    "long ago": (2, BEFORE, [SLOW] * 9 + [USUAL] * WINDOW, ""),
+    "below the floor": (2, NOTHING, [KillSwitchSample(*[2 * FLOOR_MS] * 2)] * WINDOW, ""),
+    "above it": (2, NOTHING, [KillSwitchSample(0.01, 2.1 * FLOOR_MS)] * WINDOW, "took 10.5 ms"),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_most_of_the_last_samples_stop_a_load_that_makes_others_wait(name: str) -> None:
+    factor, before, seen, said = VERDICTS[name]
+    found = verdict(factor, before, seen)
+    assert (found is not None) == bool(said)
+    assert said in (found or "")
+
+
 def test_what_is_usual_before_the_load_is_a_median() -> None:
-    assert Before.of(
-        [KillSwitchSample(1, 0), KillSwitchSample(900, 70), KillSwitchSample(2, 50)]
-    ) == Before(2, 50)
-
-
-def test_a_server_as_quick_as_before_goes_on() -> None:
-    assert verdict(3, BEFORE, [USUAL] * 100) is None
-
-
-def test_statements_that_take_longer_stop_the_load_and_the_sentence_says_how_much() -> None:
-    slow = [KillSwitchSample(10.0, 410.0)] * WINDOW
-    assert verdict(4, BEFORE, slow) == "other sessions' statements took 4.1 x as long as before"
-    assert verdict(4.2, BEFORE, slow) is None
-
-
-def test_a_query_that_takes_longer_stops_the_load_where_nobody_else_is_busy() -> None:
-    found = verdict(4, BEFORE, [KillSwitchSample(50.0)] * WINDOW)
-    assert found == "a small query of another session took 5.0 x as long as before"
+    seen = [KillSwitchSample(1, 0), KillSwitchSample(900, 70), KillSwitchSample(2, 50)]
+    assert Before.of(seen) == Before(2, 50)
 
 
 @pytest.mark.parametrize("version", [90_600, 100_000])
@@ -70,28 +79,6 @@ def test_a_server_is_asked_only_for_what_its_version_has(
     assert len(queries) == 2
     for since_10 in ("backend_type", "pg_read_all_stats"):
         assert any(since_10 in query for query in queries) is (version >= 100_000)
-
-
-def test_a_slow_minority_of_samples_is_everyday_life() -> None:
-    few = WINDOW // 2
-    slow = KillSwitchSample(9e9, 9e9)
-    assert verdict(2, BEFORE, [slow] * few) is None
-    assert verdict(2, BEFORE, [USUAL] * 9 + [slow] * few) is None
-    assert verdict(2, BEFORE, [USUAL] * 9 + [slow] * (few + 1)) is not None
-    assert verdict(2, BEFORE, [slow] * (few + 1)) is not None
-
-
-def test_what_was_slow_long_ago_is_forgotten() -> None:
-    assert verdict(2, BEFORE, [KillSwitchSample(9e9, 9e9)] * 9 + [USUAL] * WINDOW) is None
-
-
-def test_times_below_the_floor_are_nobodys_trouble() -> None:
-    nothing = Before(0.01, 0.0)
-    assert verdict(2, nothing, [KillSwitchSample(2 * FLOOR_MS, 2 * FLOOR_MS)] * WINDOW) is None
-    found = verdict(2, nothing, [KillSwitchSample(0.01, 2.1 * FLOOR_MS)] * WINDOW)
-    assert found == (
-        "other sessions' statements took 10.5 ms, and less than 5 ms before, which count as 5"
-    )
 
 
 def test_silence_counts_as_slower() -> None:
@@ -186,16 +173,3 @@ def test_a_watch_that_gets_no_answer_says_so_and_waits_for_none(server: Server, 
     assert watch.reason() == "the server has not answered a small query for 59 s"
     server.answers.set()
     assert watch.close()
-
-
-@pytest.mark.parametrize("factor", [1.0, 0.0, -3.0, float("inf"), float("nan")])
-def test_a_factor_that_cannot_be_is_refused(factor: float) -> None:
-    with pytest.raises(PlanError, match="cannot be"):
-        TrialPlan(Load("closed"), kill_switch=factor)
-
-
-def test_a_server_of_ours_has_no_other_sessions() -> None:
-    import pgpaces
-
-    with pytest.raises(PgpacesError, match="a managed one has none"):
-        pgpaces.run("select-only", kill_switch=3)

@@ -167,10 +167,13 @@ def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(
     assert made.failure is None
 
 
-def test_a_trial_that_failed_leaves_no_server_behind_for_the_next(bench: Bench) -> None:
+def test_a_failure_is_noted_and_leaves_no_server_behind_for_the_next(bench: Bench) -> None:
     bench.outcomes = [went("failed", error=RunError("it broke")), went()]
     bench.run(2)
     assert (bench.tried, bench.opened) == (3, 2)
+    bench.outcomes = [RunError("it broke")]
+    bench.run()
+    assert bench.store.failures[-2:] == [(1, "it broke"), (2, "it broke")]
 
 
 def test_a_server_that_was_there_is_waited_for(bench: Bench) -> None:
@@ -195,17 +198,21 @@ def test_a_server_that_stays_away_is_left_out_after_three_trials(
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    ("refusal", "attempts", "settings"),
     [
-        ConnectionsError("the server has 96 free connections, 116 clients need as many"),
-        PrepareError("making the data failed: the disk is full"),
-        ConsentError("it may not change shared_buffers"),
+        (ConnectionsError("the server has 96 free connections, 116 clients need as many"), 8, ()),
+        (PrepareError("making the data failed: the disk is full"), 8, ()),
+        (ConsentError("it may not change shared_buffers"), 4, ()),
+        # A managed one that starts with no settings of a cell may with those of another.
+        (ServerError("it does not start"), 8, ("1TB", "2TB", "3TB", "4TB")),
     ],
 )
-def test_where_a_server_answers_other_cells_are_tried(bench: Bench, refusal: ServerError) -> None:
-    attempts = 4 if isinstance(refusal, ConsentError) else 8
+def test_where_a_server_answers_other_cells_are_tried(
+    bench: Bench, refusal: ServerError, attempts: int, settings: tuple[str, ...]
+) -> None:
     bench.outcomes = [*[refusal] * attempts, went()]
-    made = bench.run(6)
+    target = TargetPlan() if settings else SOMEBODYS
+    made = bench.run(6, target, [{"shared_buffers": size} for size in settings])
     assert (made.progress.done, made.progress.failed) == (2, 4)
     assert made.errors == [refusal] * 4
     assert bench.heard.gone == []
@@ -232,15 +239,6 @@ def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
     swept = sweep.run(sweep.plan(order))
     assert (list(swept.errors), swept.lasting, swept.missing) == (errors, lasting, 2)
     assert Store.open(order.store).experiment(swept.id).state == state
-
-
-def test_a_managed_server_that_starts_with_no_settings_of_a_cell_may_with_those_of_another(
-    bench: Bench,
-) -> None:
-    bench.outcomes = [ServerError("it does not start")] * 8 + [went()]
-    settings = [{"shared_buffers": f"{size}TB"} for size in (1, 2, 3, 4)]
-    made = bench.run(6, TargetPlan(), settings)
-    assert (made.progress.done, made.progress.failed) == (2, 4)
 
 
 def test_a_store_that_takes_nothing_for_a_while_is_waited_for(bench: Bench) -> None:
@@ -271,30 +269,18 @@ def test_nobody_waits_for_a_store_once_the_end_was_asked_for(bench: Bench) -> No
     assert bench.tried == 0
 
 
-def test_what_nobody_foresaw_ends_the_machine_and_lets_the_others_end_their_trials(
-    bench: Bench,
-) -> None:
-    bench.outcomes = [ValueError("a bug")]
-    made = bench.run(3)
-    assert isinstance(made.failure, ValueError)
-    assert (bench.tried, bench.stops.requests) == (1, 1)
-
-
-def test_a_machine_that_breaks_cuts_no_trial_short_that_another_is_ending(bench: Bench) -> None:
-    def ask_and_break(*_: object) -> Outcome:
-        bench.stops.ask()
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_machine_that_breaks_lets_the_others_end_their_trials(bench: Bench, asked: bool) -> None:
+    def breaks(*_: object) -> Outcome:
+        bench.tried += 1
+        if asked:
+            bench.stops.ask()
         raise ValueError("a bug")
 
-    bench.outcomes = [went()]
-    bench.monkeypatch.setattr(bench, "_trial", ask_and_break)
-    bench.run()
-    assert bench.stops.requests == 1
-
-
-def test_a_failure_is_noted_unless_the_user_ended_it(bench: Bench) -> None:
-    bench.outcomes = [RunError("it broke")]
-    bench.run()
-    assert bench.store.failures == [(1, "it broke"), (2, "it broke")]
+    bench.monkeypatch.setattr(bench, "_trial", breaks)
+    made = bench.run(3)
+    assert isinstance(made.failure, ValueError)
+    assert (bench.tried, bench.stops.requests) == (1, 1), "it cuts no trial short"
 
 
 def test_what_is_left_may_be_asked_while_machines_report() -> None:

@@ -13,7 +13,7 @@ from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
 from pgpaces.cli.sweep import sweep
 from pgpaces.core.errors import PlanError
-from pgpaces.spec import levels, options
+from pgpaces.spec import options
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.request import Request, as_json
 from tests.unit.asked import asked
@@ -146,12 +146,6 @@ def test_a_keyword_that_is_none_is_refused_with_the_nearest(keyword: str, hint: 
     with pytest.raises(PlanError, match=f"no option '{keyword}'") as found:
         pgpaces.run("reporting", **{keyword: 1})
     assert found.value.hint == (f"did you mean {hint}?" if hint else None)
-
-
-@pytest.mark.parametrize("name", ["warmup", "grace", "duration", "latency_limit"])
-def test_an_empty_text_is_no_duration(name: str) -> None:
-    with pytest.raises(PlanError):
-        levels.options_of({name: ""}, {})
 
 
 # As experiments that are stored have them.

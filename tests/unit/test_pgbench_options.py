@@ -8,20 +8,29 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from psycopg import pq
 
-from pgpaces.cli.pgbench.help import usage
 from pgpaces.cli.pgbench.options import (
-    OPTIONS,
     AnsweredError,
     OptionHandler,
     Options,
     ScriptOption,
-    builtin_text,
     parse,
 )
 from pgpaces.cli.pgbench.values import OptionError
+from pgpaces.database.pgbench_tables import (
+    FillProgress,
+    Tables,
+    TablesError,
+    blocks,
+    fill_statements,
+    initialize,
+    partition_statements,
+)
 
 ENVIRONMENT = {"PGDATABASE": "bench"}
 
@@ -85,6 +94,7 @@ VALUES = [
     ("--report-latencies", "per_command", True),
     ("--report", "per_command", True),
     ("-i -n -I dtgvp", "steps", "dtg p"),
+    ("-i -I 'd t gGvpf'", "steps", "d t gGvpf"),
     ("-i -F 50", "fillfactor", 50),
     ("-i --partitions=2 --partition-method=HASH", "partition_method", "hash"),
     ("-f a.sql@3", "scripts", (ScriptOption("a.sql", 3),)),
@@ -145,41 +155,6 @@ def test_a_user_whom_the_system_does_not_know_is_said(monkeypatch: pytest.Monkey
         parse([], {})
 
 
-@pytest.mark.parametrize("steps", ["dtgvp", "dtgGvpf", "ddd", " ", "d t g", "f"])
-def test_known_steps_and_blanks_are_taken_in_any_order_and_number(steps: str) -> None:
-    assert parsed("-i", "-I", steps).steps == steps
-
-
-@pytest.mark.parametrize(("steps", "wrong"), [("dxq", "x"), ("D", "D"), ("d\tt", "\t")])
-def test_other_steps_are_refused_in_pgbenchs_words(steps: str, wrong: str) -> None:
-    assert refused("-i", "-I", steps) == (
-        ("error", f'unrecognized initialization step "{wrong}"'),
-        ("detail", 'Allowed step characters are: "dtgGvpf".'),
-    )
-
-
-def test_no_steps_are_refused_in_pgbenchs_words() -> None:
-    assert refused("-i", "-I", "") == (("error", "no initialization steps specified"),)
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("-i -s 0", "-s/--scale must be in range 1..2147483647"),
-        ("-i -s 2147483648", "-s/--scale must be in range 1..2147483647"),
-        ("-i -F 9", "-F/--fillfactor must be in range 10..100"),
-        ("-i -F 101", "-F/--fillfactor must be in range 10..100"),
-        ("-i --partitions=-1", "--partitions must be in range 0..2147483647"),
-        (
-            "-i --partition-method=list",
-            'invalid partition method, expecting "range" or "hash", got: "list"',
-        ),
-    ],
-)
-def test_tables_that_pgbench_cannot_make_are_refused(line: str, text: str) -> None:
-    assert refused(*line.split()) == (("error", text),)
-
-
 # --- order ----------------------------------------------------------------------------------
 
 
@@ -226,25 +201,11 @@ def test_an_option_of_ours_is_no_abbreviation() -> None:
 # --- texts ----------------------------------------------------------------------------------
 
 
-def test_help_tells_of_every_option() -> None:
-    text = usage("pgbench")
-    for option in OPTIONS:
-        if option.long == "report-latencies":  # understood, not recommended
-            continue
-        shown = rf"-{option.short}, --{option.long}\b" if option.short else rf"  --{option.long}\b"
-        assert re.search(shown, text), option.long
-
-
 def test_the_version_names_pgbenchs_and_ours() -> None:
     with pytest.raises(AnsweredError) as caught:
         parse(["-V"], {})
     version = r"pgbench \(PostgreSQL\) \d+\w*, by pgpaces [\d.]+\S*\n"
     assert re.fullmatch(version, caught.value.text)
-
-
-@pytest.mark.parametrize("name", ["tpcb-like", "simple-update", "select-only"])
-def test_a_builtin_script_begins_with_an_account(name: str) -> None:
-    assert builtin_text(name).startswith("\\set aid random(1, 100000 * :scale)\n")
 
 
 def test_options_are_read_without_importing_anything_heavy() -> None:
@@ -258,3 +219,113 @@ def test_options_are_read_without_importing_anything_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
     assert done.stdout.strip() == "[]"
+
+
+# --- SQL ------------------------------------------------------------------------------------
+
+
+def bounds(tables: Tables) -> list[tuple[str, str]]:
+    """Where each partition begins, and where the next one does."""
+    pattern = re.compile(r"for values from \((\w+)\) to \((\w+)\) with")
+    found = [pattern.search(statement) for statement in partition_statements(tables)]
+    return [(match[1], match[2]) for match in found if match]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 100, 100_001])
+def test_ranges_leave_no_gap(partitions: int) -> None:
+    found = bounds(Tables(scale=1, partitions=partitions))
+    assert len(found) == partitions
+    assert [behind for _, behind in found[:-1]] == [first for first, _ in found[1:]]
+
+
+# --- rows -----------------------------------------------------------------------------------
+
+
+def test_blocks_say_how_many_rows_there_are_so_far() -> None:
+    done = [rows for rows, _ in blocks("accounts", 1)]
+    assert done == list(range(10_000, 100_001, 10_000))
+    assert [rows for rows, _ in blocks("tellers", 1001)] == [10_000, 10_010]
+
+
+def test_blocks_are_large_enough_for_few_writes_and_small_enough_for_memory() -> None:
+    sizes = [len(block) for _, block in blocks("accounts", 2)]
+    assert all(50_000 < size < 1_000_000 for size in sizes)
+
+
+def test_the_server_is_told_to_make_as_many_rows() -> None:
+    counts = [s.rsplit("(1, ", 1)[1] for s in fill_statements(Tables(scale=30_000))]
+    assert counts == ["30000) as bid", "300000) as tid", "3000000000) as aid"]
+
+
+# --- progress -------------------------------------------------------------------------------
+
+
+def lines(
+    seen: list[tuple[int, float]], total: int, *, quiet: bool
+) -> list[tuple[str, int]]:  # fmt: skip
+    said: list[tuple[str, int]] = []
+    fill = FillProgress("pgbench_accounts", total, quiet, lambda *line: said.append(line))
+    for done, elapsed_s in seen:
+        fill.report(done, elapsed_s)
+    fill.ended()
+    return said
+
+
+def test_a_line_comes_each_100000_rows_with_how_long_the_rest_will_take() -> None:
+    seen = [(n * 50_000, n * 1.0) for n in range(1, 7)]
+    first, second, third, wiped = lines(seen, 300_000, quiet=False)
+    assert first == (
+        "100000 of 300000 tuples (33%) of pgbench_accounts done (elapsed 2.00 s, remaining 4.00 s)",
+        0,
+    )
+    assert second[0].startswith("200000 of 300000 tuples (66%) ")
+    assert third[0].endswith(" (elapsed 6.00 s, remaining 0.00 s)")
+    assert [width for _, width in (second, third)] == [len(first[0]), len(second[0])]
+    assert wiped == ("", len(third[0]))
+
+
+@pytest.mark.parametrize(
+    ("seen", "total", "said"),
+    [
+        # Behind 5.2 s, 10.4 s, and at the end.
+        ([(n * 10_000, n * 1.3) for n in range(1, 11)], 100_000, ["40000", "80000", "100000"]),
+        # Lines that were missed in a long wait are not made up for.
+        ([(100, 0.1), (200, 17.0), (300, 17.1), (400, 19.9), (500, 20.0)], 1_000, ["200", "500"]),
+        ([(10, 0.0)], 10, []),
+        ([(100, 0.0)], 100, ["100"]),
+    ],
+)
+def test_under_quiet_a_line_comes_each_five_seconds_and_at_the_end(
+    seen: list[tuple[int, float]], total: int, said: list[str]
+) -> None:
+    assert [text.split()[0] for text, _ in lines(seen, total, quiet=True) if text] == said
+    assert lines([(10, 0.0)], 10, quiet=False) == []
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------
+
+
+class Interrupted:
+    """A connection on which Ctrl-C comes when the statement is sent and nobody waits for it yet."""
+
+    info = SimpleNamespace(transaction_status=pq.TransactionStatus.ACTIVE)
+    pgconn = SimpleNamespace(notice_handler=None)
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+
+    def execute(self, _: bytes) -> None:
+        raise KeyboardInterrupt
+
+    def cancel_safe(self, *, timeout: float) -> None:
+        assert timeout > 0
+        self.cancelled += 1
+
+
+def test_ctrl_c_leaves_no_statement_running_in_the_server() -> None:
+    connection, said = Interrupted(), list[str]()
+    with pytest.raises(TablesError) as caught:
+        initialize(cast(Any, connection), Tables(), "v", say=said.append, progress=lambda *_: None)
+    assert connection.cancelled == 1
+    assert said == ["vacuuming...\n", "Cancel request sent\n"]
+    assert caught.value.detail == "Query was: vacuum analyze pgbench_branches"

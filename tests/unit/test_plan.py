@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.cli import run as cli_run
-from pgpaces.core.errors import PlanError
+import pgpaces
+from pgpaces.cli.main import cli
+from pgpaces.core.errors import PgpacesError, PlanError
 from pgpaces.core.units import (
     SECOND_NS,
     duration_ns,
     duration_text,
     measured_text,
     memory_text,
+    ms_text,
     rate_per_s,
+    rate_text,
     size_text,
 )
-from pgpaces.spec.levels import options_of
-from pgpaces.spec.plan import Load, TrialPlan, choose_load, start_every_ns, trial_plan
-from pgpaces.spec.shape import parse
+from pgpaces.spec import experiment_file, workload
+from pgpaces.spec.plan import Load, TrialPlan, start_every_ns
+from pgpaces.spec.shape import Segment, parse
+from pgpaces.spec.target_plan import PoolPlan
+from pgpaces.trial import request
+from pgpaces.trial.request import Request
 
 
 @pytest.mark.parametrize(
@@ -65,13 +73,6 @@ def test_a_duration_is_a_number_with_a_unit(text: str, ns: int) -> None:
 def test_an_impossible_duration_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(PlanError, match="duration"):
         duration_ns(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["500ms", "200s", "90s", "10min", "1.5us", "0.5us", "100.001s", "36h", "5d"]
-)
-def test_a_duration_is_shown_as_it_is_typed(text: str) -> None:
-    assert duration_text(duration_ns(text)) == text
 
 
 # Beyond, the number that is read has no nanoseconds.
@@ -115,31 +116,6 @@ def options(**given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "defaults", "model", "rate", "clients"),
-    [
-        ({"rate": "5"}, {}, "open", 5.0, None),
-        ({"rate_per_client": "2", "clients": 3}, {}, "open", 6.0, 3),
-        ({"users": 8, "pace": "1/s"}, {}, "paced", 1.0, 8),
-        ({"clients": 4}, {"rate": "1/s"}, "open", 1.0, 4),
-        ({"clients": 4, "think_time": "0"}, {"rate": "1/s"}, "closed", None, 4),
-        ({}, {"rate": "1/s", "clients": "3"}, "open", 1.0, 3),
-        ({}, {"rate": "1/s"}, "open", 1.0, None),
-        ({}, {}, "closed", None, 1),
-        ({"think_time": "1s", "clients": 2}, {}, "closed", None, 2),
-    ],
-)
-def test_the_options_choose_the_load(
-    given: dict[str, Any],
-    defaults: dict[str, str],
-    model: str,
-    rate: float | None,
-    clients: int | None,
-) -> None:
-    load, count = choose_load(options(**given), defaults)
-    assert (load.model, load.rate, count) == (model, rate, clients)
-
-
-@pytest.mark.parametrize(
     ("given", "ns"),
     [
         ({}, SECOND_NS),
@@ -159,54 +135,10 @@ def test_a_workloads_start_of_clients_is_for_its_own_kind_of_load(
     assert start_every_ns(options(**{**given, "start_every": None}), {}) == 0
 
 
-def test_clients_that_would_come_when_the_trial_is_over_are_refused() -> None:
-    closed = partial(TrialPlan, Load("closed"), clients=4, start_every_ns=SECOND_NS)
-    assert closed(duration_ns=2 * SECOND_NS, warmup_ns=2 * SECOND_NS).clients == 4
-    assert closed(duration_ns=None, transactions=1).clients == 4
-    with pytest.raises(PlanError, match="last of 4 clients would come 3 s after"):
-        closed(duration_ns=2 * SECOND_NS, warmup_ns=SECOND_NS)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"rate": "1", "users": 2, "pace": "1"},
-        {"users": 2},
-        {"pace": "1/s"},
-        {"rate_per_client": "1"},
-        {"clients": 2, "users": 2, "pace": "1"},
-        {"rate": "1", "think_time": "1s"},
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(PlanError):
-        choose_load(options(**given), {})
-
-
-def test_a_load_may_change_its_rate_and_says_so() -> None:
-    load, _ = choose_load(options(rate="10", shape="steps:0.5:1:2"), {})
-    assert str(load) == "open, 10/s, shape steps:0.5:1:2"
-    assert str(choose_load(options(rate="10", shape="constant"), {})[0]) == "open, 10/s"
-    paced, _ = choose_load(options(users=2, pace="1/s", shape="day"), {})
-    assert str(paced) == "paced, 1/s per user, shape day"
-
-
 @pytest.mark.parametrize("rate", [1e8, 1e-7, math.nan])
 def test_a_load_beyond_the_rates_that_there_are_is_refused(rate: float) -> None:
     with pytest.raises(PlanError, match="out of range"):
         Load("open", rate)
-
-
-def test_a_shape_that_a_load_or_a_trial_cannot_have_is_refused() -> None:
-    with pytest.raises(PlanError, match="closed"):
-        choose_load(options(clients=2, shape="day"), {})
-    with pytest.raises(PlanError, match="takes the rate to"):
-        choose_load(options(rate="9e6", shape="ramp:1:2"), {})
-    load = Load("open", 1.0, shape=parse("burst:4:10s:1min"))
-    with pytest.raises(PlanError, match="drawn over"):
-        TrialPlan(load, transactions=5)
-    with pytest.raises(PlanError, match="after the end"):
-        TrialPlan(load, duration_ns=SECOND_NS)
 
 
 def test_scripts_may_have_limits_of_their_own() -> None:
@@ -226,31 +158,6 @@ def test_policy_skip_needs_a_limit_for_every_script() -> None:
     tries = TrialPlan(Load("closed"), max_tries=0, transactions=5, limits=(("a", 5),))
     with pytest.raises(PlanError, match="unlimited tries"):
         tries.limits_of(["a", "b"])
-
-
-def test_levels_name_the_limits_of_scripts_and_the_shape() -> None:
-    levels = {"rate": "5", "latency_limit": "500ms", "latency_limit.by=fk1": "200ms"}
-    trial = options_of(levels | {"shape": "ramp:1:2"}, {"latency_limit": "1s"}).trial
-    assert (trial.limit_ns, trial.limits) == (500_000_000, (("by=fk1", 200_000_000),))
-    assert trial.load.shape == parse("ramp:1:2")
-    own = options_of({"rate": "5", "latency_limit.a": "200ms"}, {"latency_limit": "1s"}).trial
-    assert (own.limit_ns, own.limits) == (SECOND_NS, (("a", 200_000_000),))
-
-
-@pytest.mark.parametrize(
-    "limits", [("1s", "2s"), ("a=1s", "a=2s"), ("a=",), ("a",), ("a=0",), ("=",)]
-)
-def test_limits_that_cannot_be_are_refused(limits: tuple[str, ...]) -> None:
-    context = cli_run.run.make_context("run", [f"--latency-limit={limit}" for limit in limits])
-    with pytest.raises(PlanError, match="limit"):
-        trial_plan(context.params, {})
-
-
-def test_policy_skip_needs_a_limit_and_a_schedule() -> None:
-    with pytest.raises(PlanError, match="limit"):
-        TrialPlan(Load("open", 1.0), policy="skip")
-    with pytest.raises(PlanError, match="closed"):
-        TrialPlan(Load("closed"), policy="skip", limit_ns=1)
 
 
 @pytest.mark.parametrize(
@@ -275,39 +182,205 @@ def test_warm_up_and_grace_have_their_defaults() -> None:
     assert (short.grace, long.grace) == (5 * SECOND_NS, 9 * SECOND_NS)
 
 
-@pytest.mark.parametrize(
-    ("levels", "expected"),
-    [
-        ({}, (None, 1, 0)),
-        ({"transactions": "3"}, (None, 3, 0)),
-        ({"duration": "20s"}, (20 * 10**9, None, 0)),
-        ({"duration": "20s", "warmup": "1s"}, (20 * 10**9, None, 10**9)),
-    ],
-)
-def test_a_command_is_run_once_and_cold_unless_asked_otherwise(
-    levels: dict[str, str], expected: tuple[int | None, int | None, int]
-) -> None:
-    found = options_of(levels, {"transactions": "1", "warmup": "0s"}).trial
-    assert (found.duration_ns, found.transactions, found.warmup_ns) == expected
-
-
-@pytest.mark.parametrize(
-    ("size", "decimal", "binary"),
-    [
-        (0, "0 B", "0 B"),
-        (999, "999 B", "999 B"),
-        (999_900, "1 MB", "976.5 KiB"),
-        (1010 * 2**10, "1.03 MB", "1010 KiB"),
-        (1.2e6, "1.2 MB", "1.144 MiB"),
-        (3.4e8, "340 MB", "324.2 MiB"),
-        (-3.4e8, "-340 MB", "-324.2 MiB"),
-        (5e12, "5 TB", "4.547 TiB"),
-    ],
-)
-def test_bytes_are_written_as_people_do(size: float, decimal: str, binary: str) -> None:
-    assert (size_text(size), memory_text(size)) == (decimal, binary)
-
-
 @given(st.floats(0, 9e14))
 def test_no_size_is_written_with_an_exponent(size: float) -> None:
     assert "e" not in f"{size_text(round(size))}{memory_text(round(size))}"
+
+
+MINUTE_NS = 60 * SECOND_NS
+TEXTS = st.one_of(
+    st.lists(st.floats(0.01, 100), min_size=2, max_size=9).map(
+        lambda found: "steps:" + ":".join(f"{m:.4f}" for m in found)
+    ),
+    st.tuples(st.floats(0, 100), st.floats(0.01, 100)).map("ramp:{0[0]:.4f}:{0[1]:.4f}".format),
+    st.tuples(st.floats(0, 100), st.integers(1, 900)).map("burst:{0[0]:.4f}:{0[1]}ms:1s".format),
+    st.just("day"),
+)
+
+
+def mean(segments: tuple[Segment, ...], duration_ns: int) -> float:
+    """The mean multiplier: the sum of the trapezoids over the length."""
+    ends = [*(start for start, _, _ in segments[1:]), duration_ns]
+    parts = ((end - s[0]) * (s[1] + s[2]) / 2 for s, end in zip(segments, ends, strict=True))
+    return math.fsum(parts) / duration_ns
+
+
+@pytest.mark.parametrize(
+    ("text", "segments"),
+    [
+        ("constant", ()),
+        ("steps:0.5:1:2", ((0, 0.5, 0.5), (20 * SECOND_NS, 1, 1), (40 * SECOND_NS, 2, 2))),
+        ("ramp:0.5:2", ((0, 0.5, 2.0),)),
+        (
+            "burst:4:5s:40s",
+            ((0, 1, 1), (35 * SECOND_NS, 4, 4), (40 * SECOND_NS, 1, 1)),
+        ),
+        (" ramp:0:.5 ", ((0, 0.0, 0.5),)),
+    ],
+)
+def test_a_text_becomes_segments(text: str, segments: tuple[Segment, ...]) -> None:
+    assert parse(text).segments(MINUTE_NS) == segments
+    assert str(parse(text)) == text.strip()
+
+
+def test_a_day_goes_from_night_to_night_and_has_the_rate_in_the_mean() -> None:
+    day = parse("day").segments(96 * SECOND_NS)
+    assert (day[0][1], day[48][1], day[-1][2]) == pytest.approx((0.2, 1.8, 0.2))
+    assert mean(day, 96 * SECOND_NS) == pytest.approx(1)
+    for start, low, _ in day:
+        assert low == pytest.approx(1 - 0.8 * math.cos(2 * math.pi * start / 96e9))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("steps:0.5:1:3", 1.5), ("ramp:0.5:2", 1.25), ("burst:4:10s:1min", 1.5), ("day", 1)],
+)
+def test_the_mean_of_a_shape_is_the_one_that_it_says(text: str, expected: float) -> None:
+    assert mean(parse(text).segments(60 * MINUTE_NS), 60 * MINUTE_NS) == pytest.approx(expected)
+
+
+@given(TEXTS, st.integers(SECOND_NS, 300 * SECOND_NS))
+def test_segments_lie_in_the_trial_in_order_and_below_the_peak(text: str, length_ns: int) -> None:
+    found = parse(text)
+    segments = found.segments(length_ns)
+    starts = [start for start, _, _ in segments]
+    assert starts[0] == 0
+    assert starts == sorted(starts)
+    assert starts[-1] < length_ns
+    ends = list(itertools.chain.from_iterable((low, high) for _, low, high in segments))
+    assert min(ends) >= 0
+    assert max(ends) == pytest.approx(found.peak)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "steps", "steps:1", "steps:1:x", "steps:0:0", "steps:1:-1", "steps:1:nan", "ramp:1",
+        "ramp:1:2:3", "ramp:0:0", "burst:4", "burst:4:10s", "burst:4:1min:1min", "burst:4:0s:1min",
+        "burst:x:1s:1min", "day:2", "constant:1", "week", "steps:1:1001",
+    ],
+)  # fmt: skip
+def test_what_is_no_shape_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        parse(text)
+    assert text in caught.value.message
+
+
+@given(st.text(max_size=20))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    with contextlib.suppress(PlanError):
+        assert parse(text).peak > 0
+
+
+def test_bursts_that_do_not_fit_a_trial_are_refused() -> None:
+    with pytest.raises(PlanError, match="after the end"):
+        parse("burst:4:10s:1min").segments(50 * SECOND_NS)
+    with pytest.raises(PlanError, match="more than 10000"):
+        parse("burst:4:1ms:2ms").segments(MINUTE_NS)
+    assert len(parse("burst:4:10s:1min").segments(51 * SECOND_NS)) == 2
+
+
+HUGE = str(2**70)
+ENDLESS = "9" * 5000
+OPTIONS = {
+    "run select-only": "-c -j -t -s -P --users --max-tries --seed --data-seed --pool-size",
+    "run": "-f x.sql@",
+    "sweep select-only --dry-run": "-c -j -t -s -P --users --max-tries --seed --data-seed --trials",
+    "capacity select-only -L 1s --dry-run": "--seed -j --max-tries -s",
+    "compare a b --run select-only": "--pairs --same --seed",
+    "runs": "-n",
+    "observe": "-n",
+    "disk . --yes": "--runs",
+    "workload from-statements x": "--top",
+}
+
+
+def words() -> list[list[str]]:
+    return [
+        [*command.split(), option, number]
+        for command, options in OPTIONS.items()
+        for option in options.split()
+        if option.startswith("-")
+        for number in (HUGE, ENDLESS, "-1")
+        if option != "-f"
+    ]
+
+
+@pytest.mark.parametrize("given", words(), ids=lambda given: " ".join(given)[:60])
+def test_a_number_that_is_too_large_is_refused_by_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str]
+) -> None:
+    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
+    done = CliRunner().invoke(cli, given)
+    error = done.exception
+    code = error.exit_code if isinstance(error, PgpacesError) else done.exit_code
+    assert code == 2, (error, done.output)
+    assert "No such" not in done.output
+    assert "Missing" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("value", "rates", "times"),
+    [(0.1234, "0.123", "0.123"), (99.94, "99.9", "99.9"), (99.96, "100", "100"),
+     (999.4, "999", "999"), (999.7, "1,000", "1,000"), (5234.4, "5,234", "5,234"),
+     (1.157e-5, "0.0000116", "0.0000116"), (0.0, "0", "0")],
+)  # fmt: skip
+def test_no_rate_or_time_is_printed_with_an_exponent(value: float, rates: str, times: str) -> None:
+    assert (rate_text(value), ms_text(value)) == (rates, times)
+
+
+@pytest.mark.parametrize("command", ["run -f", "sweep --dry-run -c 1 -f"])
+def test_a_weight_that_is_too_large_is_refused(tmp_path: Path, command: str) -> None:
+    (tmp_path / "x.sql").write_text("SELECT 1;\n")
+    done = CliRunner().invoke(cli, [*command.split(), f"{tmp_path / 'x.sql'}@{2**40}"])
+    assert isinstance(done.exception, PlanError), done.output
+    assert "must be an integer from 0 to 2147483647" in str(done.exception.hint)
+
+
+@pytest.mark.parametrize("name", ["clients", "threads", "transactions", "max_tries", "seed"])
+@pytest.mark.parametrize("value", [2**70, -1, 1.5, "1", True, float("nan")], ids=str)
+def test_a_trial_has_integers_that_fit(name: str, value: Any) -> None:
+    with pytest.raises(PlanError, match=f"{name} .* is out of range"):
+        TrialPlan(load=Load("closed"), **{name: value})
+
+
+def test_so_have_a_request_a_pool_and_the_python_interface() -> None:
+    trial = TrialPlan(load=Load("closed"), limit_ns=1)
+    for changes in ({"data_seed": 2**70}, {"scale": 2**70}, {"scale": "1"}):
+        asked: Any = Request(workload.find("select-only"), trial, **changes)
+        with pytest.raises(PlanError, match="is out of range"):
+            request.check(asked)
+    with pytest.raises(PlanError, match="is out of range"):
+        PoolPlan("pgbouncer", size=2**70)
+    with pytest.raises(PlanError, match="is out of range"):
+        pgpaces.run("select-only", max_tries=2**70)
+    with pytest.raises(PlanError):
+        pgpaces.sweep("select-only", clients=[2**70])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"trials = {HUGE}", f"seed = {HUGE}", f"clients = {HUGE}", f"[factors]\nclients = [{HUGE}]"],
+)
+def test_so_has_an_experiment_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(f'workload = "select-only"\n{text}\n')
+    done = CliRunner().invoke(cli, ["sweep", str(file), "--dry-run"])
+    assert isinstance(done.exception, PlanError), done.output
+    assert experiment_file.schema()
+
+
+@pytest.mark.parametrize(
+    "text", [f"[load]\nclients = {HUGE}", f'[load]\ntransactions = "{HUGE}"', f"scale = {HUGE}"]
+)
+def test_so_has_a_workload(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "a.sql").write_text("SELECT 1;\n")
+    (folder / "workload.toml").write_text(
+        f'name = "own"\ndescription = "x"\nwrites = false\n'
+        f'{text if text.startswith("scale") else ""}\nscripts = [{{ file = "a.sql" }}]\n'
+        f"{'' if text.startswith('scale') else text}\n"
+    )
+    done = CliRunner().invoke(cli, ["sweep", str(folder), "-c", "1", "--dry-run"])
+    assert isinstance(done.exception, PgpacesError), done.output

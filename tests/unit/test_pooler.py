@@ -18,7 +18,9 @@ from pgpaces.server import pooler
 from pgpaces.server.pooler import SPARE, PoolerProgram, PoolSpec
 from pgpaces.server.record import ServerRecord
 from pgpaces.spec import levels
-from pgpaces.spec.target_plan import Pooler, PoolMode, PoolPlan
+from pgpaces.spec.target_plan import PoolMode, PoolPlan
+
+MODES: tuple[PoolMode, ...] = ("session", "transaction")
 
 
 def server(name: str, folder: str = "/srv") -> ServerRecord:
@@ -46,18 +48,41 @@ def values(text: str) -> dict[str, str]:
     return {name: value.strip("'") if name != "*" else value for name, value in pairs}
 
 
-@pytest.mark.parametrize("mode", ["session", "transaction"])
-def test_pgbouncer_pools_the_primary_alone(mode: PoolMode) -> None:
-    found = values(pooler.configuration(setting(PoolPlan("pgbouncer", mode), standbys=2)))
-    assert found["*"] == "host='/srv/pg18/run' port=5432"
-    assert (found["pool_mode"], found["default_pool_size"]) == (mode, "7")
-    assert int(found["max_client_conn"]) > 9
-    assert found["listen_addr"] == "", "nobody else reaches it"
+# A pool, the standbys of its server, and what its configuration says.
+CONFIGURED: list[tuple[PoolPlan, int, dict[str, str]]] = [
+    *(
+        (
+            PoolPlan("pgbouncer", mode), 2,
+            # Nobody else reaches it, and it closes nothing that a load waits for.
+            {"*": "host='/srv/pg18/run' port=5432", "pool_mode": mode, "default_pool_size": "7",
+             "listen_addr": "", "server_idle_timeout": "0", "query_wait_timeout": "0"},
+        )
+        for mode in MODES
+    ),
+    (
+        PoolPlan("pgpool"), 2,
+        # Reads go to the standbys, and no other server becomes the primary.
+        {"backend_weight0": "0", "backend_weight1": "1", "backend_weight2": "1",
+         "load_balance_mode": "on", "backend_hostname1": "/srv/pg18-standby1/run",
+         "backend_flag0": "DISALLOW_TO_FAILOVER", "backend_flag1": "DISALLOW_TO_FAILOVER",
+         "failover_on_backend_error": "off", "health_check_period": "0"},
+    ),
+    (
+        PoolPlan("pgpool"), 0,
+        {"load_balance_mode": "off", "backend_weight0": "1", "sr_check_period": "0",
+         "num_init_children": str(7 + SPARE)},
+    ),
+]  # fmt: skip
 
 
-def test_pgbouncer_closes_nothing_that_a_load_waits_for() -> None:
-    found = values(pooler.configuration(setting(PoolPlan("pgbouncer"))))
-    assert (found["server_idle_timeout"], found["query_wait_timeout"]) == ("0", "0")
+@pytest.mark.parametrize(("plan", "standbys", "expected"), CONFIGURED)
+def test_a_configuration_is_that_of_its_servers(
+    plan: PoolPlan, standbys: int, expected: dict[str, str]
+) -> None:
+    found = values(pooler.configuration(setting(plan, standbys)))
+    assert {name: found.get(name) for name in expected} == expected
+    assert "backend_hostname3" not in found
+    assert int(found.get("max_client_conn", 10)) > 9
 
 
 @pytest.mark.parametrize(("version", "there"), [("1.18.0", False), ("1.21", True), ("2.0", True)])
@@ -66,32 +91,6 @@ def test_pgbouncer_is_told_of_prepared_statements_where_it_knows_them(
 ) -> None:
     text = pooler.configuration(setting(PoolPlan("pgbouncer", "transaction"), version=version))
     assert ("max_prepared_statements" in text) is there
-
-
-def test_pgpool_sends_reads_to_the_standbys_alone() -> None:
-    found = values(pooler.configuration(setting(PoolPlan("pgpool"), standbys=2)))
-    weights = [found[f"backend_weight{n}"] for n in range(3)]
-    assert weights == ["0", "1", "1"]
-    assert "backend_hostname3" not in found
-    assert found["load_balance_mode"] == "on"
-    assert found["backend_hostname1"] == "/srv/pg18-standby1/run"
-
-
-def test_pgpool_before_a_primary_alone_balances_nothing() -> None:
-    found = values(pooler.configuration(setting(PoolPlan("pgpool"))))
-    assert (found["load_balance_mode"], found["backend_weight0"]) == ("off", "1")
-    assert found["sr_check_period"] == "0"
-
-
-def test_pgpool_has_room_for_us_beside_the_load() -> None:
-    found = values(pooler.configuration(setting(PoolPlan("pgpool"))))
-    assert int(found["num_init_children"]) == 7 + SPARE
-
-
-def test_pgpool_never_makes_another_server_the_primary() -> None:
-    found = values(pooler.configuration(setting(PoolPlan("pgpool"), standbys=1)))
-    assert {found[f"backend_flag{n}"] for n in range(2)} == {"DISALLOW_TO_FAILOVER"}
-    assert (found["failover_on_backend_error"], found["health_check_period"]) == ("off", "0")
 
 
 FOLDER = st.text(
@@ -132,38 +131,8 @@ def test_prepared_statements_in_transaction_mode_need_a_pgbouncer_that_knows_the
         pooler.check(plan, program, protocol)
 
 
-@pytest.mark.parametrize("which", ["pgbouncer", "pgpool"])
-def test_a_session_needs_a_connection_to_itself(which: Pooler) -> None:
-    pooler.check_slots(PoolPlan(which, size=4), 4)
-    pooler.check_slots(PoolPlan(which), 4000)
-    pooler.check_slots(PoolPlan("pgbouncer", "transaction", 4), 4000)
-    with pytest.raises(PlanError, match="5 clients cannot share 4 connections"):
-        pooler.check_slots(PoolPlan(which, size=4), 5)
-
-
-def test_pgpool_has_no_pool_mode() -> None:
-    with pytest.raises(PlanError, match="pgpool has no pool mode transaction"):
-        PoolPlan("pgpool", "transaction")
-
-
-@pytest.mark.parametrize("size", [0, -1, 10_001])
-def test_a_pool_of_a_size_that_cannot_be_is_refused(size: int) -> None:
-    with pytest.raises(PlanError, match=r"pool_size .* is out of range"):
-        PoolPlan("pgbouncer", size=size)
-
-
-@pytest.mark.parametrize("word", ["pool_mode", "pool_size"])
-def test_what_is_said_of_a_pool_needs_one(word: str) -> None:
-    value = {"pool_mode": "transaction", "pool_size": "4"}[word]
-    with pytest.raises(PlanError, match="needs --pool"):
-        _ = levels.options_of({"pool": "none", word: value}, {}).pool_plan
-
-
 def test_no_pool_is_a_level() -> None:
     assert levels.options_of({"pool": "none"}, {}).pool_plan is None
-    pooled = {"pool": "pgbouncer", "pool_mode": "transaction", "pool_size": "3"}
-    asked = levels.options_of(pooled, {})
-    assert asked.pool_plan == PoolPlan("pgbouncer", "transaction", 3)
 
 
 @pytest.mark.parametrize(("which", "package"), [("pgbouncer", "pgbouncer"), ("pgpool", "pgpool2")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 
@@ -46,14 +45,9 @@ def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path: P
         assert "geheim" not in repr(order) + repr(order.words) + repr(order.variables)
         assert order.shown("so it is: geheim") == "so it is: ***"
         assert found.scratch.is_dir()
+        hidden = found.order("it", "echo", frozenset({"hot"})).variables
+        assert ("PGPACES_HOT" in hidden, hidden["PGPACES_SCALE"]) == (False, "2")
     assert not found.scratch.exists()
-
-
-def test_what_is_hidden_is_in_no_variable(tmp_path: Path) -> None:
-    with programs.program_environment(WAY, of(tmp_path), VALUES, say=print) as found:
-        order = found.order("it", "echo", frozenset({"hot"}))
-    assert "PGPACES_HOT" not in order.variables
-    assert order.variables["PGPACES_SCALE"] == "2"
 
 
 def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None:
@@ -107,29 +101,20 @@ def test_data_is_known_by_what_its_programs_read(tmp_path: Path) -> None:
     assert programs.identity(found, {**VALUES, "hot": "6", "cold": "7"}) == seen[-1]
     os.utime(table)
     assert programs.identity(found, {**VALUES, "hot": "6"}) == seen[-1]
-
-
-def test_a_file_that_is_missing_is_said_before_anything_is_made(tmp_path: Path) -> None:
-    found = of(tmp_path, '{ run = "load", input = ["*.pbf"] }')
+    for values in ({}, VALUES):
+        assert programs.identity(of(tmp_path), values) == "", "no program reads anything"
+    missing = of(tmp_path, '{ run = "load", input = ["*.pbf"] }')
     with pytest.raises(RunError, match=r"\*\.pbf' names no file"):
-        programs.identity(found, VALUES)
-
-
-def test_without_programs_data_is_known_by_its_text_alone(tmp_path: Path) -> None:
-    for values in itertools.chain([{}], [VALUES]):
-        assert programs.identity(of(tmp_path), values) == ""
+        programs.identity(missing, VALUES)
+    file = workload.DataFile("map", "p==1", "p/m", "0" * 64)
+    with pytest.raises(RunError, match="there is no file"):
+        user_path(file, {"map": str(tmp_path / ("m" * 300))})
 
 
 @pytest.mark.parametrize("word", ["true; " * 100, "/" + "a" * 300, "a\\u0000b"])
 def test_a_word_that_can_be_no_files_name_is_none(tmp_path: Path, word: str) -> None:
     found = of(tmp_path, f'{{ run = ["sh", "-c", "{word}"] }}')
     assert programs.identity(found, VALUES)
-
-
-def test_a_file_of_the_users_that_can_be_no_file_is_not_there(tmp_path: Path) -> None:
-    file = workload.DataFile("map", "p==1", "p/m", "0" * 64)
-    with pytest.raises(RunError, match="there is no file"):
-        user_path(file, {"map": str(tmp_path / ("m" * 300))})
 
 
 @pytest.mark.parametrize("name", ["a [b]", "it's ?", "every*"])

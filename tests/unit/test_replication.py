@@ -46,24 +46,18 @@ def test_a_standby_that_receives_nothing_does_not_know_how_far_behind_it_is() ->
     row = {"receiving": False, "position": 1, "unreplayed": 0, "delay": None}
     found = {s.name: s.value for s in samples(0, [], [], own=[row])}
     assert found == {"receiving": 0, "unreplayed": 0}
-
-
-def test_a_standby_whose_clock_is_ahead_is_not_behind() -> None:
+    # Its clock may be ahead.
     row = {"receiving": True, "position": 1, "unreplayed": -8, "delay": -0.2}
     found = {s.name: s.value for s in samples(0, [standby(flush_bytes=None)], [], own=[row])}
     assert (found["unreplayed"], found["replay_delay"]) == (0, 0)
     assert "standby1 flush_lag" not in found, "not known is not 0"
+    assert rows(json.dumps([standby()])) == [standby()]
 
 
 def test_standbys_of_one_name_are_told_apart() -> None:
     found = [name for name, _ in named([standby("w"), standby("w"), standby("")])]
     assert found == ["w", "w 2", "standby"]
     assert list(named([standby(state=None)])) == [], "hidden from our role"
-
-
-def test_rows_come_as_a_text() -> None:
-    assert rows(json.dumps([standby()])) == [standby()]
-    assert rows("[]") == []
 
 
 def lagging(values: list[float], name: str = "standby1", first: int = 0) -> list[Sample]:
@@ -88,51 +82,39 @@ def test_how_far_behind_each_was_is_told() -> None:
     assert {told.severity, other.severity} == {"info"}
 
 
-def test_a_lag_that_grows_is_named_with_both_ends() -> None:
-    [(severity, text)] = said(lagging([second * 3.4 * MB for second in range(100)]), 100)
-    assert severity == "warning"
-    assert text == "the lag of standby1 grew: 15.3 MB at the start, 321 MB at the end"
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [0.0] * 60,
-        [300.0 * MB] * 60,
-        [(60 - s) * MB for s in range(60)],
-        [s * 1000 for s in range(60)],
-        [50 * MB if s % 7 == 0 else 0 for s in range(60)],
-        [0.0] * 30 + [80 * MB] + [0.0] * 29,
-        [5 * MB],
-    ],
-    ids=["none", "large and constant", "falls", "little", "waves", "a spike", "one second"],
-)  # fmt: skip
-def test_a_lag_that_comes_and_goes_is_none(values: list[float]) -> None:
-    assert said(lagging(values), len(values)) == []
-
-
-def test_a_lag_is_measured_against_what_was_written() -> None:
-    growing = lagging([second * 0.1 * MB for second in range(100)])
-    written = [Sample(second, "wal", "written", 5 * MB, "B/s") for second in range(100)]
-    assert said(growing, 100)
-    assert said([*growing, *written], 100) == [], "2% of the WAL: it may be what is on its way"
-
-
-def streaming(seconds: list[int], name: str = "standby1") -> list[Sample]:
+def streaming(seconds: Iterable[int], name: str = "standby1") -> list[Sample]:
     return [Sample(s, "replication", f"{name} streaming", 1.0) for s in seconds]
 
 
-def test_a_standby_that_goes_for_good_makes_a_trial_invalid_from_its_second_on() -> None:
-    [(severity, text)] = said(streaming([*range(72)]), 100)
-    assert severity == "invalid"
-    assert text.startswith("standby1 stopped streaming at 72 s (minute 2)")
+GROWING = lagging([second * 0.1 * MB for second in range(100)])
+WRITTEN = [Sample(second, "wal", "written", 5 * MB, "B/s") for second in range(100)]
+OWN = [Sample(s, "standby1/replication", "receiving", float(s < 5)) for s in range(9)]
+# What was seen in so many seconds, and the findings: their severities and what is in the first.
+SEEN: dict[str, tuple[list[Sample], int, list[str], str]] = {
+    "it grows": (lagging([s * 3.4 * MB for s in range(100)]), 100, ["warning"],
+                 "15.3 MB at the start, 321 MB at the end"),
+    "no lag": (lagging([0.0] * 60), 60, [], ""),
+    "large and constant": (lagging([300.0 * MB] * 60), 60, [], ""),
+    "it falls": (lagging([(60 - s) * MB for s in range(60)]), 60, [], ""),
+    "little": (lagging([s * 1000 for s in range(60)]), 60, [], ""),
+    "waves": (lagging([50 * MB if s % 7 == 0 else 0 for s in range(60)]), 60, [], ""),
+    "a spike": (lagging([0.0] * 30 + [80 * MB] + [0.0] * 29), 60, [], ""),
+    "one second": (lagging([5 * MB]), 1, [], ""),
+    "it grows a little": (GROWING, 100, ["warning"], ""),
+    "by 2% of the WAL, which may be on its way": ([*GROWING, *WRITTEN], 100, [], ""),
+    "it goes for good": (streaming(range(72)), 100, ["invalid"], "at 72 s (minute 2)"),
+    "it comes back": (streaming([*range(10), *range(15, 30)]), 30, ["warning"], "5 of 30 s"),
+    "it joins late": (streaming(range(20, 30)), 30, [], ""),
+    "by itself": (OWN, 9, ["invalid"], "the standby stopped streaming at 5 s"),
+}  # fmt: skip
 
 
-def test_a_standby_that_comes_back_is_a_warning() -> None:
-    [(severity, text)] = said(streaming([*range(10), *range(15, 30)]), 30)
-    assert severity == "warning"
-    assert "at 10 s" in text
-    assert "5 of 30 s" in text
+@pytest.mark.parametrize("name", SEEN)
+def test_a_lag_that_grows_and_a_standby_that_goes_are_found(name: str) -> None:
+    found, seconds, severities, words = SEEN[name]
+    told = said(found, seconds)
+    assert [severity for severity, _ in told] == severities
+    assert all(words in text for _, text in told)
 
 
 def test_a_second_that_was_looked_at_twice_counts_once() -> None:
@@ -145,17 +127,6 @@ def test_where_nobody_looked_no_standby_is_missed() -> None:
     looked = [*range(10), *range(15, 30)]
     assert findings(streaming(looked), looked) == []
     assert findings(streaming([-3, -2]), range(-3, 10)) == [], "it left before second 0"
-
-
-def test_a_standby_that_joins_late_has_not_stopped() -> None:
-    assert said(streaming([*range(20, 30)]), 30) == []
-
-
-def test_findings_of_a_standby_by_itself() -> None:
-    own = [Sample(s, "standby1/replication", "receiving", float(s < 5)) for s in range(9)]
-    [(severity, text)] = said(own, 9)
-    assert severity == "invalid"
-    assert text.startswith("the standby stopped streaming at 5 s")
 
 
 POSITIONS = st.dictionaries(st.integers(-5, 50), st.integers(0, 2**60), max_size=30)

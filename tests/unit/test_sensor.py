@@ -17,6 +17,7 @@ from pgpaces.core.series import Sample
 from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
 from pgpaces.monitor.server import CounterReader, Sensor
 from pgpaces.monitor.session import reported
+from tests.unit.sure import sure
 
 HIT, READ = PARTS[0].counters[:2]
 DEADLOCKS = Counter("database", "deadlocks", "deadlocks")
@@ -43,34 +44,28 @@ def values(found: list[CounterReading]) -> dict[int, float]:
     return {s.second: s.value for s in samples(found) if s.name != "cache_hit_ratio"}
 
 
-def test_a_difference_belongs_to_the_second_that_it_ends() -> None:
-    found = readings((0.01, 5), (1.02, 7), (2.0, 7), (2.98, 10))
-    assert values(found) == pytest.approx({0: 2 / 1.01, 1: 0, 2: 3 / 0.98})
+# Readings, and the differences by the second that they end in.
+DIFFERENCES: dict[str, tuple[list[CounterReading], dict[int, float]]] = {
+    "plain": (
+        readings((0.01, 5), (1.02, 7), (2.0, 7), (2.98, 10)), {0: 2 / 1.01, 1: 0, 2: 3 / 0.98}
+    ),
+    "of the warm-up": (readings((-2, 0), (-1, 1), (0, 2), (1, 3)), {-2: 1, -1: 1, 0: 1}),
+    "behind a gap, the mean since": (readings((0, 0), (1, 1), (5, 9)), {0: 1, 4: 2}),
+    "events behind a gap, once": (
+        readings((0, 0), (1, 1), (5, 4), counter=DEADLOCKS), {0: 1, 4: 3}
+    ),
+    "it began anew": (readings((0, 90), (1, 3), (2, 5)), {1: 2}),
+    "hidden": (readings((0, None), (1, None), (2, 5)), {}),
+    "two in one second": (
+        readings((0, 0), (0.9, 1), (1.1, 7), (2, 3)), {0: 1 / 0.9, 1: 2 / 1.1}
+    ),
+}  # fmt: skip
 
 
-def test_seconds_of_the_warm_up_are_below_zero() -> None:
-    assert set(values(readings((-2, 0), (-1, 1), (0, 2), (1, 3)))) == {-2, -1, 0}
-
-
-def test_a_gap_is_a_gap_and_the_rate_behind_it_the_mean_since() -> None:
-    found = readings((0, 0), (1, 1), (5, 9))
-    assert values(found) == {0: 1, 4: 2}
-
-
-def test_an_event_behind_a_gap_is_counted_once() -> None:
-    found = readings((0, 0), (1, 1), (5, 4), counter=DEADLOCKS)
-    assert values(found) == {0: 1, 4: 3}
-
-
-def test_a_counter_that_began_anew_or_is_hidden_gives_no_number() -> None:
-    assert values(readings((0, 90), (1, 3), (2, 5))) == {1: 2}
-    assert values(readings((0, None), (1, None), (2, 5))) == {}
-
-
-def test_of_two_readings_in_one_second_the_first_counts() -> None:
-    assert values(readings((0, 0), (0.9, 1), (1.1, 7), (2, 3))) == pytest.approx(
-        {0: 1 / 0.9, 1: 2 / 1.1}
-    )
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_a_difference_belongs_to_the_second_that_it_ends(name: str) -> None:
+    found, expected = DIFFERENCES[name]
+    assert values(found) == pytest.approx(expected)
 
 
 def test_the_hit_ratio_is_of_the_blocks_of_its_second() -> None:
@@ -102,25 +97,16 @@ def kept(found: list[CounterReading], reading: CounterReading) -> bool:
 
 def test_a_cache_that_still_warms_is_a_warning() -> None:
     warming = [Blocks(s, 80 + s, 20 - s) for s in range(20)]
-    found = finding([Blocks(-1, 0, 9999), *warming])
-    assert found is not None
+    found = sure(finding([Blocks(-1, 0, 9999), *warming]))
     assert (found.severity, found.unit) == ("warning", "%")
     assert found.value == pytest.approx(89.5)
-    assert "80.5% in the first tenth, 98.5% in the last" in found.text
-
-
-def test_a_cache_that_is_warm_is_none() -> None:
-    found = finding([Blocks(s, 99, 1) for s in range(20)])
-    assert found is not None
-    assert found.severity == "info"
-    assert finding([]) is None
-    assert finding([Blocks(-1, 1, 1)]) is None
-    assert finding([Blocks(0, 1, 1)]) is not None
+    warm = [finding(each) for each in ([Blocks(s, 99, 1) for s in range(20)], [Blocks(0, 1, 1)])]
+    assert [each.severity for each in warm if each] == ["info"] * 2
+    assert finding([]) is finding([Blocks(-1, 1, 1)]) is None
 
 
 def test_the_ratio_that_a_warm_up_reached_is_that_of_its_last_tenth() -> None:
-    found = warmed([*(Blocks(s, 20 + s, -s) for s in range(-20, 0)), Blocks(0, 0, 9999)])
-    assert found is not None
+    found = sure(warmed([*(Blocks(s, 20 + s, -s) for s in range(-20, 0)), Blocks(0, 0, 9999)]))
     assert found.value == pytest.approx(100 * 37 / 40)
     assert found.source != "cache", "the part that counts is found by that"
     assert warmed([Blocks(-1, 3, 1)]) is not None
@@ -143,17 +129,30 @@ class Faked:
         return CounterReading(time.monotonic(), {READ: 1})
 
 
-def test_a_server_that_dies_is_a_note_and_no_error() -> None:
-    faked = Faked(fails=True)
+def begun(faked: Faked) -> Sensor:
+    """A sensor of a server that was asked at least once."""
     sensor = Sensor(faked)
+    assert sensor.silent_s() == 0
     sensor.begin(time.monotonic())
     assert faked.asked.wait(60)
+    return sensor
+
+
+def test_a_server_that_dies_is_a_note_and_no_error() -> None:
+    sensor = begun(Faked(fails=True))
     assert sensor.close()
     assert sensor.drain() == []
     assert sensor.findings(()) == []
     assert sensor.notes() == [
         "sensor: no wal: hidden", "sensor: the server was silent: the server is gone",
     ]  # fmt: skip
+
+
+def test_a_server_that_answers_is_not_silent() -> None:
+    sensor = begun(Faked())
+    assert sensor.close()
+    assert sensor.silent_s() == 0
+    assert Sensor(Faked()).close(), "it never began"
 
 
 def test_a_session_that_ends_while_views_are_tried_hides_none_of_them() -> None:
@@ -186,23 +185,11 @@ class Hanging(Faked):
         return super().read()
 
 
-def test_a_server_that_hangs_holds_nobody() -> None:
-    hanging = Hanging()
-    sensor = Sensor(hanging)
-    sensor.begin(time.monotonic())
-    assert hanging.asked.wait(60)
-    assert not sensor.close()
-    hanging.release.set()
-
-
-def test_a_server_that_has_hung_for_long_is_silent_and_is_not_waited_for_again(
+def test_a_server_that_has_hung_for_long_is_silent_and_holds_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hanging = Hanging()
-    sensor = Sensor(hanging)
-    assert sensor.silent_s() == 0
-    sensor.begin(time.monotonic())
-    assert hanging.asked.wait(60)
+    sensor = begun(hanging)
     assert sensor.silent_s() >= 1
     waited: list[float | None] = []
     join = threading.Thread.join
@@ -215,16 +202,3 @@ def test_a_server_that_has_hung_for_long_is_silent_and_is_not_waited_for_again(
     assert not sensor.close()
     assert waited == [0.0]
     hanging.release.set()
-
-
-def test_a_server_that_answers_is_not_silent() -> None:
-    answering = Faked()
-    sensor = Sensor(answering)
-    sensor.begin(time.monotonic())
-    assert answering.asked.wait(60)
-    assert sensor.close()
-    assert sensor.silent_s() == 0
-
-
-def test_a_sensor_that_never_began_is_closed_at_once() -> None:
-    assert Sensor(Faked()).close()

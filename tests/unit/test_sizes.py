@@ -77,13 +77,10 @@ def test_statements_are_ordered_by_the_time_that_they_took_in_between() -> None:
     assert list(found) == [(1, 2), (1, 3), (1, 1)], "what was not called is not in it"
     assert found[1, 2] == Counted(3, 50.0, 3, 6, 3, 0)
     assert found[1, 3].wal_bytes is None
-
-
-def test_statements_that_were_reset_count_from_nothing() -> None:
-    found = statement_changes({(1, 1): counted(10, 100.0, 7)}, {(1, 1): counted(2, 3.0, 5)})
-    assert found[1, 1] == counted(2, 3.0, 5)
-    found = statement_changes({(1, 1): counted(10, 9e4)}, {(1, 1): counted(20, 3.0)})
-    assert found[1, 1] == counted(20, 3.0), "more calls than before the reset"
+    # Also with more calls than before the reset.
+    for before_ms, now in ((100.0, counted(2, 3.0, 5)), (9e4, counted(20, 3.0))):
+        reset = statement_changes({(1, 1): counted(10, before_ms, 7)}, {(1, 1): now})
+        assert reset[1, 1] == now, "it counts from nothing"
 
 
 def test_a_password_in_a_statement_that_was_executed_is_not_kept() -> None:
@@ -114,40 +111,33 @@ def moved(found: list[CounterReading], start_s: float) -> tuple[Moved, ...]:
     return counts.moved()
 
 
-def test_a_trial_s_difference_begins_with_the_measured_part() -> None:
-    found = moved(readings(COMMITS, 10, 20, 40, 90, first_s=-2.0), 0.0)
-    assert found == (Moved("transactions", "commits", 50, ""),)
+WRITTEN = Counter("wal", "written", "x", "B/s")
+# Readings, how far the counter went in the measured part, and its samples by second.
+WENT: dict[str, tuple[list[CounterReading], float | None, str, dict[int, float]]] = {
+    "since the measured part": (
+        readings(COMMITS, 10, 20, 40, 90, first_s=-2.0),
+        50,
+        "",
+        {-2: 10, -1: 20, 0: 50},
+    ),
+    "times are in ms": (readings(TIME, 0, 1500), 1.5, "ms", {0: 1.5}),
+    "bytes lose their second": (readings(WRITTEN, 0, 5), 5, "B", {0: 5}),
+    "it began anew": (readings(COMMITS, 10, 3, 50), None, "", {1: 47}),
+    "a gap": (readings(COMMITS, 10, None, 50), 40, "", {}),
+    "one": (readings(COMMITS, 1), None, "", {}),
+    "it never moved": (readings(COMMITS, 7, 7, 7), 0, "", {}),
+    "earlier zeros": (readings(COMMITS, 7, 7, 7, None, 7, 9), 2, "", {0: 0, 1: 0, 4: 2}),
+    "a gauge is as it is": (readings(CONNECTED, 3, 5, 2), None, "", {0: 5, 1: 2}),
+}
 
 
-def test_times_are_in_ms_and_bytes_lose_their_second() -> None:
-    written = Counter("wal", "written", "x", "B/s")
-    assert moved(readings(TIME, 0, 1500), 0.0) == (Moved("database", "read_time", 1.5, "ms"),)
-    assert moved(readings(written, 0, 5), 0.0) == (Moved("wal", "written", 5, "B"),)
-
-
-def test_how_far_a_counter_went_that_began_anew_is_not_known() -> None:
-    assert moved(readings(COMMITS, 10, 3, 50), 0.0) == ()
-    assert moved(readings(COMMITS, 10, None, 50), 0.0) == (
-        Moved("transactions", "commits", 40, ""),
-    )
-    assert moved(readings(COMMITS, 1), 0.0) == ()
-
-
-def test_what_never_moved_has_no_samples_but_its_zero() -> None:
-    still = readings(COMMITS, 7, 7, 7)
-    assert samples(still, 0.0) == ()
-    assert moved(still, 0.0) == (Moved("transactions", "commits", 0, ""),)
-
-
-def test_a_counter_that_changes_late_has_its_earlier_zeros() -> None:
-    found = samples(readings(COMMITS, 7, 7, 7, None, 7, 9), 0.0)
-    assert [(s.second, s.value) for s in found] == [(0, 0.0), (1, 0.0), (4, 2.0)]
-
-
-def test_a_gauge_is_as_it_is() -> None:
-    found = readings(CONNECTED, 3, 5, 2)
-    assert [s.value for s in samples(found, 0.0)] == [5, 2]
-    assert moved(found, 0.0) == ()
+@pytest.mark.parametrize("name", WENT)
+def test_how_far_a_counter_went_in_the_measured_part(name: str) -> None:
+    found, value, unit, by_second = WENT[name]
+    [counter] = {each for reading in found for each in reading.values}
+    expected = () if value is None else (Moved(counter.source, counter.name, value, unit),)
+    assert moved(found, 0.0) == expected
+    assert {s.second: s.value for s in samples(found, 0.0)} == by_second
 
 
 def test_each_version_has_each_counter_once() -> None:

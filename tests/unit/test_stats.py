@@ -26,12 +26,14 @@ from pgpaces.analysis.stats import (
     rate,
     share,
 )
+from pgpaces.analysis.summary import planned_rates
 from pgpaces.core.times import Times
 from pgpaces.spec.result import Estimate
 from tests.unit.queues import queue
+from tests.unit.sure import sure
 
 from .seeds import seeds
-from .trials import spread, times
+from .trials import SECOND_NS, spread, times, trial
 
 RUNS = seeds(100, 200)
 
@@ -172,8 +174,7 @@ def test_few_hits_that_come_independently_are_as_certain_as_the_binomial() -> No
 
 def test_what_did_not_succeed_is_above_every_end_of_an_interval() -> None:
     served = times(range(1, 991))
-    found = spread(served, 1000).p99
-    assert found is not None
+    found = sure(spread(served, 1000).p99)
     assert found.value == pytest.approx(990, rel=1e-3)
     assert found.low == pytest.approx(983, rel=1e-3)
     assert found.high == math.inf
@@ -185,13 +186,11 @@ def test_too_few_for_an_interval_is_said_to_be_not_estimable() -> None:
     assert found.p99 is not None
     assert not found.p99.estimable
     assert found.p99.value == pytest.approx(1, rel=1e-3)
-    assert found.p50 is not None
-    assert found.p50.estimable
+    assert sure(found.p50).estimable
 
 
 def test_one_bound_starts_at_nothing() -> None:
-    found = spread(times(range(1, 321)), 320).p99
-    assert found is not None
+    found = sure(spread(times(range(1, 321)), 320).p99)
     assert (found.low, found.high) == (0.0, pytest.approx(320, rel=1e-3))
     assert found.estimable
 
@@ -236,18 +235,15 @@ def test_constant_seconds_have_an_exact_mean() -> None:
 def test_a_single_second_has_no_interval_of_its_mean() -> None:
     for seconds in ([4], [0, 4, 0]):
         counts = np.array(seconds)
-        found = mean(counts * 2.5, counts)
-        assert found is not None
+        found = sure(mean(counts * 2.5, counts))
         assert (found.value, found.estimable) == (2.5, False)
-    alone = rate(np.array([4]))
-    assert alone is not None
+    alone = sure(rate(np.array([4])))
     assert (alone.value, alone.estimable) == (4.0, False)
 
 
 @pytest.mark.parametrize("seconds", [2, 60])
 def test_a_rate_is_known_to_within_one_transaction_however_regular_it_is(seconds: int) -> None:
-    found = rate(np.full(seconds, 10))
-    assert found is not None
+    found = sure(rate(np.full(seconds, 10)))
     assert (found.value, found.low, found.high) == (10, 10 - 1 / seconds, 10 + 1 / seconds)
 
 
@@ -263,8 +259,7 @@ def test_that_neighbors_balance_each_other_is_believed_for_half_of_the_variance(
 
 
 def test_the_upper_end_of_a_mean_is_farther_than_the_lower_and_none_is_below_0() -> None:
-    found = mean(np.array([1.0, 100.0, 1.0, 3.0]), np.array([1, 1, 1, 1]), 5.0)
-    assert found is not None
+    found = sure(mean(np.array([1.0, 100.0, 1.0, 3.0]), np.array([1, 1, 1, 1]), 5.0))
     assert 0 <= found.low < found.value < found.high
     assert found.high / found.value > found.value / max(found.low, 1e-9) * 0.99
 
@@ -318,3 +313,50 @@ def test_intervals_hold_the_truth_of_independent_transactions(per_s: int, runs: 
     assert covered(rates, per_s) >= least(runs)
     if per_s == 100:
         assert covered([s.p99 for s in found], 10 * math.log(100)) >= least(runs)
+
+
+OWN = (0,)
+
+
+def planned(shape: str, seconds: int, start: int = 0) -> list[float] | None:
+    plan = {"limit_ns": None, "policy": "run", "model": "open", "shape": shape}
+    made = trial([], plan=plan, measured_ns=seconds * SECOND_NS)
+    found = planned_rates(made, OWN, start, count=seconds - start)
+    return None if found is None else found.tolist()
+
+
+def test_the_planned_rate_of_each_second_is_that_of_the_shape() -> None:
+    assert planned("constant", 6) is None
+    assert planned("steps:0.5:1:2", 6) == [0.5, 0.5, 1, 1, 2, 2]
+    assert planned("steps:0.5:2", 3) == [0.5, 1.25, 2]
+    assert planned("steps:0.5:2", 4, 1) == [0.5, 2, 2]
+    assert planned("ramp:1:2", 4) == pytest.approx([1.125, 1.375, 1.625, 1.875])
+    assert planned("burst:4:1s:3s", 6) == [1, 1, 4, 1, 1, 4]
+    day = planned("day", 96)
+    assert day is not None
+    assert np.mean(day) == pytest.approx(1, abs=0.01)
+
+
+def test_a_workload_beside_the_trials_own_has_a_constant_rate() -> None:
+    plan = {"limit_ns": None, "policy": "run", "model": "open", "shape": "ramp:1:2"}
+    made = trial([], plan=plan, measured_ns=4 * SECOND_NS)
+    assert planned_rates(made, (7,), 0, count=4) is None
+    assert planned_rates(made, OWN, 0, count=0) is None
+
+
+def test_what_was_planned_is_no_chance() -> None:
+    rng, steps = np.random.default_rng(3), np.repeat([50.0, 100.0, 150.0], 40)
+    found, blind = rate(rng.poisson(steps), steps), rate(rng.poisson(steps))
+    assert found is not None
+    assert blind is not None
+    assert found.high - found.low < 6
+    assert blind.high - blind.low > 30
+
+
+def test_what_varies_in_a_part_of_the_time_is_known_from_that_part() -> None:
+    rng, bursts = np.random.default_rng(4), np.tile(np.repeat([1.0, 2.0], [8, 2]), 30)
+    noise = rng.normal(size=300)
+    everywhere, seldom = long_run(noise, bursts), long_run(noise * (bursts > 1), bursts)
+    assert everywhere.points > 200
+    assert 30 < seldom.points < 70
+    assert seldom.cosines < everywhere.cosines / 2

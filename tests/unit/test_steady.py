@@ -14,6 +14,7 @@ from scipy import stats as oracle
 
 from pgpaces.analysis.steady import WarmUp, drifts, flatness, theil_sen, warm_up
 from tests.unit.queues import queue
+from tests.unit.sure import sure
 
 from .seeds import seeds
 
@@ -26,9 +27,7 @@ def test_a_warm_up_is_cut_where_it_ends() -> None:
 def test_a_latency_that_falls_to_the_end_makes_a_series_too_short_and_one_that_rises_does_not() -> (
     None
 ):
-    falling = warm_up(np.linspace(100, 10, 60))
-    assert falling is not None
-    assert falling.too_short
+    assert sure(warm_up(np.linspace(100, 10, 60))).too_short
     assert warm_up(np.linspace(10, 100, 60)) == WarmUp(0, too_short=False)
 
 
@@ -57,8 +56,7 @@ def test_a_burst_at_the_beginning_of_a_steady_queue_is_no_warm_up() -> None:
 def test_a_cold_start_is_a_warm_up() -> None:
     rng = np.random.default_rng(9)
     points = (1 + 2 * np.exp(-np.arange(300) / 40)) * rng.gamma(20.0, 1.0, 300)
-    found = warm_up(points)
-    assert found is not None
+    found = sure(warm_up(points))
     assert 40 <= found.points <= 200
 
 
@@ -97,14 +95,12 @@ def test_theil_and_sens_slope_is_that_of_scipy(x: np.ndarray) -> None:
 
 
 def shape(values: np.ndarray) -> str:
-    found = flatness(np.arange(len(values)), values)
-    assert found is not None
+    found = sure(flatness(np.arange(len(values)), values))
     return found.shape
 
 
 def test_a_constant_series_is_flat() -> None:
-    found = flatness(np.arange(60), np.full(60, 3.0))
-    assert found is not None
+    found = sure(flatness(np.arange(60), np.full(60, 3.0)))
     assert (found.shape, found.changes, found.levels_ms) == ("flat", (), (3.0,))
     assert found.drift.value == 0
 
@@ -134,12 +130,10 @@ def test_a_shape_is_called_by_its_name(
 
 def test_the_size_of_a_drift_and_the_place_of_a_change_are_told() -> None:
     noise = np.random.default_rng(4).normal(0, 0.05, 200)
-    drifting = flatness(np.arange(200), 10 + np.arange(200) / 100 + noise)
-    assert drifting is not None
+    drifting = sure(flatness(np.arange(200), 10 + np.arange(200) / 100 + noise))
     assert drifting.drift.value == pytest.approx(2 / 11, abs=0.02)
     assert drifts(drifting.drift)
-    stepping = flatness(100 + np.arange(200), np.where(np.arange(200) < 80, 10, 20) + noise)
-    assert stepping is not None
+    stepping = sure(flatness(100 + np.arange(200), np.where(np.arange(200) < 80, 10, 20) + noise))
     assert stepping.changes == (180,)
     assert stepping.levels_ms == pytest.approx((10, 20), abs=0.1)
 
@@ -147,8 +141,7 @@ def test_the_size_of_a_drift_and_the_place_of_a_change_are_told() -> None:
 def test_a_day_is_judged_in_pieces() -> None:
     n = 86_400
     values = np.random.default_rng(5).normal(10, 1, n) * np.where(np.arange(n) < n // 3, 1.5, 1)
-    found = flatness(np.arange(n), values)
-    assert found is not None
+    found = sure(flatness(np.arange(n), values))
     assert found.shape == "warming up"
     assert found.changes[0] == pytest.approx(n // 3, abs=n / 600)
 
@@ -168,7 +161,6 @@ def test_chance_alone_is_seldom_called_a_shape(load: float, least: float, runs: 
         counts = np.bincount(seconds, minlength=length_s)
         busy = counts.nonzero()[0]
         means = np.bincount(seconds, latency, minlength=length_s)[busy] / counts[busy]
-        found = flatness(busy, means)
-        assert found is not None
+        found = sure(flatness(busy, means))
         flat += found.shape == "flat"
     assert flat / runs >= least

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,15 +15,22 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pgpaces.analysis.summary import as_json, summarize
+from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, StoreError, StoreVersionError
+from pgpaces.core.record import Tally
 from pgpaces.spec.result import Blocked, Finding, Observed, WaitEvent, Waits
 from pgpaces.store import digests
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from tests.unit import answered
-from tests.unit.full_second import INTERVAL, trial
+from tests.unit.full_second import INTERVAL, TIMES, histogram, trial
+from tests.unit.trials import like
 from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 
 
@@ -126,10 +135,12 @@ def test_every_interval_is_synced_to_the_disk(store: Store) -> None:
 def test_a_running_trial_that_has_been_silent_was_interrupted(store: Store) -> None:
     begun = trial()
     store.begin(begun)
-    assert store.trials()[0].state == "running"
+    # A clock that was set back does not keep a dead trial running.
+    for seconds, state in ((0, "running"), (-60, "interrupted"), (3600, "interrupted"),
+                           (2, "running")):  # fmt: skip
+        beat(store, datetime.now(UTC) + timedelta(seconds=seconds))
+        assert Store.open(store.path).trials()[0].state == store.load(begun.id).state == state
     beat(store, datetime.now(UTC) - timedelta(minutes=1))
-    assert store.trials()[0].state == "interrupted"
-    assert store.load(begun.id).state == "interrupted"
     store.beat(begun.id)
     assert store.trials()[0].state == "running"
 
@@ -154,45 +165,29 @@ def beat(store: Store, heartbeat: datetime) -> None:
         other.execute("UPDATE trial SET heartbeat = ?", (text,))
 
 
-def test_a_clock_that_was_set_back_does_not_keep_a_dead_trial_running(store: Store) -> None:
-    store.begin(trial())
-    beat(store, datetime.now(UTC) + timedelta(hours=1))
-    assert store.trials()[0].state == "interrupted"
-    beat(store, datetime.now(UTC) + timedelta(seconds=2))
-    assert store.trials()[0].state == "running"
-
-
-def test_a_run_is_found_by_last_and_by_either_end_of_its_id(store: Store) -> None:
-    old, new = trial(datetime.now(UTC) - timedelta(hours=1)), trial()
-    for one in (old, new):
-        store.begin(one)
-    assert store.find("last") == new.id
-    assert store.find(old.id[-8:].lower()) == old.id
-    assert store.find(new.id) == new.id
-    with pytest.raises(PlanError, match="several"):
-        store.find("0")
-    with pytest.raises(PlanError, match="no run"):
-        store.find("nothing")
-    with pytest.raises(PlanError, match="no run"):
-        store.find("%")
-
-
-def test_a_whole_name_comes_before_a_part_of_an_id_whichever_has_it(store: Store) -> None:
+def test_a_run_is_found_by_last_a_name_or_an_end_of_its_id(store: Store) -> None:
+    old = trial(datetime.now(UTC) - timedelta(hours=1))
     run = replace(trial(), id="01AAAAAAAAAAAAAAAAAAAAAAV2")
-    store.begin(run)
+    for one in (old, run):
+        store.begin(one)
     row = ExperimentRow("01BBBBBBBBBBBBBBBBBBBBBBV3", "v2", datetime.now(UTC), None, "running",
                         "0", {})  # fmt: skip
     store.begin_experiment(row)
-    assert store.find_any("v2") == row.id
-    assert store.find_any("av2") == run.id
-    assert store.find_any(row.id.lower()) == row.id
-    with pytest.raises(PlanError, match="several ids: 01BBB"):
+    for name, found in {"last": run.id, old.id[-8:].lower(): old.id, run.id: run.id}.items():
+        assert store.find(name) == store.find_any(name) == found
+    # A whole name comes before a part of an id.
+    assert [store.find_any(n) for n in ("v2", "av2", row.id.lower())] == [row.id, run.id, row.id]
+    with pytest.raises(PlanError, match="several ids: 01"):
         store.find_any("0")
+    with pytest.raises(PlanError, match="several"):
+        store.find("0")
     store.tag("v3", run.id)
     assert store.find_any("v3") == run.id
-    assert store.find_any("last") == run.id
     with pytest.raises(PlanError, match="no run or experiment 'v4'"):
         store.find_any("v4")
+    for name in ("nothing", "%"):
+        with pytest.raises(PlanError, match="no run"):
+            store.find(name)
 
 
 def test_a_store_of_an_older_layout_is_refused(store: Store) -> None:
@@ -202,15 +197,6 @@ def test_a_store_of_an_older_layout_is_refused(store: Store) -> None:
     with pytest.raises(StoreVersionError, match="written by an older pgpaces") as refused:
         Store.existing(store.path)
     assert "--store" in (refused.value.hint or "")
-
-
-@pytest.mark.parametrize("content", [b"not a database at all, but long enough to look at" * 40])
-def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x.db"
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match="not a store"):
-        Store.open(path)
-    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("place", [Store.open, Store.existing])
@@ -227,6 +213,11 @@ def test_a_database_of_something_else_is_left_as_it_is(
     tmp_path: Path, tables: str, place: Callable[[Path], Store]
 ) -> None:
     path = tmp_path / "x.db"
+    path.write_bytes(b"not a database at all, but long enough to look at" * 40)
+    with pytest.raises(StoreError, match="not a store") as refused:
+        place(path)
+    assert refused.value.hint
+    path.unlink()
     with closing(sqlite3.connect(path)) as other:
         other.executescript(tables)
         before = list(other.iterdump())
@@ -234,19 +225,6 @@ def test_a_database_of_something_else_is_left_as_it_is(
         place(path)
     with closing(sqlite3.connect(path)) as other:
         assert list(other.iterdump()) == before
-
-
-def test_a_folder_that_cannot_be_made_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError) as found:
-        Store.open(tmp_path / "file" / "results.db")
-    assert found.value.hint
-
-
-def test_opening_an_up_to_date_store_changes_nothing(store: Store) -> None:
-    begun = trial()
-    store.begin(begun)
-    assert Store.open(store.path).trials()[0].id == begun.id
 
 
 def test_ids_sort_by_time_and_differ() -> None:
@@ -274,3 +252,134 @@ def tables_of(engine: sa.Engine) -> dict[str, Any]:
 def test_the_stored_trials_of_tests_have_the_tables_of_a_new_store(tmp_path: Path) -> None:
     old, new = Store.existing(answered.unpacked(tmp_path)), Store.open(tmp_path / "new.db")
     assert tables_of(new._backend.engine) == tables_of(old._backend.engine)
+
+
+SCRIPT = {"name": "one", "weight": 1, "commands": [[n, "SELECT 1", True] for n in range(3)]}
+COLUMNS = {
+    "trial": ("state", "started_at", "heartbeat", "plan", "workload", "server", "host",
+              "measured_ns", "notes", "summary"),
+    "interval": ("second", "cpu_ns", "in_flight_ns", "ended_ns", "connects", "messages",
+                 "aborted", "dispatch_count", "dispatch_histogram"),
+    "tally": ("second", "due_second", "script", "due", "on_time", "late", "failed",
+              "latency_count", "latency_sum_ns", "latency_square_sum", "lag_max_ns",
+              "service_histogram"),
+    "statement": ("second", "script", "command", "failed", "times_count", "times_histogram"),
+}  # fmt: skip
+PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a store with one trial of one second."""
+    store = Store.open(tmp_path_factory.mktemp("whole") / "results.db")
+    begun = trial()
+    begun = replace(begun, workload=like(begun.workload, scripts=[SCRIPT, SCRIPT]))
+    store.begin(begun)
+    tally = Tally(4, 0, 3, on_time=3, latency=TIMES, lag=TIMES, service=TIMES)
+    store.add(begun.id, replace(INTERVAL, tallies=(tally,)))
+    with sqlite3.connect(store.path) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return store.path
+
+
+@pytest.fixture
+def stored(whole: Path, tmp_path: Path) -> Store:
+    return Store.open(Path(shutil.copy(whole, tmp_path / "results.db")))
+
+
+def damage(store: Store, table: str, column: str, value: Any) -> None:
+    with sqlite3.connect(store.path) as other:
+        other.execute("PRAGMA synchronous = OFF")
+        other.execute(f"UPDATE OR IGNORE {table} SET {column} = ?", (value,))
+
+
+def read(store: Store) -> str:
+    """Reads all there is as the commands do; what is wrong with it."""
+    try:
+        for row in store.trials():
+            if row.damage:
+                return f"damaged: {row.damage}"
+            json.dumps(as_json(summarize(store.load(row.id))))
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+def test_a_store_that_is_whole_is_read(stored: Store) -> None:
+    assert read(stored) == ""
+
+
+DAMAGES: dict[str, tuple[str, str, Any, str]] = {
+    "a second far away": ("tally", "due_second", 1_066_394_331, "its seconds are from"),
+    "no JSON": ("trial", "plan", "{", "damaged"),
+    "JSON of something else": ("trial", "plan", "[1]", "damaged"),
+    "JSON without end": ("trial", "notes", "[" * 100_000, "damaged"),
+    "no name": ("trial", "workload", "{}", "damaged"),
+    "no scripts": ("trial", "workload", '{"name": "x"}', "missing required field `scripts`"),
+    "a date that is none": ("trial", "started_at", "yesterday", "damaged"),
+    "an unknown state": ("trial", "state", "won", "its state is 'won'"),
+    "a negative count": ("tally", "due", -1, "second 4: due is -1, and cannot be negative"),
+    "a text for a count": ("tally", "late", "many", "late is 'many', expected int"),
+    "a script that is not there": ("tally", "script", 7, "script 7 does not exist"),
+    "no histogram": ("tally", "lag_histogram", "x", "lag histogram is 'x', expected bytes"),
+    "another count": ("tally", "lag_count", 9, "counts 9 times, and its histogram 3"),
+    "half a histogram": ("interval", "dispatch_histogram", TIMES.histogram[:-1], "and says"),
+    "another histogram": ("interval", "dispatch_histogram", histogram(1), "its histogram 1"),
+    "a histogram of 4 GB": (
+        "interval", "dispatch_histogram", TIMES.histogram[:4] + b"\xff" * 4, "too few",
+    ),
+    "infinite squares": ("tally", "lag_square_sum", float("inf"), "squares are inf"),
+    "messages that are no pairs": ("interval", "messages", "[false]", "expected tuple"),
+    "a message without a text": ("interval", "messages", '[["a"]]', "expected a pair"),
+    "failures that are a list": ("tally", "failed", "[]", "failed is (), expected dict"),
+    "a missing interval": ("interval", "second", 5, "has counts and no interval"),
+    "a command that is not there": ("statement", "command", 3, "command 3 does not exist"),
+    "a summary that is none": ("trial", "summary", "[]", "damaged"),
+    "a share of two": ("trial", "summary", '{"missed_share": [1, 2]}', "expected three numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_named(stored: Store, name: str) -> None:
+    table, column, value, words = DAMAGES[name]
+    damage(stored, table, column, value)
+    assert words in read(stored)
+
+
+@pytest.mark.parametrize(
+    "command", ["runs", "show last", "export last", "export last --format json"]
+)
+def test_the_commands_say_it_in_a_sentence(stored: Store, command: str) -> None:
+    damage(stored, "trial", "plan", "{")
+    done = CliRunner().invoke(cli, [*command.split(), "--store", str(stored.path)])
+    assert done.exception is None or isinstance(done.exception, StoreError)
+    assert "damaged" in (str(done.exception) + done.output)
+
+
+ANYTHING = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=20).filter(lambda text: "\0" not in text),
+    st.binary(max_size=60),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+        max_leaves=6,
+    ).map(json.dumps),
+    st.integers(0, len(TIMES.histogram)).map(lambda end: TIMES.histogram[:end]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(place=st.sampled_from(PLACES), value=ANYTHING)
+def test_whatever_stands_in_a_row_there_is_no_traceback(
+    whole: Path, place: tuple[str, str], value: Any
+) -> None:
+    path = Path(shutil.copy(whole, whole.with_name("damaged.db")))
+    store = Store.open(path)
+    damage(store, *place, value)
+    read(store)
+    store.close()
+    for left in path.parent.glob("damaged.db*"):
+        left.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.level_shift import change
-from pgpaces.analysis.throttle import Pace, duration, pace
+from pgpaces.analysis.throttle import Pace, pace
 from pgpaces.analysis.throttle import findings as of_series
 from pgpaces.core.series import Sample
 from pgpaces.spec.result import Finding
@@ -228,83 +228,55 @@ def test_steal_warns_from_1_percent_and_invalidates_from_5(
     assert all("stolen" in f.text for f in found)
 
 
-def test_a_quota_that_was_there_all_the_time_is_what_was_measured() -> None:
-    tracks = samples(cgroup_throttled=[8] * 60, cgroup_throttled_share=[80] * 60)
-    [found] = not_info(findings(tracks, load([10] * 60)))
-    assert found.severity == "warning"
-    assert "60 of 60 s (80.0% of its periods)" in found.text
-
-
-def test_a_quota_that_came_in_between_invalidates_whatever_it_did() -> None:
-    share = ramp(120, 75, 75, 0, 50)
-    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
-    [found] = not_info(findings(tracks, load([10] * 120)))
-    assert found.severity == "invalid"
-    assert "from 75 s (minute 2) on" in found.text
-
-
-def test_a_quota_that_goes_invalidates_as_one_that_comes() -> None:
-    share = ramp(120, 75, 75, 80, 0)
-    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
-    [found] = not_info(findings(tracks, load([10] * 120)))
-    assert found.severity == "invalid"
-    assert "hardly from 75 s (minute 2) on" in found.text
-
-
-@pytest.mark.parametrize("before_after", [(0, 50), (80, 0), (30, 90)])
-def test_a_quota_that_is_known_not_to_have_changed_is_met_by_the_load(
-    before_after: tuple[float, float],
-) -> None:
-    share = ramp(120, 75, 75, *before_after)
-    latency = 20 + 10 * share
-    tracks = samples(
-        cgroup_throttled=share / 10, cgroup_throttled_share=share, cgroup_quota=[0.4] * 120
-    )
-    [found] = not_info(findings(tracks, load([10] * 120, latency)))
-    assert found.severity == "warning"
-    assert "the quota is the limit" in found.text
-
-
-@pytest.mark.parametrize("amounts", [[0.8] * 75 + [0.4] * 45, [None] * 75 + [0.4] * 45])
-def test_a_quota_whose_amount_changed_or_that_was_not_there_invalidates(
-    amounts: list[float | None],
-) -> None:
-    share = ramp(120, 75, 75, 0, 50)
-    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
-    tracks += [
+def quota(share: Numbers, amounts: Iterable[float | None] = ()) -> list[Sample]:
+    """How far a quota was used up, and how many CPUs it was of."""
+    return samples(cgroup_throttled=share / 10, cgroup_throttled_share=share) + [
         Sample(second, "host", "cgroup_quota", amount, "CPUs")
         for second, amount in enumerate(amounts)
         if amount is not None
     ]
-    [found] = not_info(findings(tracks, load([10] * 120)))
-    assert found.severity == "invalid"
 
 
-@pytest.mark.parametrize("before_after", [(0, 50), (80, 0), (30, 90)])
-def test_under_a_rate_that_is_meant_to_change_a_quota_is_what_was_measured(
-    before_after: tuple[float, float],
+CONSTANT, WHILE = np.full(60, 80.0), np.where(np.abs(np.arange(300) - 139.5) < 10, 90.0, 0.0)
+COMES, GOES, GROWS = (ramp(120, 75, 75, *way) for way in ((0, 50), (80, 0), (30, 90)))
+PLAIN = load([10] * 120)
+CHANGING = replace(PLAIN, steady=False)
+QUOTAS: dict[str, tuple[list[Sample], Pace, str, str]] = {
+    "all the time": (quota(CONSTANT), load([10] * 60), "warning", "60 of 60 s (80.0% of its"),
+    "it comes": (quota(COMES), PLAIN, "invalid", "from 75 s (minute 2) on"),
+    "it goes": (quota(GOES), PLAIN, "invalid", "hardly from 75 s (minute 2) on"),
+    "for a while": (quota(WHILE), load([10] * 300), "invalid", "in 20 of 300 s"),
+    "its amount changed": (quota(COMES, [0.8] * 75 + [0.4] * 45), PLAIN, "invalid", ""),
+    "it was not there": (quota(COMES, [None] * 75 + [0.4] * 45), PLAIN, "invalid", ""),
+    **{
+        f"{kind}, way {n}": (tracks, pace, "warning", said)
+        for n, way in enumerate((COMES, GOES, GROWS))
+        for kind, tracks, pace, said in (
+            # It did not change: the load has met it.
+            ("known", quota(way, [0.4] * 120), load([10] * 120, 20 + 10 * way), "is the limit"),
+            # What was measured, under a rate that is meant to change.
+            ("planned", quota(way), CHANGING, ""),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_a_quota_that_comes_or_goes_invalidates_and_one_that_is_the_machines_does_not(
+    name: str,
 ) -> None:
-    share = ramp(120, 75, 75, *before_after)
-    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
-    [found] = not_info(findings(tracks, replace(load([10] * 120), steady=False)))
-    assert found.severity == "warning"
+    tracks, pace, severity, said = QUOTAS[name]
+    [found] = not_info(findings(tracks, pace))
+    assert found.severity == severity
+    assert said in found.text
+    assert "(minute 3)" in found.text or name != "for a while"
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_constant_quota_that_holds_back_now_more_now_less_is_the_machine(seed: int) -> None:
     share = np.clip(40 + chance(seed).normal(0, 15, 300), 0, 100)
-    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
-    [found] = not_info(findings(tracks, load([10] * 300)))
+    [found] = not_info(findings(quota(share), load([10] * 300)))
     assert found.severity == "warning"
-
-
-def test_a_quota_that_is_taken_off_again_is_named_by_when_it_came() -> None:
-    share = np.where((np.arange(300) >= 130) & (np.arange(300) < 150), 90.0, 0.0)
-    tracks = samples(cgroup_throttled=share / 10, cgroup_throttled_share=share)
-    [found] = not_info(findings(tracks, load([10] * 300)))
-    assert found.severity == "invalid"
-    assert "in 20 of 300 s" in found.text
-    assert "(minute 3)" in found.text
 
 
 def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much_to_do() -> None:
@@ -373,10 +345,3 @@ def test_what_a_load_did_is_read_from_its_trial() -> None:
     assert found.latency_ms[[0, 2]].tolist() == [3, 5]
     assert np.isnan(found.latency_ms[1])
     assert len(found.succeeded) == 3
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(9.6, "10 s"), (119, "119 s"), (192, "3 min 12 s"), (540, "9 minutes")]
-)
-def test_lengths_are_exact_where_they_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

@@ -145,16 +145,12 @@ def test_a_load_alone_is_given_through_unchanged(load: Scripted) -> None:
 
 def test_all_clients_are_down_only_while_those_of_every_load_are() -> None:
     down = Interval(0, some_down_ns=9, all_down_ns=9, down=2)
-    (both,) = Together([Scripted([down]), Scripted([Interval(0)])])
-    assert (both.some_down_ns, both.all_down_ns, both.down) == (9, 0, 2)
-    (both,) = Together([Scripted([down]), Scripted([replace(down, all_down_ns=4)])])
-    assert (both.some_down_ns, both.all_down_ns, both.down) == (9, 4, 4)
-
-
-def test_a_load_that_is_down_when_the_others_have_ended_is_no_outage_of_all() -> None:
+    for other, downs in ((Interval(0), (9, 0, 2)), (replace(down, all_down_ns=4), (9, 4, 4))):
+        (both,) = Together([Scripted([down]), Scripted([other])])
+        assert (both.some_down_ns, both.all_down_ns, both.down) == downs
     lost = Scripted([Interval(n, some_down_ns=9, all_down_ns=9) for n in range(2)])
     both, alone = Together([Scripted([Interval(0)]), lost])
-    assert (both.all_down_ns, alone.all_down_ns, alone.some_down_ns) == (0, 0, 9)
+    assert (both.all_down_ns, alone.all_down_ns, alone.some_down_ns) == (0, 0, 9), "others ended"
 
 
 def test_the_same_note_of_several_is_said_once() -> None:
@@ -174,22 +170,16 @@ def test_loads_beside_the_trials_own_are_stopped_in_the_second_in_which_those_en
     assert other.heard == ["stop"]
 
 
-def test_loads_beside_the_trials_own_are_stopped_where_nobody_knew_its_end() -> None:
-    own, other = Scripted([one_second(0)], end_ns=2**62), Scripted(endless=True)
-    list(Together([own], [other]))
-    assert other.heard == ["stop"]
-
-
-def test_loads_of_the_trial_itself_are_waited_for() -> None:
+def test_loads_of_the_trial_itself_are_waited_for_and_others_where_nobody_knows_the_end() -> None:
     short, long = Scripted([one_second(0)]), Scripted([one_second(n) for n in range(5)])
     found = list(Together([short, long]))
     assert (len(found), short.heard, long.heard) == (5, [], [])
-
-
-def test_one_that_ends_early_beside_the_others_does_not_end_them() -> None:
+    own, other = Scripted([one_second(0)], end_ns=2**62), Scripted(endless=True)
+    list(Together([own], [other]))
+    assert other.heard == ["stop"]
     own, other = Scripted([one_second(n) for n in range(4)]), Scripted([one_second(0)])
     assert sum(t.due for i in Together([own], [other]) for t in i.tallies) == 5
-    assert own.heard == []
+    assert own.heard == [], "one that ends early does not end the others"
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -204,28 +194,16 @@ def test_an_error_of_one_ends_all_and_is_raised_behind_their_last_second(failing
     with pytest.raises(RunError, match="the server is gone"):
         next(seconds)
     assert "abort" in loads[1 - failing].heard
-
-
-def test_the_first_of_several_errors_is_raised() -> None:
     loads = [Scripted([one_second(0)] * n, fails=f"number {n}") for n in (2, 1)]
     with pytest.raises(RunError, match="number 1"):
         list(Together(loads))
 
 
-def test_all_begin_at_one_moment_that_is_to_come() -> None:
-    loads = [Scripted(), Scripted()]
-    Together(loads[:1], loads[1:]).begin()
-    assert [load.heard for load in loads] == [["begin"], ["begin"]]
-
-
-def test_stop_and_abort_reach_all() -> None:
-    loads = [Scripted(), Scripted()]
+def test_all_begin_at_one_moment_that_is_to_come_and_hear_of_the_end() -> None:
+    loads = [Scripted(poll="io_uring"), Scripted(), Scripted()]
     whole = Together(loads[:1], loads[1:])
+    whole.begin()
     whole.stop()
     whole.abort()
-    assert [load.heard for load in loads] == [["stop", "abort"]] * 2
-
-
-def test_how_they_wait_is_said_once() -> None:
-    loads = [Scripted(poll="io_uring"), Scripted(), Scripted()]
-    assert Together(loads).poll == "io_uring, epoll"
+    assert [load.heard for load in loads] == [["begin", "stop", "abort"]] * 3
+    assert whole.poll == "io_uring, epoll"

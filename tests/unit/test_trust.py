@@ -101,15 +101,6 @@ def test_links_that_lead_out_of_the_folder_are_refused(tmp_path: Path, link: str
         trust.find(str(made), trust.grant)
 
 
-def test_a_link_within_the_folder_is_one_within_the_copy(tmp_path: Path) -> None:
-    made = folder(tmp_path)
-    (made / "s.sql").rename(made / "real.sql")
-    (made / "s.sql").symlink_to(made / "real.sql")
-    found = trust.find(str(made))
-    assert found.scripts[0].text == "SELECT 2;\n"
-    assert (found.folder / "s.sql").resolve() == found.folder / "real.sql"
-
-
 def test_what_is_no_regular_file_holds_nobody(tmp_path: Path) -> None:
     made = folder(tmp_path)
     os.mkfifo(made / "pipe")
@@ -117,7 +108,12 @@ def test_what_is_no_regular_file_holds_nobody(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="leads out of the folder"):
         trust.find(str(made))
     (made / "loop").unlink()
-    assert not (trust.find(str(made)).folder / "pipe").exists()
+    (made / "s.sql").rename(made / "real.sql")
+    (made / "s.sql").symlink_to(made / "real.sql")
+    found = trust.find(str(made))
+    assert not (found.folder / "pipe").exists()
+    assert found.scripts[0].text == "SELECT 2;\n"
+    assert (found.folder / "s.sql").resolve() == found.folder / "real.sql", "within the copy"
     (made / "s.sql").unlink()
     os.mkfifo(made / "s.sql")
     with pytest.raises(WorkloadError, match="not a regular file"):
@@ -203,6 +199,9 @@ def test_scripts_of_the_user_are_the_users_own(tmp_path: Path) -> None:
     found = workload.of_scripts("own", [workload.read_script(str(script))])
     trial = TrialPlan(Load("closed"), transactions=1, duration_ns=None)
     check_request(Request(found, trial))
+    only_read = workload.read(folder(tmp_path, program('"x"')))
+    with pytest.raises(TrustError):
+        check_request(Request(only_read, trial))
 
 
 def test_only_the_variant_that_executes_needs_a_confirmation(tmp_path: Path) -> None:
@@ -228,13 +227,6 @@ def test_a_workload_beside_another_is_asked_about_as_well(tmp_path: Path, text: 
         with pytest.raises(TrustError):
             backgrounds(main, given)
     assert backgrounds(main, given, trust.grant)[0][1].workload.trusted
-
-
-def test_a_workload_that_was_only_read_is_not_run(tmp_path: Path) -> None:
-    found = workload.read(folder(tmp_path, program('"x"')))
-    trial = TrialPlan(Load("closed"), transactions=1, duration_ns=None)
-    with pytest.raises(TrustError):
-        check_request(Request(found, trial))
 
 
 @pytest.mark.parametrize(
@@ -270,18 +262,14 @@ def test_users_are_not_executed_before_they_are_confirmed(tmp_path: Path) -> Non
     assert "Python module they may import, helper.py" in shown.output
     assert "def look" in shown.output
     assert not (tmp_path / MARK).exists()
+    (made / "__pycache__").mkdir()
+    (made / "__pycache__" / f"helper.{sys.implementation.cache_tag}.pyc").write_bytes(b"evil")
     found = trust.find(str(made), trust.grant)
     assert (tmp_path / MARK).exists()
+    assert not (found.folder / "__pycache__").exists(), "it is compiled by another person"
     assert found.users is not None
     # Messages name the file that its author knows.
     assert found.users.path == made / "users.py"
-
-
-def test_compiled_python_of_another_person_is_not_executed(tmp_path: Path) -> None:
-    made = folder(tmp_path, USERS, users_py=python(tmp_path), helper_py="")
-    (made / "__pycache__").mkdir()
-    (made / "__pycache__" / f"helper.{sys.implementation.cache_tag}.pyc").write_bytes(b"evil")
-    assert not (trust.find(str(made), trust.grant).folder / "__pycache__").exists()
 
 
 # --- the digest -----------------------------------------------------------------------------
@@ -356,13 +344,10 @@ def test_what_workload_new_makes_is_confirmed_until_it_changes(tmp_path: Path) -
     assert trust.find(str(made)).trusted
     (made / "init.sql").write_text("SELECT 1;")
     assert not trust.find(str(made)).trusted
-
-
-def test_what_is_made_here_and_would_execute_something_is_not_confirmed(tmp_path: Path) -> None:
-    made = folder(tmp_path, s_sql="\\shell evil\nSELECT 1;")
-    trust.confirm_made(made)
+    theirs = folder(tmp_path, s_sql="\\shell evil\nSELECT 1;")
+    trust.confirm_made(theirs)
     with pytest.raises(TrustError):
-        trust.find(str(made))
+        trust.find(str(theirs))
 
 
 def test_copies_go_with_their_process_and_those_of_a_killed_one_with_the_next(

@@ -354,9 +354,7 @@ def test_prints_arrive_as_whole_lines_from_the_first_to_the_last(make: Make) -> 
     found = said(run(make(text, clients=1, transactions=2)))
     lines = ["one line", "and another \\udcff", "logged"]
     assert found == ["read", "up", *lines, *lines, "the end"]
-
-
-def test_a_line_without_an_end_arrives_in_parts(make: Make) -> None:
+    # A line without an end arrives in parts.
     text = "@task\ndef act(): print('.' * 3000, end='')\n"
     found = said(run(make(text, clients=1, transactions=3)))
     assert [len(line) for line in found] == [6000, 3000]
@@ -640,12 +638,9 @@ def test_a_file_of_users_travels_with_the_modules_that_it_imports(tmp_path: Path
     assert arrived.path is not None
     [greet] = of_text(arrived.text, arrived.path, there).tasks
     assert greet.function(None) == "hello"
-
-
-def test_functions_travel_without_any_file(tmp_path: Path) -> None:
-    arrived = from_value(by_value(of_functions([lambda connection: 7])), tmp_path)
-    assert arrived.tasks[0].function(None) == 7
-    assert list(tmp_path.iterdir()) == []
+    alone = from_value(by_value(of_functions([lambda connection: 7])), tmp_path / "none")
+    assert alone.tasks[0].function(None) == 7
+    assert not (tmp_path / "none").exists(), "functions need no file"
 
 
 def test_what_cannot_be_sent_to_another_process_is_a_sentence() -> None:

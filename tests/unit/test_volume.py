@@ -14,6 +14,7 @@ from pgpaces.load import engine
 from pgpaces.spec.result import Trial
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.trial.ready_trial import queries_of
+from tests.unit.sure import sure
 from tests.unit.trials import SECOND_NS, series
 
 
@@ -50,8 +51,7 @@ def sending(queries: int | None, **changes: Any) -> Trial:
 
 def test_so_many_a_second_are_so_many_a_minute_and_a_day() -> None:
     one = sending(3)
-    found = volume.of(one, summarize(one))
-    assert found is not None
+    found = sure(volume.of(one, summarize(one)))
     assert (found.seconds, found.transactions, found.queries) == (4, 40, 120)
     assert (found.per_s.value, found.per_minute.value) == (30, 1800)
     assert found.per_day.value == 30 * 86_400
@@ -82,7 +82,6 @@ def test_so_many_in_so_many_seconds_are_of_the_seconds_that_the_rate_counts() ->
     one = replace(
         whole, intervals=(*whole.intervals, last), measured_ns=4 * SECOND_NS + 700_000_000
     )
-    found = volume.of(one, summarize(one))
-    assert found is not None
+    found = sure(volume.of(one, summarize(one)))
     assert found.seconds == 4
     assert found.queries == pytest.approx(found.per_minute.value * found.seconds / 60)

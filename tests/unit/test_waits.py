@@ -54,24 +54,11 @@ def test_what_is_packed_is_read_again_tenth_by_tenth(looks: dict[int, dict[Any, 
 def test_a_tenth_without_sessions_is_told_from_one_without_a_look() -> None:
     tally = WaitTally()
     tally.add(0, {})
-    tally.add(3, {CPU: 1})
+    assert list(read(tally.waits())) == [Tenth(0, {})], "counting goes on"
+    for sessions in (1, 7):  # a second look at a tenth is left out
+        tally.add(3, {CPU: sessions})
     assert list(read(tally.waits())) == [Tenth(0, {}), Tenth(3, {0: 1})]
     assert list(read(Waits())) == []
-
-
-def test_a_second_look_at_a_tenth_is_left_out() -> None:
-    tally = WaitTally()
-    for sessions in (1, 7):
-        tally.add(5, {CPU: sessions})
-    assert list(read(tally.waits())) == [Tenth(5, {0: 1})]
-
-
-def test_what_was_counted_may_be_read_while_counting_goes_on() -> None:
-    tally = WaitTally()
-    tally.add(0, {CPU: 1})
-    assert len(list(read(tally.waits()))) == 1
-    tally.add(1, {CPU: 2})
-    assert [each.sessions for each in read(tally.waits())] == [{0: 1}, {0: 2}]
 
 
 def test_an_hour_of_a_busy_server_takes_less_than_2_megabytes() -> None:

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import crossing, goal
+from pgpaces.analysis import crossing, goal, grouping, unpaired
 from pgpaces.analysis.cells import Row
+from pgpaces.analysis.compare import METRICS, ComparisonGoal, Pair, Verdict, judge
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.replicates import Apart
 from pgpaces.analysis.stats import proportion
+from pgpaces.analysis.trend import check, trend
+from pgpaces.answers import trend as trend_words
 from pgpaces.answers.again import length
+from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.show.section import Sentence
 from pgpaces.spec.design import Cell, Factor, Slot
-from pgpaces.spec.result import Counts, Estimate
-from tests.unit.experiments import made
+from pgpaces.spec.result import Counts
+from tests.unit.comparisons import MISSED, STEADY, runs, shares, verdict, with_noise
+from tests.unit.drifting import side
+from tests.unit.experiments import WORKERS, made
 
 TRIAL = made(Slot(1, Cell(())), 10)
 SHARES = {"h": (0, 300), "b": (90, 300), "?": (18, 300), "+": (12, 300)}
@@ -81,25 +89,29 @@ def test_one_factor(said: str, first: str) -> None:
     assert answer(line(said))[0] == first
 
 
-def test_two_factors_that_say_the_same_are_said_once() -> None:
-    said = answer([*line("hb", a="x"), *line("hb", a="y")])
-    assert said[0].startswith("With either a (x or y) it meets the limit up to 1 client and misses")
-    assert said[1].startswith("a is not seen to move the threshold")
-    said = answer([*line("??", a="x"), *line("??", a="y"), *line("??", a="z")])
-    assert said[0] == (
-        "With each a (x, y and z) whether it meets the limit is unknown from 1 client to 2 clients;"
-        " most likely it is missed there."
-    )
-    assert said[1] == "Whether a moves the threshold is unknown."
-
-
-def test_where_nothing_broke_it_is_not_said_that_nothing_moves_the_break() -> None:
-    said = answer([*line("hh", a="x"), *line("hh", a="y")])
-    assert (
-        said[0]
-        == "With either a (x or y) it meets the limit up to 2 clients, the most that was tried."
-    )
-    assert said[1].startswith("No level of a missed the limit, so whether that moves")
+@pytest.mark.parametrize(
+    ("said", "levels", "first", "second"),
+    [
+        (
+            "hb",
+            "xy",
+            "With either a (x or y) it meets the limit up to 1 client",
+            "a is not seen to",
+        ),
+        (
+            "??",
+            "xyz",
+            "With each a (x, y and z) whether it meets",
+            "Whether a moves the threshold is",
+        ),
+        ("hh", "xy", "With either a (x or y) it meets the limit up to 2", "No level of a missed"),
+    ],
+)
+def test_two_factors_that_say_the_same_are_said_once(
+    said: str, levels: str, first: str, second: str
+) -> None:
+    told = answer([each for level in levels for each in line(said, a=level)])
+    assert (told[0].startswith(first), told[1].startswith(second)) == (True, True)
 
 
 def test_three_factors_are_said_by_what_the_same_answers_share() -> None:
@@ -134,15 +146,6 @@ def test_a_factor_that_is_no_load(said: str, first: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "first"),
-    [("h", "It meets the limit: missed 0.0%"), ("b", "It misses the limit: missed 30.0%"),
-     ("?", "Whether it meets the limit is unknown: missed 6.0%")],
-)  # fmt: skip
-def test_one_cell(said: str, first: str) -> None:
-    assert answer([row(said)])[0].startswith(first)
-
-
-@pytest.mark.parametrize(
     ("said", "cut", "hangs"),
     [
         ("h", Counts(100, 20, 80), "the one cell: with the warm-up that was cut 32% missed"),
@@ -157,15 +160,6 @@ def test_a_verdict_that_depends_on_cut_says_so(said: str, cut: Counts, hangs: st
     trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=cut))
     hanging = [text for text in answer([replace(known, trials=(trial, trial))]) if "hangs" in text]
     assert hanging == ([] if hangs is None else [f"{hangs}, so the verdict hangs on the cut."])
-
-
-def test_a_sweep_of_loads_says_which_verdicts_depend_on_the_cut() -> None:
-    trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=Counts(100, 20, 80)))
-    met, *rest = line("hhb")
-    said = answer([replace(met, trials=(trial, trial)), *rest])
-    assert [text for text in said if "hangs" in text] == [
-        "clients = 1: with the warm-up that was cut 32% missed, so the verdict hangs on the cut."
-    ]
 
 
 def of_run(id_: str, allowed: float | None) -> Digest:
@@ -234,17 +228,6 @@ def test_a_share_on_the_threshold_is_said_to_be_no_question_of_time() -> None:
     assert said[1].startswith("It lies so close to 5% that no reasonable time would decide")
 
 
-def test_of_two_machines_that_differ_one_sentence_is_said() -> None:
-    ratio = Estimate(1.2, 1.1, 1.3, 8)
-    other = Estimate(1 / 1.2, 1 / 1.3, 1 / 1.1, 8)
-    pair = (Apart("pi-a", "pi4", ratio, True), Apart("pi-b", "pi4", other, True))
-    said = [each for each in answer(line("hb"), apart=pair) if "stands apart" in each]
-    assert said == [
-        "pi-a stands apart from the rest of its kind (pi4): its mean service time differs from"
-        " theirs by +20% (+10% to +30%)."
-    ]
-
-
 @pytest.mark.parametrize(
     ("state", "invalid", "text"),
     [
@@ -261,3 +244,116 @@ def test_a_cell_without_a_sound_trial_says_whether_it_is_incomplete_or_not_valid
     one = replace(one, trial=replace(one.trial, state=state))
     page = gather([one], About(datetime(2026, 11, 1, tzinfo=UTC), "1"))
     assert any(each.text.startswith(text) for each in page.answer)
+
+
+FINITE = [
+    Pair(n, side(1, p99=10, mean=5), side(1, p99=math.inf, mean=5 + x))
+    for n, x in enumerate(STEADY)
+]
+GROUPS = [side(100 + n) for n in range(6)]
+APART = ([side(99), side(101)], [side(199), side(201)])
+FOUND: dict[str, Verdict] = {
+    "better": verdict([0.05 + x for x in STEADY]),
+    "worse": verdict([-0.05 + x for x in STEADY]),
+    "times as high": verdict([1.5 + x for x in STEADY]),
+    "equivalent": verdict(STEADY),
+    "wide": verdict([60 * x for x in STEADY]),
+    "one pair": verdict([0.1]),
+    "no pairs": verdict([]),
+    "noise floor": with_noise(STEADY, STEADY),
+    "it may hide in the noise": with_noise(STEADY, [30 * x for x in STEADY]),
+    "equal things differ": with_noise([0.041 + x for x in STEADY], [0.04 + x for x in STEADY]),
+    "shares": judge(shares([50] * 8, [30, 31, 29, 30] * 2), MISSED),
+    "no number": judge(FINITE, ComparisonGoal("p99", same=0)),
+    "a secondary metric": judge(FINITE, ComparisonGoal("mean", ("rate",), same=0)),
+    "apart in time": unpaired.unpaired([side(100)] * 3, [side(103)] * 3, ComparisonGoal(),
+                                       mixed=False),
+    "mixed": unpaired.unpaired(*APART, ComparisonGoal(), mixed=True),
+    "against earlier runs": check([side(80)], GROUPS, ComparisonGoal()),
+    "against them, undecided": check([side(99)], GROUPS, ComparisonGoal()),
+    "without any": check([side(99)], [], ComparisonGoal()),
+}  # fmt: skip
+NUMBERS = {
+    "better": "5.1% higher", "worse": "4.9% lower than", "times as high": "4.48 times as high",
+    "equivalent": "0.11% lower to 0.11% higher", "wide": "is 9.5%", "one pair": "(–)",
+    "shares": "2.0 points lower",
+}  # fmt: skip
+
+
+def text(said: Sequence[Sentence]) -> str:
+    return " ".join(each.text for each in said)
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_verdict_is_told_with_what_to_do(name: str) -> None:
+    said = verdicts.comparison(FOUND[name])
+    told = text(said)
+    assert said[0].weight == "main"
+    assert NUMBERS.get(name, "") in told
+    assert "no difference" not in told.lower()
+    assert "e-" not in told.split("p =")[0], "no more digits than anybody believes"
+    if FOUND[name].outcome == "inconclusive":
+        assert said[-1].text != said[0].text, "the last one says what to do"
+
+
+def test_no_two_verdicts_are_told_alike() -> None:
+    told = [text(verdicts.comparison(found)) for found in FOUND.values()]
+    assert len(set(told)) == len(told)
+    levels = text(verdicts.comparison(FOUND["better"], "work_mem 4MB", "work_mem 64MB"))
+    assert levels.startswith("work_mem 64MB is better than work_mem 4MB: ")
+
+
+def test_every_outcome_and_every_reason_has_words() -> None:
+    outcomes = {found.outcome for found in FOUND.values()}
+    assert outcomes == {"better", "worse", "equivalent", "inconclusive"}
+    reasons = {found.why for found in FOUND.values()}
+    assert reasons == {"", "few", "unbounded", "noise", "biased", "wide", "apart"}
+    assert {found.basis for found in FOUND.values()} | {"blocks"} == set(verdicts.BASIS)
+
+
+def test_a_trend_is_told_newest_change_first() -> None:
+    logs = np.random.default_rng(3).normal(0, 0.01, 30)
+    logs[10:20] += 0.3
+    said = trend_words.sentences(trend(runs(logs)), METRICS["rate"])
+    assert said[0].text.startswith("Since r20 the throughput is 25.5% lower than up to r19 (")
+    assert said[0].text.endswith(": worse.")
+    assert said[1].text.endswith(": better.")
+    assert trend_words.sentences(trend(runs(logs)), METRICS["mean"])[0].text.endswith(": better.")
+    still = text(trend_words.sentences(trend(runs(logs[:10])), METRICS["rate"]))
+    assert "No change of level was found" in still
+    few = trend_words.sentences(trend([*runs(logs[:3]), *runs([math.inf])]), METRICS["rate"])
+    assert "a trend requires 8" in few[0].text
+    assert "Left out" in few[1].text
+
+
+def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
+    found = made(Slot(block, Cell((("clients", clients), (WORKERS, workers)))), 30)
+    trial = replace(found.trial, place=None, id=f"{clients}{workers}{block}")
+    return replace(found, trial=trial)
+
+
+def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none() -> None:
+    factors, found = grouping.place([loose("4"), loose("1"), loose("4", block=2)], "")
+    assert [(factor.name, factor.levels) for factor in factors] == [("clients", ("1", "4"))]
+    both, _ = grouping.place([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
+    assert [factor.name for factor in both] == ["clients", WORKERS]
+    places = [each.trial.place for each in found if each.trial.place]
+    assert [(place.levels["clients"], place.block) for place in places] == [
+        ("4", 1),
+        ("1", 1),
+        ("4", 2),
+    ]
+
+
+def test_of_what_a_run_lacks_it_is_said_and_an_empty_setting_is_not_taken_for_it() -> None:
+    bare = {"": {}, "empty": {"search_path": ""}, "a": {"search_path": "a"}}
+    runs = []
+    for name, settings in bare.items():
+        run = loose("4")
+        plan = run.trial.plan.but(settings=settings)
+        runs.append(replace(run, trial=replace(run.trial, id=f"4{name}", plan=plan)))
+    page = gather(runs, About(datetime.now(UTC), "0"))
+    assert [factor.levels for factor in page.factors] == [("not set", "", "a")]
+    assert [crossing.shown_level(row, "set.search_path") for row in page.rows] == [
+        "not set", "''", "a",
+    ]  # fmt: skip
