@@ -11,7 +11,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,11 @@ from pgpaces.core.texts import encoded
 from pgpaces.monitor import generator_host as host
 from tests.certificates import Certificates
 from tests.commands import Command
-from tests.engine_load import PLAN, Load, Outcome, StartLoad
-from tests.fake_server import FAKE_SERVER, FakeServer, running_fake_server
+from tests.engine_load import PLAN, Load
+from tests.fake_server import FAKE_SERVER, running_fake_server
 from tests.folders import IN_MEMORY, MEMORY, ROOT, open_folder
 from tests.needs import check, lacking
-from tests.servers import Postgres, postgres_15
+from tests.servers import postgres_15
 
 pytest_plugins = ["tests.left_out"]
 
@@ -43,7 +42,7 @@ time.tzset()
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
+def tmp_path():
     """A folder of the test's own, removed after it."""
     where = MEMORY if IN_MEMORY else None
     with tempfile.TemporaryDirectory(prefix="pgpaces-test-", dir=where) as folder:
@@ -51,7 +50,7 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def pgpaces_home() -> Iterator[Path]:
+def pgpaces_home():
     """PGPACES_HOME of this session and its children: a folder that a server's user can enter."""
     with pytest.MonkeyPatch.context() as patch, open_folder("pgpaces-home-") as path:
         patch.setenv("PGPACES_HOME", str(path))
@@ -62,13 +61,13 @@ def pgpaces_home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def pgpaces(pgpaces_home: Path, tmp_path: Path) -> Command:
+def pgpaces(pgpaces_home, tmp_path):
     """The command with a store of its own."""
     return Command(pgpaces_home, tmp_path / "results.db")
 
 
 @pytest.fixture(scope="session")
-def certificates() -> Iterator[Certificates]:
+def certificates():
     """Server: server, wrong_name, common_name_only, documented, version_1. Client: u_cert, ..."""
     check("openssl")
     with open_folder("pgpaces-tls-") as folder:
@@ -93,13 +92,13 @@ def certificates() -> Iterator[Certificates]:
 
 
 @pytest.fixture(scope="session")
-def pg15(certificates: Certificates) -> Iterator[Postgres]:
+def pg15(certificates):
     """PostgreSQL 15 on a socket and on loopback, with TLS, and a user for each login method."""
     yield from postgres_15("pgpaces-pg15-", certificates, {})
 
 
 @pytest.fixture(scope="session")
-def pg15_tls12(certificates: Certificates) -> Iterator[Postgres]:
+def pg15_tls12(certificates):
     """Another one, which stops at TLS 1.2 and whose certificates tests may change."""
     yield from postgres_15("pgpaces-tls12-", certificates, {"ssl_max_protocol_version": "TLSv1.2"})
 
@@ -108,7 +107,7 @@ def pg15_tls12(certificates: Certificates) -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def fake_server_program() -> Path:
+def fake_server_program():
     """The fake server's program as the Rust tests build it; built where it is absent."""
     if not FAKE_SERVER.exists():
         command = ["cargo", "build", "--workspace", "--bins", "--locked"]
@@ -117,7 +116,7 @@ def fake_server_program() -> Path:
 
 
 @pytest.fixture
-def fake_server(fake_server_program: Path, tmp_path: Path) -> Iterator[Callable[..., FakeServer]]:
+def fake_server(fake_server_program, tmp_path):
     """Start a fake server with options; it ends with the test, or with us."""
     with contextlib.ExitStack() as stack:
         yield lambda *options: stack.enter_context(
@@ -129,13 +128,13 @@ def fake_server(fake_server_program: Path, tmp_path: Path) -> Iterator[Callable[
 
 
 @pytest.fixture
-def poll() -> str:
+def poll():
     """How the engine waits for the connections of a load."""
     return "auto"
 
 
 @pytest.fixture(params=["epoll", "io_uring"])
-def each_poll(request: pytest.FixtureRequest) -> str:
+def each_poll(request):
     """Each way to wait; a module that calls this its `poll` runs its loads by both."""
     way: str = request.param
     if way == "io_uring" and (why := host.io_uring()):
@@ -144,7 +143,7 @@ def each_poll(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def start_load(poll: str) -> Iterator[StartLoad]:
+def start_load(poll):
     """Start a load: `(dsn, script or [(name, weight, text)], **changes to PLAN)`."""
     started: list[Load] = []
 
@@ -163,13 +162,13 @@ def start_load(poll: str) -> Iterator[StartLoad]:
 
 
 @pytest.fixture
-def run_load(start_load: StartLoad) -> Callable[..., Outcome]:
+def run_load(start_load):
     """Run a load to its end; arguments as start_load."""
     return lambda *words, **changes: start_load(*words, **changes).finish()
 
 
 @pytest.fixture
-def clean_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def clean_client(tmp_path, monkeypatch):
     """No PG* variables, and an empty home: what a client finds by itself. The home."""
     for name in [name for name in os.environ if name.startswith("PG") and name.isupper()]:
         if name != "PGPACES_HOME":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from pgpaces.analysis.validity import Validity
 from pgpaces.answers.sweep.page import About, gather
@@ -23,7 +22,7 @@ expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser():
     check("chromium")
     with sync_playwright() as play:
         opened = play.chromium.launch(executable_path=found("chromium"), args=["--no-sandbox"])
@@ -47,14 +46,14 @@ def written(path: Path, plan: Design, seconds: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+def report(tmp_path_factory):
     clients, workers = Factor("clients", ("1", "4", "6", "8")), Factor(WORKERS, ("0", "2", "4"))
     path = tmp_path_factory.mktemp("report") / "report.html"
     return written(path, Design((clients, workers), trials=2), 60)
 
 
 @pytest.fixture(scope="session")
-def small_report(tmp_path_factory: pytest.TempPathFactory) -> str:
+def small_report(tmp_path_factory):
     """Every part of a page, each as small as it can be."""
     clients, workers = Factor("clients", ("1", "6")), Factor(WORKERS, ("0", "4"))
     path = tmp_path_factory.mktemp("report") / "small.html"

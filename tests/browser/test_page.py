@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from importlib import resources
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
 
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.report import report as report_of
@@ -38,9 +36,7 @@ def rgb(color: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["light", "dark"])
-def test_charts_are_drawn_in_the_colors_of_light_and_dark(
-    browser: Browser, report: str, how: str
-) -> None:
+def test_charts_are_drawn_in_the_colors_of_light_and_dark(browser, report, how):
     look, other = (LIGHT, DARK) if how == "light" else (DARK, LIGHT)
     with opened_page(browser, report, color_scheme=how) as (page, wrong):
         found = page.evaluate(BOXES)
@@ -58,7 +54,7 @@ def test_charts_are_drawn_in_the_colors_of_light_and_dark(
         assert wrong == []
 
 
-def test_what_others_wrote_is_shown_and_does_nothing(browser: Browser, tmp_path: Path) -> None:
+def test_what_others_wrote_is_shown_and_does_nothing(browser, tmp_path):
     path = tmp_path / "hostile.html"
     path.write_text(html(report_of(HOSTILE)), encoding="utf-8")
     # Without the page's own policy: nothing may depend on it.
@@ -73,7 +69,7 @@ def test_what_others_wrote_is_shown_and_does_nothing(browser: Browser, tmp_path:
         assert wrong == []
 
 
-def test_details_open_without_a_script_and_by_keyboard(browser: Browser, report: str) -> None:
+def test_details_open_without_a_script_and_by_keyboard(browser, report):
     with opened_page(browser, report, java_script_enabled=True) as (page, wrong):
         summary = page.locator("details.cell > summary").first
         summary.focus()
@@ -87,9 +83,7 @@ def test_details_open_without_a_script_and_by_keyboard(browser: Browser, report:
 
 
 @pytest.mark.parametrize("how", ["light", "dark"])
-def test_axe_finds_nothing_that_shuts_anybody_out(
-    browser: Browser, small_report: str, how: str
-) -> None:
+def test_axe_finds_nothing_that_shuts_anybody_out(browser, small_report, how):
     axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
     # The page's own policy lets no script in; the inspector comes past it.
     with opened_page(browser, small_report, color_scheme=how, bypass_csp=True) as (page, _):
@@ -102,9 +96,7 @@ def test_axe_finds_nothing_that_shuts_anybody_out(
         assert len(found["passes"]) > 20
 
 
-def test_a_phone_scrolls_tables_in_their_boxes_and_nothing_else(
-    browser: Browser, report: str
-) -> None:
+def test_a_phone_scrolls_tables_in_their_boxes_and_nothing_else(browser, report):
     with opened_page(browser, report, viewport=PHONE) as (page, wrong):
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
@@ -124,7 +116,7 @@ def test_a_phone_scrolls_tables_in_their_boxes_and_nothing_else(
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> str:
+def searched(tmp_path_factory):
     """The page of a search for a capacity."""
     store = Store.existing(answered.unpacked(tmp_path_factory.mktemp("searched")))
     path = tmp_path_factory.mktemp("page") / "capacity.html"
@@ -132,7 +124,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.as_uri()
 
 
-def test_no_mark_lies_on_the_label_of_the_threshold(browser: Browser, searched: str) -> None:
+def test_no_mark_lies_on_the_label_of_the_threshold(browser, searched):
     with opened_page(browser, searched) as (page, wrong):
         clashes = page.evaluate(
             """() => [...document.querySelectorAll('figure svg')].flatMap(svg => {
@@ -150,7 +142,7 @@ def test_no_mark_lies_on_the_label_of_the_threshold(browser: Browser, searched: 
         assert wrong == []
 
 
-def test_texts_of_charts_do_not_lie_on_each_other(browser: Browser, report: str) -> None:
+def test_texts_of_charts_do_not_lie_on_each_other(browser, report):
     with opened_page(browser, report) as (page, _):
         clashes = page.evaluate(
             """() => [...document.querySelectorAll('figure svg')].filter(
@@ -167,9 +159,7 @@ def test_texts_of_charts_do_not_lie_on_each_other(browser: Browser, report: str)
         assert clashes == []
 
 
-def test_it_prints_in_light_without_what_is_folded_and_without_losing_columns(
-    browser: Browser, report: str
-) -> None:
+def test_it_prints_in_light_without_what_is_folded_and_without_losing_columns(browser, report):
     with opened_page(browser, report, color_scheme="dark") as (page, _):
         page.emulate_media(media="print", color_scheme="dark")
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -180,7 +170,7 @@ def test_it_prints_in_light_without_what_is_folded_and_without_losing_columns(
         assert page.pdf(format="A4").startswith(b"%PDF")
 
 
-def test_hollow_marks_show_cells_without_a_valid_trial(browser: Browser, report: str) -> None:
+def test_hollow_marks_show_cells_without_a_valid_trial(browser, report):
     with opened_page(browser, report) as (page, _):
         hollow = page.locator('#missed svg path[fill-opacity="0"]').count()
         assert hollow >= 3
@@ -188,9 +178,7 @@ def test_hollow_marks_show_cells_without_a_valid_trial(browser: Browser, report:
         assert page.locator("#cells .chip.not-valid").count() == 1
 
 
-def test_a_mark_says_its_value_under_the_pointer_and_by_keyboard(
-    browser: Browser, report: str
-) -> None:
+def test_a_mark_says_its_value_under_the_pointer_and_by_keyboard(browser, report):
     with opened_page(browser, report) as (page, wrong):
         chart = page.locator("#p95 > svg")
         chart.scroll_into_view_if_needed()
@@ -209,9 +197,7 @@ def test_a_mark_says_its_value_under_the_pointer_and_by_keyboard(
         assert wrong == []
 
 
-def test_a_place_of_a_chart_over_time_says_the_row_of_its_table(
-    browser: Browser, report: str
-) -> None:
+def test_a_place_of_a_chart_over_time_says_the_row_of_its_table(browser, report):
     with opened_page(browser, report) as (page, wrong):
         page.locator("details.cell > summary").first.click()
         figure = page.locator("details.cell[open] figure[id^=time]").first
@@ -225,9 +211,7 @@ def test_a_place_of_a_chart_over_time_says_the_row_of_its_table(
         assert wrong == []
 
 
-def test_an_entry_of_the_legend_hides_its_series_and_shows_it_again(
-    browser: Browser, report: str
-) -> None:
+def test_an_entry_of_the_legend_hides_its_series_and_shows_it_again(browser, report):
     with opened_page(browser, report) as (page, wrong):
         chart = page.locator("#p95 > svg")
         key = chart.locator("text[data-key]").first
@@ -255,9 +239,7 @@ def test_an_entry_of_the_legend_hides_its_series_and_shows_it_again(
         ("1.2e-07", "3e-05", "0.0004", "0.02", "1e+03"),
     ],
 )
-def test_a_column_of_dates_or_units_sorts_by_what_they_mean(
-    browser: Browser, tmp_path: Path, rising: tuple[str, ...]
-) -> None:
+def test_a_column_of_dates_or_units_sorts_by_what_they_mean(browser, tmp_path, rising):
     mixed = rising[1::2] + rising[::2]
     rows = tuple((TableCell(text),) for text in mixed)
     shown = Section("s", "S", tables=(Table("t", "T", ("x",), 0, rows),))
@@ -270,7 +252,7 @@ def test_a_column_of_dates_or_units_sorts_by_what_they_mean(
         assert tuple(page.locator("#s tbody th").all_inner_texts()) == rising[::-1]
 
 
-def test_a_table_sorts_by_what_its_numbers_are(browser: Browser, report: str) -> None:
+def test_a_table_sorts_by_what_its_numbers_are(browser, report):
     with opened_page(browser, report) as (page, wrong):
         table = page.locator("#cells table").first
         column = table.locator("thead th").all_inner_texts()
@@ -291,7 +273,7 @@ def test_a_table_sorts_by_what_its_numbers_are(browser: Browser, report: str) ->
         assert wrong == []
 
 
-def test_a_command_is_copied_by_its_button(browser: Browser, report: str) -> None:
+def test_a_command_is_copied_by_its_button(browser, report):
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
     page.goto(report)
@@ -301,7 +283,7 @@ def test_a_command_is_copied_by_its_button(browser: Browser, report: str) -> Non
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_button_of_a_long_command_is_in_view(browser: Browser, report: str, width: int) -> None:
+def test_the_button_of_a_long_command_is_in_view(browser, report, width):
     with opened_page(browser, report, viewport={"width": width, "height": 900}) as (page, _):
         outside = page.evaluate(
             """() => [...document.querySelectorAll('.copy')].filter(button => {
@@ -315,9 +297,7 @@ def test_the_button_of_a_long_command_is_in_view(browser: Browser, report: str, 
         assert outside == 0
 
 
-def test_without_a_script_every_number_is_there_and_no_button(
-    browser: Browser, report: str
-) -> None:
+def test_without_a_script_every_number_is_there_and_no_button(browser, report):
     with opened_page(browser, report, java_script_enabled=False) as (page, wrong):
         assert page.locator("button").count() == 0
         assert page.locator("figure tbody tr").count() > 50

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.browser.pages import opened_page
 
@@ -49,19 +49,19 @@ def make(folder: Path, *words: str, **environment: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     make(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def site(folder: Path) -> Iterator[str]:
+def site(folder):
     with served(folder) as address:
         yield address
 
 
-def test_every_page_fits_a_phone_and_asks_no_other_server(browser: Browser, site: str) -> None:
+def test_every_page_fits_a_phone_and_asks_no_other_server(browser, site):
     phone = {"width": 390, "height": 844}
     with opened_page(browser, site, viewport=phone) as (page, wrong):
         for address in sorted(ADDRESSES):
@@ -71,7 +71,7 @@ def test_every_page_fits_a_phone_and_asks_no_other_server(browser: Browser, site
             assert wrong == [], address
 
 
-def test_the_navigation_and_llms_txt_have_every_page_once(browser: Browser, site: str) -> None:
+def test_the_navigation_and_llms_txt_have_every_page_once(browser, site):
     with opened_page(browser, site) as (page, _):
         links = page.locator(".md-nav--primary a.md-nav__link[href]")
         hrefs = links.evaluate_all("links => links.map(link => link.href.split('#')[0])")
@@ -84,9 +84,7 @@ def test_the_navigation_and_llms_txt_have_every_page_once(browser: Browser, site
 
 
 @pytest.mark.parametrize("system", ["light", "dark"])
-def test_dark_follows_the_system_until_it_is_chosen(
-    browser: Browser, site: str, system: str
-) -> None:
+def test_dark_follows_the_system_until_it_is_chosen(browser, site, system):
     schemes = {"light": "default", "dark": "slate"}
     with opened_page(browser, site, color_scheme=system) as (page, wrong):
         body, button = page.locator("body"), page.locator("[data-md-component=palette] label")
@@ -105,8 +103,8 @@ def test_dark_follows_the_system_until_it_is_chosen(
     ],
 )
 def test_the_search_finds_words_with_hyphens_and_shows_where_they_are(
-    browser: Browser, site: str, query: str, address: str, marked: str
-) -> None:
+    browser, site, query, address, marked
+):
     with opened_page(browser, site) as (page, wrong):
         page.get_by_placeholder("Search").click()
         page.keyboard.type(query)
@@ -119,9 +117,7 @@ def test_the_search_finds_words_with_hyphens_and_shows_where_they_are(
         assert wrong == []
 
 
-def test_code_can_be_copied_and_a_file_from_outside_docs_be_opened(
-    browser: Browser, site: str
-) -> None:
+def test_code_can_be_copied_and_a_file_from_outside_docs_be_opened(browser, site):
     with opened_page(browser, f"{site}how-to/from-python.html") as (page, wrong):
         expect(page.locator("button[data-md-type=copy]").first).to_be_attached()
         link = page.get_by_role("link", name="notebook").first
@@ -130,7 +126,7 @@ def test_code_can_be_copied_and_a_file_from_outside_docs_be_opened(
         assert wrong == []
 
 
-def test_versions_are_next_to_each_other(browser: Browser, tmp_path: Path) -> None:
+def test_versions_are_next_to_each_other(browser, tmp_path):
     """`make site VERSION=...` twice, in a repository of the test."""
     pages = tmp_path / "pages"
     git = partial(subprocess.run, check=True, cwd=pages)
@@ -151,7 +147,7 @@ def test_versions_are_next_to_each_other(browser: Browser, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_the_site_shows_what_forges_show(folder: Path, page: Path) -> None:
+def test_the_site_shows_what_forges_show(folder, page):
     """Its Markdown is another: lists and code must be of a form that both read in one way."""
     kinds = re.compile(r"<(li|pre|t[dh]|h\d|img|ol|ul|em|strong|su[bp])\b")
     markdown = MarkdownIt("commonmark").enable("table")

@@ -91,7 +91,7 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def served(tmp_path, monkeypatch):
     # No process beats for a trial of a test, however slowly a page is drawn.
     monkeypatch.setattr("pgpaces.store.encoding._STALE", timedelta(hours=1))
     served = Served(tmp_path)
@@ -139,9 +139,7 @@ PIXELS = """(canvas, name) => {
 }"""
 
 
-def test_a_trial_is_watched_from_its_first_second_to_its_report(
-    browser: Browser, served: Served
-) -> None:
+def test_a_trial_is_watched_from_its_first_second_to_its_report(browser, served):
     trial = served.begin()
     served.seconds(trial, range(-2, -1))
     served.store.add(trial.id, second(-1, [5.0], due=2))
@@ -175,9 +173,7 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(
         assert wrong == []
 
 
-def test_the_latency_limit_is_drawn_and_named_where_all_latencies_are_below_it(
-    browser: Browser, served: Served
-) -> None:
+def test_the_latency_limit_is_drawn_and_named_where_all_latencies_are_below_it(browser, served):
     trial = served.begin()
     for number in range(5):
         served.store.add(trial.id, second(number, [5.0] * 10))
@@ -193,9 +189,7 @@ def test_the_latency_limit_is_drawn_and_named_where_all_latencies_are_below_it(
 SMALL = {"width": 800, "height": 500}
 
 
-def test_a_chart_out_of_sight_is_drawn_when_it_comes_into_it(
-    browser: Browser, served: Served
-) -> None:
+def test_a_chart_out_of_sight_is_drawn_when_it_comes_into_it(browser, served):
     with watched(browser, served, 10, "runs/{}", viewport=SMALL) as (page, _):
         rate, flight = (chart(page, name).locator(".plot") for name in ("Rate", "In flight"))
         rate.scroll_into_view_if_needed()
@@ -210,9 +204,7 @@ def test_a_chart_out_of_sight_is_drawn_when_it_comes_into_it(
         until(lambda: drawn.evaluate(DRAWN) != zoomed, "it was made with the zoom of the others")
 
 
-def test_charts_that_come_into_sight_with_others_show_the_whole_time(
-    browser: Browser, served: Served
-) -> None:
+def test_charts_that_come_into_sight_with_others_show_the_whole_time(browser, served):
     with watched(browser, served, 5, "runs/{}", viewport=SMALL) as (page, trial):
         chart(page, "Rate").locator(".plot").scroll_into_view_if_needed()
         expect(canvas_of(page, "Rate")).to_have_count(1)
@@ -229,9 +221,7 @@ def test_charts_that_come_into_sight_with_others_show_the_whole_time(
         assert drawn.evaluate(DRAWN) == before
 
 
-def test_who_waits_for_whom_and_marks_appear_while_it_runs(
-    browser: Browser, served: Served
-) -> None:
+def test_who_waits_for_whom_and_marks_appear_while_it_runs(browser, served):
     with watched(browser, served, 3) as (page, trial):
         expect(page.locator("#blocked")).to_be_hidden()
         expect(page.locator("#marks")).to_be_hidden()
@@ -255,7 +245,7 @@ def test_who_waits_for_whom_and_marks_appear_while_it_runs(
         expect(row.locator("td").last).to_have_text("0 to 1")
 
 
-def test_every_mark_has_its_number_and_its_text(browser: Browser, served: Served) -> None:
+def test_every_mark_has_its_number_and_its_text(browser, served):
     with watched(browser, served, 30) as (page, trial):
         canvas = canvas_of(page, "Rate")
         before = canvas.evaluate(PIXELS, "--muted")
@@ -268,7 +258,7 @@ def test_every_mark_has_its_number_and_its_text(browser: Browser, served: Served
         assert canvas.evaluate(PIXELS, "--muted") > before + 12 * 50
 
 
-def test_a_second_browser_and_a_reload_have_the_whole(browser: Browser, served: Served) -> None:
+def test_a_second_browser_and_a_reload_have_the_whole(browser, served):
     with watched(browser, served, 20) as (first, trial):
         with opened_page(browser, f"{served.url}runs/{trial.id}") as (second_page, _):
             expect(tile(second_page, "due")).to_have_text("200")
@@ -279,7 +269,7 @@ def test_a_second_browser_and_a_reload_have_the_whole(browser: Browser, served: 
         expect(tile(first, "due")).to_have_text("250")
 
 
-def test_pause_holds_the_page_and_loses_nothing(browser: Browser, served: Served) -> None:
+def test_pause_holds_the_page_and_loses_nothing(browser, served):
     trial = served.begin()
     served.seconds(trial, range(5))
     with opened_page(browser, f"{served.url}live") as (page, _):
@@ -292,9 +282,7 @@ def test_pause_holds_the_page_and_loses_nothing(browser: Browser, served: Served
         page.get_by_role("button", name="Go on").click()
 
 
-def test_the_cursor_goes_by_keys_and_the_table_has_the_numbers(
-    browser: Browser, served: Served
-) -> None:
+def test_the_cursor_goes_by_keys_and_the_table_has_the_numbers(browser, served):
     with watched(browser, served, 7) as (page, trial):
         served.store.add(trial.id, None, [Sample(7, "host", "cpu_busy", 62.5)])
         served.seconds(trial, range(7, 8))
@@ -317,7 +305,7 @@ def test_the_cursor_goes_by_keys_and_the_table_has_the_numbers(
         expect(page.get_by_label(label, exact=True)).to_be_visible()
 
 
-def test_charts_are_zoomed_by_keys_and_by_the_mouse(browser: Browser, served: Served) -> None:
+def test_charts_are_zoomed_by_keys_and_by_the_mouse(browser, served):
     with watched(browser, served, 40) as (page, _):
         plot, canvas = chart(page, "Rate").locator(".plot"), canvas_of(page, "Rate")
         whole = canvas.evaluate(DRAWN)
@@ -341,9 +329,7 @@ def test_charts_are_zoomed_by_keys_and_by_the_mouse(browser: Browser, served: Se
         settled(True)
 
 
-def test_only_the_printed_link_stops_the_load_also_from_a_page_of_another_site(
-    browser: Browser, served: Served
-) -> None:
+def test_only_the_printed_link_stops_the_load_also_from_a_page_of_another_site(browser, served):
     link = f"{served.url}live?token={TOKEN}"
     with watched(browser, served, 2) as (reader, _):
         assert reader.get_by_role("button", name="Stop the load").count() == 0
@@ -361,7 +347,7 @@ def test_only_the_printed_link_stops_the_load_also_from_a_page_of_another_site(
         context.close()
 
 
-def test_an_experiment_fills_while_its_trials_run(browser: Browser, served: Served) -> None:
+def test_an_experiment_fills_while_its_trials_run(browser, served):
     experiment = begun(served.store, Design((Factor("clients", ("1", "2")),)), "grid")
     served.store.beat_experiment(experiment)
 
@@ -405,8 +391,8 @@ NARROWING = {
 
 @pytest.mark.parametrize("name", NARROWING)
 def test_the_range_of_a_search_and_of_a_comparison_narrows_while_they_run(
-    browser: Browser, served: Served, tmp_path: Path, name: str
-) -> None:
+    browser, served, tmp_path, name
+):
     measured = tmp_path / "measured.db"
     measured.write_bytes(lzma.decompress(STORED.read_bytes()))
     source = Store.open(measured)
@@ -433,9 +419,7 @@ def test_the_range_of_a_search_and_of_a_comparison_narrows_while_they_run(
 
 
 @pytest.mark.parametrize("kind", ["runs", "experiments"])
-def test_a_page_whose_server_is_gone_says_so_and_how_to_open_it_again(
-    browser: Browser, served: Served, kind: str
-) -> None:
+def test_a_page_whose_server_is_gone_says_so_and_how_to_open_it_again(browser, served, kind):
     path = served.going(kind)
     with opened_page(browser, served.url + path) as (page, _):
         expect(tile(page, "due")).to_have_text("30")
@@ -449,7 +433,7 @@ def test_a_page_whose_server_is_gone_says_so_and_how_to_open_it_again(
 
 
 @pytest.mark.parametrize("kind", ["runs", "experiments"])
-def test_a_page_connects_again_after_a_refusal(browser: Browser, served: Served, kind: str) -> None:
+def test_a_page_connects_again_after_a_refusal(browser, served, kind):
     context = browser.new_context()
     page = context.new_page()
     page.route("**/events/**", lambda route: route.fulfill(status=503), times=1)
@@ -459,7 +443,7 @@ def test_a_page_connects_again_after_a_refusal(browser: Browser, served: Served,
     context.close()
 
 
-def test_the_list_compares_by_two_clicks(browser: Browser, served: Served) -> None:
+def test_the_list_compares_by_two_clicks(browser, served):
     for n, id_ in enumerate(("01A000000000000000000000RN", "01B000000000000000000000RN")):
         keep(served.store, Kept(id_, ms=10 + n, at=n))
     with opened_page(browser, served.url) as (page, wrong):
@@ -511,9 +495,7 @@ def stored(served: Served, *, going: bool) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("name", "how"), [*((name, "light") for name in PAGES), ("list", "dark"), ("live run", "dark")]
 )
-def test_pages_are_accessible_and_fit_a_phone(
-    browser: Browser, served: Served, name: str, how: str
-) -> None:
+def test_pages_are_accessible_and_fit_a_phone(browser, served, name, how):
     ids, (path, complete) = stored(served, going="live" in name), PAGES[name]
     address = f"{served.url}{path.format(**ids)}"
     with opened_page(browser, address, viewport=PHONE, color_scheme=how) as (page, wrong):
@@ -525,7 +507,7 @@ def test_pages_are_accessible_and_fit_a_phone(
         assert [w.partition(" (")[0] for w in wrong] == (status if name == "error" else [])
 
 
-def test_the_link_of_a_load_opens_it_when_it_has_begun(browser: Browser, served: Served) -> None:
+def test_the_link_of_a_load_opens_it_when_it_has_begun(browser, served):
     with opened_page(browser, f"{served.url}live") as (page, wrong):
         expect(page.locator("h1")).to_contain_text("Waiting")
         trial = served.begin()
@@ -534,9 +516,7 @@ def test_the_link_of_a_load_opens_it_when_it_has_begun(browser: Browser, served:
         assert wrong == []
 
 
-def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(
-    browser: Browser, served: Served
-) -> None:
+def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(browser, served):
     plan = {"limit_ns": 20_000_000, "policy": "run", "model": "open", "load_text": "open, 40/s"}
     summaries = [
         recorder.store_imported(served.store, series([[ms] * 39 + [50.0]] * 5, id=id_, plan=plan))

@@ -1,17 +1,13 @@
 """Every test here runs once with each pgbench that there is, against one fake server."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from tests.conformance.side_by_side import PGBENCH, Bench
-from tests.fake_server import FakeServer, running_fake_server
+from tests.fake_server import running_fake_server
 from tests.needs import check
 
 
 @pytest.fixture(params=PGBENCH)
-def pgbench_version(request: pytest.FixtureRequest) -> str:
+def pgbench_version(request):
     version: str = request.param
     if version == "15":
         check("PostgreSQL 15")
@@ -19,9 +15,7 @@ def pgbench_version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def recording_server(
-    fake_server_program: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[FakeServer]:
+def recording_server(fake_server_program, tmp_path_factory):
     """The fake server of all tests here."""
     with running_fake_server(fake_server_program, tmp_path_factory.mktemp("fake")) as server:
         yield server
@@ -29,11 +23,11 @@ def recording_server(
 
 @pytest.fixture
 def bench(
-    pgbench_version: str,
-    recording_server: FakeServer,
-    start_load: Any,
-    tmp_path: Path,
-    clean_client: Path,
-) -> Bench:
+    pgbench_version,
+    recording_server,
+    start_load,
+    tmp_path,
+    clean_client,
+):
     assert clean_client.exists()
     return Bench(PGBENCH[pgbench_version], recording_server, start_load, tmp_path)

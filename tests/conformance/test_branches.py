@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from tests.conformance.side_by_side import Bench, one
+from tests.conformance.side_by_side import one
 
 CONDITIONS = [
     *("1", "0", "-1", "0.0", "0.1", "true", "false", "null", "not null", "1 = 1", "1 > 2"),
@@ -13,7 +13,7 @@ CONDITIONS = [
 GIVEN = (("n", "3"), ("t", "yes"), ("d", "2.5"), ("z", "NULL"), ("zero", "0.0"))
 
 
-def test_a_condition_holds_where_it_holds_in_pgbench(bench: Bench) -> None:
+def test_a_condition_holds_where_it_holds_in_pgbench(bench):
     scripts = {
         condition: f"\\if {condition}\nSELECT 'if';\n\\elif {condition}\nSELECT 'elif';\n"
         "\\else\nSELECT 'else';\n\\endif\nSELECT 'end';\n"
@@ -42,11 +42,11 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("protocol", ["simple", "prepared"])
-def test_branches_are_taken_as_in_pgbench(bench: Bench, protocol: str) -> None:
+def test_branches_are_taken_as_in_pgbench(bench, protocol):
     bench.check_each(SCRIPTS, protocol=protocol, transactions=3, variables=GIVEN)
 
 
-def test_branches_in_the_middle_of_lines_are_taken_as_in_pgbench(bench: Bench) -> None:
+def test_branches_in_the_middle_of_lines_are_taken_as_in_pgbench(bench):
     script = "SELECT 1 \\if 0\nSELECT 2 \\else\nSELECT 3 \\endif\nSELECT 4"
     assert bench.check(one(script, transactions=3))
 
@@ -67,7 +67,7 @@ def grown(source: random.Random, depth: int) -> str:
     return "".join(parts)
 
 
-def test_branches_at_random_are_taken_as_in_pgbench(bench: Bench) -> None:
+def test_branches_at_random_are_taken_as_in_pgbench(bench):
     scripts = {
         f"seed {seed}": grown(random.Random(seed), 4) + "SELECT 'end';\n" for seed in range(15)
     }

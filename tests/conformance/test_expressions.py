@@ -1,7 +1,6 @@
 """Expressions have pgbench's values, and what it cannot compute we cannot either, in its words."""
 
 import re
-from typing import Any
 
 import pytest
 from tests.conformance.side_by_side import (
@@ -28,7 +27,7 @@ def computed(statements: list[Statement]) -> dict[str, str]:
     return {EXPRESSIONS[int(m[2])]: m[1] for m in found if m}
 
 
-def test_every_expression_has_pgbenchs_value(bench: Bench) -> None:
+def test_every_expression_has_pgbenchs_value(bench):
     script = "".join(
         f"\\set x {expression}\nSELECT ':x' /* {n} */;\n"
         for n, expression in enumerate(EXPRESSIONS)
@@ -55,7 +54,7 @@ def value(bench: Bench, script: str, variables: tuple[tuple[str, str], ...]) -> 
     return sql
 
 
-def test_what_pgbench_cannot_compute_we_cannot_either_and_say_it_alike(bench: Bench) -> None:
+def test_what_pgbench_cannot_compute_we_cannot_either_and_say_it_alike(bench):
     scripts = {e: f"\\set x {e}\nSELECT :x;\n" for e in table("failing.txt")}
     variables = tuple(v for v in GIVEN if v[1])
     said = refused(bench.pgbench(together(scripts.values(), variables=variables), 2).stderr)
@@ -66,7 +65,7 @@ def test_what_pgbench_cannot_compute_we_cannot_either_and_say_it_alike(bench: Be
 
 
 @pytest.mark.parametrize("expression", ["true = true", "true <> false", "true != true"])
-def test_booleans_can_be_compared_which_pgbench_cannot(bench: Bench, expression: str) -> None:
+def test_booleans_can_be_compared_which_pgbench_cannot(bench, expression):
     case = one(f"\\set x {expression}\nSELECT :x;\n")
     assert "cannot coerce boolean to int" in bench.pgbench(case, 2).stderr
     bench.statements()
@@ -87,8 +86,8 @@ TEXTS = [
 
 
 def test_a_text_from_the_command_line_becomes_the_value_that_pgbench_makes_of_it(
-    bench: Bench,
-) -> None:
+    bench,
+):
     variables = {text: (f"v{n}", text) for n, text in enumerate(TEXTS)}
     scripts = {text: f"\\set x :{name}\nSELECT ':x';\n" for text, (name, _) in variables.items()}
     case = together(scripts.values(), variables=tuple(variables.values()))
@@ -100,7 +99,7 @@ def test_a_text_from_the_command_line_becomes_the_value_that_pgbench_makes_of_it
     compare(theirs, {t: value(bench, script, (variables[t],)) for t, script in scripts.items()})
 
 
-def test_an_empty_text_has_no_value(start_load: Any, fake_server: Any) -> None:
+def test_an_empty_text_has_no_value(start_load, fake_server):
     """pgbench refuses it on the command line, but \\gset can find one."""
     load = start_load(fake_server().dsn(), "\\set x :v\n", clients=1, variables=[("v", "")])
     with pytest.raises(ScriptError, match='malformed variable "v" value: ""'):

@@ -130,7 +130,7 @@ Here = Callable[..., Done]
 
 
 @pytest.fixture
-def folder(clean_client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(clean_client, tmp_path, monkeypatch):
     """Where both run: the scripts, and nothing of the user's."""
     for name, text in FILES.items():
         (tmp_path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -142,7 +142,7 @@ def folder(clean_client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def here(folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+def here(folder, capfd, monkeypatch):
     """Runs a row inside this process: hundreds of programs would take minutes."""
     from pgpaces.cli.pgbench import main
 
@@ -173,9 +173,7 @@ def same_words(text: str, version: str) -> str:
 
 
 @pytest.mark.parametrize("group", list(groups("options", ["15", "18"])))
-def test_wrong_words_are_told_as_pgbench_tells_them(
-    group: list[Row], here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_words_are_told_as_pgbench_tells_them(group, here, monkeypatch):
     for name, value in group[0].about.get("environment", {}).items():
         monkeypatch.setenv(name, value)
     theirs, ours = {}, {}
@@ -190,7 +188,7 @@ def test_wrong_words_are_told_as_pgbench_tells_them(
     compare(theirs, ours)
 
 
-def test_help_names_the_same_options(here: Here) -> None:
+def test_help_names_the_same_options(here):
     def options(text: str) -> list[str]:
         return re.findall(r"^  (-\S, --[a-z-]+|--[a-z-]{2,})", text, re.M)
 
@@ -240,7 +238,7 @@ def shape(text: str, *, counts: bool = False) -> str:
 
 
 @pytest.fixture(scope="module")
-def databases(pg15: Postgres) -> Postgres:
+def databases(pg15):
     """face: pgbench's tables. parts: accounts in three parts. bare and scratch: nothing."""
     made = {"face": [], "parts": ["--partitions=3"], "bare": None, "scratch": None}
     for name, options in made.items():
@@ -254,7 +252,7 @@ def databases(pg15: Postgres) -> Postgres:
 
 
 @pytest.fixture
-def connected(databases: Postgres, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Postgres:
+def connected(databases, folder, monkeypatch):
     """The environment says where the server is."""
     monkeypatch.setenv("PGHOST", str(databases.folder))
     monkeypatch.setenv("PGPORT", str(databases.port))
@@ -273,9 +271,7 @@ def connected(databases: Postgres, folder: Path, monkeypatch: pytest.MonkeyPatch
         for row in group.values[0]
     ],
 )
-def test_a_run_is_told_as_pgbench_tells_it(
-    row: Row, here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_told_as_pgbench_tells_it(row, here, monkeypatch):
     monkeypatch.setenv("PGDATABASE", row.about.get("database", "face"))
     for name, value in row.about.get("environment", {}).items():
         monkeypatch.setenv(name, value)

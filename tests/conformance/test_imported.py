@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.conformance.side_by_side import PGBENCH
@@ -32,7 +30,7 @@ COMMIT;
 
 
 @pytest.fixture
-def program(pgbench_version: str) -> Path:
+def program(pgbench_version):
     return PGBENCH[pgbench_version]
 
 
@@ -43,7 +41,7 @@ def number(report: str, pattern: str) -> float:
 
 
 @pytest.fixture
-def scripts(pg15: Any, tmp_path: Path) -> list[str]:
+def scripts(pg15, tmp_path):
     pg15.execute(
         "CREATE TABLE IF NOT EXISTS rival (n int); TRUNCATE rival; INSERT INTO rival VALUES (0)"
     )
@@ -53,9 +51,7 @@ def scripts(pg15: Any, tmp_path: Path) -> list[str]:
     return ["-f", f"{tmp_path}/slow.sql@3", "-f", f"{tmp_path}/conflict.sql@1"]
 
 
-def test_a_log_of_transactions_gives_the_numbers_of_the_report(
-    program: Path, pg15: Any, tmp_path: Path, scripts: list[str]
-) -> None:
+def test_a_log_of_transactions_gives_the_numbers_of_the_report(program, pg15, tmp_path, scripts):
     options = [
         "-c",
         "6",

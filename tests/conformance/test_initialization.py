@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def program(version: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(pg15: Postgres) -> Iterator[Postgres]:
+def server(pg15):
     """With a database for each tool, and a tablespace."""
     with pg15.connect() as session:
         session.execute("SET allow_in_place_tablespaces = on")
@@ -200,7 +200,7 @@ NAMES = [f"{steps} {' '.join(arguments(options))}".strip() for steps, options in
 
 
 @pytest.fixture
-def emptied(server: Postgres) -> Postgres:
+def emptied(server):
     for name in (THEIRS, OURS):
         with connect(server, name) as session:
             session.execute(pgbench_tables.DROP.encode())
@@ -217,9 +217,7 @@ def left(server: Postgres, dbname: str, steps: str) -> Left:
 
 
 @pytest.mark.parametrize(("steps", "options"), CASES, ids=NAMES)
-def test_pgbench_makes_the_same_tables_and_18_says_the_same(
-    emptied: Postgres, steps: str, options: Options
-) -> None:
+def test_pgbench_makes_the_same_tables_and_18_says_the_same(emptied, steps, options):
     """15 too, where 18 does no other."""
     theirs = pgbench(emptied, "18", "-i", "-I", steps, *arguments(options))
     assert ours(emptied, options, steps).text == theirs.text
@@ -254,7 +252,7 @@ def as_in_15(mine: Left, theirs: Left, reason: str | None) -> None:
         assert mine[0] != theirs[0]
 
 
-def test_a_difference_is_seen(emptied: Postgres) -> None:
+def test_a_difference_is_seen(emptied):
     """The comparison itself can fail."""
     pgbench(emptied, "18", "-i", "-I", "dtg")
     ours(emptied, {}, "dtg")
@@ -268,7 +266,7 @@ def test_a_difference_is_seen(emptied: Postgres) -> None:
     assert left(emptied, OURS, "dtg")[0] != theirs[0]
 
 
-def test_other_tables_are_left_alone(emptied: Postgres) -> None:
+def test_other_tables_are_left_alone(emptied):
     with connect(emptied, OURS) as session:
         session.execute("CREATE TABLE pgbench_accounts_old AS SELECT 1 AS kept")
         session.execute("CREATE TABLE pgbench_accounts_1 AS SELECT 2 AS kept")
@@ -322,7 +320,7 @@ UNDO = (
 
 
 @pytest.fixture
-def undone(emptied: Postgres) -> Iterator[Postgres]:
+def undone(emptied):
     yield emptied
     for name in (THEIRS, OURS):
         with connect(emptied, name) as session:
@@ -332,7 +330,7 @@ def undone(emptied: Postgres) -> Iterator[Postgres]:
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_is_told_in_pgbenchs_words(undone: Postgres, name: str) -> None:
+def test_a_failure_is_told_in_pgbenchs_words(undone, name):
     before, steps, options, user = FAILURES[name]
     for dbname in (THEIRS, OURS):
         with connect(undone, dbname) as session:
@@ -353,7 +351,7 @@ def test_a_failure_is_told_in_pgbenchs_words(undone: Postgres, name: str) -> Non
 # --- Ctrl-C ---------------------------------------------------------------------------------
 
 
-def test_ctrl_c_cancels_what_the_server_is_doing(emptied: Postgres) -> None:
+def test_ctrl_c_cancels_what_the_server_is_doing(emptied):
     ours(emptied, {}, "dt")
     with connect(emptied, OURS) as holder, connect(emptied, OURS) as watcher:
         holder.execute("BEGIN")
@@ -376,7 +374,7 @@ def test_ctrl_c_cancels_what_the_server_is_doing(emptied: Postgres) -> None:
         assert watcher.execute(waiting.encode()).fetchone() == (False,)
 
 
-def test_ctrl_c_while_rows_are_sent_leaves_nothing_behind(emptied: Postgres) -> None:
+def test_ctrl_c_while_rows_are_sent_leaves_nothing_behind(emptied):
     ours(emptied, {}, "dtg")
     said: list[str] = []
 
@@ -414,9 +412,7 @@ def before_ours(server: Postgres, use: Callable[[Any, Said], object], user: str)
 
 @pytest.mark.parametrize("accounts", [False, True])
 @pytest.mark.parametrize(("steps", "user"), [("dt", "postgres"), ("d", "postgres"), ("dt", LOWLY)])
-def test_the_vacuum_before_a_run_goes_on_behind_errors(
-    emptied: Postgres, tmp_path: Path, accounts: bool, steps: str, user: str
-) -> None:
+def test_the_vacuum_before_a_run_goes_on_behind_errors(emptied, tmp_path, accounts, steps, user):
     pgbench(emptied, "18", "-i", "-I", steps)
     ours(emptied, {}, steps)
 
@@ -431,7 +427,7 @@ def test_the_vacuum_before_a_run_goes_on_behind_errors(
     assert before_ours(emptied, use, user) == theirs
 
 
-def test_the_vacuum_before_a_run_empties_the_history(emptied: Postgres) -> None:
+def test_the_vacuum_before_a_run_empties_the_history(emptied):
     ours(emptied, {}, "dt")
     with connect(emptied, OURS) as connection:
         connection.execute("INSERT INTO pgbench_history (tid) VALUES (1)")
@@ -447,16 +443,14 @@ def test_the_vacuum_before_a_run_empties_the_history(emptied: Postgres) -> None:
         ({"scale": 2, "partitions": 2, "partition_method": "hash"}, (2, "hash", 2)),
     ],
 )
-def test_scale_and_partitions_are_found_in_the_tables(
-    emptied: Postgres, options: Options, expected: tuple[int, str, int]
-) -> None:
+def test_scale_and_partitions_are_found_in_the_tables(emptied, options, expected):
     ours(emptied, options, "dtG")
     with connect(emptied, OURS) as connection:
         found = pgbench_tables.scale_of(connection)
         assert (found, *pgbench_tables.partitions_of(connection)) == expected
 
 
-def test_the_first_accounts_of_the_search_path_count(emptied: Postgres) -> None:
+def test_the_first_accounts_of_the_search_path_count(emptied):
     ours(emptied, {}, "dt")
     with connect(emptied, OURS) as connection:
         connection.execute("CREATE SCHEMA other")
@@ -485,9 +479,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_tables_that_a_run_cannot_use_are_told_in_pgbenchs_words(
-    emptied: Postgres, name: str
-) -> None:
+def test_tables_that_a_run_cannot_use_are_told_in_pgbenchs_words(emptied, name):
     for dbname in (THEIRS, OURS):
         with connect(emptied, dbname) as session:
             session.execute(BROKEN[name].encode())

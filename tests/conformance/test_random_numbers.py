@@ -2,11 +2,9 @@
 as pgbench, text for text.
 """
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
-from tests.conformance.side_by_side import Bench, Case
+from tests.conformance.side_by_side import Case
 
 SEEDS = (0, 5432, 18_446_744_073_709_551_615)
 
@@ -54,7 +52,7 @@ ALL_DRAWS = "".join(f"\\set x{n} {draw}\nSELECT :x{n};\n" for n, draw in enumera
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_seed_draws_what_pgbench_draws(bench: Bench, seed: int) -> None:
+def test_one_seed_draws_what_pgbench_draws(bench, seed):
     scripts = {draw: f"\\set x {draw}\nSELECT :x;\n" for draw in DRAWS}
     drawn = bench.check_each(scripts, seed=seed, transactions=100)
     assert {len(statements) for statements in drawn.values()} == {200}
@@ -69,15 +67,13 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("seed", "protocol"), TOGETHER)
-def test_draws_of_many_kinds_from_one_stream_agree_over_thousands(
-    bench: Bench, seed: int, protocol: str
-) -> None:
+def test_draws_of_many_kinds_from_one_stream_agree_over_thousands(bench, seed, protocol):
     case = Case(((ALL_DRAWS, 1),), seed=seed, transactions=100, protocol=protocol)
     assert len(bench.check(case)) == 100 * len(DRAWS)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_client_has_the_stream_that_it_has_in_pgbench(bench: Bench, seed: int) -> None:
+def test_every_client_has_the_stream_that_it_has_in_pgbench(bench, seed):
     script = "\\set x random(1, 1000000000)\nSELECT :client_id, :x;\n"
     drawn = bench.check(Case(((script, 1),), seed=seed, clients=8, transactions=20))
     assert len(set(drawn)) == 160
@@ -87,9 +83,7 @@ def test_every_client_has_the_stream_that_it_has_in_pgbench(bench: Bench, seed: 
 @pytest.mark.parametrize(
     "weights", [(3, 1), (1, 1, 1), (1, 0, 5), (1000000, 1), (1,) * 40], ids=str
 )
-def test_scripts_are_chosen_in_pgbenchs_order(
-    bench: Bench, weights: tuple[int, ...], seed: int
-) -> None:
+def test_scripts_are_chosen_in_pgbenchs_order(bench, weights, seed):
     scripts = tuple(
         (f"\\set x random(1, 1000)\nSELECT 'script {n}', :x;\n", weight)
         for n, weight in enumerate(weights)
@@ -98,20 +92,18 @@ def test_scripts_are_chosen_in_pgbenchs_order(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_automatic_variables_are_pgbenchs(bench: Bench, seed: int) -> None:
+def test_automatic_variables_are_pgbenchs(bench, seed):
     script = "SELECT :scale, :client_id, :random_seed, :default_seed;\n"
     bench.check(Case(((script, 1),), seed=seed, clients=3))
     bench.check(Case(((script, 1),), seed=seed, variables=(("scale", "7"), ("default_seed", "1"))))
 
 
-def test_a_given_default_seed_moves_the_choice_of_scripts_as_in_pgbench(bench: Bench) -> None:
+def test_a_given_default_seed_moves_the_choice_of_scripts_as_in_pgbench(bench):
     scripts = tuple((f"SELECT 'script {n}';\n", 1) for n in range(10))
     bench.check(Case(scripts, transactions=100, variables=(("default_seed", "1"),)))
 
 
-def test_the_same_messages_are_sent_with_and_without_describing(
-    bench: Bench, start_load: Any
-) -> None:
+def test_the_same_messages_are_sent_with_and_without_describing(bench, start_load):
     case = Case(((ALL_DRAWS, 1),), protocol="prepared", transactions=2)
     described = bench.ours(case)
     start_load(
@@ -121,7 +113,7 @@ def test_the_same_messages_are_sent_with_and_without_describing(
     assert bench.statements() == described
 
 
-def test_a_case_that_differs_is_seen(bench: Bench) -> None:
+def test_a_case_that_differs_is_seen(bench):
     """The comparison itself can fail."""
     case = Case((("\\set x random(1, 1000000)\nSELECT :x;\n", 1),))
     assert bench.theirs(case) != bench.ours(replace(case, seed=1))

@@ -40,7 +40,7 @@ def run(program: list[str | Path], *words: object) -> None:
 
 
 @pytest.fixture
-def server(pg15: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgres:
+def server(pg15, monkeypatch):
     """pg15 with a schema of its own for the tables, which both programs see."""
     pg15.execute("CREATE SCHEMA IF NOT EXISTS seeded")
     monkeypatch.setenv("PGHOST", str(pg15.folder))
@@ -53,9 +53,7 @@ def server(pg15: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgres:
 
 @pytest.mark.parametrize("script", ["tpcb-like", "simple-update"])
 @pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
-def test_a_seeded_run_leaves_the_tables_as_pgbench_leaves_them(
-    server: Postgres, protocol: str, script: str
-) -> None:
+def test_a_seeded_run_leaves_the_tables_as_pgbench_leaves_them(server, protocol, script):
     theirs: list[str | Path] = [PG15_BIN / "pgbench"]
     ours: list[str | Path] = [sys.executable, "-m", "pgpaces", "pgbench"]
     left = []

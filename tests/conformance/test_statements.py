@@ -1,7 +1,7 @@
 """Scripts become the texts and values that pgbench sends, byte for byte."""
 
 import pytest
-from tests.conformance.side_by_side import Bench, Case, compare, one
+from tests.conformance.side_by_side import Case, compare, one
 
 PROTOCOLS = ("simple", "extended", "prepared")
 # ruff: noqa: E501 (a script is best read in one line)
@@ -76,7 +76,7 @@ GIVEN = (("n", "0"), ("i", "12"), ("d", "1.50"), ("s", "some text"), ("q", "it''
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_script_becomes_the_texts_that_pgbench_makes_of_it(bench: Bench, protocol: str) -> None:
+def test_a_script_becomes_the_texts_that_pgbench_makes_of_it(bench, protocol):
     """The server may not like a text: then pgbench stops there, and we are compared up to there."""
     theirs, ours = {}, {}
     for name, script in SCRIPTS.items():
@@ -100,7 +100,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_values_go_over_as_pgbench_sends_them(bench: Bench, protocol: str) -> None:
+def test_values_go_over_as_pgbench_sends_them(bench, protocol):
     scripts = VALUES
     if protocol == "simple":
         scripts = [s.replace(", :s, :q", "").replace(", :unset", "") for s in VALUES]
@@ -109,7 +109,7 @@ def test_values_go_over_as_pgbench_sends_them(bench: Bench, protocol: str) -> No
 
 
 @pytest.mark.parametrize("protocol", ["extended", "prepared"])
-def test_null_goes_over_as_null_where_pgbench_sends_the_word(bench: Bench, protocol: str) -> None:
+def test_null_goes_over_as_null_where_pgbench_sends_the_word(bench, protocol):
     """On purpose: pgbench binds the text NULL, which no number or date can be."""
     script = "\\set x null\nSELECT :x;\n"
     case = one(script, protocol=protocol)
@@ -118,8 +118,8 @@ def test_null_goes_over_as_null_where_pgbench_sends_the_word(bench: Bench, proto
 
 
 def test_the_names_of_prepared_statements_are_pgbench_16s_and_each_is_prepared_once(
-    bench: Bench, pgbench_version: str
-) -> None:
+    bench, pgbench_version
+):
     """pgbench 15 writes P<script>_<command>, 16 and later P_<n>."""
     case = Case((("SELECT 1;\nSELECT 2;\n", 1), ("SELECT 3;\n", 1)), protocol="prepared",
                 transactions=20)  # fmt: skip

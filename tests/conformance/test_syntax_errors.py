@@ -47,7 +47,7 @@ def differs(line: str, version: str) -> bool:
     return version == "15" and (UNKNOWN_TO_15 in line or line.endswith(LINE_DIFFERS_IN_15))
 
 
-def test_a_bad_script_is_refused_in_pgbenchs_words(pgbench_version: str, tmp_path: Path) -> None:
+def test_a_bad_script_is_refused_in_pgbenchs_words(pgbench_version, tmp_path):
     lines = [line for line in table("bad_scripts.txt") if not differs(line, pgbench_version)]
     texts = TOO_MANY + [script(line) for line in lines]
     said = {text: theirs(pgbench_version, text, tmp_path) for text in texts}
@@ -65,18 +65,18 @@ JUST_ALLOWED = [
 ]
 
 
-def test_what_is_just_allowed_is_allowed(pgbench_version: str, tmp_path: Path) -> None:
+def test_what_is_just_allowed_is_allowed(pgbench_version, tmp_path):
     for text in JUST_ALLOWED:
         assert _engine.parse_script("script", encoded(text)), text
         assert "connection to server" in theirs(pgbench_version, text, tmp_path), text
 
 
-def test_a_nul_byte_is_refused_with_its_line() -> None:
+def test_a_nul_byte_is_refused_with_its_line():
     """pgbench takes it for the end of the script."""
     assert ours("SELECT 1;\nSELECT '\0';").endswith("script:2: a script cannot hold a NUL byte")
 
 
-def test_nesting_has_a_limit_and_length_has_none() -> None:
+def test_nesting_has_a_limit_and_length_has_none():
     assert _engine.parse_script("script", encoded("\\set x " + "(" * 9990 + "1" + ")" * 9990))
     assert _engine.parse_script("script", encoded("\\set x 1" + " + 1" * 200_000))
     assert "nests too deeply" in ours("\\set x " + "(" * 100_000)
@@ -84,7 +84,7 @@ def test_nesting_has_a_limit_and_length_has_none() -> None:
     assert _engine.parse_script("script", encoded("\\if 1\n" * 20_000 + "\\endif\n" * 20_000))
 
 
-def test_commands_are_shown_as_pgbench_shows_them() -> None:
+def test_commands_are_shown_as_pgbench_shows_them():
     """Its -r cuts long lines of SQL in the same place, and no lines of meta commands."""
     text = "SELECT\n1;\n  SELECT '" + "x" * 200 + "';\n\\set y \\\n 1 + 2  \n\\sleep 1us\r\n"
     assert _engine.parse_script("script", encoded(text)) == [

@@ -6,38 +6,35 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.faults.machines import SERVER
 from tests.faults.network import Proxy
 from tests.needs import check, lacking
-from tests.servers import Postgres, postgres_15, standby_of
+from tests.servers import postgres_15, standby_of
 
 
 @pytest.fixture(scope="module")
-def fragile(certificates: Any) -> Iterator[Postgres]:
+def fragile(certificates):
     """PostgreSQL 15 for tests that kill and freeze it; it runs at the end of each."""
     yield from postgres_15("pgpaces-fragile-", certificates, {"log_connections": "on"})
 
 
 @pytest.fixture
-def proxy() -> Iterator[Callable[[str, int], Proxy]]:
+def proxy():
     """Start a proxy before a server: `(host, port)`."""
     with contextlib.ExitStack() as stack:
         yield lambda host, port: stack.enter_context(Proxy(host, port))
 
 
 @pytest.fixture
-def standby(fragile: Postgres) -> Iterator[Postgres]:
+def standby(fragile):
     with standby_of(fragile) as replica:
         yield replica
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A file system of 4 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -55,7 +52,7 @@ SLEEP = "\\set ms random(1, 10)\nSELECT pg_sleep(:ms / 1000.0);\n"
 
 
 @pytest.fixture
-def start(reachable: Postgres, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
+def start(reachable, tmp_path):
     """Starts the command of the how-to, once its load has begun."""
 
     def start(*words: str) -> subprocess.Popen[bytes]:
@@ -77,7 +74,7 @@ def start(reachable: Postgres, tmp_path: Path) -> Callable[..., subprocess.Popen
 
 
 @pytest.fixture(scope="module")
-def reachable(certificates: Any) -> Iterator[Postgres]:
+def reachable(certificates):
     """PostgreSQL 15 that listens on every address, for machines of these tests."""
     for server in postgres_15("pgpaces-far-", certificates, {"listen_addresses": "*"}):
         with (server.data / "pg_hba.conf").open("a") as file:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import pytest
@@ -15,7 +14,6 @@ from tests.faults.breaking import answer, texts
 from tests.faults.machines import GATE, machines
 from tests.integration import causes
 from tests.needs import faketime, needs
-from tests.servers import Postgres
 from tests.waiting import DEADLINE_S, until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -37,7 +35,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.mark.parametrize("ipv6", [False, True])
-def test_two_machines_by_ssh_make_one_load(start: Start, tmp_path: Path, ipv6: bool) -> None:
+def test_two_machines_by_ssh_make_one_load(start, tmp_path, ipv6):
     with machines(tmp_path, {}, {}, ipv6=ipv6):
         document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "5s"))
     assert document["validity"]["state"] == "valid"
@@ -47,9 +45,7 @@ def test_two_machines_by_ssh_make_one_load(start: Start, tmp_path: Path, ipv6: b
     assert not [*tmp_path.glob("pgpt*/pgpaces-*")]
 
 
-def test_a_stranger_gets_no_answer_from_the_ports_of_a_load_by_ssh(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_stranger_gets_no_answer_from_the_ports_of_a_load_by_ssh(start, tmp_path):
     with machines(tmp_path, {}, {}) as [first, second]:
         child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "20s")
         ours = psutil.Process(child.pid).net_connections("tcp")
@@ -69,9 +65,7 @@ def test_a_stranger_gets_no_answer_from_the_ports_of_a_load_by_ssh(
         child.communicate(timeout=DEADLINE_S)
 
 
-def test_a_machine_with_too_little_cpu_is_the_one_that_is_named(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_machine_with_too_little_cpu_is_the_one_that_is_named(start, tmp_path):
     with machines(tmp_path, {}, {}) as [first, _], causes.group("cpu") as path:
         causes.take(path, first.pids())
         child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "12s")
@@ -84,9 +78,7 @@ def test_a_machine_with_too_little_cpu_is_the_one_that_is_named(
     assert any(re.match("pgpt1 (and pgpt2 were|was) late", text) for text in severe), severe
 
 
-def test_no_machine_goes_on_without_the_program_that_started_it(
-    start: Start, reachable: Postgres, tmp_path: Path
-) -> None:
+def test_no_machine_goes_on_without_the_program_that_started_it(start, reachable, tmp_path):
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE client_addr << '10.98.7.0/24'"
     with machines(tmp_path, {}, {}):
         child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "60s")
@@ -95,9 +87,7 @@ def test_no_machine_goes_on_without_the_program_that_started_it(
         until(lambda: reachable.execute(sessions)[0][0] == 0, "the load ended")
 
 
-def test_a_machine_far_away_begins_with_the_others_and_its_clock_is_less_certain(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_machine_far_away_begins_with_the_others_and_its_clock_is_less_certain(start, tmp_path):
     with machines(tmp_path, {}, {}) as [first, _]:
         first.delay(20)
         document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "5s"))
@@ -110,8 +100,8 @@ def test_a_machine_far_away_begins_with_the_others_and_its_clock_is_less_certain
     ("fake", "expected"), [("+2h", ""), ("+0 x1.02", "the clock of generator pgpt1 may be")]
 )
 def test_a_clock_that_is_elsewhere_is_right_and_one_that_runs_faster_is_noticed(
-    start: Start, tmp_path: Path, fake: str, expected: str
-) -> None:
+    start, tmp_path, fake, expected
+):
     clock = {"LD_PRELOAD": FAKETIME, "FAKETIME": f'"{fake}"'}
     with machines(tmp_path, clock, {}):
         document = answer(start("--generators", "ssh:pgpt1,pgpt2", "-T", "8s"))
@@ -120,9 +110,7 @@ def test_a_clock_that_is_elsewhere_is_right_and_one_that_runs_faster_is_noticed(
 
 
 @needs("libfaketime")
-def test_a_clock_that_is_set_during_the_load_is_noticed_and_harms_nothing(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_clock_that_is_set_during_the_load_is_noticed_and_harms_nothing(start, tmp_path):
     offset = tmp_path / "offset"
     offset.write_text("+0")
     clock = {"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": str(offset)}

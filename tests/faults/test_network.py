@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import each_poll
 from tests.faults.breaking import NAME, SECOND_NS, backends, going_on, seconds_until_end, stopped
 from tests.faults.network import Proxy
-from tests.servers import Postgres
 from tests.waiting import until
 
 poll = each_poll
@@ -25,7 +24,7 @@ Proxies = Callable[[str, int], Proxy]
 
 
 @pytest.fixture
-def way(pg15: Postgres, proxy: Proxies) -> tuple[Proxy, str]:
+def way(pg15, proxy):
     """A proxy before PostgreSQL, and the DSN through it."""
     between = proxy("127.0.0.1", pg15.port)
     return between, pg15.tcp(port=between.port, application_name=NAME)
@@ -37,9 +36,7 @@ def open_load(start_load: Any, dsn: str, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("load_model", ["open", pytest.param("closed", marks=pytest.mark.slow)])
-def test_refused_connections_are_tried_again_until_they_are_not(
-    way: tuple[Proxy, str], start_load: Any, load_model: str
-) -> None:
+def test_refused_connections_are_tried_again_until_they_are_not(way, start_load, load_model):
     between, dsn = way
     load = open_load(start_load, dsn, load=load_model, duration_ns=1000 * SECOND_NS,
                      grace_ns=5 * SECOND_NS)  # fmt: skip
@@ -63,9 +60,7 @@ def test_refused_connections_are_tried_again_until_they_are_not(
 
 
 @pytest.mark.parametrize("transport", ["tcp", pytest.param("tls", marks=pytest.mark.slow)])
-def test_a_reset_connection_is_a_failure_and_an_outage(
-    pg15: Postgres, proxy: Proxies, start_load: Any, transport: str
-) -> None:
+def test_a_reset_connection_is_a_failure_and_an_outage(pg15, proxy, start_load, transport):
     between = proxy("127.0.0.1", pg15.port)
     dsn = getattr(pg15, transport)(port=between.port)
     load = open_load(start_load, dsn, load="closed", duration_ns=1000 * SECOND_NS)
@@ -82,9 +77,7 @@ def test_a_reset_connection_is_a_failure_and_an_outage(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("transport", ["tcp", "tls"])
-def test_bytes_that_drip_one_by_one_are_read(
-    pg15: Postgres, proxy: Proxies, run_load: Any, protocol: str, transport: str
-) -> None:
+def test_bytes_that_drip_one_by_one_are_read(pg15, proxy, run_load, protocol, transport):
     between = proxy("127.0.0.1", pg15.port)
     between.drip()
     dsn = getattr(pg15, transport)(port=between.port)
@@ -101,9 +94,7 @@ END;
     assert (done.on_time, done.failed) == (6, {})
 
 
-def test_what_waits_in_a_silent_network_is_served_late_and_nothing_fails(
-    way: tuple[Proxy, str], start_load: Any
-) -> None:
+def test_what_waits_in_a_silent_network_is_served_late_and_nothing_fails(way, start_load):
     between, dsn = way
     load = open_load(start_load, dsn, limit_ns=SECOND_NS // 5, duration_ns=3 * SECOND_NS,
                      grace_ns=10 * SECOND_NS)  # fmt: skip
@@ -119,9 +110,7 @@ def test_what_waits_in_a_silent_network_is_served_late_and_nothing_fails(
 
 
 @pytest.mark.parametrize("cut", ["silence", pytest.param("half_open", marks=pytest.mark.slow)])
-def test_a_network_that_swallows_everything_ends_with_the_grace_period(
-    way: tuple[Proxy, str], start_load: Any, cut: str
-) -> None:
+def test_a_network_that_swallows_everything_ends_with_the_grace_period(way, start_load, cut):
     between, dsn = way
     load = open_load(start_load, dsn, duration_ns=4 * SECOND_NS)
     assert load.next()
@@ -134,9 +123,7 @@ def test_a_network_that_swallows_everything_ends_with_the_grace_period(
 
 
 @pytest.mark.slow
-def test_a_network_that_swallows_everything_is_an_outage(
-    way: tuple[Proxy, str], tmp_path: Path, pgpaces_home: Path
-) -> None:
+def test_a_network_that_swallows_everything_is_an_outage(way, tmp_path, pgpaces_home):
     """The sensor's sessions wait as well, so it is not the transactions that take long."""
     import pgpaces
     from pgpaces.core.record import Interval
@@ -166,9 +153,7 @@ def test_a_network_that_swallows_everything_is_an_outage(
 
 
 @pytest.mark.slow
-def test_a_login_that_stalls_is_given_up_and_tried_again(
-    way: tuple[Proxy, str], start_load: Any
-) -> None:
+def test_a_login_that_stalls_is_given_up_and_tried_again(way, start_load):
     """The server takes the connection and says nothing: that must not hold the client for ever."""
     between, dsn = way
     load = open_load(start_load, f"{dsn} connect_timeout=2", duration_ns=1000 * SECOND_NS,
@@ -191,8 +176,8 @@ def test_a_login_that_stalls_is_given_up_and_tried_again(
     [("", True), ("keepalives_idle=77 keepalives_interval=5", True), ("keepalives=0", False)],
 )
 def test_the_system_is_asked_to_find_out_that_the_other_side_is_gone(
-    pg15: Postgres, start_load: Any, more: str, watched: bool
-) -> None:
+    pg15, start_load, more, watched
+):
     """A host that lost its power sends no RST: keepalives are all that finds out, as in libpq."""
     sockets = Path("/proc/net/tcp")
     load = open_load(start_load, f"{pg15.tcp(application_name=NAME)} {more}", rate=1.0,

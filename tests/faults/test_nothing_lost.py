@@ -10,11 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -110,8 +108,8 @@ def stored_seconds(store: Path) -> int:
 
 @pytest.mark.parametrize("turn", [*range(3), *(pytest.param(n, marks=SLOW) for n in range(3, 60))])
 def test_kill_9_at_a_random_moment_loses_two_seconds_at_most_and_the_next_run_works(
-    pgpaces: Command, pg15: Postgres, turn: int
-) -> None:
+    pgpaces, pg15, turn
+):
     target = ("--target", pg15.dsn("postgres"))
     words = ("run", "tpcb-like", *CALM, "-c", "1", "-T", "1s", "-P", "0", *target, "--json")
     old = pgpaces(*words).json()
@@ -123,7 +121,7 @@ def test_kill_9_at_a_random_moment_loses_two_seconds_at_most_and_the_next_run_wo
 
 
 @pytest.fixture(scope="module")
-def killed(pgpaces_home: Path, pg15: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def killed(pgpaces_home, pg15, tmp_path_factory):
     """The store of a run of four clients on one branch that was killed after 14 s."""
     path = tmp_path_factory.mktemp("killed") / "results.db"
     words = ("run", "tpcb-like", *QUICK, "-c", "4", "-T", "10min", "-P", "1")
@@ -135,7 +133,7 @@ def killed(pgpaces_home: Path, pg15: Postgres, tmp_path_factory: pytest.TempPath
     return path
 
 
-def test_kill_9_leaves_the_samples_of_the_seconds_before_it(killed: Path) -> None:
+def test_kill_9_leaves_the_samples_of_the_seconds_before_it(killed):
     stored = stored_seconds(killed)
     store = Store.existing(killed)
     every = {(s.source, s.name): list(s.seconds) for s in store.load(store.find("last")).samples}
@@ -151,7 +149,7 @@ def test_kill_9_leaves_the_samples_of_the_seconds_before_it(killed: Path) -> Non
     assert {("host", "cpu_busy"), ("waits", "CPU")} <= {(t.source, t.name) for t in digest.tracks}
 
 
-def test_kill_9_leaves_who_waited_for_whom_and_for_what(killed: Path) -> None:
+def test_kill_9_leaves_who_waited_for_whom_and_for_what(killed):
     store = Store.existing(killed)
     [observed] = store.load(store.find("last")).observed
     assert observed.blocked, "four clients update the only branch"
@@ -166,9 +164,7 @@ def test_kill_9_leaves_who_waited_for_whom_and_for_what(killed: Path) -> None:
 
 
 @pytest.fixture
-def stuck(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def stuck(pgpaces, pg15, tmp_path):
     """A run whose every transaction takes longer than anybody waits; it ends with the test."""
     begun: list[subprocess.Popen[str]] = []
 
@@ -210,9 +206,7 @@ def pending(status: Path, number: int) -> bool:
         (signal.SIGINT, "10min", "at once"),
     ],
 )
-def test_ctrl_c_keeps_what_there_is(
-    pgpaces: Command, pg15: Postgres, stuck: Any, number: int, grace: str, second: str | None
-) -> None:
+def test_ctrl_c_keeps_what_there_is(pgpaces, pg15, stuck, number, grace, second):
     process = stuck("--grace", grace)
     status = Path(f"/proc/{process.pid}/status")
     process.send_signal(number)
@@ -234,7 +228,7 @@ def test_ctrl_c_keeps_what_there_is(
 
 
 @pytest.fixture
-def on_disk(pgpaces_home: Path, pg15: Postgres, small_disk: Path) -> tuple[Command, Any, Any]:
+def on_disk(pgpaces_home, pg15, small_disk):
     """The command with a store on a small disk, the words of a run, and what one answered."""
     pgpaces = Command(pgpaces_home, small_disk / "results.db")
     words = ("run", "select-only", *CALM, "-c", "1", "--target", pg15.dsn("postgres"))
@@ -243,9 +237,7 @@ def on_disk(pgpaces_home: Path, pg15: Postgres, small_disk: Path) -> tuple[Comma
 
 @pytest.mark.parametrize("frees", [True, False], ids=["for a while", "to the end"])
 @SLOW
-def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(
-    on_disk: Any, small_disk: Path, frees: bool
-) -> None:
+def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(on_disk, small_disk, frees):
     pgpaces, words, old = on_disk
     process = pgpaces.start(*words, "-T", "3s", "-P", "1", "-v")
     started(process)
@@ -274,9 +266,7 @@ def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(
     assert pgpaces("show", old["run"], "--json").json()["counts"] == old["counts"]
 
 
-def test_a_full_disk_ends_the_load_where_the_user_wants_that(
-    on_disk: Any, small_disk: Path
-) -> None:
+def test_a_full_disk_ends_the_load_where_the_user_wants_that(on_disk, small_disk):
     pgpaces, words, _ = on_disk
     process = pgpaces.start(*words, "-T", "10min", "--on-store-error", "stop")
     started(process)
@@ -292,8 +282,8 @@ def test_a_full_disk_ends_the_load_where_the_user_wants_that(
 
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
 def test_a_store_that_takes_nothing_is_an_error_for_a_run_and_loses_nothing(
-    on_disk: Any, small_disk: Path, trouble: str
-) -> None:
+    on_disk, small_disk, trouble
+):
     pgpaces, words, old = on_disk
     before = pgpaces.store.read_bytes()
     mount = ["mount", str(small_disk), "-o"]
@@ -318,7 +308,7 @@ def test_a_store_that_takes_nothing_is_an_error_for_a_run_and_loses_nothing(
 
 
 @pytest.fixture
-def wall_clock(tmp_path: Path) -> tuple[dict[str, str], Callable[[str], None]]:
+def wall_clock(tmp_path):
     """The environment of a program whose wall clock we set, and how: `-3h`, `+3h`, `+0`."""
     check("libfaketime")
     offset = tmp_path / "offset"
@@ -342,9 +332,7 @@ def wall_clock(tmp_path: Path) -> tuple[dict[str, str], Callable[[str], None]]:
     }, set_to
 
 
-def test_jumps_of_the_wall_clock_change_no_count_and_no_time(
-    pgpaces: Command, pg15: Postgres, wall_clock: Any
-) -> None:
+def test_jumps_of_the_wall_clock_change_no_count_and_no_time(pgpaces, pg15, wall_clock):
     environment, set_to = wall_clock
     load = ("-c", "2", "--rate", "50", "--arrivals", "even", "-T", "4s")
     words = ("run", "select-only", *QUICK, *load)
@@ -369,7 +357,7 @@ def test_jumps_of_the_wall_clock_change_no_count_and_no_time(
 # --- two of us ------------------------------------------------------------------------------
 
 
-def test_the_second_pgpaces_on_a_database_is_refused(pgpaces: Command, pg15: Postgres) -> None:
+def test_the_second_pgpaces_on_a_database_is_refused(pgpaces, pg15):
     words = ("run", "select-only", *CALM, "-c", "1", "--target", pg15.dsn("postgres"))
     first = pgpaces.start(*words, "-T", "10min")
     started(first)
@@ -427,8 +415,8 @@ def ours(server: Postgres) -> list[tuple[str, bool]]:
     ids=str,
 )
 def test_what_a_kill_left_while_a_database_was_made_is_dropped_by_whoever_comes_next(
-    pgpaces: Command, pg15: Postgres, state: str, marked: bool, then: str
-) -> None:
+    pgpaces, pg15, state, marked, then
+):
     target = ("--target", pg15.dsn("postgres"))
     words = ["run", "tpcb-like", *CALM, "-c", "1", "-T", "1s", "--data-seed", "501", *target]
     code = KILLED.format(state=state, marked=marked, words=words)
@@ -458,9 +446,7 @@ def test_what_a_kill_left_while_a_database_was_made_is_dropped_by_whoever_comes_
         pytest.param("another's", marks=SLOW),
     ],
 )
-def test_a_database_of_our_name_that_is_somebodys_is_never_touched(
-    pgpaces: Command, pg15: Postgres, kind: str
-) -> None:
+def test_a_database_of_our_name_that_is_somebodys_is_never_touched(pgpaces, pg15, kind):
     target = ("--target", pg15.dsn("postgres"))
     words = ("run", "tpcb-like", *CALM, "-c", "1", "-T", "1s", "--data-seed", "504", *target)
     pgpaces("server", "clean", *target)
@@ -490,9 +476,7 @@ def test_a_database_of_our_name_that_is_somebodys_is_never_touched(
 
 
 @SLOW
-def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
-    pgpaces: Command, fragile: Postgres
-) -> None:
+def test_a_server_that_froze_does_not_hold_the_end_of_a_run(pgpaces, fragile):
     """A copy cannot be dropped there: the run ends all the same, and the next one drops it."""
     from tests.faults.breaking import everything
     from tests.processes import frozen
@@ -514,9 +498,7 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(
     assert postmaster(fragile)
 
 
-def test_the_report_tells_of_an_outage_how_long_it_lasted(
-    pgpaces: Command, fragile: Postgres
-) -> None:
+def test_the_report_tells_of_an_outage_how_long_it_lasted(pgpaces, fragile):
     words = ("run", "select-only", *QUICK, "-c", "4", "--rate", "50", "-T", "10s", "--target",
              fragile.tcp("postgres"))  # fmt: skip
     process = pgpaces.start(*words)
@@ -537,9 +519,7 @@ def test_the_report_tells_of_an_outage_how_long_it_lasted(
 
 
 @SLOW
-def test_data_cannot_be_made_on_a_standby_and_is_read_there_once_it_is(
-    pgpaces: Command, fragile: Postgres, standby: Postgres
-) -> None:
+def test_data_cannot_be_made_on_a_standby_and_is_read_there_once_it_is(pgpaces, fragile, standby):
     words = ("run", "select-only", *CALM, "-c", "1", "-T", "1s", "--data-seed", "601")
     refused = pgpaces(*words, "--target", standby.dsn("postgres"))
     assert refused.code == 16, refused.err
@@ -575,9 +555,7 @@ main()
         (("sweep", "tpcb-like", "--trials", "1"), "report.report", "pgpaces report"),
     ],
 )
-def test_ctrl_c_after_the_load_does_not_cost_the_answer(
-    pgpaces: Command, pg15: Postgres, words: tuple[str, ...], moment: str, answer: str
-) -> None:
+def test_ctrl_c_after_the_load_does_not_cost_the_answer(pgpaces, pg15, words, moment, answer):
     target = ("--target", pg15.dsn("postgres"))
     words = (*words, *QUICK, "-c", "1", "-T", "1s", "--data-seed", "502", *target)
     code = INTERRUPTED.format(words=list(words), moment=moment)

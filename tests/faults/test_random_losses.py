@@ -68,9 +68,7 @@ def stored_due(folder: Path) -> int:
 
 
 @again
-def test_a_generator_that_is_killed_at_any_moment_is_named(
-    start: Start, reachable: Postgres, seed: int, record_property: Record
-) -> None:
+def test_a_generator_that_is_killed_at_any_moment_is_named(start, reachable, seed, record_property):
     chance = random.Random(seed)
     child = start(*here(reachable), "--generators", "3", "-T", "8s")
     victim = chance.choice(generators_of(child.pid))
@@ -87,8 +85,8 @@ def test_a_generator_that_is_killed_at_any_moment_is_named(
 
 @again
 def test_no_load_is_left_wherever_the_program_that_asked_for_it_is_killed(
-    start: Start, reachable: Postgres, tmp_path: Path, seed: int, record_property: Record
-) -> None:
+    start, reachable, tmp_path, seed, record_property
+):
     child = start(*here(reachable), "--generators", "3", "-T", "60s")
     pids = generators_of(child.pid)
     wait(random.Random(seed).uniform(0, 6))
@@ -133,8 +131,8 @@ def cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 @again
 def test_no_load_is_left_wherever_the_scheduler_is_killed(
-    start: Start, reachable: Postgres, tmp_path: Path, seed: int, record_property: Record
-) -> None:
+    start, reachable, tmp_path, seed, record_property
+):
     with cluster(tmp_path) as (address, scheduler):
         child = start(*here(reachable), "--cluster", address, "-T", "60s")
         wait(random.Random(seed).uniform(0, 6))
@@ -149,9 +147,7 @@ def test_no_load_is_left_wherever_the_scheduler_is_killed(
 
 
 @again
-def test_a_cut_of_some_seconds_loses_nothing_whenever_it_comes(
-    start: Start, tmp_path: Path, seed: int
-) -> None:
+def test_a_cut_of_some_seconds_loses_nothing_whenever_it_comes(start, tmp_path, seed):
     chance = random.Random(seed)
     with machines(tmp_path, {}, {}) as pair:
         child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "14s")
@@ -165,8 +161,8 @@ def test_a_cut_of_some_seconds_loses_nothing_whenever_it_comes(
 
 @again
 def test_a_cut_of_a_minute_ends_the_load_there_whenever_it_comes(
-    start: Start, reachable: Postgres, tmp_path: Path, seed: int, record_property: Record
-) -> None:
+    start, reachable, tmp_path, seed, record_property
+):
     chance = random.Random(seed)
     with machines(tmp_path, {}, {}) as pair:
         child = start("--generators", "ssh:pgpt1,pgpt2", "-T", "30s")

@@ -54,8 +54,8 @@ def served(load: Any, more: int = 20) -> None:
 
 @pytest.mark.parametrize("load_model", [pytest.param("open", marks=pytest.mark.slow), "closed"])
 def test_kill_9_of_a_backend_is_a_crash_for_all_and_they_come_back_after_recovery(
-    fragile: Postgres, start_load: Any, load_model: str
-) -> None:
+    fragile, start_load, load_model
+):
     load = going_on(start_load, fragile.tcp(application_name=NAME), load=load_model)
     served(load)
     os.kill(backends(fragile)[0], signal.SIGKILL)
@@ -70,9 +70,7 @@ def test_kill_9_of_a_backend_is_a_crash_for_all_and_they_come_back_after_recover
         assert "crash of another server process" in done.messages["57P02"]
 
 
-def test_while_a_server_recovers_it_says_57p03_and_is_asked_again(
-    fragile: Postgres, start_load: Any
-) -> None:
+def test_while_a_server_recovers_it_says_57p03_and_is_asked_again(fragile, start_load):
     """A frozen startup process: recovery lasts until we let it go on.
 
     Where it ends between two looks there is another crash.
@@ -110,9 +108,7 @@ def test_while_a_server_recovers_it_says_57p03_and_is_asked_again(
     assert (done.unfinished, done.down) == (0, 0)
 
 
-def test_kill_9_of_the_postmaster_and_a_new_start_is_an_outage(
-    fragile: Postgres, start_load: Any
-) -> None:
+def test_kill_9_of_the_postmaster_and_a_new_start_is_an_outage(fragile, start_load):
     load = going_on(start_load, fragile.tcp(application_name=NAME))
     served(load)
     pids = everything(fragile)
@@ -131,8 +127,8 @@ def test_kill_9_of_the_postmaster_and_a_new_start_is_an_outage(
     [("fast", "closed"), ("immediate", "closed"), ("immediate", "open"), ("immediate", "paced")],
 )
 def test_a_restart_amid_the_load_is_an_outage_and_what_was_counted_is_there(
-    fragile: Postgres, start_load: Any, mode: str, load_model: str
-) -> None:
+    fragile, start_load, mode, load_model
+):
     fragile.execute("DROP TABLE IF EXISTS kept")
     fragile.execute("CREATE TABLE kept (x int); GRANT ALL ON kept TO PUBLIC")
     # So long that somebody is amid one: who is between two loses none.
@@ -219,9 +215,7 @@ ACROSS = [pytest.param(one_backend, marks=SLOW), all_stopped, pytest.param(freez
 
 
 @pytest.mark.parametrize("freeze", AMID, ids=lambda f: f.__name__)
-def test_who_is_frozen_amid_the_load_is_served_at_the_thaw(
-    fragile: Postgres, start_load: Any, freeze: Any
-) -> None:
+def test_who_is_frozen_amid_the_load_is_served_at_the_thaw(fragile, start_load, freeze):
     load = going_on(start_load, fragile.tcp(application_name=NAME), limit_ns=SECOND_NS // 5)
     served(load)
     with freeze(fragile):
@@ -235,8 +229,8 @@ def test_who_is_frozen_amid_the_load_is_served_at_the_thaw(
 
 @pytest.mark.parametrize("freeze", ACROSS, ids=lambda f: f.__name__)
 def test_who_is_frozen_across_the_end_leaves_unfinished_and_nobody_waits_past_grace(
-    fragile: Postgres, start_load: Any, freeze: Any
-) -> None:
+    fragile, start_load, freeze
+):
     load = going_on(
         start_load, fragile.dsn(application_name=NAME), duration_ns=4 * SECOND_NS,
         grace_ns=GRACE_S * SECOND_NS,
@@ -252,9 +246,7 @@ def test_who_is_frozen_across_the_end_leaves_unfinished_and_nobody_waits_past_gr
 
 
 @SLOW
-def test_a_frozen_postmaster_with_a_full_queue_holds_nobody(
-    fragile: Postgres, start_load: Any
-) -> None:
+def test_a_frozen_postmaster_with_a_full_queue_holds_nobody(fragile, start_load):
     """Nobody new comes in: the lost stay out, and not even a cancel request gets a place."""
     load = going_on(
         start_load, fragile.dsn(application_name=NAME), "SELECT pg_sleep(1000)", clients=30,
@@ -294,9 +286,7 @@ def busy_backends(server: Postgres) -> list[int]:
 # --- no room, no entry ----------------------------------------------------------------------
 
 
-def test_too_many_connections_are_tried_again_until_there_is_room(
-    fragile: Postgres, start_load: Any
-) -> None:
+def test_too_many_connections_are_tried_again_until_there_is_room(fragile, start_load):
     # A load before this one may still have the only connection.
     gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'u_limited'"
     fragile.wait_until(gone)
@@ -313,9 +303,7 @@ def test_too_many_connections_are_tried_again_until_there_is_room(
     assert (done.outages, done.down, done.unfinished) == (1, 0, 0)
 
 
-def test_a_refused_login_is_not_tried_again_while_arrivals_go_on_being_counted(
-    fragile: Postgres, start_load: Any
-) -> None:
+def test_a_refused_login_is_not_tried_again_while_arrivals_go_on_being_counted(fragile, start_load):
     load = going_on(
         start_load, fragile.dsn(application_name=NAME), duration_ns=5 * SECOND_NS,
         grace_ns=SECOND_NS,
@@ -351,8 +339,8 @@ TIMEOUTS = {
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("setting", TIMEOUTS)
 def test_a_timeout_is_a_failure_with_its_sqlstate_and_the_client_goes_on(
-    fragile: Postgres, run_load: Any, setting: str, protocol: str
-) -> None:
+    fragile, run_load, setting, protocol
+):
     sqlstate, script, ends_session = TIMEOUTS[setting]
     fragile.execute("CREATE TABLE IF NOT EXISTS held (x int)")
     fragile.execute("GRANT ALL ON held TO PUBLIC")
@@ -368,9 +356,7 @@ def test_a_timeout_is_a_failure_with_its_sqlstate_and_the_client_goes_on(
     assert done.disconnects == (6 if ends_session else 0)
 
 
-def test_a_session_that_the_server_ends_for_idling_is_made_again(
-    fragile: Postgres, start_load: Any
-) -> None:
+def test_a_session_that_the_server_ends_for_idling_is_made_again(fragile, start_load):
     load = going_on(
         start_load, fragile.dsn(application_name=NAME), rate=4.0, clients=1,
         on_connect=["SET idle_session_timeout = '50ms'"],
@@ -409,8 +395,8 @@ MAY_PASS = {"serialization": (CONFLICT, 4, "40001"), "deadlock": (DEADLOCK, 2, "
 @pytest.mark.parametrize("max_tries", [1, 2, 0])
 @pytest.mark.parametrize("failure", ["serialization", "deadlock"])
 def test_what_may_pass_is_tried_again_as_often_as_allowed(
-    fragile: Postgres, run_load: Any, protocol: str, max_tries: int, failure: str
-) -> None:
+    fragile, run_load, protocol, max_tries, failure
+):
     script, clients, sqlstate = MAY_PASS[failure]
     for sql in (
         "DROP TABLE IF EXISTS one, two",
@@ -441,8 +427,8 @@ def test_what_may_pass_is_tried_again_as_often_as_allowed(
 
 
 def test_writes_on_a_standby_fail_and_reads_succeed_and_after_its_promotion_both_do(
-    fragile: Postgres, standby: Postgres, start_load: Any
-) -> None:
+    fragile, standby, start_load
+):
     fragile.execute("CREATE TABLE IF NOT EXISTS written (x int)")
     fragile.execute("GRANT ALL ON written TO PUBLIC")
     standby.wait_until("SELECT to_regclass('written') IS NOT NULL")

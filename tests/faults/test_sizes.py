@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from tests.faults.breaking import SECOND_NS, measured_in_child, seconds_until_end
-from tests.servers import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 GROWTH_MAX_KIB = 50 * 1024
@@ -66,16 +65,14 @@ ANSWERS = {
         *(pytest.param(*way, more.format(10**9), marks=SLOW) for way, (_, more) in ANSWERS.items()),
     ],
 )
-def test_a_large_answer_is_read_in_bounded_memory(
-    pg15: Postgres, each_poll: str, protocol: str, transport: str, sql: str
-) -> None:
+def test_a_large_answer_is_read_in_bounded_memory(pg15, each_poll, protocol, transport, sql):
     assert shutil.disk_usage("/").free > GIB  # nothing of it is written, or this ends badly
     assert grown(getattr(pg15, transport)(), sql, protocol, poll=each_poll) == "1 0"
 
 
 def test_a_huge_row_that_a_script_wants_to_keep_is_refused_in_bounded_memory(
-    pg15: Postgres,
-) -> None:
+    pg15,
+):
     assert grown(pg15.dsn(), "SELECT repeat('x', 200000000) AS much \\gset") == "0 0 08P01"
 
 
@@ -90,9 +87,7 @@ ENDLESS = {
     "what",
     ["notices", *(pytest.param(w, marks=pytest.mark.slow) for w in ("long notices", "rows"))],
 )
-def test_an_answer_without_end_ends_with_the_grace_period_in_bounded_memory(
-    pg15: Postgres, what: str
-) -> None:
+def test_an_answer_without_end_ends_with_the_grace_period_in_bounded_memory(pg15, what):
     short = {"transactions": None, "duration_ns": SECOND_NS, "grace_ns": SECOND_NS // 2}
     assert grown(pg15.dsn(), ENDLESS[what], **short) == "0 1"
     pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE query ~ '^(DO|SELECT rep)'"
@@ -100,9 +95,7 @@ def test_an_answer_without_end_ends_with_the_grace_period_in_bounded_memory(
 
 
 @pytest.mark.slow
-def test_an_answer_without_end_leaves_the_other_clients_their_turn(
-    pg15: Postgres, start_load: Any
-) -> None:
+def test_an_answer_without_end_leaves_the_other_clients_their_turn(pg15, start_load):
     scripts = [("flood", 1, ENDLESS["notices"]), ("small", 9, "SELECT pg_sleep(0.001)")]
     load = start_load(pg15.dsn(), scripts, clients=4, load="open", rate=20.0, transactions=None,
                       duration_ns=2 * SECOND_NS, grace_ns=SECOND_NS, seed=3)  # fmt: skip

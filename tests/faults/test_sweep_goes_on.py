@@ -18,7 +18,6 @@ from tests.commands import Command
 from tests.faults.breaking import ENDLESS, fill, postmaster, start_again
 from tests.faults.network import Proxy
 from tests.integration.sweeps import expire, rows_of
-from tests.servers import Postgres
 from tests.waiting import until
 
 from pgpaces.store.store import Store
@@ -94,8 +93,8 @@ def full(store: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("trouble", [locked, full])
 def test_a_store_that_takes_nothing_for_a_while_costs_no_trial(
-    pgpaces_home: Path, pg15: Postgres, small_disk: Path, trouble: Any
-) -> None:
+    pgpaces_home, pg15, small_disk, trouble
+):
     pgpaces = Command(pgpaces_home, small_disk / "results.db")
     process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     with trouble(pgpaces.store):
@@ -103,9 +102,7 @@ def test_a_store_that_takes_nothing_for_a_while_costs_no_trial(
     all_ran(process, pgpaces.store)
 
 
-def test_ctrl_c_ends_the_wait_for_a_store_and_the_rest_can_be_run_later(
-    pgpaces: Command, pg15: Postgres
-) -> None:
+def test_ctrl_c_ends_the_wait_for_a_store_and_the_rest_can_be_run_later(pgpaces, pg15):
     process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     with locked(pgpaces.store):
         hear(process, "trying again")
@@ -117,9 +114,7 @@ def test_ctrl_c_ends_the_wait_for_a_store_and_the_rest_can_be_run_later(
     all_ran(None, pgpaces.store)
 
 
-def test_two_sweeps_write_to_one_store_on_a_server_at_once(
-    pgpaces: Command, pg15: Postgres
-) -> None:
+def test_two_sweeps_write_to_one_store_on_a_server_at_once(pgpaces, pg15):
     pg15.execute("CREATE DATABASE sweeps ENCODING 'UTF8' TEMPLATE template0")
     store = pg15.dsn("postgres", dbname="sweeps")
     target = ("--target", pg15.tcp("postgres"), "--store", store, "--trials", "2")
@@ -139,9 +134,7 @@ def test_two_sweeps_write_to_one_store_on_a_server_at_once(
 # --- the server -----------------------------------------------------------------------------
 
 
-def test_a_server_that_dies_and_comes_back_costs_no_cell(
-    pgpaces: Command, fragile: Postgres
-) -> None:
+def test_a_server_that_dies_and_comes_back_costs_no_cell(pgpaces, fragile):
     process = sweep(pgpaces, "--trials", "3", "--target", fragile.tcp("postgres"))
     os.kill(postmaster(fragile), signal.SIGKILL)
     try:
@@ -151,7 +144,7 @@ def test_a_server_that_dies_and_comes_back_costs_no_cell(
     all_ran(process, pgpaces.store)
 
 
-def test_our_server_that_dies_is_started_again(pgpaces: Command) -> None:
+def test_our_server_that_dies_is_started_again(pgpaces):
     process = sweep(pgpaces, "--trials", "3")
     pid_file = next(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
     os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
@@ -159,9 +152,7 @@ def test_our_server_that_dies_is_started_again(pgpaces: Command) -> None:
     assert not list(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
 
 
-def test_a_machine_whose_network_is_silent_does_not_hold_the_others(
-    pgpaces: Command, pg15: Postgres, fragile: Postgres, proxy: Proxies
-) -> None:
+def test_a_machine_whose_network_is_silent_does_not_hold_the_others(pgpaces, pg15, fragile, proxy):
     way = proxy("127.0.0.1", fragile.port)
     slow = (
         f"slow=host=::ffff:127.0.0.1 port={way.port} user=postgres dbname=postgres sslmode=disable"
@@ -184,8 +175,8 @@ def test_a_machine_whose_network_is_silent_does_not_hold_the_others(
 
 
 def test_ctrl_c_twice_ends_every_trial_at_once_and_leaves_nothing_on_the_server(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+    pgpaces, pg15, tmp_path
+):
     (tmp_path / "stuck.sql").write_text(f"{ENDLESS};\n")
     dsn = pg15.dsn("postgres", application_name="pgpaces stuck")
     process = pgpaces.start(
@@ -212,9 +203,7 @@ def test_ctrl_c_twice_ends_every_trial_at_once_and_leaves_nothing_on_the_server(
     assert store.failures(row.id) == []
 
 
-def test_ctrl_c_ends_the_making_of_data_before_any_load(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_the_making_of_data_before_any_load(pgpaces, pg15, tmp_path):
     folder = tmp_path / "endless"
     folder.mkdir()
     (folder / "workload.toml").write_text(
@@ -236,7 +225,7 @@ def test_ctrl_c_ends_the_making_of_data_before_any_load(
     assert (row.state, store.placed(row.id), store.failures(row.id)) == ("interrupted", [], [])
 
 
-def test_a_terminal_that_is_gone_ends_it_like_ctrl_c(pgpaces: Command) -> None:
+def test_a_terminal_that_is_gone_ends_it_like_ctrl_c(pgpaces):
     # A child inherits an ignored signal, as from tests that nohup started.
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
     process = sweep(pgpaces, "--trials", "9", **heard)
@@ -247,9 +236,7 @@ def test_a_terminal_that_is_gone_ends_it_like_ctrl_c(pgpaces: Command) -> None:
     assert Store.open(pgpaces.store).experiments()[0].state == "interrupted"
 
 
-def test_a_terminal_that_is_gone_is_nothing_to_what_nohup_started(
-    pgpaces: Command, pg15: Postgres
-) -> None:
+def test_a_terminal_that_is_gone_is_nothing_to_what_nohup_started(pgpaces, pg15):
     nohup = 'trap \'\' HUP; exec "$0" "$@"'
     words = ("sweep", "select-only", *CELLS, *QUICK, "--target", pg15.tcp("postgres"))
     process = subprocess.Popen(
@@ -265,7 +252,7 @@ def test_a_terminal_that_is_gone_is_nothing_to_what_nohup_started(
 # --- a rival --------------------------------------------------------------------------------
 
 
-def test_an_experiment_that_runs_is_not_gone_on_with(pgpaces: Command, pg15: Postgres) -> None:
+def test_an_experiment_that_runs_is_not_gone_on_with(pgpaces, pg15):
     words = ("--scale", "1", "--duration", "10min", "--warmup", "0", "--grace", "1s")
     process = pgpaces.start("sweep", "select-only", *words, "--target", pg15.tcp("postgres"))
     try:
@@ -278,7 +265,7 @@ def test_an_experiment_that_runs_is_not_gone_on_with(pgpaces: Command, pg15: Pos
         assert ended(process)[0] == 130
 
 
-def test_of_two_that_go_on_at_once_one_does(pgpaces: Command, pg15: Postgres) -> None:
+def test_of_two_that_go_on_at_once_one_does(pgpaces, pg15):
     process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     process.kill()
     process.communicate()

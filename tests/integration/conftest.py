@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.folders import open_folder
@@ -20,7 +17,7 @@ GONE_S = 60.0
 
 
 @pytest.fixture
-def empty_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def empty_home(monkeypatch):
     """A home without servers; those that a test leaves are stopped."""
     with open_folder("pgpaces-test-") as path:
         monkeypatch.setenv("PGPACES_HOME", str(path))
@@ -33,7 +30,7 @@ def empty_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(pg15: Any) -> Iterator[Any]:
+def server(pg15):
     """PostgreSQL with room for tables, which are dropped at the end."""
     pg15.execute("CREATE SCHEMA work AUTHORIZATION u_trust")
     pg15.execute("ALTER ROLE u_trust SET search_path = work, public")
@@ -43,7 +40,7 @@ def server(pg15: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def make(server: Any) -> Any:
+def make(server):
     """Make tables, sequences and functions, anew for every test."""
 
     def make(*statements: str) -> None:
@@ -60,7 +57,7 @@ def make(server: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def pg18(pgpaces_home: Path) -> Iterator[Access]:
+def pg18(pgpaces_home):
     """The embedded PostgreSQL, as its superuser."""
     from pgpaces.load import engine
     from pgpaces.server import binaries, embedded
@@ -72,7 +69,7 @@ def pg18(pgpaces_home: Path) -> Iterator[Access]:
 
 
 @pytest.fixture(params=["15", "18"])
-def access(request: pytest.FixtureRequest) -> Access:
+def access(request):
     """The way to each of the servers, as superuser."""
     if request.param == "18":
         found: Access = request.getfixturevalue("pg18")
@@ -81,7 +78,7 @@ def access(request: pytest.FixtureRequest) -> Access:
 
 
 @pytest.fixture
-def cage(pgpaces_home: Path, tmp_path: Path) -> Cage:
+def cage(pgpaces_home, tmp_path):
     made = Cage(pgpaces_home, tmp_path / "kept", tmp_path / "given")
     made.kept.mkdir()
     made.given.mkdir()

@@ -6,19 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tests.folders import ROOT
-from tests.servers import Postgres
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.mark.parametrize("what", ["engine", "pipeline"])
-def test_a_load_of_the_bench_runs_and_says_what_came_of_it(
-    pg15: Postgres, tmp_path: Path, pgpaces_home: Path, what: str
-) -> None:
+def test_a_load_of_the_bench_runs_and_says_what_came_of_it(pg15, tmp_path, pgpaces_home, what):
     script = tmp_path / "one.sql"
     script.write_text("SELECT 1;\n")
     order = {"script": str(script), "protocol": "prepared", "clients": 2, "transactions": 5}

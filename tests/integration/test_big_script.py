@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tests.commands import Command
 from tests.folders import ROOT
-from tests.servers import Postgres
 
 from pgpaces.store.store import Store
 
@@ -27,8 +25,8 @@ finally:
 
 
 def test_a_run_of_a_long_script_takes_memory_in_proportion_and_keeps_its_beginning(
-    pg15: Postgres, pgpaces_home: Path, tmp_path: Path
-) -> None:
+    pg15, pgpaces_home, tmp_path
+):
     pgpaces = Command(pgpaces_home, tmp_path / "results.db")
     peaks = []
     for name, size in (("small", 100), ("big", SIZE)):

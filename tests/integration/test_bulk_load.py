@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from tests.commands import Command
-from tests.servers import PASSWORD, Postgres
+from tests.servers import PASSWORD
 
 pytestmark = pytest.mark.postgres
 SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
 
 
 @pytest.fixture
-def target(pg15: Postgres) -> tuple[str, ...]:
+def target(pg15):
     """A server that runs already: starting one of ours is no part of what is looked at."""
     return ("--target", pg15.dsn("postgres"))
 
@@ -36,7 +36,7 @@ def workload(tmp_path: Path, command: str, more: str = "") -> Path:
     return made
 
 
-def test_the_shipped_load_runs_from_one_line_and_counts_what_it_did(pgpaces: Command) -> None:
+def test_the_shipped_load_runs_from_one_line_and_counts_what_it_did(pgpaces):
     found = run(pgpaces, "bulk-load", "-s", 1, "-t", 2)
     did = found["bulk"]
     assert (did["executions"], did["succeeded"], did["rows"]) == (2, 2, 200_000)
@@ -51,9 +51,7 @@ def test_the_shipped_load_runs_from_one_line_and_counts_what_it_did(pgpaces: Com
 @pytest.mark.parametrize(
     "rows", [(), pytest.param(("--rows", "SELECT count(*) FROM t"), marks=SLOW)]
 )
-def test_any_command_is_timed_without_a_folder(
-    pgpaces: Command, tmp_path: Path, rows: tuple[str, ...]
-) -> None:
+def test_any_command_is_timed_without_a_folder(pgpaces, tmp_path, rows):
     file = tmp_path / "rows.csv"
     file.write_text("1\n2\n3\n")
     text = f"psql -Xq -c 'create table t (x int)' -c '\\copy t from {file}'"
@@ -61,9 +59,7 @@ def test_any_command_is_timed_without_a_folder(
     assert (did["rows"], did["input_bytes"], did["label"]) == (3, 6, "psql")
 
 
-def test_it_is_told_where_to_go_and_what_was_asked(
-    pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
-) -> None:
+def test_it_is_told_where_to_go_and_what_was_asked(pgpaces, tmp_path, target):
     made = workload(tmp_path, 'run = ["sh", "load.sh", "{dsn}", "{hot}"]', "[variables]\nhot = 5")
     (made / "load.sh").write_text(
         'psql -Xq "$1" -c "insert into t select $2 from generate_series(1, 7)"\n'
@@ -90,18 +86,14 @@ def test_it_is_told_where_to_go_and_what_was_asked(
         ("SELECT repeat('9', 400)::numeric", "infinite or too large"),
     ],
 )
-def test_a_query_for_rows_that_tells_none_is_no_silence(
-    pgpaces: Command, target: tuple[str, ...], query: str, why: str
-) -> None:
+def test_a_query_for_rows_that_tells_none_is_no_silence(pgpaces, target, query, why):
     found = load(pgpaces, "true", "--rows", query, *target)
     said = [each["text"] for each in found["validity"]["findings"] if each["severity"] == "warning"]
     assert any(text.startswith("rows are not known") and why in text for text in said)
     assert found["bulk"]["rows"] is None
 
 
-def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(
-    pgpaces: Command, target: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, target, tmp_path):
     done = pgpaces("load", f"touch {tmp_path}/loaded", "--rows", "many", *target)
     assert (done.code, "the query for rows, 'many': syntax error" in done.err) == (2, True)
     assert not (tmp_path / "loaded").exists()
@@ -121,21 +113,21 @@ def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(
     ],
 )
 def test_what_cannot_be_is_refused_before_it_is_measured(
-    pgpaces: Command,
-    tmp_path: Path,
-    target: tuple[str, ...],
-    more: str,
-    words: list[str],
-    code: int,
-    message: str,
-) -> None:
+    pgpaces,
+    tmp_path,
+    target,
+    more,
+    words,
+    code,
+    message,
+):
     (tmp_path / "x.sql").write_text("SELECT 1;")
     made = workload(tmp_path, f'run = ["true"]\n{more}')
     done = pgpaces("run", made, *target, "--trust", "-P", "0", *words, cwd=tmp_path)
     assert (done.code, message in done.err) == (code, True), done.err
 
 
-def test_queries_beside_a_load_end_with_it(pgpaces: Command, target: tuple[str, ...]) -> None:
+def test_queries_beside_a_load_end_with_it(pgpaces, target):
     beside = "select-only scale=1 rate=200/s latency_limit=1s"
     found = run(pgpaces, "bulk-load", "-s", 2, "--background", beside, *target)
     names = [script["name"] for script in found["scripts"]]
@@ -147,9 +139,7 @@ def test_queries_beside_a_load_end_with_it(pgpaces: Command, target: tuple[str, 
     assert not found["bulk"]["shared"]
 
 
-def test_a_load_beside_queries_is_run_again_until_they_end(
-    pgpaces: Command, tmp_path: Path, target: tuple[str, ...]
-) -> None:
+def test_a_load_beside_queries_is_run_again_until_they_end(pgpaces, tmp_path, target):
     made = workload(tmp_path, "run = \"psql -Xqc 'insert into t select 1'; sleep 0.3\"")
     words = ("select-only", "-s", 1, "--rate", 100, "-T", "2s", "--warmup", "1s", *target)
     found = run(pgpaces, *words, "--background", f"loader workload={made}")
@@ -158,9 +148,7 @@ def test_a_load_beside_queries_is_run_again_until_they_end(
     assert load["due"] == load["on_time"] > 1
 
 
-def test_no_password_reaches_the_command_but_by_a_file(
-    pgpaces: Command, tmp_path: Path, pg15: Postgres
-) -> None:
+def test_no_password_reaches_the_command_but_by_a_file(pgpaces, tmp_path, pg15):
     pg15.execute("ALTER ROLE u_scram CREATEDB")
     text = (
         f"run = \"exec > {tmp_path}/seen; env; tr '\\\\0' ' ' < /proc/$$/cmdline;"
@@ -176,7 +164,7 @@ def test_no_password_reaches_the_command_but_by_a_file(
     assert PASSWORD.encode() not in pgpaces.store.read_bytes()
 
 
-def test_a_sweep_of_loads_is_compared_in_bars(pgpaces: Command, tmp_path: Path) -> None:
+def test_a_sweep_of_loads_is_compared_in_bars(pgpaces, tmp_path):
     page = tmp_path / "loads.html"
     words = ("bulk-load", "--scale", 1, "--variant", "two-indexes,no-index", "--trials", 1)
     pgpaces.well("sweep", *words, "-o", page)

@@ -51,9 +51,7 @@ def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
     return pipeline.run(pipeline.plan(order), ear)
 
 
-def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(
-    pgpaces: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(pgpaces, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
     shown = pgpaces.well(*PAIRS, "--dry-run", "--json")
     assert json.loads(shown.out)["trials_to_run"] == 16
@@ -88,7 +86,7 @@ def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(
     assert "pgpaces report" in peeked.err
 
 
-def test_a_goal_that_changed_is_another_experiment(pgpaces: Command) -> None:
+def test_a_goal_that_changed_is_another_experiment(pgpaces):
     words = ("capacity", "reporting", "--scale", "1", "-L", "5s")
     interrupted(pgpaces, *words, "--rate", "1/s,2/s", after=0)
     store = Store.open(pgpaces.store)
@@ -109,7 +107,7 @@ SEARCH = (
 )  # fmt: skip
 
 
-def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces: Command, tmp_path: Path) -> None:
+def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces, tmp_path):
     process = pgpaces.start(*SEARCH)
     until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
     out, err = ctrl_c(process)

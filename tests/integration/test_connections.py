@@ -4,7 +4,6 @@
 asks the server how they came.
 """
 
-import contextlib
 import re
 import shutil
 import signal
@@ -13,9 +12,8 @@ import ssl
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,8 +21,6 @@ from urllib.parse import quote
 import pytest
 from msgspec import Struct, field
 from psycopg import conninfo
-from tests.certificates import Certificates
-from tests.commands import Command
 from tests.conftest import each_poll
 from tests.integration.impostors import answering, frame, man_in_the_middle
 from tests.needs import lacking
@@ -49,7 +45,7 @@ WRONG = "Wr0ng:pass"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ways_table(pg15: Any, pg15_tls12: Any) -> None:
+def ways_table(pg15, pg15_tls12):
     """Where clients leave how they came."""
     for server in (pg15, pg15_tls12):
         server.execute("CREATE TABLE IF NOT EXISTS ways (way text)")
@@ -62,7 +58,7 @@ USING (pid) WHERE pid = pg_backend_pid()"""
 
 
 @pytest.fixture
-def ways(run_load: Callable[..., Any]) -> Callable[..., str]:
+def ways(run_load):
     """The way that all clients of a short run came, as the server saw it."""
 
     def ways(server: Any, dsn: str) -> str:
@@ -96,9 +92,7 @@ METHODS = ("u_password", "u_md5", "u_scram")
 
 @pytest.mark.parametrize("transport", ["dsn", "tcp", "tls"])
 @pytest.mark.parametrize("user", ["u_trust", *METHODS])
-def test_every_method_lets_in_who_has_the_password(
-    pg15: Any, ways: Any, user: str, transport: str
-) -> None:
+def test_every_method_lets_in_who_has_the_password(pg15, ways, user, transport):
     password = {} if user == "u_trust" else {"password": PASSWORD}
     way = ways(pg15, getattr(pg15, transport)(user, **password))
     expected = {"dsn": "plain socket", "tcp": "plain 127.0.0.1", "tls": "TLSv1.3 127.0.0.1"}
@@ -107,21 +101,19 @@ def test_every_method_lets_in_who_has_the_password(
 
 @pytest.mark.parametrize("transport", ["dsn", "tcp", "tls"])
 @pytest.mark.parametrize("user", METHODS)
-def test_a_wrong_password_is_refused_in_the_servers_words(
-    pg15: Any, user: str, transport: str
-) -> None:
+def test_a_wrong_password_is_refused_in_the_servers_words(pg15, user, transport):
     dsn = getattr(pg15, transport)(user, password=WRONG)
     refusal(dsn, AuthError, "password authentication failed")
 
 
 @pytest.mark.parametrize("transport", ["dsn", "tcp", "tls"])
 @pytest.mark.parametrize("user", METHODS)
-def test_no_password_is_told_apart_from_a_wrong_one(pg15: Any, user: str, transport: str) -> None:
+def test_no_password_is_told_apart_from_a_wrong_one(pg15, user, transport):
     error = refusal(getattr(pg15, transport)(user), AuthError, "none was given")
     assert "PGPASSWORD" in str(error.hint)
 
 
-def test_ipv6_is_a_way_like_any_other(pg15: Any, ways: Any) -> None:
+def test_ipv6_is_a_way_like_any_other(pg15, ways):
     if not pg15.has_ipv6:
         lacking("IPv6 on loopback")
     assert ways(pg15, pg15.tcp(host="::1")) == "u_trust plain ::1"
@@ -130,7 +122,7 @@ def test_ipv6_is_a_way_like_any_other(pg15: Any, ways: Any) -> None:
     assert ways(pg15, uri) == "u_trust TLSv1.3 ::1"
 
 
-def test_a_route_tells_the_servers_version_and_address(pg15: Any) -> None:
+def test_a_route_tells_the_servers_version_and_address(pg15):
     route = _engine.find_route(_engine.resolve(pg15.tcp(), {}))
     [[version]] = pg15.execute("SHOW server_version")
     assert (route.server_version, route.address) == (version, f"127.0.0.1:{pg15.port}")
@@ -163,13 +155,11 @@ def test_a_route_tells_the_servers_version_and_address(pg15: Any) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )  # fmt: skip
-def test_a_refusal_has_its_class_and_a_hint(
-    pg15: Any, user: str, words: dict[str, str], kind: type[PgpacesError], message: str
-) -> None:
+def test_a_refusal_has_its_class_and_a_hint(pg15, user, words, kind, message):
     refusal(pg15.tcp(user, **{"password": PASSWORD} | words), kind, message)
 
 
-def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15: Any) -> None:
+def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15):
     pg15.execute("CREATE DATABASE closed_db")
     try:
         pg15.execute("REVOKE CONNECT ON DATABASE closed_db FROM PUBLIC")
@@ -178,7 +168,7 @@ def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15: Any) -> No
         pg15.execute("DROP DATABASE closed_db")
 
 
-def test_a_role_that_may_not_log_in_is_a_matter_of_login(pg15: Any) -> None:
+def test_a_role_that_may_not_log_in_is_a_matter_of_login(pg15):
     pg15.execute("ALTER ROLE u_trust NOLOGIN")
     try:
         refusal(pg15.tcp(), AuthError, "not permitted to log in")
@@ -186,14 +176,14 @@ def test_a_role_that_may_not_log_in_is_a_matter_of_login(pg15: Any) -> None:
         pg15.execute("ALTER ROLE u_trust LOGIN")
 
 
-def test_nobody_listening_is_said_with_the_address() -> None:
+def test_nobody_listening_is_said_with_the_address():
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))  # bound and not listening: refused for sure
         port = held.getsockname()[1]
         refusal(f"host=127.0.0.1 port={port} user=u", ServerError, f"127.0.0.1:{port}")
 
 
-def test_a_server_that_says_nothing_is_given_up_after_connect_timeout() -> None:
+def test_a_server_that_says_nothing_is_given_up_after_connect_timeout():
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -202,13 +192,13 @@ def test_a_server_that_says_nothing_is_given_up_after_connect_timeout() -> None:
         refusal(dsn, ServerError, "no answer in time")
 
 
-def test_too_few_connections_is_an_error_of_its_own(pg15: Any, run_load: Any) -> None:
+def test_too_few_connections_is_an_error_of_its_own(pg15, run_load):
     with pytest.raises(ConnectionsError, match="too many connections") as caught:
         run_load(pg15.tcp("u_limited"), "SELECT 1", clients=3)
     assert "ALTER ROLE ... CONNECTION LIMIT" in str(caught.value.hint)
 
 
-def test_bad_sql_on_connecting_is_an_error_before_the_run(pg15: Any, run_load: Any) -> None:
+def test_bad_sql_on_connecting_is_an_error_before_the_run(pg15, run_load):
     with pytest.raises(PlanError, match="nosuch"):
         run_load(pg15.dsn(), "SELECT 1", on_connect=["SELECT nosuch"])
 
@@ -224,7 +214,7 @@ def test_bad_sql_on_connecting_is_an_error_before_the_run(pg15: Any, run_load: A
         ("primary off", "prefer-standby", True),
     ],
 )
-def test_a_server_before_14_is_asked_for_its_part(part: str, wanted: str, fits: bool) -> None:
+def test_a_server_before_14_is_asked_for_its_part(part, wanted, fits):
     ready = frame(b"Z", b"I")
     row = b"\0\1" + len(part).to_bytes(4, "big") + part.encode()
     columns = frame(b"T", b"\0\1c\0" + bytes(6) + b"\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0")
@@ -256,8 +246,8 @@ def pass_file(path: Path, server: Any, mode: int = 0o600) -> Path:
 
 
 def test_password_files_are_used_by_name_at_home_and_of_PGPASSFILE(  # noqa: N802
-    pg15: Any, ways: Any, clean_client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    pg15, ways, clean_client, tmp_path, monkeypatch
+):
     path = pass_file(tmp_path / "pgpass", pg15)
     assert ways(pg15, pg15.tcp("u_scram", passfile=path)) == "u_scram plain 127.0.0.1"
     pass_file(clean_client / ".pgpass", pg15)
@@ -267,7 +257,7 @@ def test_password_files_are_used_by_name_at_home_and_of_PGPASSFILE(  # noqa: N80
     assert ways(pg15, pg15.tcp("u_scram")).startswith("u_scram")
 
 
-def test_each_of_several_hosts_has_its_own_password(pg15: Any, ways: Any, tmp_path: Path) -> None:
+def test_each_of_several_hosts_has_its_own_password(pg15, ways, tmp_path):
     """Given to all, that of the first would be sent to the second."""
     path = pass_file(tmp_path / "pgpass", pg15)
     one = engine.resolve(pg15.tcp("u_scram", passfile=path))
@@ -281,8 +271,8 @@ def test_each_of_several_hosts_has_its_own_password(pg15: Any, ways: Any, tmp_pa
 
 
 def test_an_empty_value_keeps_a_variable_out_also_of_what_is_resolved_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Preparation would go to one server, and the load to another."""
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.9")
     first = engine.resolve("host=db1 hostaddr='' dbname=x")
@@ -291,9 +281,7 @@ def test_an_empty_value_keeps_a_variable_out_also_of_what_is_resolved_again(
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
-def test_a_password_file_that_others_can_read_is_ignored_with_a_warning(
-    pg15: Any, tmp_path: Path, mode: int
-) -> None:
+def test_a_password_file_that_others_can_read_is_ignored_with_a_warning(pg15, tmp_path, mode):
     path = pass_file(tmp_path / "pgpass", pg15, mode)
     dsn = pg15.tcp("u_scram", passfile=path)
     [warning] = _engine.resolve(dsn, {}).warnings
@@ -303,9 +291,7 @@ def test_a_password_file_that_others_can_read_is_ignored_with_a_warning(
     refusal(dsn, AuthError, "none was given")
 
 
-def test_a_service_file_gives_what_the_string_does_not(
-    pg15: Any, ways: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_file_gives_what_the_string_does_not(pg15, ways, tmp_path, monkeypatch):
     path = tmp_path / "services"
     path.write_text(
         f"# ours\n[other]\nhost=nosuch.invalid\n\n[pi]\nhost=127.0.0.1\nport={pg15.port}\n"
@@ -319,7 +305,7 @@ def test_a_service_file_gives_what_the_string_does_not(
     refusal("service=absent", ServerError, "absent")
 
 
-def test_a_uri_carries_a_password_that_needs_escapes(pg15: Any, ways: Any) -> None:
+def test_a_uri_carries_a_password_that_needs_escapes(pg15, ways):
     secret = quote(PASSWORD, safe="")
     uri = f"postgresql://u_scram:{secret}@127.0.0.1:{pg15.port}/postgres"
     assert ways(pg15, f"{uri}?sslmode=disable") == "u_scram plain 127.0.0.1"
@@ -328,9 +314,7 @@ def test_a_uri_carries_a_password_that_needs_escapes(pg15: Any, ways: Any) -> No
     assert ways(pg15, uri) == "u_scram plain socket"
 
 
-def test_variables_say_what_the_string_does_not(
-    pg15: Any, ways: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_say_what_the_string_does_not(pg15, ways, monkeypatch):
     for name, value in {
         "PGHOST": "127.0.0.1",
         "PGPORT": str(pg15.port),
@@ -345,7 +329,7 @@ def test_variables_say_what_the_string_does_not(
     assert ways(pg15, "dbname=postgres user=u_scram") == "u_scram plain 127.0.0.1"
 
 
-def test_signals_do_not_end_a_login(pg15: Any) -> None:
+def test_signals_do_not_end_a_login(pg15):
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
     try:
@@ -359,7 +343,7 @@ def test_signals_do_not_end_a_login(pg15: Any) -> None:
 # --- several hosts --------------------------------------------------------------------------
 
 
-def test_of_several_hosts_the_first_that_answers_is_taken(pg15: Any, ways: Any) -> None:
+def test_of_several_hosts_the_first_that_answers_is_taken(pg15, ways):
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))
         ports = f"{held.getsockname()[1]},{pg15.port}"
@@ -437,9 +421,7 @@ TLS_ROWS = [
 
 
 @pytest.mark.parametrize("row", TLS_ROWS, ids=str)
-def test_sslmode_means_what_it_means_to_libpq(
-    pg15: Any, ways: Any, certificates: Any, row: Tls
-) -> None:
+def test_sslmode_means_what_it_means_to_libpq(pg15, ways, certificates, row):
     words: dict[str, object] = {"host": row.host, "hostaddr": "127.0.0.1", "sslmode": row.mode}
     if row.root is not None:
         words["sslrootcert"] = "system" if row.root == "system" else certificates.crt(row.root)
@@ -450,13 +432,11 @@ def test_sslmode_means_what_it_means_to_libpq(
         refusal(dsn, *row.expected)
 
 
-def test_sslmode_is_no_concern_of_a_socket(pg15: Any, ways: Any) -> None:
+def test_sslmode_is_no_concern_of_a_socket(pg15, ways):
     assert ways(pg15, pg15.dsn(sslmode="verify-full")) == "u_trust plain socket"
 
 
-def test_a_root_certificate_at_home_is_used(
-    pg15: Any, ways: Any, certificates: Any, clean_client: Path
-) -> None:
+def test_a_root_certificate_at_home_is_used(pg15, ways, certificates, clean_client):
     (clean_client / ".postgresql").mkdir()
     home = clean_client / ".postgresql/root.crt"
     shutil.copy(certificates.crt("ca"), home)
@@ -466,13 +446,13 @@ def test_a_root_certificate_at_home_is_used(
     refusal(pg15.tls(sslmode="require"), *NOT_SIGNED)
 
 
-def test_a_root_file_that_is_none_is_named(pg15: Any, tmp_path: Path) -> None:
+def test_a_root_file_that_is_none_is_named(pg15, tmp_path):
     path = tmp_path / "root.crt"
     path.write_text("not a certificate\n")
     refusal(pg15.tls(sslmode="verify-ca", sslrootcert=path), TlsError, str(path))
 
 
-def test_tls_13_is_not_to_be_had_of_a_server_that_stops_at_12(pg15_tls12: Any, ways: Any) -> None:
+def test_tls_13_is_not_to_be_had_of_a_server_that_stops_at_12(pg15_tls12, ways):
     assert ways(pg15_tls12, pg15_tls12.tls()) == "u_trust TLSv1.2 127.0.0.1"
     dsn = pg15_tls12.tls(ssl_min_protocol_version="TLSv1.3")
     refusal(dsn, TlsError, r"TLS|protocol")
@@ -493,9 +473,7 @@ def test_tls_13_is_not_to_be_had_of_a_server_that_stops_at_12(pg15_tls12: Any, w
         ("version_1 verify-ca ca", (TlsError, "of version 1")),
     ],
 )
-def test_certificates_as_people_make_them(
-    pg15_tls12: Any, certificates: Any, ways: Any, shown: str, expected: Any
-) -> None:
+def test_certificates_as_people_make_them(pg15_tls12, certificates, ways, shown, expected):
     certificate, mode, root = shown.split()
     pg15_tls12.use_certificate(certificate)
     roots = {} if root == "-" else {"sslrootcert": certificates.crt(root)}
@@ -509,9 +487,7 @@ def test_certificates_as_people_make_them(
         pg15_tls12.use_certificate("server")
 
 
-def test_a_certificate_of_version_1_is_enough_to_encrypt(
-    pg15: Any, certificates: Any, ways: Any
-) -> None:
+def test_a_certificate_of_version_1_is_enough_to_encrypt(pg15, certificates, ways):
     about = ["openssl", "x509", "-noout", "-text", "-in", str(certificates.crt("version_1"))]
     assert b"Version: 1 " in subprocess.run(about, capture_output=True, check=True).stdout
     pg15.use_certificate("version_1")
@@ -523,8 +499,8 @@ def test_a_certificate_of_version_1_is_enough_to_encrypt(
 
 
 def test_that_a_load_is_not_encrypted_for_a_reason_of_ours_is_a_warning(
-    pg15: Any, certificates: Any, fake_server: Any
-) -> None:
+    pg15, certificates, fake_server
+):
     dsn = pg15.tls(sslmode="prefer", sslrootcert=certificates.crt("other_ca"))
     [text] = _engine.find_route(_engine.resolve(dsn, {})).warnings
     assert re.search("not encrypted: .*not signed by a root", text)
@@ -533,15 +509,15 @@ def test_that_a_load_is_not_encrypted_for_a_reason_of_ours_is_a_warning(
 
 
 def test_a_list_of_revoked_certificates_is_of_no_concern_without_roots(
-    pg15: Any, certificates: Any, ways: Any, clean_client: Path
-) -> None:
+    pg15, certificates, ways, clean_client
+):
     (clean_client / ".postgresql").mkdir()
     (clean_client / ".postgresql/root.crl").write_text("a list\n")
     assert ways(pg15, pg15.tls(sslmode="prefer")) == f"u_trust {SECURE}"
     refusal(pg15.tls(sslmode="require", sslrootcert=certificates.crt("ca")), TlsError, "revocation")
 
 
-def test_a_direct_connection_needs_the_servers_consent_to_the_protocol(certificates: Any) -> None:
+def test_a_direct_connection_needs_the_servers_consent_to_the_protocol(certificates):
     """Without it, another program behind the port would be sent what is for PostgreSQL."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.crt("server"), certificates.key("server"))
@@ -558,8 +534,8 @@ def test_a_direct_connection_needs_the_servers_consent_to_the_protocol(certifica
 
 
 def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(
-    fake_server: Any,
-) -> None:
+    fake_server,
+):
     server = fake_server()
     for mode in ("disable", "allow", "prefer"):
         route = _engine.find_route(_engine.resolve(server.dsn(sslmode=mode), {}))
@@ -584,8 +560,8 @@ def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(
     ],
 )
 def test_a_client_certificate_is_shown_and_judged_by_the_server(
-    pg15: Any, certificates: Any, ways: Any, shown: str, expected: Any
-) -> None:
+    pg15, certificates, ways, shown, expected
+):
     name, key, mode = shown.split()
     pair = {} if name == "-" else {"sslcert": certificates.crt(name)}
     pair |= {} if key == "-" else {"sslkey": certificates.key(key)}
@@ -596,9 +572,7 @@ def test_a_client_certificate_is_shown_and_judged_by_the_server(
         refusal(dsn, *expected)
 
 
-def test_client_certificates_at_home_are_used(
-    pg15: Any, certificates: Any, ways: Any, clean_client: Path
-) -> None:
+def test_client_certificates_at_home_are_used(pg15, certificates, ways, clean_client):
     folder = clean_client / ".postgresql"
     folder.mkdir()
     shutil.copy(certificates.crt("u_cert"), folder / "postgresql.crt")
@@ -607,9 +581,7 @@ def test_client_certificates_at_home_are_used(
     refusal(pg15.tls("u_cert", sslcertmode="disable"), AuthError, "certificate")
 
 
-def test_a_client_key_that_others_can_read_is_refused_as_libpq_does(
-    pg15: Any, certificates: Any, tmp_path: Path
-) -> None:
+def test_a_client_key_that_others_can_read_is_refused_as_libpq_does(pg15, certificates, tmp_path):
     key = Path(shutil.copy(certificates.key("u_cert"), tmp_path / "open.key"))
     key.chmod(0o644)
     dsn = pg15.tls("u_cert", sslcert=certificates.crt("u_cert"), sslkey=key)
@@ -627,8 +599,8 @@ def test_a_client_key_that_others_can_read_is_refused_as_libpq_does(
     ids=["allow, no root", "prefer, no root", "prefer, odd name", "require, odd name"],
 )
 def test_what_tls_lacks_matters_only_where_tls_is_needed_as_in_libpq(
-    pg15: Any, ways: Any, mode: str, words: dict[str, str], expected: str
-) -> None:
+    pg15, ways, mode, words, expected
+):
     dsn = pg15.tls(**({"host": "localhost", "hostaddr": "127.0.0.1", "sslmode": mode} | words))
     assert ways(pg15, dsn) == f"u_trust {expected}"
 
@@ -661,9 +633,7 @@ def test_what_tls_lacks_matters_only_where_tls_is_needed_as_in_libpq(
         ("tcp u_trust", "require_auth=!none", "require_auth"),
     ],
 )  # fmt: skip
-def test_a_server_cannot_talk_us_out_of_what_we_insist_on(
-    pg15: Any, ways: Any, way: str, insisted: str, refused: str | None
-) -> None:
+def test_a_server_cannot_talk_us_out_of_what_we_insist_on(pg15, ways, way, insisted, refused):
     transport, user = way.split()
     dsn = f"{getattr(pg15, transport)(user, password=PASSWORD)} {insisted}"
     if refused is None:
@@ -675,9 +645,7 @@ def test_a_server_cannot_talk_us_out_of_what_we_insist_on(
 @pytest.mark.parametrize(
     ("binding", "gets_in"), [("disable", True), ("prefer", False), ("require", False)]
 )
-def test_a_man_in_the_middle_breaks_the_channel_binding(
-    pg15: Any, certificates: Any, binding: str, gets_in: bool
-) -> None:
+def test_a_man_in_the_middle_breaks_the_channel_binding(pg15, certificates, binding, gets_in):
     """He has a certificate of his own, and passes everything on through TLS."""
     with man_in_the_middle(pg15.port, certificates) as port:
         dsn = pg15.tls("u_scram", port=port, password=PASSWORD, channel_binding=binding)
@@ -704,8 +672,7 @@ WELCOME = LET_IN + frame(b"K", bytes(8)) + READY
 SCRAM = authentication(10, b"SCRAM-SHA-256\0\0")
 
 
-@dataclass
-class Scripted:
+class Scripted(Struct):
     """A server that says the same lines to everybody, each after it was spoken to."""
 
     port: int
@@ -720,8 +687,8 @@ Serve = Callable[..., Scripted]
 
 
 @pytest.fixture
-def serve(clean_client: Path) -> Iterator[Serve]:
-    with contextlib.ExitStack() as stack:
+def serve(clean_client):
+    with ExitStack() as stack:
 
         def start(*lines: bytes, endless: bytes = b"") -> Scripted:
             heard: list[bytes] = []
@@ -755,7 +722,7 @@ REFUSED: dict[str, tuple[bytes, type[PgpacesError], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_login_is_refused_with_what_was_found(serve: Serve, name: str) -> None:
+def test_what_is_no_login_is_refused_with_what_was_found(serve, name):
     said, kind, words = REFUSED[name]
     sslmode = "require" if kind is TlsError else "disable"
     refusal(serve(said).dsn(sslmode=sslmode), kind, re.escape(words))
@@ -771,14 +738,14 @@ DOWNGRADES = {
 
 
 @pytest.mark.parametrize("name", DOWNGRADES)
-def test_a_downgrade_is_refused_and_the_password_stays_here(serve: Serve, name: str) -> None:
+def test_a_downgrade_is_refused_and_the_password_stays_here(serve, name):
     said, words, reason = DOWNGRADES[name]
     server = serve(said, b"")
     refusal(server.dsn(**words), AuthError, reason)
     assert len(server.heard) == 1, "nothing but the startup message"
 
 
-def test_a_tls_session_that_breaks_off_in_the_login_is_an_error(certificates: Certificates) -> None:
+def test_a_tls_session_that_breaks_off_in_the_login_is_an_error(certificates):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.crt("server"), certificates.key("server"))
 
@@ -800,18 +767,14 @@ def test_a_tls_session_that_breaks_off_in_the_login_is_an_error(certificates: Ce
         pytest.param(parameter(b"application_name", b"x" * 900) * 100, id="parameters"),
     ],
 )
-def test_a_login_without_end_ends_with_the_connection_time_out(
-    serve: Serve, endless: bytes
-) -> None:
+def test_a_login_without_end_ends_with_the_connection_time_out(serve, endless):
     server = serve(LET_IN, endless=endless)
     began = time.monotonic()
     refusal(server.dsn(connect_timeout=2), ServerError, "no answer in time")
     assert time.monotonic() - began < 60
 
 
-def test_a_server_that_turns_hostile_fails_transactions_and_not_the_run(
-    serve: Serve, run_load: Callable[..., Any]
-) -> None:
+def test_a_server_that_turns_hostile_fails_transactions_and_not_the_run(serve, run_load):
     for said, words in (
         (READY, "has not answered the statement"),
         (frame(b"V", bytes(4)), "type 'V' that has no place in a session"),
@@ -826,9 +789,7 @@ def test_a_server_that_turns_hostile_fails_transactions_and_not_the_run(
 
 
 @pytest.mark.parametrize("name", ["the longest length", "ready early", "protocol 3.2"])
-def test_the_command_ends_with_a_sentence_and_a_hint(
-    serve: Serve, tmp_path: Path, pgpaces: Command, name: str
-) -> None:
+def test_the_command_ends_with_a_sentence_and_a_hint(serve, tmp_path, pgpaces, name):
     said, kind, words = REFUSED[name]
     script = tmp_path / "one.sql"
     script.write_text("SELECT 1;\n")

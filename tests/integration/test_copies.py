@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,13 +12,12 @@ import pytest
 from msgspec.structs import replace
 from tests.integration.datasets import altered, owned, prepared, silent, spec
 from tests.needs import PG15_BIN, needs
-from tests.servers import PASSWORD, Postgres, access_to, quoted
+from tests.servers import PASSWORD, access_to, quoted
 from tests.waiting import until
 
 from pgpaces.core.errors import (
     ConsentError,
     DatabaseAbsentError,
-    PgpacesError,
     PlanError,
     PrepareError,
     ServerError,
@@ -42,7 +39,7 @@ def rows(access: Access, query: str, dbname: str = "postgres") -> list[Any]:
 
 
 @pytest.fixture
-def source_name(access: Access) -> Iterator[str]:
+def source_name(access):
     """An external database, with data and a setting of its own."""
     with connect(access) as admin:
         admin.execute('CREATE DATABASE "sensors ""a"""')
@@ -56,9 +53,7 @@ def source_name(access: Access) -> Iterator[str]:
     creation.clean(access)
 
 
-def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
-    access: Access, source_name: str
-) -> None:
+def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(access, source_name):
     before = rows(access, "SELECT count(*) FROM reading", source_name)
     wanted = spec(from_database=source_name, occasion="first")
     with data.prepare(access, wanted, silent) as made:
@@ -80,7 +75,7 @@ def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(
     assert rows(access, "SELECT count(*) FROM reading", source_name) == before
 
 
-def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, source_name: str) -> None:
+def test_a_trial_that_writes_gets_a_copy_of_the_copy(access, source_name):
     wanted = spec("tpcb-like", from_database=source_name)
     with data.prepare(access, wanted, silent) as made:
         assert made.cloned_from is not None
@@ -97,7 +92,7 @@ def test_a_trial_that_writes_gets_a_copy_of_the_copy(access: Access, source_name
     assert rows(access, f"SELECT count(*) FROM pg_database WHERE datname = '{made.dbname}'") == [0]
 
 
-def test_a_copy_has_the_empty_lists_of_the_original(access: Access) -> None:
+def test_a_copy_has_the_empty_lists_of_the_original(access):
     with connect(access) as admin:
         admin.execute("CREATE DATABASE emptied")
         try:
@@ -109,7 +104,7 @@ def test_a_copy_has_the_empty_lists_of_the_original(access: Access) -> None:
                 admin.execute(f"DROP DATABASE IF EXISTS {name}".encode())
 
 
-def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Access) -> None:
+def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18):
     role = replace(pg18, keywords={**pg18.keywords, "user": "copies_owner"})
     made_so = (
         "CREATE ROLE copies_owner LOGIN CREATEDB",
@@ -126,9 +121,7 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18: Acce
     assert "log_statement_stats (permission denied" in warning
 
 
-def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
-    access: Access, source_name: str
-) -> None:
+def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(access, source_name):
     used = replace(access, keywords={**access.keywords, "dbname": source_name})
     with (
         connect(used),
@@ -139,7 +132,7 @@ def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(
     assert "pg_dump copies it" in str(raised.value.hint)
 
 
-def test_connections_that_are_left_are_known_to_a_role_that_sees_little(pg18: Access) -> None:
+def test_connections_that_are_left_are_known_to_a_role_that_sees_little(pg18):
     """Of sessions of others it does not see what they are. Three are reserved for superusers."""
 
     def left(access: Access) -> int:
@@ -170,13 +163,13 @@ class Full:
 )
 @pytest.mark.usefixtures("source_name")
 def test_what_cannot_be_copied_is_said_before_anything_is_copied(
-    access: Access,
-    monkeypatch: pytest.MonkeyPatch,
-    source: str,
-    kind: type[PgpacesError],
-    said: str,
-    hint: str,
-) -> None:
+    access,
+    monkeypatch,
+    source,
+    kind,
+    said,
+    hint,
+):
     monkeypatch.setattr("os.statvfs", lambda _: Full)
     with (
         pytest.raises(kind, match=said) as raised,
@@ -186,7 +179,7 @@ def test_what_cannot_be_copied_is_said_before_anything_is_copied(
     assert hint in str(raised.value.hint)
 
 
-def test_what_is_handed_over_is_no_copy() -> None:
+def test_what_is_handed_over_is_no_copy():
     with pytest.raises(PlanError, match="cannot be a copy"):
         spec(from_database="a", own="b")
 
@@ -200,9 +193,7 @@ def with_programs(access: Access) -> Access:
     return replace(access, folders=(PG15_BIN,))
 
 
-def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
-    access: Access, source_name: str
-) -> None:
+def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(access, source_name):
     source_dsn = dsn(access, source_name)
     used = replace(access, keywords={**access.keywords, "dbname": source_name})
     wanted = spec(from_database=source_dsn)
@@ -215,9 +206,7 @@ def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(
 
 
 @pytest.mark.parametrize("to", ["15", "18"])
-def test_a_copy_by_pg_dump_has_the_rows_of_its_source_and_sorts_like_it(
-    pg15: Postgres, pg18: Access, to: str
-) -> None:
+def test_a_copy_by_pg_dump_has_the_rows_of_its_source_and_sorts_like_it(pg15, pg18, to):
     create = "CREATE DATABASE sorted TEMPLATE template0 ENCODING 'UTF8'"
     icu = "LOCALE_PROVIDER icu ICU_LOCALE 'en-u-kn-true' LC_COLLATE 'C'"
     source, target = access_to(pg15), {"15": access_to(pg15), "18": with_programs(pg18)}[to]
@@ -235,14 +224,14 @@ def test_a_copy_by_pg_dump_has_the_rows_of_its_source_and_sorts_like_it(
 
 
 @needs("PostgreSQL 15")
-def test_a_newer_server_takes_a_newer_pg_dump(pg18: Access) -> None:
+def test_a_newer_server_takes_a_newer_pg_dump(pg18):
     with pytest.raises(ServerError, match="pg_dump that is not older; found: 15"):
         psql.dump_programs(PG15_BIN / "psql", (), 16)
     assert psql.dump_programs(PG15_BIN / "psql", (pg18.psql.parent,), 16)[0].parent != PG15_BIN
     assert psql.dump_programs(pg18.psql, (PG15_BIN,), 15)[0].parent == PG15_BIN
 
 
-def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
+def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18):
     weak = "CREATE ROLE copies_weak LOGIN"
     gone = ("DROP DATABASE locked", "DROP ROLE copies_weak")
     with altered(pg18, "CREATE DATABASE locked", weak, undo=gone):
@@ -257,9 +246,7 @@ def test_a_copy_that_fails_says_why_and_leaves_nothing(pg18: Access) -> None:
         assert rows(pg18, query) == [0]
 
 
-def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
-    pg15: Postgres, tmp_path: Path
-) -> None:
+def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(pg15, tmp_path):
     """A pg_dump that writes down what it was given."""
     folder, seen = tmp_path / "bin", tmp_path / "seen"
     folder.mkdir()
@@ -289,7 +276,7 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(
 # --- at rest --------------------------------------------------------------------------------
 
 
-def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> None:
+def test_a_template_that_is_used_is_named_with_who_uses_it(pg15):
     access = access_to(pg15)
     with prepared(access) as made:
         pass
@@ -305,8 +292,8 @@ def test_a_template_that_is_used_is_named_with_who_uses_it(pg15: Postgres) -> No
 
 
 def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_from_it(
-    pg15: Postgres,
-) -> None:
+    pg15,
+):
     access = access_to(pg15)
     with prepared(access, "tpcb-like") as made:
         pass
@@ -319,7 +306,7 @@ def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_fr
         left.execute("SELECT 1")
 
 
-def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:
+def test_a_role_that_may_not_checkpoint_is_noted(pg15):
     pg15.execute("ALTER ROLE u_trust CREATEDB")
     try:
         with prepared(access_to(pg15, "u_trust"), "tpcb-like", seed=77) as made:
@@ -332,9 +319,7 @@ def test_a_role_that_may_not_checkpoint_is_noted(pg15: Postgres) -> None:
         assert made.notes == ()
 
 
-def test_autovacuum_at_work_is_waited_for_and_then_noted(
-    pg15: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_autovacuum_at_work_is_waited_for_and_then_noted(pg15, monkeypatch):
     made = Prepared("postgres", "f", created=False, seconds=1.0, size_bytes=0)
     seen = iter([True, True, False])
     monkeypatch.setattr(copies, "_is_being_vacuumed", lambda *_: next(seen))
@@ -348,7 +333,7 @@ def test_autovacuum_at_work_is_waited_for_and_then_noted(
         )
 
 
-def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> None:
+def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15):
     with prepared(access_to(pg15), "tpcb-like") as made:
         pg15.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -358,7 +343,7 @@ def test_a_copy_is_dropped_also_where_its_session_was_ended(pg15: Postgres) -> N
     assert left == [(0,)]
 
 
-def test_an_experiment_forgets_the_password_of_its_source_database(monkeypatch: Any) -> None:
+def test_an_experiment_forgets_the_password_of_its_source_database(monkeypatch):
     monkeypatch.setenv("PGPORT", "5499")
     monkeypatch.setenv("PGPASSWORD", "s3:env")
     for dsn in ("postgresql://u:s3%3Acr@h/d", "host=h user=u dbname=d"):

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,7 +33,7 @@ SMALL = jobs.DiskRequest(jobs.SIZE_MIN, 1, jobs.Lengths(1, 1, 1, 3))
 
 
 @pytest.fixture
-def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def disk(tmp_path_factory):
     """A folder on a disk."""
     folder = tmp_path_factory.mktemp("disk") / "disk"
     folder.mkdir()
@@ -58,7 +57,7 @@ def run(*words: object, path: str | None = None) -> subprocess.CompletedProcess[
 
 
 @needs("fio")
-def test_everything_is_measured_and_nothing_is_left(disk: Path) -> None:
+def test_everything_is_measured_and_nothing_is_left(disk):
     found = measure.measure(disk, SMALL, lambda *_: None)
     assert list(disk.iterdir()) == []
     assert [each.job for each in found.measured] == [*disks.CARD, *disks.POSTGRES]
@@ -77,7 +76,7 @@ def test_everything_is_measured_and_nothing_is_left(disk: Path) -> None:
 
 @needs("fio")
 @pytest.mark.slow
-def test_a_quick_look_writes_less_than_what_is_asked_about(disk: Path) -> None:
+def test_a_quick_look_writes_less_than_what_is_asked_about(disk):
     store = disk.parent / "store.db"
     done = run(disk, "--quick", "--name", "ssd", "--store", store, "--json")
     assert done.returncode == 0, done.stderr
@@ -89,7 +88,7 @@ def test_a_quick_look_writes_less_than_what_is_asked_about(disk: Path) -> None:
     assert "1.00" in again.stdout
 
 
-def test_how_a_folder_is_encrypted_by_the_kernel_is_found(disk: Path) -> None:
+def test_how_a_folder_is_encrypted_by_the_kernel_is_found(disk):
     with volumes.fscrypt(disk) as encrypted:
         assert device_of(encrypted).encryption == "fscrypt (file encryption)"
         inside = encrypted / "data"
@@ -102,7 +101,7 @@ def test_how_a_folder_is_encrypted_by_the_kernel_is_found(disk: Path) -> None:
 # --- what is refused ----------------------------------------------------------------------------
 
 
-def test_without_fio_it_says_where_to_get_it(disk: Path) -> None:
+def test_without_fio_it_says_where_to_get_it(disk):
     done = run(disk, "--quick", path=str(disk))
     assert done.returncode == RunError.exit_code
     assert "fio is not installed" in done.stderr
@@ -124,9 +123,7 @@ def test_without_fio_it_says_where_to_get_it(disk: Path) -> None:
         (["--show", "nothing"], "there is no disk 'nothing'"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_written(
-    disk: Path, words: list[str], sentence: str
-) -> None:
+def test_what_cannot_be_is_said_before_anything_is_written(disk, words, sentence):
     asked = [word.format(disk=disk) for word in words]
     Store.open(disk.parent / "store.db")
     done = CliRunner().invoke(cli, ["disk", *asked, "--store", str(disk.parent / "store.db")])
@@ -135,7 +132,7 @@ def test_what_cannot_be_is_said_before_anything_is_written(
     assert list(disk.iterdir()) == []
 
 
-def test_memory_is_no_disk() -> None:
+def test_memory_is_no_disk():
     if device_of(Path("/dev/shm")).filesystem != "tmpfs":
         lacking("tmpfs at /dev/shm")
     done = run("/dev/shm", "--quick")
@@ -148,7 +145,7 @@ def refused(disk: Path, said: str) -> None:
         raise AssertionError
 
 
-def test_a_folder_of_somebody_elses_or_a_link_is_not_touched(disk: Path) -> None:
+def test_a_folder_of_somebody_elses_or_a_link_is_not_touched(disk):
     theirs = disk / folder.NAME / "precious"
     theirs.parent.mkdir()
     theirs.write_text("x")
@@ -159,7 +156,7 @@ def test_a_folder_of_somebody_elses_or_a_link_is_not_touched(disk: Path) -> None
     refused(disk, "did not make it")
 
 
-def test_one_disk_is_measured_by_one_at_a_time(disk: Path) -> None:
+def test_one_disk_is_measured_by_one_at_a_time(disk):
     with folder.workspace(disk) as ours:
         refused(disk, "another pgpaces")
         assert ours.is_dir()
@@ -177,7 +174,7 @@ def test_one_disk_is_measured_by_one_at_a_time(disk: Path) -> None:
 
 
 @pytest.fixture
-def measuring(disk: Path) -> Iterator[subprocess.Popen[str]]:
+def measuring(disk):
     """A pgpaces disk whose fio reads for ten seconds, with two jobs done."""
     words = [sys.executable, "-m", "pgpaces", "disk", str(disk), "--yes", "--size", "8MB"]
     words += ["--store", str(disk.parent / "store.db")]
@@ -193,9 +190,7 @@ def measuring(disk: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @needs("fio")
-def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(
-    measuring: subprocess.Popen[str], disk: Path
-) -> None:
+def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(measuring, disk):
     fio = children(measuring.pid)
     measuring.send_signal(signal.SIGINT)
     printed, _ = measuring.communicate(timeout=DEADLINE_S)
@@ -209,9 +204,7 @@ def test_ctrl_c_keeps_what_there_is_and_says_what_is_missing(
 
 
 @needs("fio")
-def test_what_a_kill_leaves_is_ended_at_once_and_removed_by_the_next(
-    measuring: subprocess.Popen[str], disk: Path
-) -> None:
+def test_what_a_kill_leaves_is_ended_at_once_and_removed_by_the_next(measuring, disk):
     fio = children(measuring.pid)
     measuring.kill()
     measuring.wait()
@@ -222,7 +215,7 @@ def test_what_a_kill_leaves_is_ended_at_once_and_removed_by_the_next(
     assert list(disk.iterdir()) == []
 
 
-def test_a_program_that_says_nothing_is_ended_with_its_reader(disk: Path) -> None:
+def test_a_program_that_says_nothing_is_ended_with_its_reader(disk):
     command = [sys.executable, "-c", "import time; print('x', flush=True); time.sleep(999)"]
     with programs._started(command, disk, subprocess.DEVNULL) as program:
         assert program.stdout is not None
@@ -238,7 +231,7 @@ def disk_row(name: str) -> DiskRow:
     return DiskRow(new_id(), name, datetime.now(UTC), "0", HostFacts(hostname="pi4"), found)
 
 
-def test_a_damaged_disk_hides_no_other(tmp_path: Path) -> None:
+def test_a_damaged_disk_hides_no_other(tmp_path):
     import sqlite3
 
     store, rows = Store.open(tmp_path / "results.db"), [disk_row("a"), disk_row("b")]
@@ -255,9 +248,7 @@ def test_a_damaged_disk_hides_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(
-    pgpaces_home: Path, tmp_path: Path
-) -> None:
+def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(pgpaces_home, tmp_path):
     """gocryptfs: file encryption, which is another cost than LUKS."""
     (pgpaces_home / "plain").mkdir()
     with volumes.gocryptfs(pgpaces_home) as encrypted:
@@ -280,6 +271,6 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(
         assert len({digest.trial.server.system_identifier for digest in swept.digests}) == 2
 
 
-def test_a_relative_folder_is_no_level() -> None:
+def test_a_relative_folder_is_no_level():
     with pytest.raises(PlanError, match="no absolute path"):
         pgpaces.sweep("reporting", rate=1, data_dir="here")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import Struct
-from tests.certificates import Certificates
 from tests.servers import postgres_15, quoted
 
 from pgpaces.cli import pgbench
@@ -105,7 +103,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def server(pgpaces_home: Path, certificates: Certificates) -> Iterator[dict[str, object]]:
+def server(pgpaces_home, certificates):
     """A server as initdb makes it without a locale."""
     settings = {"shared_preload_libraries": "pg_stat_statements"}
     for server in postgres_15("pgpaces-ascii-", certificates, settings, None):
@@ -116,7 +114,7 @@ def server(pgpaces_home: Path, certificates: Certificates) -> Iterator[dict[str,
 
 
 @pytest.fixture(scope="module", params=CHARSETS, ids=CHARSETS)
-def database(request: pytest.FixtureRequest, server: dict[str, object]) -> dict[str, Any]:
+def database(request, server):
     """Where the database is, and its charset."""
     charset = CHARSETS[request.param]
     dbname = "db_" + request.param.lower().replace("-", "_")
@@ -136,7 +134,7 @@ def database(request: pytest.FixtureRequest, server: dict[str, object]) -> dict[
 
 
 @pytest.fixture
-def place(database: dict[str, Any], tmp_path: Path) -> Place:
+def place(database, tmp_path):
     return Place(folder=tmp_path, **database)
 
 
@@ -156,17 +154,13 @@ class Face:
 
 
 @pytest.fixture
-def face(
-    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Face:
+def face(capfdbinary, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_STORE", str(tmp_path / "results.db"))
     return Face(capfdbinary)
 
 
 @pytest.mark.parametrize("partitions", [(), ("--partitions", "2")], ids=["whole", "cut"])
-def test_pgbenchs_face_makes_its_tables_and_runs(
-    place: Place, face: Face, partitions: tuple[str, ...]
-) -> None:
+def test_pgbenchs_face_makes_its_tables_and_runs(place, face, partitions):
     code, _, said = face("-i", "-q", "-I", "dtGvp", *partitions, place.dsn())
     assert code == 0, said
     code, report, said = face("-S", *FEW, place.dsn())
@@ -179,7 +173,7 @@ def test_pgbenchs_face_makes_its_tables_and_runs(
     place.execute(f"DROP TABLE pgbench_{tables}".encode())
 
 
-def test_pgbenchs_face_tells_the_servers_words_as_they_came(place: Place, face: Face) -> None:
+def test_pgbenchs_face_tells_the_servers_words_as_they_came(place, face):
     code, _, said = face(
         "-i", "-I", "t", f"--tablespace={decoded(place.charset.word)}", place.dsn()
     )
@@ -187,7 +181,7 @@ def test_pgbenchs_face_tells_the_servers_words_as_they_came(place: Place, face: 
     assert b'tablespace "' + place.charset.word + b'" does not exist' in said
 
 
-def test_a_run_says_how_the_statements_of_its_script_were_executed(place: Place) -> None:
+def test_a_run_says_how_the_statements_of_its_script_were_executed(place):
     ran = place("run", "-f", place.script, *FEW, "--target", place.dsn(), "--json")
     assert counts_of(json.loads(ran)) == (8, 8)
     trial = place.trial()
@@ -201,8 +195,8 @@ def test_a_run_says_how_the_statements_of_its_script_were_executed(place: Place)
 
 
 def test_a_client_encoding_that_was_set_changes_nothing_for_administrative_sessions(
-    place: Place,
-) -> None:
+    place,
+):
     """It is the load's: what the script was written in is what the server is told."""
     words = ("run", "-f", place.script, *FEW, "--target", place.dsn(), "--json")
     dbname = f"ALTER DATABASE {place.words['dbname']}".encode()
@@ -216,7 +210,7 @@ def test_a_client_encoding_that_was_set_changes_nothing_for_administrative_sessi
         assert counts_of(ran) == (8, 8)
 
 
-def test_a_copy_is_made_and_an_experiment_is_run_and_told(place: Place) -> None:
+def test_a_copy_is_made_and_an_experiment_is_run_and_told(place):
     """Trials of a sweep in copies of the database; then what was found, in every form."""
     words = ("--from-database", place.words["dbname"], "--target", place.dsn(dbname="postgres"))
     place("sweep", place.workload, *words, "-t", "4", "-c", "1,2")
@@ -228,14 +222,14 @@ def test_a_copy_is_made_and_an_experiment_is_run_and_told(place: Place) -> None:
     place("server", "clean", "--target", place.dsn())
 
 
-def test_a_copy_through_pg_dump_holds_the_same_names(place: Place) -> None:
+def test_a_copy_through_pg_dump_holds_the_same_names(place):
     words = ("--from-database", place.dsn(), "--target", place.dsn(dbname="postgres"))
     ran = place("run", place.workload, *words, *FEW, "--json")
     assert counts_of(json.loads(ran)) == (8, 8)
     place("server", "clean", "--target", place.dsn(dbname="postgres"))
 
 
-def test_statements_become_scripts_in_the_encoding_of_their_database(place: Place) -> None:
+def test_statements_become_scripts_in_the_encoding_of_their_database(place):
     place.execute(b"SELECT pg_stat_statements_reset()")
     statement = b'SELECT id FROM "t %s" WHERE "c %s" = \'%s\''
     for _ in range(3):
@@ -259,7 +253,7 @@ def test_statements_become_scripts_in_the_encoding_of_their_database(place: Plac
 
 
 @pytest.mark.parametrize("database", [name for name in CHARSETS if name != "UTF8"], indirect=True)
-def test_a_store_is_refused_where_text_is_not_utf_8(place: Place) -> None:
+def test_a_store_is_refused_where_text_is_not_utf_8(place):
     for words in (("runs",), ("show", "last")):
         error = place.invoke(*words, "--store", place.dsn()).exception
         assert isinstance(error, StoreError)
@@ -267,9 +261,7 @@ def test_a_store_is_refused_where_text_is_not_utf_8(place: Place) -> None:
         assert "createdb -E UTF8" in str(error.hint)
 
 
-def test_pgbenchs_face_runs_where_python_has_no_such_encoding(
-    server: dict[str, object], face: Face
-) -> None:
+def test_pgbenchs_face_runs_where_python_has_no_such_encoding(server, face):
     admin = Place({**server, "dbname": "postgres"}, CHARSETS["SQL_ASCII"], Path())
     dbname = "db_euc_tw"
     made = f"CREATE DATABASE {dbname} ENCODING 'EUC_TW' TEMPLATE template0 LC_COLLATE 'C'"
@@ -279,9 +271,7 @@ def test_pgbenchs_face_runs_where_python_has_no_such_encoding(
     assert (code, b"actually processed: 8/8\n" in report) == (0, True), said
 
 
-def test_a_database_whose_name_is_not_utf_8_is_refused_in_words(
-    server: dict[str, object], face: Face, tmp_path: Path
-) -> None:
+def test_a_database_whose_name_is_not_utf_8_is_refused_in_words(server, face, tmp_path):
     name = decoded(b"na\xefve")
     script = tmp_path / "script.sql"
     script.write_text("SELECT 1;")

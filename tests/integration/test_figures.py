@@ -6,11 +6,9 @@ may be busy.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
-from tests.engine_load import SECOND_NS, Load, StartLoad
-from tests.fake_server import FakeServer
+from tests.engine_load import SECOND_NS, Load
 from tests.needs import lacking
 
 from pgpaces.core.times import Times, merge, value_at_rank
@@ -36,9 +34,7 @@ def at(times: Times, share: float) -> float:
     return value / MS
 
 
-def test_tenes_stall_at_1_to_100_is_seen_whole(
-    fake_server: Callable[..., FakeServer], start_load: StartLoad
-) -> None:
+def test_tenes_stall_at_1_to_100_is_seen_whole(fake_server, start_load):
     server = fake_server("--stall", "1..2")
     load = start_load(
         server.dsn(), "SELECT fake_sleep(1);",
@@ -59,9 +55,7 @@ def test_tenes_stall_at_1_to_100_is_seen_whole(
 
 
 @pytest.mark.slow
-def test_constant_service_waits_as_theory_says(
-    fake_server: Callable[..., FakeServer], start_load: StartLoad
-) -> None:
+def test_constant_service_waits_as_theory_says(fake_server, start_load):
     seconds = 95
     load = start_load(
         fake_server().dsn(), "SELECT fake_sleep(20);",
@@ -101,8 +95,8 @@ def due_by_second(load: Load) -> Counter[int]:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_as_much_falls_due_as_the_area_below_the_shape_says_with_any_number_of_threads(
-    fake_server: Callable[..., FakeServer], start_load: StartLoad, threads: int
-) -> None:
+    fake_server, start_load, threads
+):
     load = start_load(
         fake_server().dsn(), "SELECT 1;",
         clients=3, threads=threads, load="open", rate=40.0, shape=RAMP, transactions=None,
@@ -113,9 +107,7 @@ def test_as_much_falls_due_as_the_area_below_the_shape_says_with_any_number_of_t
     assert load.outcome.on_time == 120
 
 
-def test_each_user_of_a_paced_load_has_the_shape(
-    fake_server: Callable[..., FakeServer], start_load: StartLoad
-) -> None:
+def test_each_user_of_a_paced_load_has_the_shape(fake_server, start_load):
     steps = [(0, 1.0, 1.0), (SECOND_NS, 3.0, 3.0)]
     load = start_load(
         fake_server().dsn(), "SELECT 1;",
@@ -128,9 +120,7 @@ def test_each_user_of_a_paced_load_has_the_shape(
     assert found[1] == pytest.approx(150, abs=5)
 
 
-def test_each_script_is_late_by_its_own_limit(
-    fake_server: Callable[..., FakeServer], start_load: StartLoad
-) -> None:
+def test_each_script_is_late_by_its_own_limit(fake_server, start_load):
     load = start_load(
         fake_server().dsn(), [("a", 1, "SELECT 1;"), ("b", 1, "SELECT 2;")],
         clients=2, load="open", rate=100.0, transactions=None, duration_ns=SECOND_NS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from msgspec import Struct
-from tests.certificates import Certificates
 from tests.servers import postgres_15, quoted
 
 import pgpaces
@@ -62,7 +60,7 @@ class Counting(Struct, frozen=True):
 
 
 @pytest.fixture(scope="module")
-def counting18(pgpaces_home: Path) -> Iterator[Counting]:
+def counting18(pgpaces_home):
     from pgpaces.server import binaries, embedded
 
     settings = {**SETTINGS, "fsync": "off"}
@@ -73,14 +71,14 @@ def counting18(pgpaces_home: Path) -> Iterator[Counting]:
 
 
 @pytest.fixture(scope="module")
-def counting15(certificates: Certificates) -> Iterator[Counting]:
+def counting15(certificates):
     for server in postgres_15("pgpaces-statements-", certificates, SETTINGS):
         words = {"host": server.folder, "port": server.port, "user": "postgres"}
         yield Counting({**words, "dbname": "postgres"}, 15)
 
 
 @pytest.fixture(params=["15", "18"])
-def counting(request: pytest.FixtureRequest) -> Counting:
+def counting(request):
     found: Counting = request.getfixturevalue(f"counting{request.param}")
     return found
 
@@ -137,7 +135,7 @@ STATEMENTS = (
 
 
 @pytest.fixture
-def executed(counting: Counting) -> str:
+def executed(counting):
     """A database in which each of STATEMENTS was executed, and one by the extended protocol."""
     dsn = counting.make("shop")
     counting.execute(TABLES, dbname="shop")
@@ -168,8 +166,8 @@ def reasons(found: Captured) -> dict[str, str]:
 
 @pytest.mark.parametrize("values", [True, False], ids=["values", "no values"])
 def test_every_statement_of_an_application_becomes_a_script_that_runs(
-    counting: Counting, executed: str, tmp_path: Path, values: bool
-) -> None:
+    counting, executed, tmp_path, values
+):
     found = capture(CaptureOptions(executed, tmp_path / "made", values=values))
     ours = ("BEGIN", "ROLLBACK", "SET LOCAL pg_stat_statements")
     wrong = {text: why for text, why in reasons(found).items() if not text.startswith(ours)}
@@ -186,7 +184,7 @@ def test_every_statement_of_an_application_becomes_a_script_that_runs(
     pgpaces.spec.workload.read(tmp_path / "made")
 
 
-def test_what_a_log_has_runs_too(counting: Counting, executed: str, tmp_path: Path) -> None:
+def test_what_a_log_has_runs_too(counting, executed, tmp_path):
     counting.execute("SET log_statement = 'all'", *STATEMENTS[:12], dbname="shop")
     logs = tuple(counting.logs.glob("*.csv"))
     found = capture(CaptureOptions(executed, tmp_path / "made", logs))
@@ -200,8 +198,8 @@ def test_what_a_log_has_runs_too(counting: Counting, executed: str, tmp_path: Pa
 
 
 def test_nothing_is_written_and_nothing_of_the_application_is_executed(
-    counting: Counting, executed: str, tmp_path: Path
-) -> None:
+    counting, executed, tmp_path
+):
     state = (
         "SELECT pg_snapshot_xmax(pg_current_snapshot()), (SELECT sum(calls)"
         """ FROM "its own".pg_stat_statements WHERE query ~ 'plain|keyed')"""
@@ -214,8 +212,8 @@ def test_nothing_is_written_and_nothing_of_the_application_is_executed(
 
 
 def test_a_role_that_only_monitors_is_enough_and_is_told_what_it_lacks(
-    counting: Counting, executed: str, tmp_path: Path
-) -> None:
+    counting, executed, tmp_path
+):
     counting.execute(
         "DROP ROLE IF EXISTS u_limited", "CREATE ROLE u_limited LOGIN", dbname="postgres"
     )
@@ -235,9 +233,7 @@ def test_a_role_that_only_monitors_is_enough_and_is_told_what_it_lacks(
     assert "by statistics" in {kind for each in found.scripts for kind in each.sources}
 
 
-def test_a_database_without_the_extension_is_told(
-    counting: Counting, pg15: Any, tmp_path: Path
-) -> None:
+def test_a_database_without_the_extension_is_told(counting, pg15, tmp_path):
     with pytest.raises(ServerError, match="does not have the extension") as found:
         capture(CaptureOptions(counting.dsn(), tmp_path / "made"))
     assert "shared_preload_libraries" in (found.value.hint or "")
@@ -249,18 +245,14 @@ def test_a_database_without_the_extension_is_told(
         pg15.execute("DROP EXTENSION pg_stat_statements")
 
 
-def test_statements_within_functions_are_not_scripts(
-    counting: Counting, executed: str, tmp_path: Path
-) -> None:
+def test_statements_within_functions_are_not_scripts(counting, executed, tmp_path):
     counting.execute("SET pg_stat_statements.track = 'all'", "CALL note('x')", dbname="shop")
     found = capture(CaptureOptions(executed, tmp_path / "made"))
     assert found.server.nested[0] >= 1
     assert not [each for each in found.scripts if "VALUES (w)" in each.entry.text]
 
 
-def test_the_most_important_are_taken_and_the_rest_is_said(
-    counting: Counting, executed: str, tmp_path: Path
-) -> None:
+def test_the_most_important_are_taken_and_the_rest_is_said(counting, executed, tmp_path):
     counting.execute(*[STATEMENTS[0]] * 50, dbname="shop")
     found = capture(CaptureOptions(executed, tmp_path / "made", top=3))
     assert len(found.scripts) == 3
@@ -273,9 +265,7 @@ def test_the_most_important_are_taken_and_the_rest_is_said(
 # --- the command, and the mix -----------------------------------------------------------------
 
 
-def test_the_command_says_what_it_found_and_how_to_go_on(
-    counting18: Counting, tmp_path: Path
-) -> None:
+def test_the_command_says_what_it_found_and_how_to_go_on(counting18, tmp_path):
     dsn = counting18.make("shop")
     counting18.execute(TABLES, *STATEMENTS, dbname="shop")
     folder = tmp_path / "made"
@@ -303,9 +293,7 @@ def mix(counting: Counting, dbid: str) -> dict[str, float]:
     return {name: 100 * calls / total for name, calls in rows}
 
 
-def test_a_workload_made_of_a_running_garden_has_its_mix(
-    counting18: Counting, tmp_path: Path
-) -> None:
+def test_a_workload_made_of_a_running_garden_has_its_mix(counting18, tmp_path):
     dsn = counting18.make("garden")
     texts = [(GARDEN / f"{name}.sql").read_text() for name in INIT]
     texts = [text.replace(":scale", "1").replace(":seed", "1") for text in texts]

@@ -8,13 +8,13 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration import causes
-from tests.servers import Postgres, access_to
+from tests.servers import access_to
 
 import pgpaces
 from pgpaces.core.record import Interval
@@ -42,9 +42,7 @@ def looks(source: host.HostSource, count: int) -> list[HostSample]:
 # --- where the server is ---------------------------------------------------------------------
 
 
-def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(
-    pg15: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(pg15, monkeypatch):
     monkeypatch.setattr(remote, "postgres_process", lambda _: [])
     words = {**access_to(pg15, "u_trust").keywords, "host": "127.0.0.1"}
     source = remote.NearbySource(words)
@@ -55,7 +53,7 @@ def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(
     assert looks(remote.NearbySource(words), 1)
 
 
-def test_a_server_of_this_machine_is_looked_at_directly(pg15: Postgres) -> None:
+def test_a_server_of_this_machine_is_looked_at_directly(pg15):
     for way in ({}, {"host": "127.0.0.1"}):
         words = {**access_to(pg15, "u_trust").keywords, **way}
         assert {i.name for i in looks(remote.NearbySource(words), 1)[0].items} >= SEEN
@@ -64,7 +62,7 @@ def test_a_server_of_this_machine_is_looked_at_directly(pg15: Postgres) -> None:
     )
 
 
-def test_a_server_that_refuses_the_session_is_a_note(pg15: Postgres) -> None:
+def test_a_server_that_refuses_the_session_is_a_note(pg15):
     source = remote.NearbySource({**access_to(pg15).keywords, "dbname": "nowhere"})
     assert looks(source, 1) == []
     [note] = source.notes
@@ -75,7 +73,7 @@ def test_a_server_that_refuses_the_session_is_a_note(pg15: Postgres) -> None:
 # --- runs -----------------------------------------------------------------------------------
 
 
-def test_a_run_keeps_what_the_machine_did(pgpaces_home: Path, tmp_path: Path) -> None:
+def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
     run = pgpaces.run(
         "select-only", scale=1, clients=1, duration=4, warmup=0, store=tmp_path / "r.db"
     )
@@ -87,7 +85,7 @@ def test_a_run_keeps_what_the_machine_did(pgpaces_home: Path, tmp_path: Path) ->
     assert cost.endswith("% of one core here")
 
 
-def test_a_run_hears_of_another_machine_by_a_command(pg15: Postgres, tmp_path: Path) -> None:
+def test_a_run_hears_of_another_machine_by_a_command(pg15, tmp_path):
     command = f"{shlex.quote(sys.executable)} -m pgpaces observe"
     run = pgpaces.run(
         "select-only", scale=1, clients=1, duration=8, warmup=1, store=tmp_path / "r.db",
@@ -98,9 +96,7 @@ def test_a_run_hears_of_another_machine_by_a_command(pg15: Postgres, tmp_path: P
     assert not [note for note in run.trial.notes if "observe command" in note]
 
 
-def test_the_generators_machine_is_sampled_where_no_server_is_on_it(
-    pg15: Postgres, tmp_path: Path
-) -> None:
+def test_the_generators_machine_is_sampled_where_no_server_is_on_it(pg15, tmp_path):
     def sources(target: str) -> set[tuple[str, str]]:
         run = pgpaces.run(
             "select-only", scale=1, clients=1, duration=4, warmup=0, store=tmp_path / "r.db",
@@ -143,7 +139,7 @@ class Limiting(causes.Acting):
 
 
 @pytest.fixture
-def quota() -> Iterator[Path]:
+def quota():
     """A group whose share of the CPUs can be limited."""
     with causes.group("cpu") as path:
         yield path
@@ -153,7 +149,7 @@ RunWith = Callable[..., Trial]
 
 
 @pytest.fixture
-def run_with(pgpaces_home: Path, tmp_path: Path) -> RunWith:
+def run_with(pgpaces_home, tmp_path):
     def run(seconds: int, listener: Listener | None = None, **more: Any) -> Trial:
         return pgpaces.run(
             "select-only", scale=1, clients=2, duration=seconds, warmup=1,
@@ -174,7 +170,7 @@ def second_of(text: str) -> float:
     return float(found[1])
 
 
-def test_a_quota_in_the_middle_of_a_run_is_named(run_with: RunWith, quota: Path) -> None:
+def test_a_quota_in_the_middle_of_a_run_is_named(run_with, quota):
     limiting = Limiting(quota, {11: 1.0})
     # A rate that a busy machine keeps up too: as fast as it can, a load falls with any other work.
     trial = run_with(24, limiting, rate=1000, grace=1)
@@ -187,9 +183,7 @@ def test_a_quota_in_the_middle_of_a_run_is_named(run_with: RunWith, quota: Path)
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_quota_that_is_tightened_little_by_little_is_named(
-    run_with: RunWith, quota: Path
-) -> None:
+def test_a_quota_that_is_tightened_little_by_little_is_named(run_with, quota):
     limits = {30 + 3 * step: 100.0 - 4.5 * step for step in range(20)}
     trial = run_with(100, Limiting(quota, limits))
     [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
@@ -202,7 +196,7 @@ def test_a_quota_that_is_tightened_little_by_little_is_named(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ten_clean_runs_are_not_named(run_with: RunWith) -> None:
+def test_ten_clean_runs_are_not_named(run_with):
     for _ in range(10):
         texts = said(run_with(20))
         assert not [text for text in texts if "throttling" in text or "quota" in text], texts

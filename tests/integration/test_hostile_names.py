@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
 from tests.commands import QUICK, Command
-from tests.servers import Postgres, quoted
+from tests.servers import quoted
 
 pytestmark = pytest.mark.postgres
 
@@ -51,7 +49,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(pgpaces_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(pgpaces_home, tmp_path_factory):
     command = Command(pgpaces_home, tmp_path_factory.mktemp("names") / "results.db")
     begun = command("server", "start", "--name", "names")
     exports = dict(line.removeprefix("export ").split("=", 1) for line in begun.out.splitlines())
@@ -60,9 +58,7 @@ def place(pgpaces_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_role_and_a_database_may_be_called_anything(
-    pgpaces: Command, place: Place, name: str
-) -> None:
+def test_a_role_and_a_database_may_be_called_anything(pgpaces, place, name):
     place.execute("CREATE ROLE {} LOGIN", name)
     place.execute("CREATE DATABASE {} OWNER {}", name, name)
     before = place.databases()
@@ -87,9 +83,7 @@ def test_a_role_and_a_database_may_be_called_anything(
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_workload_may_be_called_anything(
-    pgpaces: Command, place: Place, tmp_path: Path, name: str
-) -> None:
+def test_a_workload_may_be_called_anything(pgpaces, place, tmp_path, name):
     folder = tmp_path / name.replace("/", "|")
     pgpaces.well("workload", "new", tmp_path / "plain")
     (tmp_path / "plain").rename(folder)
@@ -105,9 +99,7 @@ def test_a_workload_may_be_called_anything(
 
 
 @pytest.mark.parametrize("value", NAMED)
-def test_a_setting_arrives_as_it_was_given(
-    pgpaces: Command, place: Place, tmp_path: Path, value: str
-) -> None:
+def test_a_setting_arrives_as_it_was_given(pgpaces, place, tmp_path, value):
     script = tmp_path / "check.sql"
     literal = value.encode().hex()
     script.write_text(
@@ -120,9 +112,7 @@ def test_a_setting_arrives_as_it_was_given(
 
 
 @pytest.mark.parametrize("name", ["a -c log_statement", "a\t-c\tlog_statement", "a\\ -c b", "'"])
-def test_the_name_of_a_setting_is_one_word(
-    pgpaces: Command, place: Place, tmp_path: Path, name: str
-) -> None:
+def test_the_name_of_a_setting_is_one_word(pgpaces, place, tmp_path, name):
     script = tmp_path / "check.sql"
     script.write_text("SELECT 1;\n")
     words = ("run", "-f", script, *QUICK[2:], "-c", "1", "--target", place.dsn())
@@ -132,9 +122,7 @@ def test_the_name_of_a_setting_is_one_word(
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_tablespace_of_pgbenchs_tables_may_be_called_anything(
-    pgpaces: Command, pg15: Postgres, name: str
-) -> None:
+def test_a_tablespace_of_pgbenchs_tables_may_be_called_anything(pgpaces, pg15, name):
     with pg15.connect() as session:
         session.execute("SET allow_in_place_tablespaces = on")
         create = sql.SQL("CREATE TABLESPACE {} LOCATION ''").format(sql.Identifier(name))

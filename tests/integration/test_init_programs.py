@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,7 @@ LOAD = """run = "psql -Xqc '\\\\copy t from rows.csv'; echo >> seen", input = ["
 
 
 @pytest.fixture(autouse=True)
-def _home_and_nothing_left(
-    pgpaces_home: Path, monkeypatch: pytest.MonkeyPatch, pg15: Postgres
-) -> Iterator[None]:
+def _home_and_nothing_left(pgpaces_home, monkeypatch, pg15):
     monkeypatch.setenv("PGPACES_HOME", str(pgpaces_home))
     yield
     ours = "FROM pg_database WHERE datname LIKE 'pgpaces_made_by_programs_%'"
@@ -58,9 +55,7 @@ def prepare(made: Path, server: Postgres, user: str = "postgres", **more: Any) -
         return prepared.created, int(rows[0]) if rows else 0
 
 
-def test_data_made_by_a_program_is_used_again_until_what_it_reads_changes(
-    tmp_path: Path, pg15: Postgres
-) -> None:
+def test_data_made_by_a_program_is_used_again_until_what_it_reads_changes(tmp_path, pg15):
     made = folder(tmp_path, LOAD)
     found = []
     for rows in ("1\n2\n", "1\n2\n", "1\n3\n", "1\n"):
@@ -70,7 +65,7 @@ def test_data_made_by_a_program_is_used_again_until_what_it_reads_changes(
     assert len((made / "seen").read_text()) == 3
 
 
-def test_a_program_is_told_what_it_names_and_no_password(tmp_path: Path, pg15: Postgres) -> None:
+def test_a_program_is_told_what_it_names_and_no_password(tmp_path, pg15):
     script = "env > seen; tr '\\\\0' ' ' < /proc/$$/cmdline >> seen; echo $PGPACES_HOT >> seen"
     made = folder(tmp_path, f"run = \"{script}; psql -Xqc 'insert into t values (1)'\"")
     pg15.execute("ALTER ROLE u_scram CREATEDB")
@@ -95,9 +90,7 @@ def test_a_program_is_told_what_it_names_and_no_password(tmp_path: Path, pg15: P
         ('run = ["true", "{hott}"]', "names {hott}, which is nothing"),
     ],
 )
-def test_a_program_that_makes_no_data_leaves_no_database(
-    tmp_path: Path, pg15: Postgres, program: str, message: str
-) -> None:
+def test_a_program_that_makes_no_data_leaves_no_database(tmp_path, pg15, program, message):
     with pytest.raises(PgpacesError) as error:
         prepare(folder(tmp_path, program), pg15)
     assert message in error.value.message
@@ -109,9 +102,7 @@ def test_a_program_that_makes_no_data_leaves_no_database(
     ("error", "hint"),
     [("No space left on device", "the server's disk is full"), ("nope", "fix the file")],
 )
-def test_sql_that_fails_has_a_hint_of_its_reason(
-    tmp_path: Path, pg15: Postgres, error: str, hint: str
-) -> None:
+def test_sql_that_fails_has_a_hint_of_its_reason(tmp_path, pg15, error, hint):
     folder_ = folder(tmp_path, 'run = "true"')
     (folder_ / "table.sql").write_text(f"DO $$ BEGIN RAISE '{error}'; END $$;")
     with pytest.raises(PgpacesError, match=error) as raised:
@@ -120,7 +111,7 @@ def test_sql_that_fails_has_a_hint_of_its_reason(
     assert hint in str(raised.value.hint)
 
 
-def test_a_program_ends_with_us(pgpaces_home: Path, tmp_path: Path, pg15: Postgres) -> None:
+def test_a_program_ends_with_us(pgpaces_home, tmp_path, pg15):
     pid = tmp_path / "pid"
     made = folder(tmp_path, f'run = "echo $$ > {pid}; sleep 60"')
     pgpaces = Command(pgpaces_home, tmp_path / "results.db")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
-from tests.commands import Command
-from tests.servers import Postgres
 
 import pgpaces as pgpaces_api
 from pgpaces.cli.run import KILLED_EXIT
@@ -20,7 +16,7 @@ HOLD = "BEGIN;\nLOCK TABLE shared IN ACCESS EXCLUSIVE MODE;\nSELECT pg_sleep(600
 
 
 @pytest.fixture
-def neighbour(pg15: Postgres) -> Iterator[None]:
+def neighbour(pg15):
     """Somebody else who reads a table all the time."""
     pg15.execute("CREATE TABLE shared AS SELECT 1 AS x")
     pg15.execute("GRANT ALL ON shared TO PUBLIC")
@@ -40,9 +36,7 @@ def neighbour(pg15: Postgres) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("neighbour")
-def test_a_load_that_holds_others_up_is_stopped_and_says_why(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+def test_a_load_that_holds_others_up_is_stopped_and_says_why(pgpaces, pg15, tmp_path):
     script = tmp_path / "hold.sql"
     script.write_text(HOLD)
     words = ("run", "-f", script, "-c", "1", "-T", "10min", "--warmup", "0")
@@ -61,7 +55,7 @@ def test_a_load_that_holds_others_up_is_stopped_and_says_why(
 
 
 @pytest.mark.usefixtures("neighbour")
-def test_a_load_that_hurts_nobody_runs_to_its_end(pg15: Postgres, tmp_path: Path) -> None:
+def test_a_load_that_hurts_nobody_runs_to_its_end(pg15, tmp_path):
     result = pgpaces_api.run(
         "select-only", rate=5, duration=3, warmup=0, scale=1, target=pg15.dsn("postgres"),
         store=tmp_path / "results.db", kill_switch=1000.0,
@@ -70,9 +64,7 @@ def test_a_load_that_hurts_nobody_runs_to_its_end(pg15: Postgres, tmp_path: Path
     assert any(note.startswith("kill switch: before") for note in result.trial.notes)
 
 
-def test_a_role_that_cannot_see_others_is_told_so(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+def test_a_role_that_cannot_see_others_is_told_so(pgpaces, pg15, tmp_path):
     script = tmp_path / "one.sql"
     script.write_text("SELECT 1;\n")
     words = ("run", "-f", script, "-c", "1", "-t", "3", "--target", pg15.dsn("u_trust"))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from tests.integration.datasets import names, owned, prepared, spec
-from tests.servers import Postgres, access_to
+from tests.servers import access_to
 
 from pgpaces.core.errors import PrepareError
 from pgpaces.database import creation, data
@@ -22,7 +20,7 @@ NEW = "pgpaces_new_0123456789abcdef"
 
 
 @pytest.fixture
-def access(pg15: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Access]:
+def access(pg15, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     yield access_to(pg15)
     pg15.execute(f"DROP DATABASE IF EXISTS {NEW}")
@@ -30,7 +28,7 @@ def access(pg15: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.fixture
-def noted(access: Access, tmp_path: Path) -> Path:
+def noted(access, tmp_path):
     """The note of a database that a process which has ended was making."""
     with connect(access) as admin:
         server = server_id(admin, access)
@@ -57,9 +55,7 @@ BY = pytest.mark.parametrize("by", ["run", "clean"])
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_is_noted_and_no_process_makes_any_more_is_dropped(
-    pg15: Postgres, access: Access, noted: Path, there: bool
-) -> None:
+def test_what_is_noted_and_no_process_makes_any_more_is_dropped(pg15, access, noted, there):
     if there:
         pg15.execute(f"CREATE DATABASE {NEW}")
     next_run(access)
@@ -68,9 +64,7 @@ def test_what_is_noted_and_no_process_makes_any_more_is_dropped(
 
 
 @BY
-def test_a_database_that_a_process_is_making_is_left_alone(
-    pg15: Postgres, access: Access, noted: Path, by: str
-) -> None:
+def test_a_database_that_a_process_is_making_is_left_alone(pg15, access, noted, by):
     pg15.execute(f"CREATE DATABASE {NEW}")
     with noted.open() as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
@@ -80,16 +74,14 @@ def test_a_database_that_a_process_is_making_is_left_alone(
 
 
 @BY
-def test_a_database_that_is_neither_noted_nor_marked_is_left_alone(
-    pg15: Postgres, access: Access, by: str
-) -> None:
+def test_a_database_that_is_neither_noted_nor_marked_is_left_alone(pg15, access, by):
     """Though it bears a name of ours: nobody knows whose it is, and it is in nobody's way."""
     pg15.execute(f"CREATE DATABASE {NEW}")
     next_user(access, by)
     assert NEW in names(pg15)
 
 
-def test_a_note_about_another_server_stays(pg15: Postgres, access: Access, noted: Path) -> None:
+def test_a_note_about_another_server_stays(pg15, access, noted):
     noted.write_text("7000000000000000000")
     pg15.execute(f"CREATE DATABASE {NEW}")
     next_run(access)
@@ -97,9 +89,7 @@ def test_a_note_about_another_server_stays(pg15: Postgres, access: Access, noted
     assert noted.exists()
 
 
-def test_a_backend_that_still_copies_for_a_process_that_was_killed_is_ended(
-    pg15: Postgres, access: Access, noted: Path
-) -> None:
+def test_a_backend_that_still_copies_for_a_process_that_was_killed_is_ended(pg15, access, noted):
     with closing(pg15.connect()) as left:
         left.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))")
         next_run(access)
@@ -108,9 +98,7 @@ def test_a_backend_that_still_copies_for_a_process_that_was_killed_is_ended(
     assert not noted.exists()
 
 
-def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
-    pg15: Postgres, access: Access
-) -> None:
+def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(pg15, access):
     """The note of it is in the home of somebody else."""
     pg15.execute(f"CREATE DATABASE {NEW}")
     owned(access, NEW, "preparing")
@@ -123,9 +111,7 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(
     assert NEW not in names(pg15)
 
 
-def test_copies_and_unfinished_data_go_once_no_process_holds_them(
-    pg15: Postgres, access: Access
-) -> None:
+def test_copies_and_unfinished_data_go_once_no_process_holds_them(pg15, access):
     with prepared(access, "tpcb-like", seed=93) as made:
         next_run(access)
         assert made.dbname in names(pg15), "another run of ours is using it"
@@ -139,9 +125,7 @@ def test_copies_and_unfinished_data_go_once_no_process_holds_them(
     assert any(text.startswith(f"dropping {made.dbname}, ") for text in heard), heard
 
 
-def test_a_database_that_was_handed_over_stays_whatever_its_state(
-    pg15: Postgres, access: Access
-) -> None:
+def test_a_database_that_was_handed_over_stays_whatever_its_state(pg15, access):
     name = "pgpaces_handed_over"
     pg15.execute(f"CREATE DATABASE {name}")
     try:
@@ -153,7 +137,7 @@ def test_a_database_that_was_handed_over_stays_whatever_its_state(
         pg15.execute(f"DROP DATABASE {name}")
 
 
-def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) -> None:
+def test_what_another_role_left_is_left_to_it(pg15, access):
     name = "pgpaces_left_0000000000_run"
     pg15.execute(f"CREATE DATABASE {name}")
     owned(access, name, "copy")
@@ -165,7 +149,7 @@ def test_what_another_role_left_is_left_to_it(pg15: Postgres, access: Access) ->
         pg15.execute("ALTER ROLE u_trust NOCREATEDB")
 
 
-def test_a_database_whose_drop_broke_off_is_made_anew(pg15: Postgres, access: Access) -> None:
+def test_a_database_whose_drop_broke_off_is_made_anew(pg15, access):
     """The server lets no session into it, and its ownership is still there."""
     with prepared(access, seed=92) as made:
         pass
@@ -174,9 +158,7 @@ def test_a_database_whose_drop_broke_off_is_made_anew(pg15: Postgres, access: Ac
         assert (again.dbname, again.created) == (made.dbname, True)
 
 
-def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(
-    pg15: Postgres, access: Access
-) -> None:
+def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(pg15, access):
     name = "pgpaces_half_dropped_run"
     pg15.execute(f"CREATE DATABASE {name}")
     owned(access, name, "copy")
@@ -187,9 +169,7 @@ def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(
     assert name not in names(pg15)
 
 
-def test_databases_of_other_roles_or_in_use_keep_no_other_from_being_dropped(
-    pg15: Postgres, access: Access
-) -> None:
+def test_databases_of_other_roles_or_in_use_keep_no_other_from_being_dropped(pg15, access):
     role = replace(access, keywords={**access.keywords, "options": "-c role=cleaner"})
     owners = {"pgpaces_a": "postgres", "pgpaces_b": "cleaner", "pgpaces_c": "cleaner"}
     pg15.execute("CREATE ROLE cleaner CREATEDB")

@@ -65,7 +65,7 @@ def stored(pgpaces: Command) -> Any:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_the_page_ends_with_its_load(pgpaces: Command, number: int) -> None:
+def test_the_page_ends_with_its_load(pgpaces, number):
     with loading(pgpaces, "-T", "60s") as (process, _):
         (page,) = companions(process.pid)
         process.send_signal(number)
@@ -73,7 +73,7 @@ def test_the_page_ends_with_its_load(pgpaces: Command, number: int) -> None:
         until(lambda: not alive(page))
 
 
-def test_the_page_has_a_small_share_of_the_cpus(pgpaces: Command) -> None:
+def test_the_page_has_a_small_share_of_the_cpus(pgpaces):
     with loading(pgpaces, "-T", "60s") as (process, _):
         (page,) = companions(process.pid)
         pids = (page, process.pid)
@@ -88,7 +88,7 @@ def test_the_page_has_a_small_share_of_the_cpus(pgpaces: Command) -> None:
         process.wait(60)
 
 
-def test_the_link_stops_the_load_as_ctrl_c_does(pgpaces: Command) -> None:
+def test_the_link_stops_the_load_as_ctrl_c_does(pgpaces):
     with loading(pgpaces, "-T", "60s") as (process, link):
         browser = opener()
         browser.open(link)
@@ -100,7 +100,7 @@ def test_the_link_stops_the_load_as_ctrl_c_does(pgpaces: Command) -> None:
         assert adds_up(answer)
 
 
-def test_fifty_readers_ten_of_whom_never_read_lose_nothing(pgpaces: Command) -> None:
+def test_fifty_readers_ten_of_whom_never_read_lose_nothing(pgpaces):
     # The page has a low priority, and ends ten seconds after the load.
     with loading(pgpaces, "-T", "10s") as (process, link):
         browser = opener()
@@ -126,7 +126,7 @@ def test_fifty_readers_ten_of_whom_never_read_lose_nothing(pgpaces: Command) -> 
         assert adds_up(stored(pgpaces))
 
 
-def test_no_token_is_in_arguments_or_the_environment(pgpaces: Command) -> None:
+def test_no_token_is_in_arguments_or_the_environment(pgpaces):
     with loading(pgpaces, "-T", "5s") as (process, link):
         token = link.partition("token=")[2]
         (page,) = companions(process.pid)

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ class Beside:
 
 
 @pytest.fixture
-def beside(pg15: Any, run_load: Any, tmp_path: Path) -> Iterator[Beside]:
+def beside(pg15, run_load, tmp_path):
     pg15.execute("CREATE SEQUENCE public.calls; GRANT ALL ON public.calls TO u_trust")
     yield Beside(run_load, pg15, tmp_path)
     pg15.execute("DROP SEQUENCE public.calls")
@@ -85,9 +84,7 @@ OPEN = {"load": "open", "rate": 400.0}
     ],
     ids=["plain", "rate", "tries", "rate and tries", "detailed"],
 )
-def test_a_log_has_the_same_kinds_of_lines_as_pgbenchs(
-    beside: Beside, changes: dict[str, Any], words: tuple[object, ...]
-) -> None:
+def test_a_log_has_the_same_kinds_of_lines_as_pgbenchs(beside, changes, words):
     log = {"detailed": "detailed" in changes}
     changes = {name: value for name, value in changes.items() if name != "detailed"}
     done = beside.run(log, changes | {"threads": 2, "transactions": 30}, "-j", 2, "-t", 30, *words)
@@ -99,8 +96,8 @@ def test_a_log_has_the_same_kinds_of_lines_as_pgbenchs(
 
 
 def test_an_aggregated_log_has_pgbenchs_columns_and_one_more_and_loses_nothing(
-    beside: Beside,
-) -> None:
+    beside,
+):
     log = {"aggregate_s": 1, "detailed": True}
     changes = {"transactions": None, "duration_ns": 3 * SECOND_NS, "load": "open", "rate": 100.0}
     words = ("-T", 3, "-R", 100, "--aggregate-interval=1", "--failures-detailed")
@@ -114,9 +111,7 @@ def test_an_aggregated_log_has_pgbenchs_columns_and_one_more_and_loses_nothing(
     assert starts == list(range(starts[0], starts[0] + len(starts)))
 
 
-def test_a_load_goes_on_without_a_log_that_can_no_longer_be_written(
-    pg15: Any, start_load: Any, tmp_path: Path
-) -> None:
+def test_a_load_goes_on_without_a_log_that_can_no_longer_be_written(pg15, start_load, tmp_path):
     (tmp_path / f"full.{os.getpid()}").symlink_to("/dev/full")
     log = LogPlan(prefix=str(tmp_path / "full"))
     # Some are due in each of three seconds.
@@ -126,9 +121,7 @@ def test_a_load_goes_on_without_a_log_that_can_no_longer_be_written(
     assert (load.outcome.due, load.outcome.on_time) == (24, 24)
 
 
-def test_an_error_of_the_load_is_not_hidden_by_one_of_its_log(
-    pg15: Any, start_load: Any, tmp_path: Path
-) -> None:
+def test_an_error_of_the_load_is_not_hidden_by_one_of_its_log(pg15, start_load, tmp_path):
     (tmp_path / f"full.{os.getpid()}").symlink_to("/dev/full")
     text = "\\sleep 200 ms\n\\if :client_id\n\\sleep 1500 ms\nSELECT 1/0;\n\\endif\nSELECT 1;"
     log = LogPlan(prefix=str(tmp_path / "full"))
@@ -141,14 +134,12 @@ def test_an_error_of_the_load_is_not_hidden_by_one_of_its_log(
     assert not isinstance(raised.value, LogError)
 
 
-def test_the_name_of_a_log_need_not_be_utf_8(pg15: Any, run_load: Any, tmp_path: Path) -> None:
+def test_the_name_of_a_log_need_not_be_utf_8(pg15, run_load, tmp_path):
     run_load(pg15.dsn(), "SELECT 1", log=LogPlan(prefix=str(tmp_path / "\udcff")))
     assert [path.name for path in tmp_path.glob("\udcff.*")] == [f"\udcff.{os.getpid()}"]
 
 
-def test_a_log_that_cannot_be_written_is_refused_before_the_run(
-    pg15: Any, run_load: Any, tmp_path: Path
-) -> None:
+def test_a_log_that_cannot_be_written_is_refused_before_the_run(pg15, run_load, tmp_path):
     plan = LogPlan(
         prefix=str(tmp_path / "no" / "where"), sampling=1.0, aggregate_s=None, detailed=False
     )  # fmt: skip

@@ -13,7 +13,6 @@ import time
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,7 @@ class Prometheus:
 
 
 @pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[tuple[int, Prometheus]]:
+def prometheus(tmp_path):
     """A port to export to, and the Prometheus that scrapes it."""
     check("prometheus")
     port, _ = free_port()
@@ -131,9 +130,7 @@ def scraped_run(
     return trial, got
 
 
-def test_prometheus_has_the_sums_of_the_store_and_our_p95_within_its_bucket(
-    pgpaces: Command, prometheus: tuple[int, Prometheus]
-) -> None:
+def test_prometheus_has_the_sums_of_the_store_and_our_p95_within_its_bucket(pgpaces, prometheus):
     port, scraping = prometheus
     trial, got = scraped_run(pgpaces, port, scraping)
     assert got == {phase: outcomes(trial, measured=phase == "measured") for phase in got}
@@ -169,8 +166,8 @@ def test_prometheus_has_the_sums_of_the_store_and_our_p95_within_its_bucket(
 
 
 def test_a_receiver_gets_each_second_of_a_sweep_and_a_span_for_each_trial(
-    pgpaces: Command,
-) -> None:
+    pgpaces,
+):
     receiver = Receiver()
     words = ("sweep", "select-only", "--scale", "1", "--rate", "50/s,100/s", "-L", "7ms")
     pgpaces.well(*words, "-T", "3s", "--warmup", "1s", "--name", "two",
@@ -199,7 +196,7 @@ def test_a_receiver_gets_each_second_of_a_sweep_and_a_span_for_each_trial(
     receiver.server.shutdown()
 
 
-def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces: Command) -> None:
+def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces):
     process = pgpaces.start("run", *LOAD, "-T", "5s", "--json", "--metrics", "prometheus=0")
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
@@ -218,7 +215,7 @@ def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces: Command) -> None:
     assert [each.second for each in trial.intervals][:6] == [-1, 0, 1, 2, 3, 4]
 
 
-def test_a_receiver_that_does_not_answer_is_one_warning(pgpaces: Command) -> None:
+def test_a_receiver_that_does_not_answer_is_one_warning(pgpaces):
     silent = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{silent.getsockname()[1]}"
     ended = pgpaces("run", *LOAD, "-T", "13s", "--metrics", f"otlp={url}", "--json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import nbclient
@@ -46,7 +45,7 @@ def answered(notebook: Any) -> None:
     assert "traceback" not in kinds
 
 
-def test_the_stored_outputs_are_answers_of_today() -> None:
+def test_the_stored_outputs_are_answers_of_today():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     answered(notebook)
@@ -57,7 +56,7 @@ def test_the_stored_outputs_are_answers_of_today() -> None:
 # Alone it takes a minute; beside other tests more.
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_notebook_runs(pgpaces_home: Path, tmp_path: Path) -> None:
+def test_the_notebook_runs(pgpaces_home, tmp_path):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
         notebook,

@@ -10,8 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.certificates import Certificates
-from tests.servers import Postgres, access_to, postgres_15, standby_of
+from tests.servers import access_to, postgres_15, standby_of
 from tests.unit.sensors import collect, so_far
 from tests.waiting import DEADLINE_S
 
@@ -55,7 +54,7 @@ def until_names(sensor: Sensor, names: set[str]) -> None:
     until(lambda: names <= {s.name for s in so_far(sensor) if s.value > 0}, sensor)
 
 
-def test_what_a_load_does_is_seen(access: Access) -> None:
+def test_what_a_load_does_is_seen(access):
     with looking(access) as sensor:
         until_names(sensor, {"connected"})
         with connect(access) as session:
@@ -90,7 +89,7 @@ def test_what_a_load_does_is_seen(access: Access) -> None:
         assert moved["io", "client_extended"] > 0
 
 
-def test_every_counter_of_the_version_is_read(access: Access) -> None:
+def test_every_counter_of_the_version_is_read(access):
     reader = CounterReader(access.keywords, "postgres")
     reading = reader.read()
     assert reader.notes == {}
@@ -103,7 +102,7 @@ def test_every_counter_of_the_version_is_read(access: Access) -> None:
     reader.close()
 
 
-def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15: Postgres) -> None:
+def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15):
     pg15.execute("REVOKE EXECUTE ON FUNCTION pg_current_wal_insert_lsn() FROM PUBLIC")
     try:
         reader = CounterReader(access_to(pg15, "u_trust").keywords, "postgres")
@@ -121,14 +120,14 @@ def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15: Postgres) 
         pg15.execute("GRANT EXECUTE ON FUNCTION pg_current_wal_insert_lsn() TO PUBLIC")
 
 
-def test_a_server_that_is_not_there_is_a_note(pg15: Postgres) -> None:
+def test_a_server_that_is_not_there_is_a_note(pg15):
     with looking(access_to(pg15), "no_such_database") as sensor:
         until(sensor.notes, sensor)
         assert "no_such_database" in sensor.notes()[0]
         assert so_far(sensor) == []
 
 
-def test_a_session_that_broke_is_made_anew(pg15: Postgres) -> None:
+def test_a_session_that_broke_is_made_anew(pg15):
     reader = CounterReader(access_to(pg15).keywords, "postgres")
     reader.read()
     pg15.execute(
@@ -169,7 +168,7 @@ def row_that_is_locked(access: Access) -> Iterator[psycopg.Connection[Any]]:
         session.execute("DROP TABLE locked")
 
 
-def test_who_waits_for_a_row_is_seen_with_who_has_it(access: Access) -> None:
+def test_who_waits_for_a_row_is_seen_with_who_has_it(access):
     with looking(access) as sensor, row_that_is_locked(access):
         until(lambda: len(sensor.observed().blocked) >= 2, sensor)
         # On a busy machine there are few looks, and each sees what there is at that moment.
@@ -185,7 +184,7 @@ def test_who_waits_for_a_row_is_seen_with_who_has_it(access: Access) -> None:
     assert {one.blocking for one in sensor.observed().blocked} == {"holder", "load"}
 
 
-def test_sessions_of_others_and_our_own_are_told_from_the_load(access: Access) -> None:
+def test_sessions_of_others_and_our_own_are_told_from_the_load(access):
     """The holder computes; the sensor's own sessions are in none of it."""
     words = {**access.keywords, "dbname": "postgres", "application_name": "somebody"}
     with looking(access) as sensor, psycopg.connect(**words) as session:
@@ -197,7 +196,7 @@ def test_sessions_of_others_and_our_own_are_told_from_the_load(access: Access) -
 name = "others Timeout:PgSleep"
 
 
-def test_a_load_is_recognized_by_a_name_that_its_server_changes(access: Access) -> None:
+def test_a_load_is_recognized_by_a_name_that_its_server_changes(access):
     application = "l\u00f6ad " + 80 * "x"
     words = {**access.keywords, "dbname": "postgres", "application_name": application}
     with (
@@ -213,7 +212,7 @@ def test_a_load_is_recognized_by_a_name_that_its_server_changes(access: Access) 
     assert {e.who for e in sensor.observed().waits.events} == {"load"}
 
 
-def test_a_role_without_rights_is_told_once_what_would_show_more(pg15: Postgres) -> None:
+def test_a_role_without_rights_is_told_once_what_would_show_more(pg15):
     with looking(access_to(pg15, "u_trust")) as sensor, row_that_is_locked(access_to(pg15)):
         until(lambda: so_far(sensor) and sensor.observed().waits.looks > 5, sensor)
     notes = sensor.notes()
@@ -227,7 +226,7 @@ def test_a_role_without_rights_is_told_once_what_would_show_more(pg15: Postgres)
 # --- sizes and statements ---------------------------------------------------------------------
 
 
-def test_what_an_insert_script_grows_is_seen(access: Access) -> None:
+def test_what_an_insert_script_grows_is_seen(access):
     long = "(SELECT string_agg(md5(i::text || n), '') FROM generate_series(1, 200) n)"
     rows = f"SELECT i, CASE WHEN i <= 50 THEN {long} END FROM generate_series(1, 20000) i"
     with connect(access) as session:
@@ -250,7 +249,7 @@ def test_what_an_insert_script_grows_is_seen(access: Access) -> None:
     assert table.dead_after == 1000
 
 
-def test_settings_that_another_session_changes_are_a_warning(primary: Postgres) -> None:
+def test_settings_that_another_session_changes_are_a_warning(primary):
     access = access_to(primary)
     with looking(access) as sensor, connect(access) as session:
         until(lambda: so_far(sensor), sensor)
@@ -265,7 +264,7 @@ def test_settings_that_another_session_changes_are_a_warning(primary: Postgres) 
 
 
 @pytest.fixture(scope="module")
-def primary(certificates: Certificates) -> Iterator[Postgres]:
+def primary(certificates):
     """A server that counts statements and I/O times, and lets standbys in."""
     settings = {"shared_preload_libraries": "pg_stat_statements", "track_io_timing": "on"}
     for server in postgres_15("pgpaces-primary-", certificates, settings):
@@ -273,7 +272,7 @@ def primary(certificates: Certificates) -> Iterator[Postgres]:
         yield server
 
 
-def test_statements_are_counted_where_the_extension_is(primary: Postgres) -> None:
+def test_statements_are_counted_where_the_extension_is(primary):
     access = access_to(primary)
     with looking(access) as sensor, primary.connect() as session:
         until(lambda: so_far(sensor), sensor)
@@ -290,7 +289,7 @@ def test_statements_are_counted_where_the_extension_is(primary: Postgres) -> Non
 # --- deaths and standbys ----------------------------------------------------------------------
 
 
-def test_a_server_that_is_killed_is_a_gap_and_is_seen_again(primary: Postgres) -> None:
+def test_a_server_that_is_killed_is_a_gap_and_is_seen_again(primary):
     with looking(access_to(primary)) as sensor:
         until(lambda: seen(sensor, "connected"), sensor)
         before = sensor.observed().waits.looks
@@ -301,14 +300,12 @@ def test_a_server_that_is_killed_is_a_gap_and_is_seen_again(primary: Postgres) -
 
 
 @pytest.fixture(scope="module")
-def standby(primary: Postgres) -> Iterator[Postgres]:
+def standby(primary):
     with standby_of(primary) as replica:
         yield replica
 
 
-def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(
-    primary: Postgres, standby: Postgres
-) -> None:
+def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(primary, standby):
     with (
         looking(access_to(primary)) as sensor,
         looking(access_to(standby), node="standby1", primary=sensor) as other,

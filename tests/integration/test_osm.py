@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.needs import check, lacking
-from tests.servers import Postgres, access_to
+from tests.servers import access_to
 
 import pgpaces
 from pgpaces.core.errors import PgpacesError, PrepareError
@@ -38,7 +36,7 @@ INDEXES = {
 
 
 @pytest.fixture(scope="module")
-def extract(pgpaces_home: Path) -> Iterator[None]:
+def extract(pgpaces_home):
     """The map, fetched."""
     check("PostGIS", "osm2pgsql")
     with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +49,7 @@ def extract(pgpaces_home: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def maps(extract: None, pg15: Postgres) -> Iterator[Mapping[str, Any]]:
+def maps(extract, pg15):
     """A session in the data of each variant."""
     access = access_to(pg15)
     with ExitStack() as stack:
@@ -78,7 +76,7 @@ def text_of(variant: str, script: str, place: int) -> bytes:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_both_structures_give_the_same_rows(maps: Mapping[str, Any], script: str) -> None:
+def test_both_structures_give_the_same_rows(maps, script):
     rows = 0
     for place in (0, 1, 5, 7, 8, 10, 999_999_937):
         raw, structured = (
@@ -90,15 +88,13 @@ def test_both_structures_give_the_same_rows(maps: Mapping[str, Any], script: str
 
 
 @pytest.mark.parametrize(("variant", "script"), INDEXES)
-def test_each_script_finds_its_rows_by_the_index_of_their_geometry(
-    maps: Mapping[str, Any], variant: str, script: str
-) -> None:
+def test_each_script_finds_its_rows_by_the_index_of_their_geometry(maps, variant, script):
     plan = maps[variant].execute(b"EXPLAIN " + text_of(variant, script, 5)).fetchall()
     used = set(re.findall(r"(\w+_(?:geom|way)_idx)", "\n".join(line for (line,) in plan)))
     assert INDEXES[variant, script] <= used
 
 
-def test_what_is_in_the_map_is_in_both_structures(maps: Mapping[str, Any]) -> None:
+def test_what_is_in_the_map_is_in_both_structures(maps):
     raw = maps["raw"].execute(
         """SELECT count(*) FILTER (WHERE "natural" = 'tree'),
             count(*) FILTER (WHERE amenity = 'bench'), count(place) FROM planet_osm_point"""
@@ -115,9 +111,7 @@ def test_what_is_in_the_map_is_in_both_structures(maps: Mapping[str, Any]) -> No
     assert raw.fetchall() == structured.fetchall()
 
 
-def test_another_file_is_other_data_and_one_that_is_missing_is_said(
-    maps: Mapping[str, Any], tmp_path: Path
-) -> None:
+def test_another_file_is_other_data_and_one_that_is_missing_is_said(maps, tmp_path):
     found = workload.find("osm")
     values = {"scale": "1", "seed": "1"}
     same = tmp_path / "same.osm.pbf"
@@ -131,7 +125,7 @@ def test_another_file_is_other_data_and_one_that_is_missing_is_said(
         programs.identity(found, {**values, "file": str(tmp_path / "nowhere")})
 
 
-def test_its_load_is_timed(maps: Mapping[str, Any], pg15: Postgres, tmp_path: Path) -> None:
+def test_its_load_is_timed(maps, pg15, tmp_path):
     target = pg15.dsn("postgres")
     found = pgpaces.run("osm/load", target=target, duration=None, store=tmp_path / "r.db")
     assert found.bulk is not None
@@ -140,7 +134,7 @@ def test_its_load_is_timed(maps: Mapping[str, Any], pg15: Postgres, tmp_path: Pa
     assert found.bulk.rows > 10_000
 
 
-def test_a_server_without_postgis_is_said_before_anything_is_made(pg18: Access) -> None:
+def test_a_server_without_postgis_is_said_before_anything_is_made(pg18):
     with pytest.raises(PrepareError, match="has no extension postgis") as error:
         prepare(pg18, "raw").__enter__()
     assert "postgresql-NN-postgis-3" in str(error.value.hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def tables(access: Access) -> Iterator[Access]:
+def tables(access):
     with connect(access) as admin:
         admin.execute(
             "CREATE TABLE plans_t AS SELECT i, i % 10 AS j FROM generate_series(1, 50000) i"
@@ -37,7 +36,7 @@ def with_options(access: Access, options: str) -> dict[str, str]:
     return {**access.keywords, "options": options}
 
 
-def test_what_is_explained_was_executed_and_is_undone(tables: Access) -> None:
+def test_what_is_explained_was_executed_and_is_undone(tables):
     statements = [
         (0, 0, "BEGIN"),
         (0, 1, "UPDATE plans_t SET j = j + 1 WHERE i = 7"),
@@ -53,7 +52,7 @@ def test_what_is_explained_was_executed_and_is_undone(tables: Access) -> None:
     assert ask(tables, "SELECT count(*) FROM plans_t WHERE i = 0 OR (i = 7 AND j = 8)") == 0
 
 
-def test_one_that_fails_does_not_end_the_others(tables: Access) -> None:
+def test_one_that_fails_does_not_end_the_others(tables):
     told: list[str] = []
     statements = [
         (0, 0, "SELECT nonsense"),
@@ -73,9 +72,7 @@ def test_one_that_fails_does_not_end_the_others(tables: Access) -> None:
 
 
 @pytest.mark.parametrize("analyze", [True, False])
-def test_a_statement_that_a_rule_replaces_by_nothing_has_no_plan(
-    tables: Access, analyze: bool
-) -> None:
+def test_a_statement_that_a_rule_replaces_by_nothing_has_no_plan(tables, analyze):
     with connect(tables) as admin:
         admin.execute("CREATE RULE plans_r AS ON INSERT TO plans_t DO INSTEAD NOTHING")
     notes: list[str] = []
@@ -85,7 +82,7 @@ def test_a_statement_that_a_rule_replaces_by_nothing_has_no_plan(
     assert "rules of its table replace it" in notes[0]
 
 
-def test_without_analyze_nothing_is_executed(tables: Access) -> None:
+def test_without_analyze_nothing_is_executed(tables):
     statements = [(0, 0, "CREATE TABLE plans_new ()"), (0, 1, "SELECT pg_sleep(60)"),
                   (0, 2, "TABLE plans_new")]  # fmt: skip
     [found] = explain(tables.keywords, "postgres", statements, analyze=False)
@@ -93,8 +90,8 @@ def test_without_analyze_nothing_is_executed(tables: Access) -> None:
 
 
 def test_a_plan_keeps_its_shape_for_other_parameters_and_not_for_another_way(
-    tables: Access,
-) -> None:
+    tables,
+):
     def shapes(options: str) -> list[str]:
         sql = "SELECT * FROM plans_t WHERE i = "
         statements = [(0, 0, f"{sql}5"), (0, 1, f"{sql}4000")]
@@ -107,7 +104,7 @@ def test_a_plan_keeps_its_shape_for_other_parameters_and_not_for_another_way(
     assert other != first
 
 
-def test_workers_and_spills_are_counted(tables: Access) -> None:
+def test_workers_and_spills_are_counted(tables):
     forced = (
         "-c parallel_setup_cost=0 -c parallel_tuple_cost=0 -c min_parallel_table_scan_size=0"
         " -c work_mem=64kB -c max_parallel_workers_per_gather=2"
@@ -125,6 +122,6 @@ def test_workers_and_spills_are_counted(tables: Access) -> None:
     assert (idle.workers_planned, idle.spilled_bytes) == (0, 0)
 
 
-def test_a_server_that_is_away_is_an_error_of_ours(access: Access) -> None:
+def test_a_server_that_is_away_is_an_error_of_ours(access):
     with pytest.raises(ServerError, match="plans cannot be had"):
         explain(access.keywords, "no_such_database", [(0, 0, "SELECT 1")], analyze=True)

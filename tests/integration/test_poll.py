@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.needs import needs
-from tests.servers import Postgres
 
 from pgpaces.load.engine import Engine, EnginePlan, resolve
 from pgpaces.load.time_slice import attributes
@@ -35,7 +34,7 @@ COMMAND = "import runpy; runpy.run_module('pgpaces', run_name='__main__', alter_
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
+def script(tmp_path):
     path = tmp_path / "one.sql"
     path.write_text("SELECT 1;\n")
     return path
@@ -56,7 +55,7 @@ def taken(done: subprocess.CompletedProcess[str]) -> str:
     return way
 
 
-def test_an_answer_says_how_the_engine_waited(pg15: Postgres, script: Path, each_poll: str) -> None:
+def test_an_answer_says_how_the_engine_waited(pg15, script, each_poll):
     words = ("--poll", each_poll, "-c", "2")
     assert taken(run(pg15.dsn(), script, *words, "--json")) == each_poll
     assert f"by {each_poll}, busiest thread" in run(pg15.dsn(), script, *words, "-v").stdout
@@ -73,17 +72,13 @@ def test_an_answer_says_how_the_engine_waited(pg15: Postgres, script: Path, each
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
-def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(
-    pg15: Postgres, script: Path, load: tuple[str, ...], way: str
-) -> None:
+def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(pg15, script, load, way):
     way = "epoll" if host.io_uring() else way
     assert taken(run(pg15.dsn(), script, *load, "-j", "1", "--json")) == way
 
 
 @needs("Linux")
-def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(
-    pg15: Postgres, script: Path
-) -> None:
+def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(pg15, script):
     words = ("-c", "32", "-j", "1", "--json")
     done = run(pg15.dsn(), script, *words, before=FORBIDDEN)
     assert taken(done) == "epoll"
@@ -96,9 +91,7 @@ def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(
 
 @needs("slices of tasks in the kernel")
 @pytest.mark.parametrize(("load", "short"), [(Load("open", 10.0), True), (Load("closed"), False)])
-def test_threads_of_a_load_with_a_schedule_wake_before_others(
-    pg15: Postgres, load: Load, short: bool
-) -> None:
+def test_threads_of_a_load_with_a_schedule_wake_before_others(pg15, load, short):
     own = attributes()
     assert own is not None
     plan = EnginePlan.of(TrialPlan(load, duration_ns=10**9, warmup_ns=0), 2, 1, scripts=["one"])

@@ -5,7 +5,6 @@ SQL, next to pgbench where that says more.
 
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ NAME = "pgpaces protocols"
 
 
 @pytest.fixture(params=PROTOCOLS)
-def protocol(request: pytest.FixtureRequest) -> str:
+def protocol(request):
     return str(request.param)
 
 
@@ -43,8 +42,8 @@ END;
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_count_leaves_exactly_clients_times_transactions_rows(
-    server: Any, make: Any, run_load: Any, protocol: str, transport: str
-) -> None:
+    server, make, run_load, protocol, transport
+):
     make("CREATE TABLE counted (client int, v int CHECK (v BETWEEN 1 AND 1000))")
     dsn = getattr(server, transport)()
     # Whether results are described changes nothing.
@@ -56,8 +55,8 @@ def test_a_count_leaves_exactly_clients_times_transactions_rows(
 
 
 def test_one_seed_leaves_the_same_rows_by_every_protocol_and_number_of_threads(
-    server: Any, make: Any, run_load: Any
-) -> None:
+    server, make, run_load
+):
     found = []
     for protocol, threads in (("simple", 1), ("extended", 2), ("prepared", 4)):
         make("CREATE TABLE counted (client int, v int)")
@@ -68,9 +67,7 @@ def test_one_seed_leaves_the_same_rows_by_every_protocol_and_number_of_threads(
     assert len(found[0]) == 20
 
 
-def test_several_scripts_are_chosen_by_their_weights(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
+def test_several_scripts_are_chosen_by_their_weights(server, make, run_load, protocol):
     make("CREATE TABLE a (x int)", "CREATE TABLE b (x int)", "CREATE TABLE c (x int)")
     scripts = [(t, w, f"INSERT INTO {t} VALUES (1)") for t, w in (("a", 3), ("b", 1), ("c", 0))]
     done = run_load(server.dsn(), scripts, clients=4, transactions=100, protocol=protocol)
@@ -82,9 +79,7 @@ def test_several_scripts_are_chosen_by_their_weights(
 
 
 @pytest.mark.parametrize("load", ["open", "paced"])
-def test_a_rate_by_count_leaves_exactly_that_many_rows(
-    server: Any, make: Any, run_load: Any, load: str
-) -> None:
+def test_a_rate_by_count_leaves_exactly_that_many_rows(server, make, run_load, load):
     make("CREATE TABLE counted (client int, v int)")
     done = run_load(
         server.dsn(), FIVE, clients=3, threads=2, transactions=20, load=load, rate=500.0,
@@ -93,9 +88,7 @@ def test_a_rate_by_count_leaves_exactly_that_many_rows(
     assert done.due == done.on_time == 60 == count(server, "counted")
 
 
-def test_every_connection_runs_what_is_to_be_run_on_connecting(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
+def test_every_connection_runs_what_is_to_be_run_on_connecting(server, make, run_load, protocol):
     make("CREATE TABLE connected (pid int)")
     on_connect = [
         "INSERT INTO connected VALUES (pg_backend_pid())",
@@ -114,8 +107,8 @@ def test_every_connection_runs_what_is_to_be_run_on_connecting(
 
 
 def test_a_unique_violation_within_a_block_is_rolled_back_and_counted(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
+    server, make, run_load, protocol
+):
     make("CREATE TABLE once (client int PRIMARY KEY)", "CREATE TABLE before (client int)")
     script = """BEGIN;
 INSERT INTO before VALUES (:client_id);
@@ -129,9 +122,7 @@ END;
     assert done.notes == []  # the block was left by an error, not by the script
 
 
-def test_a_statement_that_fails_at_its_first_use_works_later(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
+def test_a_statement_that_fails_at_its_first_use_works_later(server, make, run_load, protocol):
     """The table does not exist yet: the statement cannot even be parsed."""
     make(
         "CREATE SEQUENCE calls",
@@ -145,9 +136,7 @@ def test_a_statement_that_fails_at_its_first_use_works_later(
     assert count(server, "late") == 4
 
 
-def test_a_statement_whose_first_values_do_not_fit_works_later(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
+def test_a_statement_whose_first_values_do_not_fit_works_later(server, make, run_load, protocol):
     """It can be parsed and not bound; in a simple query 1.5 becomes 2."""
     make("CREATE TABLE fits (v int)")
     script = """\\set n :n + 1
@@ -164,8 +153,8 @@ INSERT INTO fits VALUES (:v)
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_block_left_open_is_rolled_back_with_one_note(
-    server: Any, make: Any, run_load: Any, protocol: str, transport: str
-) -> None:
+    server, make, run_load, protocol, transport
+):
     make("CREATE TABLE never (v int)")
     done = run_load(
         getattr(server, transport)(), "BEGIN;\nINSERT INTO never VALUES (1);", clients=2,
@@ -177,14 +166,12 @@ def test_a_block_left_open_is_rolled_back_with_one_note(
     assert all("open" in note and "rolled back" in note for note in done.notes)
 
 
-def test_a_script_that_cannot_run_as_written_ends_the_run(server: Any, run_load: Any) -> None:
+def test_a_script_that_cannot_run_as_written_ends_the_run(server, run_load):
     with pytest.raises(ScriptError, match=r"t:2: .*division by zero"):
         run_load(server.dsn(), "SELECT 1;\n\\set x 1 / 0\nSELECT :x;", transactions=5)
 
 
-def test_sql_of_a_whole_kind_that_fails_is_counted_under_every_protocol(
-    server: Any, run_load: Any, protocol: str
-) -> None:
+def test_sql_of_a_whole_kind_that_fails_is_counted_under_every_protocol(server, run_load, protocol):
     for script, sqlstate in (
         ("SELECT nosuch", "42703"),
         ("SELEC 1", "42601"),
@@ -200,7 +187,7 @@ def test_sql_of_a_whole_kind_that_fails_is_counted_under_every_protocol(
 # --- answers of every size and kind ---------------------------------------------------------
 
 
-def test_answers_of_every_kind_are_read(server: Any, run_load: Any, protocol: str) -> None:
+def test_answers_of_every_kind_are_read(server, run_load, protocol):
     columns = ", ".join(f"{n} AS c{n}" for n in range(1600))
     for script in (
         f"SELECT {columns}",
@@ -228,17 +215,13 @@ def test_answers_of_every_kind_are_read(server: Any, run_load: Any, protocol: st
         ("tls", 1_000_000),
     ],
 )
-def test_a_long_statement_is_sent(
-    server: Any, run_load: Any, protocol: str, transport: str, size: int
-) -> None:
+def test_a_long_statement_is_sent(server, run_load, protocol, transport, size):
     script = f"SELECT length('{'x' * size}') / (:client_id + 1)"
     done = run_load(getattr(server, transport)(), script, transactions=2, protocol=protocol)
     assert (done.on_time, done.failed) == (4, {})
 
 
-def test_copy_from_stdin_fails_and_the_client_goes_on(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
+def test_copy_from_stdin_fails_and_the_client_goes_on(server, make, run_load, protocol):
     make("CREATE TABLE copied (v int)", "CREATE TABLE after (v int)")
     scripts = [("copy", 1, "COPY copied FROM STDIN"), ("after", 1, "INSERT INTO after VALUES (1)")]
     done = run_load(server.dsn(), scripts, transactions=None, duration_ns=SECOND_NS // 2,
@@ -260,8 +243,8 @@ def asleep(clients: int) -> str:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_what_runs_when_grace_ends_is_cancelled_on_the_server(
-    server: Any, start_load: Any, protocol: str, transport: str
-) -> None:
+    server, start_load, protocol, transport
+):
     dsn = getattr(server, transport)(application_name=NAME)
     load = start_load(dsn, "SELECT pg_sleep(1000)", clients=3, transactions=None,
                       duration_ns=SECOND_NS // 2, grace_ns=SECOND_NS // 2,
@@ -271,9 +254,7 @@ def test_what_runs_when_grace_ends_is_cancelled_on_the_server(
     server.wait_until(GONE)
 
 
-def test_a_run_that_is_stopped_serves_what_was_due(
-    server: Any, make: Any, start_load: Any, protocol: str
-) -> None:
+def test_a_run_that_is_stopped_serves_what_was_due(server, make, start_load, protocol):
     make("CREATE TABLE served (v int)")
     script = "INSERT INTO served VALUES (1);\nSELECT pg_sleep(0.3)"
     dsn = server.dsn(application_name=NAME)
@@ -286,7 +267,7 @@ def test_a_run_that_is_stopped_serves_what_was_due(
     server.wait_until(GONE)
 
 
-def test_a_run_that_is_aborted_cancels_at_once(server: Any, start_load: Any) -> None:
+def test_a_run_that_is_aborted_cancels_at_once(server, start_load):
     dsn = server.tcp(application_name=NAME)
     load = start_load(dsn, "SELECT pg_sleep(1000)", clients=3, transactions=None,
                       duration_ns=1000 * SECOND_NS, grace_ns=1000 * SECOND_NS)  # fmt: skip
@@ -298,9 +279,7 @@ def test_a_run_that_is_aborted_cancels_at_once(server: Any, start_load: Any) -> 
 
 @pytest.mark.parametrize("load", ["open", "paced"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_would_have_been_due_behind_an_abort_does_not_count(
-    server: Any, start_load: Any, load: str, threads: int
-) -> None:
+def test_what_would_have_been_due_behind_an_abort_does_not_count(server, start_load, load, threads):
     running = start_load(server.dsn(application_name=NAME), "SELECT 1", load=load, rate=2000.0,
                          transactions=None, duration_ns=1000 * SECOND_NS,
                          threads=threads)  # fmt: skip
@@ -312,9 +291,7 @@ def test_what_would_have_been_due_behind_an_abort_does_not_count(
 
 
 @pytest.mark.parametrize("end", ["stop", "abort"])
-def test_a_run_that_is_ended_in_its_warm_up_does_not_go_on_with_it(
-    server: Any, start_load: Any, end: str
-) -> None:
+def test_a_run_that_is_ended_in_its_warm_up_does_not_go_on_with_it(server, start_load, end):
     load = start_load(server.dsn(application_name=NAME), "SELECT 1", load="open", rate=100.0,
                       transactions=None, warmup_ns=1000 * SECOND_NS,
                       duration_ns=1000 * SECOND_NS)  # fmt: skip
@@ -325,7 +302,7 @@ def test_a_run_that_is_ended_in_its_warm_up_does_not_go_on_with_it(
     server.wait_until(GONE)
 
 
-def test_a_run_that_is_dropped_leaves_no_backend(server: Any, start_load: Any) -> None:
+def test_a_run_that_is_dropped_leaves_no_backend(server, start_load):
     dsn = server.dsn(application_name=NAME)
     load = start_load(dsn, "SELECT pg_sleep(1000)", transactions=None, duration_ns=10**12)
     server.wait_until(asleep(2))
@@ -334,7 +311,7 @@ def test_a_run_that_is_dropped_leaves_no_backend(server: Any, start_load: Any) -
     server.wait_until(GONE)
 
 
-def test_clients_that_finish_say_goodbye(server: Any, run_load: Any, protocol: str) -> None:
+def test_clients_that_finish_say_goodbye(server, run_load, protocol):
     run_load(server.tls(application_name=NAME), "SELECT 1", clients=8, protocol=protocol)
     server.wait_until(GONE)
 
@@ -346,8 +323,8 @@ KILL = f"SELECT pg_terminate_backend(pid) {OURS}"
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_terminated_backends_are_failures_and_the_clients_come_back(
-    server: Any, make: Any, start_load: Any, protocol: str, transport: str
-) -> None:
+    server, make, start_load, protocol, transport
+):
     make("CREATE TABLE came (pid int)", "CREATE TABLE hello (pid int)")
     dsn = getattr(server, transport)(application_name=NAME)
     load = start_load(
@@ -368,9 +345,7 @@ def test_terminated_backends_are_failures_and_the_clients_come_back(
     assert count(server, "hello") == 9, "what is run on connecting is run on connecting again"
 
 
-def test_a_server_that_is_gone_for_good_ends_with_the_run(
-    fake_server: Any, start_load: Any
-) -> None:
+def test_a_server_that_is_gone_for_good_ends_with_the_run(fake_server, start_load):
     server = fake_server()
     load = start_load(server.dsn(), "SELECT pg_sleep(0.01)", load="open", rate=50.0,
                       transactions=None, duration_ns=3 * SECOND_NS,
@@ -385,9 +360,7 @@ def test_a_server_that_is_gone_for_good_ends_with_the_run(
     assert set(done.failed) <= {"08006"}
 
 
-def test_clients_come_back_to_a_server_that_dropped_them(
-    fake_server: Any, start_load: Any, protocol: str
-) -> None:
+def test_clients_come_back_to_a_server_that_dropped_them(fake_server, start_load, protocol):
     server = fake_server()
     load = start_load(server.dsn(), "SELECT pg_sleep(0.005)", clients=8, threads=2,
                       transactions=None, duration_ns=3 * SECOND_NS,
@@ -414,18 +387,18 @@ def test_clients_come_back_to_a_server_that_dropped_them(
     ids=lambda end: end[1],
 )
 def test_errors_and_ends_are_told_apart(
-    fake_server: Any,
-    run_load: Any,
-    protocol: str,
-    end: tuple[str, str],
-) -> None:
+    fake_server,
+    run_load,
+    protocol,
+    end,
+):
     call, sqlstate = end
     done = run_load(fake_server().dsn(), f"SELECT {call}", transactions=None,
                     duration_ns=SECOND_NS // 2, grace_ns=SECOND_NS, protocol=protocol)  # fmt: skip
     assert (done.unfinished, set(done.failed)) == (0, {sqlstate})
 
 
-def test_a_password_never_shows_in_what_a_run_says(server: Any, start_load: Any) -> None:
+def test_a_password_never_shows_in_what_a_run_says(server, start_load):
     secret = "s3:cr\\t@/%27' ü"
     dsn = server.tcp("u_scram", password=secret, application_name=NAME)
     load = start_load(dsn, "SELECT pg_sleep(1000)", transactions=None, duration_ns=10**12)
@@ -460,9 +433,7 @@ def test_a_password_never_shows_in_what_a_run_says(server: Any, start_load: Any)
     ],
     ids=str,
 )
-def test_a_plan_that_cannot_be_is_refused_before_anything_runs(
-    server: Any, run_load: Any, changes: dict[str, Any], words: str
-) -> None:
+def test_a_plan_that_cannot_be_is_refused_before_anything_runs(server, run_load, changes, words):
     with pytest.raises(PgpacesError, match=words) as caught:
         run_load(server.dsn(), "SELECT 1", **changes)
     assert type(caught.value) is PlanError
@@ -473,7 +444,7 @@ PIPELINING = ("extended", "prepared")
 
 
 @pytest.fixture
-def pgbench(server: Any, tmp_path: Path) -> Any:
+def pgbench(server, tmp_path):
     """Run pgbench with a script and words of its command line; what it wrote to stderr."""
 
     def run(script: str, *words: object) -> str:
@@ -499,9 +470,7 @@ def rows(server: Any, sql: str) -> list[tuple[Any, ...]]:
 # --- \gset and \aset ------------------------------------------------------------------------
 
 
-def test_a_row_is_stored_in_variables_and_used_by_what_follows(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
+def test_a_row_is_stored_in_variables_and_used_by_what_follows(server, make, run_load, protocol):
     make("CREATE TABLE found (a int, b text, c int, last int)")
     script = """SELECT 6 * 7 AS a, 'two words' AS b \\gset
 SELECT n AS last FROM generate_series(1, 5) n \\aset
@@ -516,9 +485,7 @@ INSERT INTO found VALUES (:a, $$:b$$, :c, :last)
     assert rows(server, "SELECT DISTINCT * FROM found") == [(42, "two words", 86, 5)]
 
 
-def test_every_result_of_a_compound_command_is_stored_by_aset(
-    server: Any, make: Any, run_load: Any
-) -> None:
+def test_every_result_of_a_compound_command_is_stored_by_aset(server, make, run_load):
     make("CREATE TABLE found (a int, b int, c int)")
     script = """\\set c -1
 SELECT n AS a FROM generate_series(1, 5) n \\; SELECT 2 AS b \\; SELECT 3 AS c WHERE false \\aset
@@ -528,7 +495,7 @@ INSERT INTO found VALUES (:a, :b, :c)
     assert rows(server, "SELECT DISTINCT * FROM found") == [(5, 2, -1)]
 
 
-def test_null_stays_null(server: Any, make: Any, run_load: Any, protocol: str) -> None:
+def test_null_stays_null(server, make, run_load, protocol):
     make("CREATE TABLE found (a int, told text, seen int)")
     told = "':a'" if protocol == "simple" else ":a"
     script = f"""SELECT NULL::int AS a \\gset
@@ -541,9 +508,7 @@ INSERT INTO found VALUES (:a, {told}, :seen)
     assert rows(server, "SELECT * FROM found") == [(None, text, 1)]
 
 
-def test_a_megabyte_and_every_byte_of_text_come_through(
-    server: Any, make: Any, run_load: Any
-) -> None:
+def test_a_megabyte_and_every_byte_of_text_come_through(server, make, run_load):
     make("CREATE TABLE found (v text)")
     script = """SELECT repeat('ü''"\\:', 200000) AS v \\gset
 INSERT INTO found VALUES (:v)
@@ -565,8 +530,8 @@ INSERT INTO found VALUES (:v)
     ],
 )  # fmt: skip
 def test_what_cannot_be_stored_aborts_the_client_in_pgbenchs_words(
-    server: Any, run_load: Any, pgbench: Any, protocol: str, refused: tuple[str, str]
-) -> None:
+    server, run_load, pgbench, protocol, refused
+):
     sql, reason = refused
     done = run_load(
         server.dsn(), sql, clients=1, transactions=3, protocol=protocol, exit_on_abort=False,
@@ -585,8 +550,8 @@ def test_what_cannot_be_stored_aborts_the_client_in_pgbenchs_words(
 
 
 def test_variables_of_a_failed_try_are_kept_and_dice_thrown_again_as_in_pgbench(
-    server: Any, make: Any, run_load: Any, pgbench: Any
-) -> None:
+    server, make, run_load, pgbench
+):
     """Both leave the same rows behind, one for each try, for they are written by a sequence."""
     script = """\\set n :n + 1
 \\set r random(1, 1000000)
@@ -638,9 +603,7 @@ INSERT INTO piped VALUES (:client_id, 4);
 
 @pytest.mark.parametrize("protocol", PIPELINING)
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_pipeline_does_all_that_is_in_it(
-    server: Any, make: Any, run_load: Any, protocol: str, transport: str
-) -> None:
+def test_a_pipeline_does_all_that_is_in_it(server, make, run_load, protocol, transport):
     make("CREATE TABLE piped (client int, v int)")
     done = run_load(
         getattr(server, transport)(), PIPELINE, clients=3, transactions=10, protocol=protocol
@@ -652,8 +615,8 @@ def test_a_pipeline_does_all_that_is_in_it(
 
 @pytest.mark.parametrize("protocol", PIPELINING)
 def test_an_error_in_a_pipeline_undoes_it_up_to_its_sync_and_fails_the_transaction_once(
-    server: Any, make: Any, run_load: Any, protocol: str
-) -> None:
+    server, make, run_load, protocol
+):
     make("CREATE TABLE piped (client int, v int)", "CREATE SEQUENCE calls")
     script = PIPELINE.replace("(:client_id, 2)", "(1 / (nextval('calls') % 2)::int, 2)")
     done = run_load(server.dsn(), script, clients=1, transactions=10, protocol=protocol)
@@ -666,9 +629,7 @@ def test_an_error_in_a_pipeline_undoes_it_up_to_its_sync_and_fails_the_transacti
 # --- shell commands -------------------------------------------------------------------------
 
 
-def test_a_shell_command_holds_up_only_its_own_client(
-    server: Any, make: Any, start_load: Any, tmp_path: Path
-) -> None:
+def test_a_shell_command_holds_up_only_its_own_client(server, make, start_load, tmp_path):
     make("CREATE TABLE done (client int)")
     gate = tmp_path / "gate"
     subprocess.run(["mkfifo", gate], check=True)
@@ -687,9 +648,7 @@ INSERT INTO done VALUES (:client_id)
     assert load.finish().on_time == 60
 
 
-def test_setshell_stores_an_integer_and_variables_are_put_into_its_command(
-    server: Any, make: Any, run_load: Any
-) -> None:
+def test_setshell_stores_an_integer_and_variables_are_put_into_its_command(server, make, run_load):
     make("CREATE TABLE found (client int, a int, b int, c int)")
     script = """\\setshell a expr :client_id + 41
 \\setshell b printf ' -%d \\nmore' :a
@@ -706,9 +665,7 @@ INSERT INTO found VALUES (:client_id, :a, :b, :c)
 # --- conditions and meta commands -----------------------------------------------------------
 
 
-def test_a_loop_of_meta_commands_ends_with_the_run_and_starves_nobody(
-    server: Any, make: Any, run_load: Any
-) -> None:
+def test_a_loop_of_meta_commands_ends_with_the_run_and_starves_nobody(server, make, run_load):
     # What takes a while in the server: else the system decides whose turn it is, and not the
     # engine, by which of its processes share a CPU with the loop.
     make("CREATE TABLE done (client int)")
@@ -733,9 +690,7 @@ INSERT INTO done VALUES (:client_id);
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("load", ["closed", "open", "paced"])
-def test_each_transaction_has_a_backend_of_its_own(
-    server: Any, make: Any, run_load: Any, transport: str, load: str
-) -> None:
+def test_each_transaction_has_a_backend_of_its_own(server, make, run_load, transport, load):
     make("CREATE TABLE backends (pid int, started timestamptz)")
     script = """INSERT INTO backends
 SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid();
@@ -753,8 +708,8 @@ SELECT 1"""
 
 
 def test_where_nothing_recovers_a_terminated_backend_is_the_end_of_its_client(
-    server: Any, make: Any, start_load: Any, protocol: str
-) -> None:
+    server, make, start_load, protocol
+):
     make("CREATE TABLE came (client int, pid int)")
     script = "INSERT INTO came VALUES (:client_id, pg_backend_pid());\nSELECT pg_sleep(0.001)"
     load = start_load(
@@ -779,9 +734,7 @@ def test_where_nothing_recovers_a_terminated_backend_is_the_end_of_its_client(
     "stop", [{"transactions": 100_000}, {"transactions": None, "duration_ns": 1000 * SECOND_NS}],
     ids=["count", "time"],
 )  # fmt: skip
-def test_a_schedule_is_over_too_when_all_its_clients_are_gone(
-    server: Any, make: Any, start_load: Any, load: str, stop: dict[str, Any]
-) -> None:
+def test_a_schedule_is_over_too_when_all_its_clients_are_gone(server, make, start_load, load, stop):
     make("CREATE TABLE came (client int)")
     running = start_load(
         server.tcp(application_name=NAME), "INSERT INTO came VALUES (:client_id)", clients=6,
@@ -801,8 +754,8 @@ def test_a_schedule_is_over_too_when_all_its_clients_are_gone(
 
 
 def test_a_run_that_ends_with_an_abort_raises_and_has_counted_what_was_before(
-    server: Any, make: Any, start_load: Any
-) -> None:
+    server, make, start_load
+):
     make("CREATE TABLE done (client int)", "CREATE SEQUENCE calls")
     script = "INSERT INTO done SELECT 1 / (nextval('calls') < 50)::int"
     load = start_load(

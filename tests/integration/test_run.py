@@ -5,21 +5,17 @@ from __future__ import annotations
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
-from tests.commands import QUICK, SECOND, Command, adds_up
+from tests.commands import QUICK, SECOND, adds_up
 from tests.needs import needs
-from tests.servers import Postgres, quoted
-
-from pgpaces.database.access import Access
+from tests.servers import quoted
 
 pytestmark = pytest.mark.postgres
 
 
-def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces: Command) -> None:
+def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces):
     words = ("run", "reporting", "--scale", "1", *SECOND, "--rate", "20", "-L", "500ms")
     first, about, *_ = pgpaces.well(*words).out.splitlines()
     assert "missed (95% CI" in first
@@ -32,9 +28,7 @@ def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces: Com
     assert len(pgpaces("export", "last").out.splitlines()) > 1
 
 
-def test_a_run_none_of_whose_transactions_succeeded_fails_and_is_kept(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+def test_a_run_none_of_whose_transactions_succeeded_fails_and_is_kept(pgpaces, pg15, tmp_path):
     script = tmp_path / "bad.sql"
     script.write_text("SELECT * FROM nosuch;")
     words = ("-f", script, "--target", pg15.dsn("postgres"), "--rate", "20", "-L", "50ms", *SECOND)
@@ -49,9 +43,7 @@ def test_a_run_none_of_whose_transactions_succeeded_fails_and_is_kept(
     assert (swept.code, swept.out.startswith("✗ FAIL  no transaction succeeded")) == (5, True)
 
 
-def test_prepared_data_is_used_again_until_fresh_is_asked_for(
-    pgpaces: Command, pg15: Postgres
-) -> None:
+def test_prepared_data_is_used_again_until_fresh_is_asked_for(pgpaces, pg15):
     words = ("run", "select-only", *QUICK, "-c", "1", "--target", pg15.dsn("postgres"), "--json")
     created = []
     for more in ((), (), ("--fresh",)):
@@ -59,9 +51,7 @@ def test_prepared_data_is_used_again_until_fresh_is_asked_for(
     assert created[1:] == [False, True]
 
 
-def test_the_data_of_reporting_is_as_described_and_the_same_everywhere(
-    pgpaces: Command, access: Access
-) -> None:
+def test_the_data_of_reporting_is_as_described_and_the_same_everywhere(pgpaces, access):
     dsn = quoted(dict(access.keywords))
     pgpaces.well("run", "reporting", "--scale", "2", *SECOND, "--rate", "20", "--target", dsn)
     with psycopg.connect(dsn, dbname=pgpaces.prepared()["dbname"]) as session:
@@ -80,9 +70,7 @@ def test_the_data_of_reporting_is_as_described_and_the_same_everywhere(
     assert looks == (20, 40, 200_000)
 
 
-def test_each_script_of_reporting_uses_the_plan_it_is_there_for(
-    pgpaces: Command, pg15: Postgres
-) -> None:
+def test_each_script_of_reporting_uses_the_plan_it_is_there_for(pgpaces, pg15):
     target = ("--target", pg15.dsn("postgres"))
     pgpaces.well("run", "reporting", "--scale", "2", *SECOND, "--rate", "20", *target)
     with psycopg.connect(pg15.dsn("postgres", dbname=pgpaces.prepared()["dbname"])) as session:
@@ -94,7 +82,7 @@ def test_each_script_of_reporting_uses_the_plan_it_is_there_for(
 
 
 @pytest.fixture
-def handed(pg15: Postgres) -> Iterator[tuple[str, ...]]:
+def handed(pg15):
     """A run in the empty database `handed`."""
     pg15.execute("CREATE DATABASE handed")
     target = ("--target", pg15.dsn("postgres"))
@@ -102,9 +90,7 @@ def handed(pg15: Postgres) -> Iterator[tuple[str, ...]]:
     pg15.execute("DROP DATABASE handed")
 
 
-def test_own_counts_functions_and_schemas_as_somebodys(
-    pgpaces: Command, pg15: Postgres, handed: tuple[str, ...]
-) -> None:
+def test_own_counts_functions_and_schemas_as_somebodys(pgpaces, pg15, handed):
     with psycopg.connect(pg15.dsn("postgres", dbname="handed"), autocommit=True) as session:
         session.execute("CREATE SCHEMA app")
         session.execute("CREATE FUNCTION app.f() RETURNS int LANGUAGE sql AS 'SELECT 1'")
@@ -113,9 +99,7 @@ def test_own_counts_functions_and_schemas_as_somebodys(
         assert session.execute("SELECT app.f()").fetchone() == (1,)
 
 
-def test_clean_leaves_what_was_handed_over(
-    pgpaces: Command, pg15: Postgres, handed: tuple[str, ...]
-) -> None:
+def test_clean_leaves_what_was_handed_over(pgpaces, pg15, handed):
     pgpaces.well(*handed)
     pgpaces.well("server", "clean", "--target", pg15.dsn("postgres"))
     left = [name for (name,) in pg15.execute("SELECT datname FROM pg_database")]
@@ -123,9 +107,7 @@ def test_clean_leaves_what_was_handed_over(
     assert not [name for name in left if name.startswith("pgpaces_")]
 
 
-def test_a_run_that_is_ended_while_it_prepares_leaves_nothing_behind(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+def test_a_run_that_is_ended_while_it_prepares_leaves_nothing_behind(pgpaces, pg15, tmp_path):
     folder = tmp_path / "slow"
     pgpaces("workload", "new", folder)
     (folder / "init.sql").write_text("CREATE TABLE t (x int);\nSELECT pg_sleep(600);\n")
@@ -144,7 +126,7 @@ def test_a_run_that_is_ended_while_it_prepares_leaves_nothing_behind(
     assert not [name for name in left if name.startswith("pgpaces_slow")]
 
 
-def test_settings_that_may_hold_a_secret_are_not_stored(pgpaces: Command, pg15: Postgres) -> None:
+def test_settings_that_may_hold_a_secret_are_not_stored(pgpaces, pg15):
     pg15.execute("ALTER SYSTEM SET primary_conninfo = 'host=nowhere password=s3cretrepl'")
     pg15.execute("SELECT pg_reload_conf()")
     pg15.wait_until("SELECT current_setting('primary_conninfo') <> ''")
@@ -156,7 +138,7 @@ def test_settings_that_may_hold_a_secret_are_not_stored(pgpaces: Command, pg15: 
         pg15.execute("SELECT pg_reload_conf()")
 
 
-def test_a_reader_that_goes_away_does_not_end_a_run(pgpaces: Command, pg15: Postgres) -> None:
+def test_a_reader_that_goes_away_does_not_end_a_run(pgpaces, pg15):
     words = ("run", "select-only", *QUICK[:-2], "-P", "1", "-c", "1")
     for stream in ("stderr", "stdout"):
         process = pgpaces.start(*words, "--target", pg15.dsn("postgres"))
@@ -164,9 +146,7 @@ def test_a_reader_that_goes_away_does_not_end_a_run(pgpaces: Command, pg15: Post
         assert process.wait(timeout=60) == 0, stream
 
 
-def test_own_takes_an_empty_database_and_asks_twice_for_another(
-    pgpaces: Command, pg15: Postgres, handed: tuple[str, ...]
-) -> None:
+def test_own_takes_an_empty_database_and_asks_twice_for_another(pgpaces, pg15, handed):
     pgpaces.well(*handed)
     pg15.execute("COMMENT ON DATABASE handed IS NULL")
     refused = pgpaces(*handed)
@@ -192,16 +172,14 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(
         (("run", "reporting", "-D", "1x=3", "-T", "1s", "-P", "0"), 2, "name of a variable"),
     ],
 )
-def test_bad_input_gets_a_sentence_and_its_exit_code(
-    pgpaces: Command, words: tuple[str, ...], code: int, says: str
-) -> None:
+def test_bad_input_gets_a_sentence_and_its_exit_code(pgpaces, words, code, says):
     ended = pgpaces(*words)
     assert ended.code == code, ended.err
     assert says in ended.err
     assert "Traceback" not in ended.err
 
 
-def test_a_script_error_names_file_line_and_column(pgpaces: Command, tmp_path: Path) -> None:
+def test_a_script_error_names_file_line_and_column(pgpaces, tmp_path):
     script = tmp_path / "read.sql"
     script.write_text("SELECT 1;\n\n\\set y 1 + * 2\n")
     ended = pgpaces("run", "-f", script)
@@ -210,7 +188,7 @@ def test_a_script_error_names_file_line_and_column(pgpaces: Command, tmp_path: P
     assert "hint: look at line 3, column 12" in ended.err
 
 
-def test_fail_if_has_an_exit_code_of_its_own(pgpaces: Command, pg15: Postgres) -> None:
+def test_fail_if_has_an_exit_code_of_its_own(pgpaces, pg15):
     words = ("run", "select-only", *QUICK, "-c", "1", "--target", pg15.dsn("postgres"))
     pgpaces.well(*words, "--fail-if", "failed > 0")
     failed = pgpaces(*words, "--fail-if", "p50 > 0.001ms", "--fail-if", "failed > 0")
@@ -220,8 +198,8 @@ def test_fail_if_has_an_exit_code_of_its_own(pgpaces: Command, pg15: Postgres) -
 
 
 def test_a_script_that_cannot_run_on_ends_the_run_and_keeps_what_was_measured(
-    pgpaces: Command, tmp_path: Path, pg15: Postgres
-) -> None:
+    pgpaces, tmp_path, pg15
+):
     folder = tmp_path / "mine"
     pgpaces("workload", "new", folder)
     (folder / "read.sql").write_text("SELECT 1;\n\\set left 1 / (:client_id - 1)\n")
@@ -235,7 +213,7 @@ def test_a_script_that_cannot_run_on_ends_the_run_and_keeps_what_was_measured(
 
 
 @needs("PostgreSQL 15")
-def test_clean_starts_a_server_by_its_name_whatever_its_version(pgpaces: Command) -> None:
+def test_clean_starts_a_server_by_its_name_whatever_its_version(pgpaces):
     pgpaces.well("server", "start", "--name", "second", "--version", "15")
     try:
         pgpaces.well("run", "select-only", *QUICK, "-c", "1", "--server", "second")
@@ -247,9 +225,7 @@ def test_clean_starts_a_server_by_its_name_whatever_its_version(pgpaces: Command
     assert "second" not in pgpaces("server", "list").out
 
 
-def test_a_run_whose_plans_take_long_still_runs(
-    pgpaces_home: Path, tmp_path: Path, pg15: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_plans_take_long_still_runs(pgpaces_home, tmp_path, pg15, monkeypatch):
     import pgpaces
     from pgpaces.trial import recorder
     from pgpaces.trial.monitors import Monitors

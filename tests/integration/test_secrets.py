@@ -34,7 +34,7 @@ QUICK = ("--scale", "1", "--data-seed", "8", *SECOND)
 
 
 @pytest.fixture(autouse=True)
-def _may_make_databases(pg15: Postgres) -> None:
+def _may_make_databases(pg15):
     pg15.execute("ALTER ROLE u_scram CREATEDB")
 
 
@@ -72,9 +72,7 @@ def way(name: str, pg15: Postgres, cage: Cage, **more: str) -> tuple[str, dict[s
 
 
 @pytest.mark.parametrize("name", MOST_WAYS)
-def test_a_run_that_goes_well_leaves_no_password_anywhere(
-    cage: Cage, pg15: Postgres, name: str
-) -> None:
+def test_a_run_that_goes_well_leaves_no_password_anywhere(cage, pg15, name):
     dsn, variables = way(name, pg15, cage)
     ended = cage.well("run", "tpcb-like", *QUICK, "--target", dsn, "--json", "--fresh", **variables)
     ran = [Path(argv[0]).name for argv, _ in ended.children]
@@ -91,9 +89,7 @@ def test_a_run_that_goes_well_leaves_no_password_anywhere(
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("URI", "service", "passfile")),
     ],
 )
-def test_generators_get_a_password_and_show_it_nowhere(
-    cage: Cage, pg15: Postgres, name: str
-) -> None:
+def test_generators_get_a_password_and_show_it_nowhere(cage, pg15, name):
     dsn, variables = way(name, pg15, cage)
     words = ("run", "select-only", *QUICK, "-c", "2", "--generators", "2", "--target", dsn)
     ended = cage.well(*words, **variables)
@@ -130,9 +126,7 @@ def act(dsn, loop):
         pytest.param("passfile", marks=pytest.mark.slow),
     ],
 )
-def test_users_that_tell_what_they_were_given_tell_no_password(
-    cage: Cage, pg15: Postgres, name: str
-) -> None:
+def test_users_that_tell_what_they_were_given_tell_no_password(cage, pg15, name):
     folder = cage.kept / "users"
     folder.mkdir()
     toml = 'description = "d"\ninit = []\nkind = "users"\nusers = "users.py"\n'
@@ -154,9 +148,7 @@ def test_users_that_tell_what_they_were_given_tell_no_password(
         pytest.param("service", marks=pytest.mark.slow),
     ],
 )
-def test_a_copy_through_pg_dump_leaves_no_password_anywhere(
-    cage: Cage, pg15: Postgres, name: str
-) -> None:
+def test_a_copy_through_pg_dump_leaves_no_password_anywhere(cage, pg15, name):
     pg15.execute("DROP DATABASE IF EXISTS copied")
     pg15.execute("CREATE DATABASE copied OWNER u_scram")
     script = cage.kept / "s.sql"
@@ -169,7 +161,7 @@ def test_a_copy_through_pg_dump_leaves_no_password_anywhere(
     cage.well("sweep", *words, "--yes", "-o", cage.kept / "page.html", **variables)
 
 
-def test_a_sweep_leaves_no_password_anywhere(cage: Cage, pg15: Postgres) -> None:
+def test_a_sweep_leaves_no_password_anywhere(cage, pg15):
     """Also one whose store is the server, and one whose experiment is a file."""
     pg15.execute("CREATE DATABASE canary OWNER u_scram TEMPLATE template0 ENCODING 'UTF8'")
     uri, _ = way("URI", pg15, cage, dbname="canary")
@@ -234,9 +226,7 @@ def failures(pg15: Postgres, cage: Cage) -> Iterator[tuple[str, int, list[object
     ],
     ids=" and ".join,
 )
-def test_runs_that_fail_leave_no_password_anywhere(
-    cage: Cage, pg15: Postgres, names: tuple[str, ...]
-) -> None:
+def test_runs_that_fail_leave_no_password_anywhere(cage, pg15, names):
     turns = zip(failures(pg15, cage), itertools.cycle(names), strict=False)
     for (what, code, words, changes), name in turns:
         dsn, variables = way(name, pg15, cage, **changes)
@@ -256,9 +246,7 @@ def test_runs_that_fail_leave_no_password_anywhere(
         ("passfile", "copies.clone"),
     ],
 )
-def test_a_traceback_of_an_error_of_ours_shows_no_password(
-    cage: Cage, pg15: Postgres, name: str, where: str
-) -> None:
+def test_a_traceback_of_an_error_of_ours_shows_no_password(cage, pg15, name, where):
     dsn, variables = way(name, pg15, cage)
     words = ("run", "tpcb-like", *QUICK, "--target", dsn)
     ended = cage(*words, CANARY_BREAK=where, **variables)
@@ -300,9 +288,7 @@ sys.exit(good)
 @pytest.mark.parametrize(
     "face", [("run", "select-only", *QUICK, "--target"), ("pgbench", "-n")], ids=["run", "face"]
 )
-def test_a_connection_string_that_cannot_be_read_is_not_quoted(
-    cage: Cage, face: tuple[str, ...]
-) -> None:
+def test_a_connection_string_that_cannot_be_read_is_not_quoted(cage, face):
     lines = json.dumps([["pgpaces", *face, dsn] for dsn in BAD_STRINGS])
     ended = cage.run(["-c", ONE_BY_ONE, lines])
     assert ended.code == 0, "each is refused"
@@ -310,9 +296,7 @@ def test_a_connection_string_that_cannot_be_read_is_not_quoted(
     assert b"Traceback" not in ended.err
 
 
-def test_the_face_called_pgbench_asks_for_a_password_and_tells_it_to_nobody(
-    cage: Cage, pg15: Postgres
-) -> None:
+def test_the_face_called_pgbench_asks_for_a_password_and_tells_it_to_nobody(cage, pg15):
     script, failing = cage.kept / "s.sql", cage.kept / "f.sql"
     script.write_text("SELECT 1;\n")
     failing.write_text("SELECT nonsense;\n")
@@ -326,9 +310,7 @@ def test_the_face_called_pgbench_asks_for_a_password_and_tells_it_to_nobody(
 
 
 @pytest.mark.parametrize("name", MOST_WAYS)
-def test_the_face_called_pgbench_keeps_a_password_to_itself(
-    cage: Cage, pg15: Postgres, name: str
-) -> None:
+def test_the_face_called_pgbench_keeps_a_password_to_itself(cage, pg15, name):
     dsn, variables = way(name, pg15, cage)
     for words in (("-i", "-I", "dtG", "-s", "1"), ("-n", "-S", "-t", "5", "-l")):
         cage.well("pgbench", *words, dsn, **variables)
@@ -337,7 +319,7 @@ def test_the_face_called_pgbench_keeps_a_password_to_itself(
     assert b"broken on purpose" in ended.err
 
 
-def test_nothing_that_holds_a_password_shows_it_in_its_repr() -> None:
+def test_nothing_that_holds_a_password_shows_it_in_its_repr():
     secrets = {
         name: PASSWORD
         for name in (
@@ -360,9 +342,7 @@ def test_nothing_that_holds_a_password_shows_it_in_its_repr() -> None:
         assert not CANARY.search(str(holder).encode()), type(holder)
 
 
-def test_the_file_that_gives_psql_its_password_has_no_name(
-    cage: Cage, pg15: Postgres, tmp_path: Path
-) -> None:
+def test_the_file_that_gives_psql_its_password_has_no_name(cage, pg15, tmp_path):
     folder = cage.kept / "looks"
     cage("workload", "new", folder)
     seen = tmp_path / "seen"

@@ -38,12 +38,12 @@ HOLD = "sys.stdin.read()"  # until we close its standard input, or kill it
 
 
 @pytest.fixture(autouse=True)
-def home(empty_home: Path) -> Path:
+def home(empty_home):
     return empty_home
 
 
 @pytest.fixture
-def spec() -> ServerSpec:
+def spec():
     return ServerSpec(binaries.find())
 
 
@@ -101,7 +101,7 @@ def supervisor_of(server: Server) -> int:
     return int(stat.rpartition(")")[2].split()[1])
 
 
-def test_a_started_server_is_as_described_and_a_stopped_one_is_gone(spec: ServerSpec) -> None:
+def test_a_started_server_is_as_described_and_a_stopped_one_is_gone(spec):
     server = embedded.start(spec)
     for query, shown in (
         ("SELECT current_setting('server_version')", server.version),
@@ -122,7 +122,7 @@ def test_a_started_server_is_as_described_and_a_stopped_one_is_gone(spec: Server
     server.stop()  # a second time is nothing
 
 
-def test_settings_hold_for_one_start_and_data_stays(spec: ServerSpec) -> None:
+def test_settings_hold_for_one_start_and_data_stays(spec):
     with embedded.start(ServerSpec(spec.installation, settings={"work_mem": "64MB"})) as server:
         assert value(server, "SHOW work_mem") == "64MB"
         with psycopg.connect(server.dsn()) as connection:
@@ -132,7 +132,7 @@ def test_settings_hold_for_one_start_and_data_stays(spec: ServerSpec) -> None:
         assert value(server, "SELECT seven FROM kept") == 7
 
 
-def test_tcp_asks_for_the_password_that_the_file_has(spec: ServerSpec) -> None:
+def test_tcp_asks_for_the_password_that_the_file_has(spec):
     with embedded.start(ServerSpec(spec.installation, tcp=True)) as server:
         assert value(server, "SELECT 1", Transport.TCP) == 1
         assert server.password_file is not None
@@ -143,9 +143,7 @@ def test_tcp_asks_for_the_password_that_the_file_has(spec: ServerSpec) -> None:
 
 
 @pytest.mark.parametrize("name", ["long" * 40, 'it\'s a, "home"'], ids=["long", "odd"])
-def test_any_home_works(
-    home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_any_home_works(home, spec, monkeypatch, name):
     monkeypatch.setenv("PGPACES_HOME", str(home / name))
     with embedded.start(spec) as server:
         assert value(server, "SELECT 1") == 1
@@ -164,7 +162,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("then", [HOLD, BUSY, "del server; sys.stdin.read()"])
-def test_kill_9_of_pgpaces_ends_its_server(spec: ServerSpec, then: str) -> None:
+def test_kill_9_of_pgpaces_ends_its_server(spec, then):
     """Also amid queries, and where the server was dropped without a stop."""
     with another_pgpaces("start(ServerSpec(find()))", then) as child:
         assert child.process.stdout is not None
@@ -178,7 +176,7 @@ def test_kill_9_of_pgpaces_ends_its_server(spec: ServerSpec, then: str) -> None:
         assert not list(server_folder("pg18").path.glob("run*"))
 
 
-def test_a_forked_child_that_outlives_us_does_not_keep_the_server() -> None:
+def test_a_forked_child_that_outlives_us_does_not_keep_the_server():
     fork = """
 forked = os.fork()
 if forked == 0:
@@ -196,7 +194,7 @@ sys.stdin.read()
         os.kill(forked, signal.SIGKILL)  # it was still alive
 
 
-def test_ctrl_c_reaches_pgpaces_and_not_its_server() -> None:
+def test_ctrl_c_reaches_pgpaces_and_not_its_server():
     then = """
 import psycopg
 try:
@@ -213,7 +211,7 @@ except KeyboardInterrupt:
         assert child.process.stdout.readline().strip() == "still here"
 
 
-def test_a_server_that_takes_long_to_end_is_told(spec: ServerSpec) -> None:
+def test_a_server_that_takes_long_to_end_is_told(spec):
     told: list[str] = []
 
     def thaw(words: str) -> None:
@@ -229,8 +227,8 @@ def test_a_server_that_takes_long_to_end_is_told(spec: ServerSpec) -> None:
 
 @needs("Linux")
 def test_kill_9_of_the_supervisor_ends_the_server_and_it_can_be_started_again(
-    spec: ServerSpec,
-) -> None:
+    spec,
+):
     server = embedded.start(spec)
     os.kill(supervisor_of(server), signal.SIGKILL)
     wait_until_gone()
@@ -240,7 +238,7 @@ def test_kill_9_of_the_supervisor_ends_the_server_and_it_can_be_started_again(
         assert value(again, "SELECT 1") == 1
 
 
-def test_a_server_that_crashed_recovers_at_the_next_start(spec: ServerSpec) -> None:
+def test_a_server_that_crashed_recovers_at_the_next_start(spec):
     server = embedded.start(spec)
     with psycopg.connect(server.dsn()) as connection:
         connection.execute("CREATE TABLE committed AS SELECT 7 AS seven")
@@ -251,7 +249,7 @@ def test_a_server_that_crashed_recovers_at_the_next_start(spec: ServerSpec) -> N
         assert value(again, "SELECT seven FROM committed") == 7
 
 
-def test_a_staying_server_goes_on_is_listed_and_can_be_stopped() -> None:
+def test_a_staying_server_goes_on_is_listed_and_can_be_stopped():
     with another_pgpaces("start(ServerSpec(find()), stay=True)", "") as child:
         assert child.process.wait(GONE_S) == 0
     [listed] = embedded.running()
@@ -262,7 +260,7 @@ def test_a_staying_server_goes_on_is_listed_and_can_be_stopped() -> None:
     assert not listed.socket_dir.exists()
 
 
-def test_a_staying_server_is_used_and_left_by_the_next_run(spec: ServerSpec) -> None:
+def test_a_staying_server_is_used_and_left_by_the_next_run(spec):
     embedded.start(spec, stay=True)
     with embedded.start(spec) as used:
         assert used.stays
@@ -272,7 +270,7 @@ def test_a_staying_server_is_used_and_left_by_the_next_run(spec: ServerSpec) -> 
     assert embedded.running() == []
 
 
-def test_of_many_that_start_a_staying_server_at_once_all_get_the_same() -> None:
+def test_of_many_that_start_a_staying_server_at_once_all_get_the_same():
     start = "start(ServerSpec(find()), stay=True)"
     with ExitStack() as stack, ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(stack.enter_context, another_pgpaces(start)) for _ in range(4)]
@@ -280,7 +278,7 @@ def test_of_many_that_start_a_staying_server_at_once_all_get_the_same() -> None:
     assert pids == {str(server.pid) for server in embedded.running()}
 
 
-def test_a_staying_server_survives_the_kill_9_of_its_starter() -> None:
+def test_a_staying_server_survives_the_kill_9_of_its_starter():
     with another_pgpaces("start(ServerSpec(find()), stay=True)") as child:
         child.process.kill()
         child.process.wait()
@@ -294,13 +292,13 @@ def test_a_staying_server_survives_the_kill_9_of_its_starter() -> None:
             assert value(server, "SELECT 1") == 1
 
 
-def test_a_staying_server_with_other_settings_is_refused(spec: ServerSpec) -> None:
+def test_a_staying_server_with_other_settings_is_refused(spec):
     embedded.start(spec, stay=True)
     hint = refused(ServerSpec(spec.installation, settings={"work_mem": "64MB"}), "other settings")
     assert "pgpaces server stop pg18" in hint
 
 
-def test_a_server_of_another_run_is_neither_taken_nor_stopped(spec: ServerSpec) -> None:
+def test_a_server_of_another_run_is_neither_taken_nor_stopped(spec):
     with another_pgpaces("start(ServerSpec(find()))") as child:
         for attempt in (lambda: embedded.start(spec), lambda: embedded.stop("pg18")):
             with pytest.raises(ServerError, match=f"process {child.process.pid}") as caught:
@@ -327,9 +325,7 @@ def refused(spec: ServerSpec, said: str) -> str:
         ("wal_level", "x", "Available values: minimal, replica, logical"),
     ],
 )
-def test_a_wrong_setting_is_refused_with_postgresqls_line(
-    spec: ServerSpec, name: str, value: str, fatal: str
-) -> None:
+def test_a_wrong_setting_is_refused_with_postgresqls_line(spec, name, value, fatal):
     hint = refused(ServerSpec(spec.installation, settings={name: value}), fatal)
     assert str(server_folder("pg18").log) in hint
     # Nothing is left, and the next start works.
@@ -339,9 +335,7 @@ def test_a_wrong_setting_is_refused_with_postgresqls_line(
         assert server.pid
 
 
-def test_a_port_in_use_is_refused_and_named(
-    spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_in_use_is_refused_and_named(spec, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(embedded, "choose_port", lambda *, tcp: port)
@@ -349,14 +343,14 @@ def test_a_port_in_use_is_refused_and_named(
     assert "start the server again" in hint
 
 
-def test_data_of_another_major_version_is_refused(spec: ServerSpec) -> None:
+def test_data_of_another_major_version_is_refused(spec):
     data = server_folder("pg18").path / "data"
     data.mkdir(parents=True)
     (data / "PG_VERSION").write_text("11\n")
     refused(spec, r"was made by PostgreSQL 11, and 18\S* cannot use it")
 
 
-def test_a_stale_postmaster_pid_does_not_hinder(spec: ServerSpec) -> None:
+def test_a_stale_postmaster_pid_does_not_hinder(spec):
     with embedded.start(spec) as server:
         text = (server.data_dir / "postmaster.pid").read_text()
     done = subprocess.Popen(["true"])
@@ -368,7 +362,7 @@ def test_a_stale_postmaster_pid_does_not_hinder(spec: ServerSpec) -> None:
         assert server.pid
 
 
-def test_data_that_a_server_of_others_uses_is_refused(spec: ServerSpec) -> None:
+def test_data_that_a_server_of_others_uses_is_refused(spec):
     with embedded.start(spec) as server:
         other = server_folder("thief")
         other.path.mkdir()
@@ -378,18 +372,14 @@ def test_data_that_a_server_of_others_uses_is_refused(spec: ServerSpec) -> None:
 
 
 @needs("an ordinary user")
-def test_a_home_that_cannot_be_written_is_refused(
-    home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_that_cannot_be_written_is_refused(home, spec, monkeypatch):
     (home / "closed").mkdir(mode=0o500)
     monkeypatch.setenv("PGPACES_HOME", str(home / "closed" / "home"))
     assert "PGPACES_HOME" in refused(spec, "Permission denied")
 
 
 @needs("root")
-def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(
-    home: Path, spec: ServerSpec
-) -> None:
+def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(home, spec):
     with embedded.start(spec) as server:
         owner = server.data_dir.stat().st_uid
         assert pwd.getpwuid(owner).pw_name in os_user.CANDIDATES
@@ -399,7 +389,7 @@ def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(
 
 
 @needs("root")
-def test_data_stays_with_the_user_who_owns_it(spec: ServerSpec) -> None:
+def test_data_stays_with_the_user_who_owns_it(spec):
     nobody = pwd.getpwnam("nobody")
     with embedded.start(spec) as server:
         data = server.data_dir
@@ -411,8 +401,8 @@ def test_data_stays_with_the_user_who_owns_it(spec: ServerSpec) -> None:
 
 @needs("root")
 def test_a_home_that_the_servers_user_cannot_enter_is_refused_and_left_as_it_is(
-    home: Path, spec: ServerSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    home, spec, monkeypatch
+):
     closed = home / "closed"
     closed.mkdir(mode=0o700)
     monkeypatch.setenv("PGPACES_HOME", str(closed / "home"))
@@ -433,7 +423,7 @@ def hidden_package(home: Path) -> Installation:
 
 
 @needs("root")
-def test_programs_that_the_servers_user_cannot_reach_are_copied_once(home: Path) -> None:
+def test_programs_that_the_servers_user_cannot_reach_are_copied_once(home):
     hidden = hidden_package(home)
     with embedded.start(ServerSpec(hidden)) as server:
         assert server.bin.is_relative_to(home / "cache")
@@ -444,7 +434,7 @@ def test_programs_that_the_servers_user_cannot_reach_are_copied_once(home: Path)
 
 
 @needs("root")
-def test_programs_of_others_are_not_copied_but_their_folder_is_named(home: Path) -> None:
+def test_programs_of_others_are_not_copied_but_their_folder_is_named(home):
     hidden = binaries.inspect(hidden_package(home).bin)
     assert "chmod o+x" in refused(ServerSpec(hidden), r"cannot run .*hidden")
 
@@ -463,7 +453,7 @@ def python_for(user: OsUser) -> str | None:
 
 
 @needs("root")
-def test_an_ordinary_user_starts_servers_as_itself(home: Path, spec: ServerSpec) -> None:
+def test_an_ordinary_user_starts_servers_as_itself(home, spec):
     entry = pwd.getpwnam("nobody")
     nobody = OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
     if (python := python_for(nobody)) is None:

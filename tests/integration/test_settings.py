@@ -6,16 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from tests.folders import ROOT
 from tests.integration.datasets import altered
-from tests.servers import Postgres, access_to, postgres_15
+from tests.servers import access_to, postgres_15
 
 from pgpaces.core.errors import ConsentError, PlanError, ServerError
 from pgpaces.database import identity, settings
@@ -28,13 +26,13 @@ ALLOWED = Terms(alter_system=True)
 
 
 @pytest.fixture(autouse=True)
-def _home(pgpaces_home: Path) -> Iterator[None]:
+def _home(pgpaces_home):
     yield
     assert not list((pgpaces_home / "settings").glob("*")), "everything was put back"
 
 
 @pytest.fixture(scope="module")
-def own(certificates: Any) -> Iterator[Postgres]:
+def own(certificates):
     """A server that tests may restart."""
     yield from postgres_15("pgpaces-settings-", certificates, {"maintenance_work_mem": "32MB"})
 
@@ -67,7 +65,7 @@ def refused(
 
 
 @pytest.fixture
-def ours(access: Access) -> Iterator[str]:
+def ours(access):
     """A database that pgpaces owns."""
     with connect(access) as admin:
         admin.execute('CREATE DATABASE "pgpaces_ "" x"')
@@ -77,7 +75,7 @@ def ours(access: Access) -> Iterator[str]:
 
 
 @pytest.fixture
-def drops_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def drops_options(monkeypatch):
     """As behind a pooler that lets nobody set anything at the start of a session."""
     connect = settings.connect
 
@@ -104,9 +102,7 @@ def drops_options(monkeypatch: pytest.MonkeyPatch) -> None:
         ("app.user", "a b\\c 'd'", "a b\\c 'd'"),
     ],
 )
-def test_what_a_session_can_set_travels_with_the_connections(
-    access: Access, name: str, value: str, shown: str
-) -> None:
+def test_what_a_session_can_set_travels_with_the_connections(access, name, value, shown):
     with applied(access, "postgres", {name: value}, terms=Terms()) as effect:
         [(spelt, carried)] = effect.options
         assert (spelt.lower(), carried) == (name.lower(), value)
@@ -125,9 +121,7 @@ def test_what_a_session_can_set_travels_with_the_connections(
     ],
 )
 @pytest.mark.usefixtures("drops_options")
-def test_options_that_get_lost_become_settings_of_our_database(
-    access: Access, ours: str, name: str, value: str, other: str
-) -> None:
+def test_options_that_get_lost_become_settings_of_our_database(access, ours, name, value, other):
     query = f"SELECT current_setting('{name}')"
     before = ask(access, query, ours)
     with applied(access, ours, {name: value}, terms=Terms()) as effect:
@@ -142,9 +136,7 @@ def test_options_that_get_lost_become_settings_of_our_database(
 
 
 @pytest.mark.usefixtures("drops_options")
-def test_a_role_that_overrides_an_empty_list_is_named_and_not_the_servers_file(
-    access: Access, ours: str
-) -> None:
+def test_a_role_that_overrides_an_empty_list_is_named_and_not_the_servers_file(access, ours):
     mine = "ALTER ROLE CURRENT_USER {} search_path"
     with altered(access, f"{mine.format('SET')} = mine", undo=(mine.format("RESET"),)):
         hint = refused(access, {"search_path": ""}, "search_path = ''.*shows mine", dbname=ours)
@@ -152,8 +144,8 @@ def test_a_role_that_overrides_an_empty_list_is_named_and_not_the_servers_file(
 
 
 def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_there(
-    access: Access, drops_options: None
-) -> None:
+    access, drops_options
+):
     refused(access, {"work_mem": "64MB"}, "not own.*work_mem", kind=ConsentError)
     wanted = {"work_mem": "64MB", "log_disconnections": "on"}
     with applied(access, "postgres", wanted, terms=ALLOWED) as effect:
@@ -161,7 +153,7 @@ def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_the
     assert auto_conf(access) is None
 
 
-def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Access) -> None:
+def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access):
     reset = ("ALTER SYSTEM RESET checkpoint_timeout", "SELECT pg_reload_conf()")
     with altered(access, "ALTER SYSTEM SET checkpoint_timeout = '11min'", undo=reset):
         before = auto_conf(access)
@@ -175,7 +167,7 @@ def test_settings_of_the_whole_server_are_put_back_to_what_was_there(access: Acc
         assert ask(access, "SHOW bgwriter_delay") == "200ms"
 
 
-def test_they_are_put_back_when_the_load_fails(access: Access) -> None:
+def test_they_are_put_back_when_the_load_fails(access):
     with (
         pytest.raises(KeyError, match="the load"),
         applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED),
@@ -185,7 +177,7 @@ def test_they_are_put_back_when_the_load_fails(access: Access) -> None:
     assert ask(access, "SHOW bgwriter_delay") == "200ms"
 
 
-def test_what_another_session_changed_in_the_meantime_stays(access: Access) -> None:
+def test_what_another_session_changed_in_the_meantime_stays(access):
     told: list[str] = []
     terms = Terms(alter_system=True, say=told.append)
     with (
@@ -200,7 +192,7 @@ def test_what_another_session_changed_in_the_meantime_stays(access: Access) -> N
         admin.execute("SELECT pg_reload_conf()")
 
 
-def test_two_of_us_do_not_change_one_server_at_once(access: Access) -> None:
+def test_two_of_us_do_not_change_one_server_at_once(access):
     def other() -> str:
         try:
             with applied(access, "postgres", {"checkpoint_timeout": "6min"}, terms=ALLOWED):
@@ -216,7 +208,7 @@ def test_two_of_us_do_not_change_one_server_at_once(access: Access) -> None:
         assert ask(access, "SHOW bgwriter_delay") == "100ms"
 
 
-def test_within_its_own_changes_a_run_may_make_more(access: Access) -> None:
+def test_within_its_own_changes_a_run_may_make_more(access):
     with applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED):
         with applied(access, "postgres", {"checkpoint_timeout": "6min"}, terms=ALLOWED):
             assert ask(access, "SHOW checkpoint_timeout") == "6min"
@@ -240,20 +232,18 @@ def test_within_its_own_changes_a_run_may_make_more(access: Access) -> None:
         ({"no name": "1"}, Terms(), PlanError, "no setting 'no name'"),
     ],
 )
-def test_what_cannot_be_set_is_named_with_the_reason(
-    access: Access, wanted: dict[str, str], terms: Terms, kind: type[Exception], said: str
-) -> None:
+def test_what_cannot_be_set_is_named_with_the_reason(access, wanted, terms, kind, said):
     hint = refused(access, wanted, said, kind=kind, terms=terms)
     assert "max_paralel_workers" not in wanted or hint == "did you mean max_parallel_workers?"
     assert auto_conf(access) is None
 
 
-def test_the_command_line_of_a_server_is_above_alter_system(pg18: Access) -> None:
+def test_the_command_line_of_a_server_is_above_alter_system(pg18):
     said = "fsync is set on the command line"
     refused(pg18, {"fsync": "on"}, said, terms=Terms(managed=True))
 
 
-def test_a_role_without_the_right_is_told_of_it(pg15: Postgres) -> None:
+def test_a_role_without_the_right_is_told_of_it(pg15):
     role = access_to(pg15, "u_trust")
     for name in ("log_statement_stats", "bgwriter_delay"):
         refused(role, {name: "1"}, name, terms=ALLOWED)
@@ -261,7 +251,7 @@ def test_a_role_without_the_right_is_told_of_it(pg15: Postgres) -> None:
         assert effect.verified == {"work_mem": "2MB"}
 
 
-def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own: Postgres) -> None:
+def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own):
     access = access_to(own)
     terms = Terms(alter_system=True, restart=own.restart)
     wanted = {
@@ -276,7 +266,7 @@ def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own: 
     assert auto_conf(access) is None
 
 
-def test_an_empty_list_is_set_where_no_file_sets_another(own: Postgres) -> None:
+def test_an_empty_list_is_set_where_no_file_sets_another(own):
     access, terms = access_to(own), Terms(alter_system=True, restart=own.restart)
     name, empty = "shared_preload_libraries", {"shared_preload_libraries": ""}
     with applied(access, "postgres", {name: "auto_explain"}, terms=terms):
@@ -287,7 +277,7 @@ def test_an_empty_list_is_set_where_no_file_sets_another(own: Postgres) -> None:
     assert auto_conf(access) is None
 
 
-def test_a_list_that_the_servers_file_sets_is_not_emptied(own: Postgres) -> None:
+def test_a_list_that_the_servers_file_sets_is_not_emptied(own):
     access, terms = access_to(own), Terms(alter_system=True, restart=own.restart)
     conf = own.data / "postgresql.conf"
     text = conf.read_text()
@@ -301,7 +291,7 @@ def test_a_list_that_the_servers_file_sets_is_not_emptied(own: Postgres) -> None
         own.restart()
 
 
-def test_a_restart_within_is_survived_and_seen(own: Postgres) -> None:
+def test_a_restart_within_is_survived_and_seen(own):
     access = access_to(own)
     before = identity.facts(access, "postgres")
     terms = Terms(alter_system=True, restart=own.restart)
@@ -316,7 +306,7 @@ def test_a_restart_within_is_survived_and_seen(own: Postgres) -> None:
     assert said.startswith("it was restarted")
 
 
-def test_a_server_that_does_not_start_with_a_setting_is_started_without(own: Postgres) -> None:
+def test_a_server_that_does_not_start_with_a_setting_is_started_without(own):
     access = access_to(own)
 
     def restart() -> None:
@@ -350,7 +340,7 @@ with applied(access, "postgres", {{"bgwriter_delay": "100ms"}}, terms=Terms(alte
 
 
 @pytest.mark.parametrize("where", ["set", "reload", "inside"])
-def test_what_a_kill_left_changed_is_put_back_by_the_next_run(access: Access, where: str) -> None:
+def test_what_a_kill_left_changed_is_put_back_by_the_next_run(access, where):
     code = KILLED.format(where=where, keywords=dict(access.keywords))
     environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
     died = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
@@ -361,7 +351,7 @@ def test_what_a_kill_left_changed_is_put_back_by_the_next_run(access: Access, wh
         assert ask(access, "SHOW bgwriter_delay") == "200ms"
 
 
-def test_a_server_that_died_gets_its_settings_back_in_the_next_run(own: Postgres) -> None:
+def test_a_server_that_died_gets_its_settings_back_in_the_next_run(own):
     access = access_to(own)
     with (
         pytest.raises(ServerError, match="not put back"),

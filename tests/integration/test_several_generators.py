@@ -10,14 +10,13 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.commands import Command, adds_up
 from tests.engine_load import PLAN
-from tests.fake_server import FakeServer
 from tests.integration.front import front
 from tests.needs import check
 from tests.processes import alive, command_of
@@ -50,13 +49,13 @@ def ports_of(*pids: int) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def others() -> set[int]:
+def others():
     """Where this process listened before there was a cluster: other tests' own."""
     return ports_of(os.getpid())
 
 
 @pytest.fixture(scope="module")
-def two(others: set[int]) -> Iterator[Workers]:
+def two(others):
     """Two workers, each in a process of its own."""
     clusters = Clusters()
     yield clusters.workers(GeneratorsPlan(2), lambda _: None)
@@ -80,9 +79,7 @@ LOADS = [{"rate": 200, "clients": 20}, {"users": 6, "pace": 20, "shape": "steps:
     [LOADS[0], pytest.param(LOADS[1], marks=pytest.mark.slow)],
     ids=["open", "paced"],
 )
-def test_the_load_of_two_generators_is_that_of_one(
-    pg15: Postgres, tmp_path: Path, load: dict[str, Any]
-) -> None:
+def test_the_load_of_two_generators_is_that_of_one(pg15, tmp_path, load):
     script, store = tmp_path / "sleep.sql", tmp_path / "results.db"
     script.write_text(SLEEP)
     every = [
@@ -108,11 +105,11 @@ def test_the_load_of_two_generators_is_that_of_one(
 @pytest.mark.slow
 @pytest.mark.timeout(1000)
 def test_a_sweep_over_generators_shows_the_same_missed_share(
-    pg15: Postgres,
-    fake_server: Callable[..., FakeServer],
-    pgpaces_home: Path,
-    tmp_path: Path,
-) -> None:
+    pg15,
+    fake_server,
+    pgpaces_home,
+    tmp_path,
+):
     """Exact service times, four at once, 65 % of them busy; of so many clients one is free."""
     script = tmp_path / "queue.sql"
     script.write_text("SELECT 1 /* fake_exponential(20) */;\n")
@@ -138,7 +135,7 @@ def test_a_sweep_over_generators_shows_the_same_missed_share(
     assert max(each["low"] for each in missed) <= min(each["high"] for each in missed), missed
 
 
-def test_users_in_python_act_on_every_generator(pg15: Postgres, tmp_path: Path) -> None:
+def test_users_in_python_act_on_every_generator(pg15, tmp_path):
     def look(connection: Any) -> None:
         connection.execute("SELECT pg_sleep(0.002)")
 
@@ -183,8 +180,8 @@ def generators(child: subprocess.Popen[bytes]) -> list[int]:
     "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
 )
 def test_a_generator_that_is_killed_or_hangs_is_named_and_what_was_due_there_is_unfinished(
-    pg15: Postgres, tmp_path: Path, number: int
-) -> None:
+    pg15, tmp_path, number
+):
     child = command(pg15, tmp_path, "--json", "-T", "6s")
     os.kill(generators(child)[0], number)
     out, _ = child.communicate(timeout=DEADLINE_S)
@@ -196,7 +193,7 @@ def test_a_generator_that_is_killed_or_hangs_is_named_and_what_was_due_there_is_
     assert adds_up(answer)
 
 
-def test_generators_end_with_the_program_that_started_them(pg15: Postgres, tmp_path: Path) -> None:
+def test_generators_end_with_the_program_that_started_them(pg15, tmp_path):
     child = command(pg15, tmp_path)
     pids = generators(child)
     assert len(pids) == 3
@@ -205,7 +202,7 @@ def test_generators_end_with_the_program_that_started_them(pg15: Postgres, tmp_p
     child.communicate()
 
 
-def test_a_generator_that_hears_nothing_ends_its_load(two: Workers, pg15: Postgres) -> None:
+def test_a_generator_that_hears_nothing_ends_its_load(two, pg15):
     from pgpaces.load.engine import EnginePlan
     from pgpaces.spec.plan import Load, TrialPlan
 
@@ -222,9 +219,7 @@ def test_a_generator_that_hears_nothing_ends_its_load(two: Workers, pg15: Postgr
     assert report.seconds, "what it counted is kept for who asks again"
 
 
-def test_a_run_that_stood_still_for_longer_than_a_lease_fails(
-    pg15: Postgres, tmp_path: Path
-) -> None:
+def test_a_run_that_stood_still_for_longer_than_a_lease_fails(pg15, tmp_path):
     child = command(pg15, tmp_path)
     child.send_signal(signal.SIGSTOP)
     pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'")
@@ -237,7 +232,7 @@ def test_a_run_that_stood_still_for_longer_than_a_lease_fails(
 
 
 @pytest.mark.parametrize("tried", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_after_a_loss_the_next_load_has_all_its_generators_again(tried: bool) -> None:
+def test_after_a_loss_the_next_load_has_all_its_generators_again(tried):
     plan, said = GeneratorsPlan(2), list[str]()
     with contextlib.closing(Clusters()) as clusters:
         first = clusters.workers(plan, said.append)
@@ -255,7 +250,7 @@ def test_after_a_loss_the_next_load_has_all_its_generators_again(tried: bool) ->
     assert said.count("a generator was lost: starting all anew") == 1
 
 
-def test_a_stranger_without_the_key_is_refused(two: Workers) -> None:
+def test_a_stranger_without_the_key_is_refused(two):
     from distributed import Client, Security
 
     scheduler = two.client.scheduler
@@ -293,11 +288,11 @@ def plain(_two: Workers, _folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 @pytest.mark.parametrize("kind", [encrypted, plain])
 def test_the_workers_of_a_cluster_that_exists_make_the_load_and_another_beside_it(
-    two: Workers,
-    pg15: Postgres,
-    tmp_path: Path,
-    kind: Callable[..., contextlib.AbstractContextManager[tuple[str, dict[str, str]]]],
-) -> None:
+    two,
+    pg15,
+    tmp_path,
+    kind,
+):
     script = tmp_path / "sleep.sql"
     script.write_text(SLEEP)
     with kind(two, tmp_path) as (address, variables):
@@ -322,7 +317,7 @@ def test_the_workers_of_a_cluster_that_exists_make_the_load_and_another_beside_i
     assert sum(source.endswith(" (beside)") for source in shares) == 2
 
 
-def test_every_port_of_a_cluster_needs_its_key(two: Workers, others: set[int]) -> None:
+def test_every_port_of_a_cluster_needs_its_key(two, others):
     ports = ports_of(os.getpid(), *(worker.host.pid for worker in two.workers)) - others
     assert len(ports) >= 3
     for port in ports:
@@ -340,9 +335,7 @@ def test_every_port_of_a_cluster_needs_its_key(two: Workers, others: set[int]) -
         ("platform.python_version_tuple", ("3", "99", "0"), "Python 3.*, this is 3.99: functions"),
     ],
 )
-def test_another_program_on_a_generator_is_refused_by_name(
-    two: Workers, monkeypatch: pytest.MonkeyPatch, name: str, told: Any, said: str
-) -> None:
+def test_another_program_on_a_generator_is_refused_by_name(two, monkeypatch, name, told, said):
     two.check_users()
     monkeypatch.setattr(name, lambda *_: told)
     with pytest.raises(RunError, match=f"generator .*/1 (runs|has) {said}"):

@@ -6,9 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -33,7 +31,7 @@ NAME = "shared"
 
 
 @pytest.fixture
-def database(pg15: Postgres, clean_client: Path) -> Iterator[Postgres]:
+def database(pg15, clean_client):
     """A server with an empty database for a store, which belongs to everybody."""
     pg15.execute(f"CREATE DATABASE {NAME}")
     with psycopg.connect(pg15.dsn("postgres", dbname=NAME)) as connection:
@@ -62,7 +60,7 @@ def kept(store: Store, trial: Trial) -> None:
     store.finish(trial, {})
 
 
-def test_many_may_make_one_store_at_the_same_time(database: Postgres) -> None:
+def test_many_may_make_one_store_at_the_same_time(database):
     code = "import sys, pgpaces.store.store as s; s.Store.open(sys.argv[1])"
     words = [sys.executable, "-c", code, database.dsn(dbname=NAME)]
     started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
@@ -70,15 +68,13 @@ def test_many_may_make_one_store_at_the_same_time(database: Postgres) -> None:
     assert Store.open(database.dsn(dbname=NAME)).trials() == []
 
 
-def test_a_store_of_version_1_is_upgraded_to_version_2(
-    database: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_of_version_1_is_upgraded_to_version_2(database, monkeypatch):
     store = Store.open(database.dsn(dbname=NAME))
     kept(store, trial := begun(store, 3))
     check_upgrade(database.dsn(dbname=NAME), trial.id, monkeypatch)
 
 
-def test_many_may_upgrade_one_store_at_the_same_time(database: Postgres) -> None:
+def test_many_may_upgrade_one_store_at_the_same_time(database):
     """Under a level at which a transaction does not see what was committed while it waited."""
     place = database.dsn(dbname=NAME)
     store = Store.open(place)
@@ -89,7 +85,7 @@ def test_many_may_upgrade_one_store_at_the_same_time(database: Postgres) -> None
         database.execute("ALTER ROLE u_trust RESET default_transaction_isolation")
 
 
-def test_several_boards_write_into_one_store(database: Postgres) -> None:
+def test_several_boards_write_into_one_store(database):
     boards = [replace(judged_trial(30), id=new_id()) for _ in range(4)]
 
     def write(trial: Any) -> None:
@@ -107,7 +103,7 @@ def test_several_boards_write_into_one_store(database: Postgres) -> None:
     assert [store.load(trial.id) for trial in boards] == boards
 
 
-def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database: Postgres) -> None:
+def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database):
     store = Store.open(database.dsn(dbname=NAME))
     trial = begun(store)
     database.execute(f"ALTER DATABASE {NAME} ALLOW_CONNECTIONS false")
@@ -120,7 +116,7 @@ def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database:
     assert store.load(trial.id).intervals == trial.intervals
 
 
-def test_a_commit_that_nobody_heard_of_is_not_made_twice(database: Postgres) -> None:
+def test_a_commit_that_nobody_heard_of_is_not_made_twice(database):
     store = Store.open(database.dsn(dbname=NAME))
     trial = begun(store)
 
@@ -136,7 +132,7 @@ def test_a_commit_that_nobody_heard_of_is_not_made_twice(database: Postgres) -> 
     assert store.load(trial.id).intervals == trial.intervals
 
 
-def test_it_is_durable_whatever_the_role_says(database: Postgres) -> None:
+def test_it_is_durable_whatever_the_role_says(database):
     database.execute("ALTER ROLE u_trust SET synchronous_commit = off")
     try:
         store = Store.open(database.dsn(dbname=NAME))
@@ -147,8 +143,8 @@ def test_it_is_durable_whatever_the_role_says(database: Postgres) -> None:
 
 
 def test_it_is_reached_by_a_service_and_a_file_of_passwords_and_later_without_the_variables(
-    database: Postgres, clean_client: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    database, clean_client, monkeypatch
+):
     service, passwords = clean_client / "services", clean_client / "passwords"
     service.write_text(
         f"[board]\nhost=127.0.0.1\nport={database.port}\ndbname={NAME}\nuser=u_scram\n"
@@ -169,9 +165,7 @@ def test_it_is_reached_by_a_service_and_a_file_of_passwords_and_later_without_th
 
 
 @pytest.mark.parametrize("source", ["url", "variable", "PGPASSWORD"])
-def test_no_password_is_in_an_error_or_a_text_of_it(
-    database: Postgres, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
+def test_no_password_is_in_an_error_or_a_text_of_it(database, monkeypatch, source):
     canary = "canary%40secret"
     url = f"postgresql://u_scram@127.0.0.1:{database.port}/{NAME}"
     if source == "PGPASSWORD":
@@ -187,7 +181,7 @@ def test_no_password_is_in_an_error_or_a_text_of_it(
     assert found.value.__suppress_context__
 
 
-def test_no_password_is_in_a_store_that_is_open(database: Postgres) -> None:
+def test_no_password_is_in_a_store_that_is_open(database):
     words = database.tcp("u_scram", password=PASSWORD, dbname=NAME)
     store = Store.open(words)
     shown = f"{store!r} {store.address} {store._backend!r} {store._backend.engine!r}"
@@ -196,7 +190,7 @@ def test_no_password_is_in_a_store_that_is_open(database: Postgres) -> None:
 
 
 @pytest.mark.parametrize("text", ["postgresql://u:can ary@h/d", "host=h pass=canary", "host='can"])
-def test_what_libpq_cannot_read_is_not_quoted(text: str) -> None:
+def test_what_libpq_cannot_read_is_not_quoted(text):
     with pytest.raises(StoreError) as found:
         Store.open(text)
     assert "can" not in found.value.message.replace("cannot", "")
@@ -209,16 +203,14 @@ def test_what_libpq_cannot_read_is_not_quoted(text: str) -> None:
         ("UPDATE pgpaces SET version = 9999", StoreVersionError, "newer"),
     ],
 )
-def test_a_database_of_something_else_or_newer_is_refused(
-    database: Postgres, change: str, kind: type[StoreError], said: str
-) -> None:
+def test_a_database_of_something_else_or_newer_is_refused(database, change, kind, said):
     with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
         connection.exec_driver_sql(change)
     with pytest.raises(kind, match=said):
         Store.open(database.dsn(dbname=NAME))
 
 
-def test_what_keeps_it_from_being_a_store_is_named(database: Postgres) -> None:
+def test_what_keeps_it_from_being_a_store_is_named(database):
     with psycopg.connect(database.dsn("postgres", dbname=NAME)) as connection:
         connection.execute("REVOKE ALL ON SCHEMA public FROM public")
     for dsn, hint in (
@@ -231,14 +223,14 @@ def test_what_keeps_it_from_being_a_store_is_named(database: Postgres) -> None:
         assert hint in (found.value.hint or "")
 
 
-def test_a_number_that_no_column_holds_is_an_error_in_words(database: Postgres) -> None:
+def test_a_number_that_no_column_holds_is_an_error_in_words(database):
     store = Store.open(database.dsn(dbname=NAME))
     trial = begun(store)
     with pytest.raises(StoreError, match="out of range"):
         store.add(trial.id, Interval(0, (Tally(0, 0, due=2**63),)))
 
 
-def test_what_goes_to_a_server_and_back_is_what_it_was(database: Postgres, tmp_path: Path) -> None:
+def test_what_goes_to_a_server_and_back_is_what_it_was(database, tmp_path):
     here, there = Store.open(tmp_path / "here.db"), Store.open(database.dsn(dbname=NAME))
     back = Store.open(tmp_path / "back.db")
     row = ExperimentRow(

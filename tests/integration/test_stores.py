@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,7 +31,7 @@ from pgpaces.store.store import Store, new_id
 
 
 @pytest.fixture(scope="module", params=["file", pytest.param("server", marks=pytest.mark.postgres)])
-def place(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[str | Path]:
+def place(request, tmp_path_factory):
     """Where a store can be: a file, or a database."""
     if request.param == "file":
         yield tmp_path_factory.mktemp("store") / "results.db"
@@ -44,7 +43,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[str
 
 
 @pytest.fixture(scope="module")
-def store(place: str | Path) -> Iterator[Store]:
+def store(place):
     opened = Store.open(place)
     yield opened
     opened.close()
@@ -67,7 +66,7 @@ def kept(store: Store, trial: Trial, brief: dict[str, Any] | None = None) -> Tri
     HealthCheck.too_slow],
 )  # fmt: skip
 @given(trial=values.TRIAL)
-def test_whatever_is_stored_is_read_as_it_was(store: Store, trial: Trial) -> None:
+def test_whatever_is_stored_is_read_as_it_was(store, trial):
     stored = kept(store, trial)
     found = store.load(stored.id)
     assert samples_of(found.samples) == samples_of(stored.samples)
@@ -76,13 +75,13 @@ def test_whatever_is_stored_is_read_as_it_was(store: Store, trial: Trial) -> Non
     assert replace(found, samples=(), observed=()) == replace(stored, samples=(), observed=())
 
 
-def test_an_interval_that_is_stored_again_changes_nothing(store: Store) -> None:
+def test_an_interval_that_is_stored_again_changes_nothing(store):
     trial = kept(store, judged_trial(3))
     store.add(trial.id, trial.intervals[1])
     assert store.load(trial.id).intervals == trial.intervals
 
 
-def test_a_sample_that_is_stored_again_changes_nothing(store: Store) -> None:
+def test_a_sample_that_is_stored_again_changes_nothing(store):
     trial = kept(store, judged_trial(1))
     store.add(trial.id, None, [Sample(0, "host", "load", float("nan"), "x")])
     again = [Sample(0, "host", "load", 1.0, "x"), Sample(0, "host", "heat", 2.0)]
@@ -100,7 +99,7 @@ def digested(trial: Trial) -> Digest:
     return digest(trial, summarize(trial, accumulator), accumulator)
 
 
-def test_a_digest_is_read_as_it_was_stored_with_its_infinities(store: Store) -> None:
+def test_a_digest_is_read_as_it_was_stored_with_its_infinities(store):
     trial = judged_trial(30)
     lost = trials.second(3, [1.0], skipped=4, due=5)
     trial = kept(
@@ -113,7 +112,7 @@ def test_a_digest_is_read_as_it_was_stored_with_its_infinities(store: Store) -> 
     assert store.digests([trial.id]) == [made]
 
 
-def test_digests_come_in_the_order_that_was_asked_for(store: Store) -> None:
+def test_digests_come_in_the_order_that_was_asked_for(store):
     stored = [kept(store, judged_trial(n)) for n in (3, 4, 5)]
     ids = [trial.id for trial in reversed(stored)]
     assert [found.trial.id for found in store.digests(ids)] == ids
@@ -122,7 +121,7 @@ def test_digests_come_in_the_order_that_was_asked_for(store: Store) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"summary": 1}', "[" * 10_000])
-def test_a_damaged_digest_is_made_anew_from_the_seconds(store: Store, text: str) -> None:
+def test_a_damaged_digest_is_made_anew_from_the_seconds(store, text):
     trial = kept(store, judged_trial())
     made = digested(trial)
     store.finish(trial, {}, made)
@@ -131,7 +130,7 @@ def test_a_damaged_digest_is_made_anew_from_the_seconds(store: Store, text: str)
     assert store.digests([trial.id]) == [made]
 
 
-def test_a_digest_of_older_rules_is_made_anew_and_kept(store: Store) -> None:
+def test_a_digest_of_older_rules_is_made_anew_and_kept(store):
     trial = kept(store, judged_trial())
     made = digested(trial)
     store.finish(trial, {}, replace(made, latency=()))
@@ -159,7 +158,7 @@ def begun(store: Store, name: str = "pi", age: timedelta = timedelta(0)) -> Expe
     return row
 
 
-def test_an_experiment_is_read_as_it_was_stored(store: Store) -> None:
+def test_an_experiment_is_read_as_it_was_stored(store):
     row = begun(store)
     assert store.experiment(row.id) == row
     assert row in store.experiments()
@@ -173,8 +172,8 @@ def test_an_experiment_is_read_as_it_was_stored(store: Store) -> None:
 
 
 def test_an_experiment_that_has_been_silent_was_interrupted_unless_one_of_its_trials_runs(
-    store: Store,
-) -> None:
+    store,
+):
     row = begun(store)
     silent = datetime.now(UTC) - timedelta(minutes=1)
     quiet = "UPDATE experiment SET heartbeat = :at WHERE id = :id"
@@ -193,7 +192,7 @@ def stamp(store: Store, moment: datetime) -> object:
     return moment if store.path is None else moment.replace(tzinfo=None).isoformat(" ")
 
 
-def test_an_experiment_is_found_by_its_newest_name_and_by_its_id(store: Store) -> None:
+def test_an_experiment_is_found_by_its_newest_name_and_by_its_id(store):
     old, new = begun(store, "twice", timedelta(hours=1)), begun(store, "twice")
     assert store.find_experiment("twice") == new.id
     assert store.find_experiment(old.id[-8:].lower()) == old.id
@@ -205,7 +204,7 @@ def test_an_experiment_is_found_by_its_newest_name_and_by_its_id(store: Store) -
             store.find(unknown)
 
 
-def test_the_trials_of_an_experiment_and_their_places_are_known(store: Store) -> None:
+def test_the_trials_of_an_experiment_and_their_places_are_known(store):
     row = begun(store)
     start = datetime.now(UTC)
     places = [Place(row.id, cell, {"clients": cell}, block) for block in (1, 2) for cell in "ab"]
@@ -228,7 +227,7 @@ def test_the_trials_of_an_experiment_and_their_places_are_known(store: Store) ->
     assert {t.experiment for t in listed} == {row.id}
 
 
-def test_trials_that_never_began_are_kept_with_their_reason(store: Store) -> None:
+def test_trials_that_never_began_are_kept_with_their_reason(store):
     row = begun(store)
     store.note_failure(row.id, "a", 1, attempt=1, error="no route\0 to \udcff")
     store.note_failure(row.id, "a", 1, attempt=2, error="refused")
@@ -240,7 +239,7 @@ def test_trials_that_never_began_are_kept_with_their_reason(store: Store) -> Non
 # --- names ------------------------------------------------------------------------------------
 
 
-def test_a_run_is_found_by_its_tag_and_its_baseline(store: Store) -> None:
+def test_a_run_is_found_by_its_tag_and_its_baseline(store):
     start = datetime.now(UTC)
     old, new = (
         kept(store, replace(judged_trial(1), started_at=start + timedelta(hours=n))) for n in (1, 2)
@@ -258,7 +257,7 @@ def test_a_run_is_found_by_its_tag_and_its_baseline(store: Store) -> None:
     }  # fmt: skip
 
 
-def test_a_name_finds_an_experiment_as_well(store: Store) -> None:
+def test_a_name_finds_an_experiment_as_well(store):
     row = begun(store)
     store.baseline("the experiment", row.id)
     assert store.find_any("the experiment") == row.id
@@ -270,7 +269,7 @@ def test_a_name_finds_an_experiment_as_well(store: Store) -> None:
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(name=st.text(st.characters(), max_size=8))
-def test_a_name_that_was_given_is_found(store: Store, name: str) -> None:
+def test_a_name_that_was_given_is_found(store, name):
     trial = replace(judged_trial(1), id=new_id())
     store.begin(trial)
     try:
@@ -281,7 +280,7 @@ def test_a_name_that_was_given_is_found(store: Store, name: str) -> None:
         assert store.find(name) == trial.id
 
 
-def test_a_list_is_the_same_with_and_without_sqlalchemy(store: Store, place: str | Path) -> None:
+def test_a_list_is_the_same_with_and_without_sqlalchemy(store, place):
     kept(store, judged_trial(1), {"due": 1})
     for wanted in (listing.RunFilter(5), listing.RunFilter(3, tag="nightly"), listing.RunFilter()):
         listed = store.trials(wanted.limit, tag=wanted.tag)
@@ -290,9 +289,7 @@ def test_a_list_is_the_same_with_and_without_sqlalchemy(store: Store, place: str
     assert listing.at_once(Path("/nowhere/x.db"), listing.RunFilter()) is None
 
 
-def test_a_list_of_experiments_is_the_same_without_sqlalchemy(
-    store: Store, place: str | Path
-) -> None:
+def test_a_list_of_experiments_is_the_same_without_sqlalchemy(store, place):
     row, other = begun(store), begun(store)
     store.finish_experiment(other.id, "finished")
     store.baseline("pi4", row.id)
@@ -314,7 +311,7 @@ def test_a_list_of_experiments_is_the_same_without_sqlalchemy(
 # --- lists ------------------------------------------------------------------------------------
 
 
-def test_a_damaged_run_is_listed_as_damaged_among_the_others(store: Store) -> None:
+def test_a_damaged_run_is_listed_as_damaged_among_the_others(store):
     start = datetime.now(UTC)
     row = begun(store)
     several = [
@@ -334,7 +331,7 @@ def test_a_damaged_run_is_listed_as_damaged_among_the_others(store: Store) -> No
     assert [bool(row.damage) for row in listed] == [False, True, False]
 
 
-def test_a_run_that_goes_on_is_read_as_of_one_moment(store: Store, place: str | Path) -> None:
+def test_a_run_that_goes_on_is_read_as_of_one_moment(store, place):
     trial = replace(judged_trial(3), id=new_id())
     store.begin(trial)
     count = sa.text("SELECT count(*) FROM tally WHERE trial = :id")
@@ -353,7 +350,7 @@ def disk_row(name: str = "") -> DiskRow:
     return DiskRow(new_id(), name, datetime.now(UTC), "0", HostFacts(hostname="pi4"), found)
 
 
-def test_a_disk_is_read_as_it_was_stored_and_found_by_its_name(store: Store) -> None:
+def test_a_disk_is_read_as_it_was_stored_and_found_by_its_name(store):
     first, second = disk_row("ssd"), disk_row("ssd")
     for row in (first, second, second):
         store.add_disk(row)
@@ -364,7 +361,7 @@ def test_a_disk_is_read_as_it_was_stored_and_found_by_its_name(store: Store) -> 
         store.disk("card")
 
 
-def test_disks_are_copied_with_all_the_rest(store: Store, tmp_path: Path) -> None:
+def test_disks_are_copied_with_all_the_rest(store, tmp_path):
     row = disk_row("ssd")
     store.add_disk(row)
     other = Store.open(tmp_path / "other.db")
@@ -376,7 +373,7 @@ def test_disks_are_copied_with_all_the_rest(store: Store, tmp_path: Path) -> Non
 # --- who goes on ------------------------------------------------------------------------------
 
 
-def test_an_experiment_is_taken_by_one(store: Store, place: str | Path) -> None:
+def test_an_experiment_is_taken_by_one(store, place):
     row = begun(store)
     assert not store.claim_experiment(row.id), "it runs"
     store.finish_experiment(row.id, "interrupted")

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import Command, ctrl_c
+from tests.commands import ctrl_c
 from tests.integration.sweeps import Ear, cells_of, count, expire, rows_of
 from tests.needs import needs
-from tests.servers import Postgres
 from tests.waiting import until
 
 from pgpaces.answers.sweep import api
@@ -31,7 +30,7 @@ GRID = (
 CALM = ("--think-time", "20ms", "--duration", "1s", "--warmup", "0")
 
 
-def test_a_sweep_runs_every_cell_in_every_block(pgpaces: Command) -> None:
+def test_a_sweep_runs_every_cell_in_every_block(pgpaces):
     pgpaces.well("sweep", "reporting", *GRID, "--trials", "2")
     assert_complete(pgpaces.store)
     [row] = Store.open(pgpaces.store).experiments()
@@ -56,8 +55,8 @@ def assert_complete(store: Path) -> None:
 
 
 def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+    pgpaces, pg15, tmp_path
+):
     """As `run` does: in an empty database every transaction would fail."""
     script = tmp_path / "x.sql"
     script.write_text("INSERT INTO only_here VALUES (1);\n")
@@ -77,7 +76,7 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
 
 
 @needs("PostgreSQL 15")
-def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Command) -> None:
+def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces):
     levels = ("shared_buffers=16MB,32MB", "--server-set", "bgwriter_delay=100ms,200ms")
     words = ("--server-set", *levels, "--scale", "1", "--clients", "1", *CALM, "--server", "15")
     pgpaces.well("sweep", "select-only", *words)
@@ -90,9 +89,7 @@ def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces: Comm
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(
-    pgpaces: Command, number: signal.Signals
-) -> None:
+def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(pgpaces, number):
     process = pgpaces.start("sweep", "reporting", *GRID, "--trials", "2")
     until(lambda: sum(cells_of_any(pgpaces.store).values()) >= 2, "two trials")
     process.send_signal(number)
@@ -106,7 +103,7 @@ def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(
         assert_complete(pgpaces.store)
 
 
-def test_a_sweep_that_was_killed_goes_on_to_the_same_set_of_trials(pgpaces: Command) -> None:
+def test_a_sweep_that_was_killed_goes_on_to_the_same_set_of_trials(pgpaces):
     """Killed three times, wherever it was; no trial is lost, and none is run twice."""
     chance = random.Random(6)
     words: tuple[str, ...] = ("reporting", *GRID, "--trials", "2")
@@ -128,7 +125,7 @@ def cells_of_any(store: Path) -> Counter[tuple[str, int]]:
     return cells_of(store) if store.exists() and count(store, "experiment") else Counter()
 
 
-def test_an_experiment_that_changed_is_not_gone_on_with(pgpaces: Command, tmp_path: Path) -> None:
+def test_an_experiment_that_changed_is_not_gone_on_with(pgpaces, tmp_path):
     path = tmp_path / "e.toml"
     path.write_text(
         "workload = 'reporting'\nscale = 1\nrate = '20/s'\nduration = '1s'\nwarmup = '0'\n"
@@ -141,7 +138,7 @@ def test_an_experiment_that_changed_is_not_gone_on_with(pgpaces: Command, tmp_pa
     assert "its cells changed" in done.err
 
 
-def test_a_target_that_is_away_does_not_stop_the_others(pgpaces: Command, pg15: Postgres) -> None:
+def test_a_target_that_is_away_does_not_stop_the_others(pgpaces, pg15):
     here = pg15.tcp("postgres")
     done = pgpaces(
         "sweep", "select-only", "--target", f"here={here}",
@@ -162,8 +159,8 @@ def test_a_target_that_is_away_does_not_stop_the_others(pgpaces: Command, pg15: 
 
 @needs("PostgreSQL 15")
 def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
-    pgpaces: Command,
-) -> None:
+    pgpaces,
+):
     done = pgpaces(
         "sweep", "select-only", "--server", "15,18", "--server-set", "io_combine_limit=16",
         "--scale", "1", "--clients", "1", *CALM,
@@ -178,7 +175,7 @@ def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
     assert failure.attempt == 1, "what cannot be is not tried again"
 
 
-def test_trials_that_write_start_from_a_copy_each(pgpaces: Command) -> None:
+def test_trials_that_write_start_from_a_copy_each(pgpaces):
     words = ("--clients", "1,2", "--scale", "1", *CALM, "--trials", "2")
     pgpaces.well("sweep", "simple-update", *words)
     data = [trial.workload.prepared for trial in pgpaces.trials()]
@@ -186,14 +183,14 @@ def test_trials_that_write_start_from_a_copy_each(pgpaces: Command) -> None:
     assert origin
 
 
-def test_what_it_would_take_is_said_without_starting_anything(pgpaces: Command) -> None:
+def test_what_it_would_take_is_said_without_starting_anything(pgpaces):
     plain = pgpaces("sweep", "reporting", *GRID, "--trials", "9", "--dry-run", "--json").json()
     assert (len(plain["cells"]), plain["trials_to_run"]) == (4, 36)
     assert plain["seconds"]["low"] < plain["seconds"]["value"] < plain["seconds"]["high"]
     assert not pgpaces.store.exists()
 
 
-def test_a_grid_of_more_than_ten_thousand_trials_needs_a_yes(pgpaces: Command) -> None:
+def test_a_grid_of_more_than_ten_thousand_trials_needs_a_yes(pgpaces):
     many = ("--define", "a=" + ",".join(map(str, range(101))), "--trials", "100")
     done = pgpaces("sweep", "reporting", *many, "--dry-run")
     assert done.code == 2
@@ -201,9 +198,7 @@ def test_a_grid_of_more_than_ten_thousand_trials_needs_a_yes(pgpaces: Command) -
     pgpaces.well("sweep", "reporting", *many, "--dry-run", "--yes")
 
 
-def test_what_it_would_take_says_the_size_of_data_that_was_made_before(
-    pgpaces: Command, pg15: Postgres
-) -> None:
+def test_what_it_would_take_says_the_size_of_data_that_was_made_before(pgpaces, pg15):
     of_any_scale = (
         "sweep", "simple-update", "--clients", "1", *CALM,
         "--target", pg15.tcp("postgres"), "--price-per-hour", "3600",
@@ -221,9 +216,7 @@ def test_what_it_would_take_says_the_size_of_data_that_was_made_before(
     assert other["data_bytes"] is None
 
 
-def test_an_experiment_whose_workload_changed_is_not_gone_on_with(
-    pgpaces: Command, tmp_path: Path, pg15: Postgres
-) -> None:
+def test_an_experiment_whose_workload_changed_is_not_gone_on_with(pgpaces, tmp_path, pg15):
     script = tmp_path / "one.sql"
     script.write_text("SELECT 1;\n")
     words = (
@@ -242,7 +235,7 @@ def test_an_experiment_whose_workload_changed_is_not_gone_on_with(
     assert "the database that is copied changed" in done.err
 
 
-def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces: Command) -> None:
+def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces):
     from pgpaces.trial import sweep
 
     folder = pgpaces.home / "disk"
@@ -255,9 +248,7 @@ def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces: Command) -
     assert found.design.fixed["data_dir"] == str(folder)
 
 
-def test_a_sweep_in_python_tells_its_listener_and_goes_on(
-    pgpaces: Command, pg15: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_in_python_tells_its_listener_and_goes_on(pgpaces, pg15, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
     levels: dict[str, Any] = {
         "clients": [1, 2], "rate": 20, "duration": 1, "warmup": 0, "scale": 1, "target": "here",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +18,8 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 from tests.commands import Command, adds_up, ctrl_c, interval_count, started
-from tests.integration.cages import Cage
 from tests.needs import check, needs
-from tests.servers import PASSWORD, Postgres, access_to, quoted
+from tests.servers import PASSWORD, access_to, quoted
 from tests.waiting import until
 
 from pgpaces import _engine
@@ -80,7 +79,7 @@ SCANS = "SELECT coalesce(seq_scan + idx_scan, 0) FROM pg_stat_user_tables WHERE 
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """The workload above."""
     path = tmp_path / "readwrite"
     path.mkdir()
@@ -159,7 +158,7 @@ def run(
 
 
 @pytest.fixture
-def watcher(pgpaces_home: Path) -> Watcher:
+def watcher(pgpaces_home):
     """Sees what each table was read before the load and in its third second."""
     return Watcher({2: Watcher.look})
 
@@ -183,8 +182,8 @@ def no_standby_data_is_left(home: Path) -> None:
     "version", [pytest.param("15", marks=[pytest.mark.slow, needs("PostgreSQL 15")]), "18"]
 )
 def test_pgpool_lets_both_standbys_read_and_the_primary_write(
-    version: str, folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
-) -> None:
+    version, folder, pgpaces_home, tmp_path, watcher
+):
     check("pgpool")
     target = TargetPlan(server=version, standbys=2, server_settings=SAFE_ENOUGH)
     pooled = {"target": target, "pool": PoolPlan("pgpool")}
@@ -204,9 +203,7 @@ def test_pgpool_lets_both_standbys_read_and_the_primary_write(
 
 
 @pytest.mark.parametrize("mode", [pytest.param("session", marks=pytest.mark.slow), "transaction"])
-def test_a_setting_is_in_effect_through_pgbouncer(
-    mode: Any, pgpaces_home: Path, tmp_path: Path
-) -> None:
+def test_a_setting_is_in_effect_through_pgbouncer(mode, pgpaces_home, tmp_path):
     check("pgbouncer")
 
     def told(value: str) -> workload.Workload:
@@ -227,7 +224,7 @@ def test_a_setting_is_in_effect_through_pgbouncer(
     assert outcome.summary.failures == {}
 
 
-def test_prepared_statements_in_transaction_mode_work_or_are_refused(pgpaces: Command) -> None:
+def test_prepared_statements_in_transaction_mode_work_or_are_refused(pgpaces):
     check("pgbouncer")
     pool = ("--pool", "pgbouncer", "--pool-mode", "transaction", "--pool-size", 2)
     ended = pgpaces("run", "select-only", *OURS, *pool, "-c", 6, "-M", "prepared", "-T", "1s")
@@ -239,9 +236,7 @@ def test_prepared_statements_in_transaction_mode_work_or_are_refused(pgpaces: Co
 # --- nodes --------------------------------------------------------------------------------------
 
 
-def test_scripts_go_where_they_are_sent(
-    folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
-) -> None:
+def test_scripts_go_where_they_are_sent(folder, pgpaces_home, tmp_path, watcher):
     nodes = layout(2, nodes=(("read", "standbys"),))
     outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **nodes)
     reads = watcher.read_since("r")
@@ -254,8 +249,8 @@ def test_scripts_go_where_they_are_sent(
 
 
 def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
-    folder: Path, pgpaces_home: Path, tmp_path: Path, watcher: Watcher
-) -> None:
+    folder, pgpaces_home, tmp_path, watcher
+):
     script = tmp_path / "report.sql"
     script.write_text("SELECT sum(v) FROM r;\n")
     backgrounds = {"report": {"workload": str(script), "node": "standby1", "rate": "20/s"}}
@@ -274,9 +269,7 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
 
 
 @pytest.mark.slow
-def test_a_standby_refuses_what_writes_and_that_is_counted(
-    folder: Path, pgpaces_home: Path, tmp_path: Path
-) -> None:
+def test_a_standby_refuses_what_writes_and_that_is_counted(folder, pgpaces_home, tmp_path):
     writes = layout(1, node="standby1", scripts=(("write", None),))
     outcome, _ = run(folder, tmp_path / "r.db", 1, **writes)
     counts = outcome.summary.counts
@@ -292,9 +285,7 @@ def killer() -> Watcher:
     return Watcher({1: lambda w: os.kill(w.servers()["standby1"].pid, signal.SIGKILL)})
 
 
-def test_a_standby_that_dies_takes_its_own_share_alone(
-    folder: Path, pgpaces_home: Path, tmp_path: Path
-) -> None:
+def test_a_standby_that_dies_takes_its_own_share_alone(folder, pgpaces_home, tmp_path):
     reads = layout(2, node="any", scripts=(("read", None),))
     outcome, trial = run(folder, tmp_path / "r.db", 4, killer(), **reads)
     assert trial.state == "finished"
@@ -313,9 +304,7 @@ def test_a_standby_that_dies_takes_its_own_share_alone(
 
 
 @pytest.mark.slow
-def test_a_pooler_that_goes_on_without_a_standby_does_not_hide_that(
-    folder: Path, pgpaces_home: Path, tmp_path: Path
-) -> None:
+def test_a_pooler_that_goes_on_without_a_standby_does_not_hide_that(folder, pgpaces_home, tmp_path):
     check("pgpool")
     reads = layout(2, pool=PoolPlan("pgpool"), scripts=(("read", None),))
     outcome, _ = run(folder, tmp_path / "r.db", 3, killer(), **reads)
@@ -334,16 +323,14 @@ LAYOUT = ("--standbys", 1, "--node", "any", *LONG)
 
 
 @pytest.fixture(params=[pytest.param("pgbouncer", marks=pytest.mark.slow), "pgpool"])
-def with_pool(request: pytest.FixtureRequest) -> tuple[object, ...]:
+def with_pool(request):
     """The options of a standby and a pool."""
     check(request.param)
     pool = ("--pool", request.param)
     return ("select-only", "--standbys", 1, *pool, *LONG)
 
 
-def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(
-    pgpaces: Command, with_pool: tuple[object, ...]
-) -> None:
+def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(pgpaces, with_pool):
     process = pgpaces.start("run", *with_pool)
     started(process)
     names = {path.parent.name for path in pgpaces.home.glob("servers/*/lock")}
@@ -356,7 +343,7 @@ def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(
     no_standby_data_is_left(pgpaces.home)
 
 
-def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
+def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces):
     beside = ("--background", "reader workload=select-only scale=1 node=standby1 rate=50/s")
     process = pgpaces.start("run", "select-only", *LAYOUT, *beside)
     started(process)
@@ -368,7 +355,7 @@ def test_ctrl_c_keeps_the_answer_of_all_servers(pgpaces: Command) -> None:
     nothing_is_left(pgpaces.home)
 
 
-def test_ctrl_c_while_a_standby_is_made_leaves_nothing(pgpaces: Command) -> None:
+def test_ctrl_c_while_a_standby_is_made_leaves_nothing(pgpaces):
     process = pgpaces.start("run", "select-only", *LAYOUT, start_new_session=True)
     assert process.stderr is not None
     for line in process.stderr:
@@ -396,7 +383,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module", params=["15", pytest.param("18", marks=pytest.mark.slow)])
-def cluster(request: pytest.FixtureRequest, pgpaces_home: Path) -> Iterator[Cluster]:
+def cluster(request, pgpaces_home):
     if request.param == "15":
         check("PostgreSQL 15")
     with ExitStack() as stack:
@@ -423,7 +410,7 @@ def wait(cluster: Cluster, primary: Access | None = None, standby: Access | None
     streaming.wait_for_standbys(primary, ways, lambda _: None, check=lambda: None)
 
 
-def test_a_standby_has_what_its_primary_wrote_when_it_was_waited_for(cluster: Cluster) -> None:
+def test_a_standby_has_what_its_primary_wrote_when_it_was_waited_for(cluster):
     for number in range(3):
         execute(cluster.primary, f"CREATE TABLE t{number} AS SELECT 1 AS one")
         wait(cluster)
@@ -440,9 +427,7 @@ def test_a_standby_has_what_its_primary_wrote_when_it_was_waited_for(cluster: Cl
         (("primary",), "prefer-standby", "primary"),
     ],
 )
-def test_of_several_hosts_the_load_goes_to_the_one_that_is_wanted(
-    cluster: Cluster, hosts: tuple[str, ...], wanted: str, found: str
-) -> None:
+def test_of_several_hosts_the_load_goes_to_the_one_that_is_wanted(cluster, hosts, wanted, found):
     servers: list[ServerRecord] = [getattr(cluster, name) for name in hosts]
     words = {
         "host": ",".join(str(each.socket_dir) for each in servers),
@@ -456,17 +441,15 @@ def test_of_several_hosts_the_load_goes_to_the_one_that_is_wanted(
 
 
 def test_settings_to_put_back_on_a_primary_are_not_taken_for_those_of_its_standby(
-    cluster: Cluster,
-) -> None:
+    cluster,
+):
     """Both have one system identifier."""
     primary, standby = (cluster.access(each) for each in (cluster.primary, cluster.standby))
     with connect(primary) as admin, connect(standby) as other:
         assert Note.of(admin, primary).path != Note.of(other, standby).path
 
 
-def test_a_standby_whose_replay_is_paused_is_given_up_and_found_again(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_standby_whose_replay_is_paused_is_given_up_and_found_again(cluster, monkeypatch):
     monkeypatch.setattr(streaming, "_STUCK_S", 0.2)
     execute(cluster.standby, "SELECT pg_wal_replay_pause()")
     try:
@@ -479,7 +462,7 @@ def test_a_standby_whose_replay_is_paused_is_given_up_and_found_again(
     wait(cluster)
 
 
-def test_settings_of_the_whole_server_reach_standbys_and_are_put_back(cluster: Cluster) -> None:
+def test_settings_of_the_whole_server_reach_standbys_and_are_put_back(cluster):
     def shown() -> str:
         return str(value(cluster.standby.dsn(), "SHOW checkpoint_timeout"))
 
@@ -490,7 +473,7 @@ def test_settings_of_the_whole_server_reach_standbys_and_are_put_back(cluster: C
     until(lambda: shown() == before, "the setting put back")
 
 
-def test_a_standby_of_somebodys_is_a_node(cluster: Cluster, pgpaces: Command) -> None:
+def test_a_standby_of_somebodys_is_a_node(cluster, pgpaces):
     before = value(cluster.standby.dsn(), "SELECT sum(xact_commit) FROM pg_stat_database")
     node = ("--target-node", f"standby1={cluster.standby.dsn()}", "--node", "standby1")
     words = ("--target", cluster.primary.dsn(), *node, "-c", 2, "-t", 500, "--json")
@@ -502,9 +485,7 @@ def test_a_standby_of_somebodys_is_a_node(cluster: Cluster, pgpaces: Command) ->
     assert nodes["standby1"]["port"] == str(cluster.standby.port)
 
 
-def test_a_server_that_is_no_standby_of_the_target_is_refused(
-    cluster: Cluster, pg15: Postgres
-) -> None:
+def test_a_server_that_is_no_standby_of_the_target_is_refused(cluster, pg15):
     for found in (cluster.access(cluster.primary), access_to(pg15)):
         with pytest.raises(PlanError, match="standby1 is not a standby"):
             wait(cluster, standby=found)
@@ -512,7 +493,7 @@ def test_a_server_that_is_no_standby_of_the_target_is_refused(
         wait(cluster, primary=access_to(pg15))
 
 
-def test_no_password_of_a_node_is_kept_or_shown(cluster: Cluster, cage: Cage) -> None:
+def test_no_password_of_a_node_is_kept_or_shown(cluster, cage):
     role = PASSWORD.replace("'", "''")
     execute(cluster.primary, f"CREATE ROLE canary SUPERUSER LOGIN PASSWORD '{role}'")
     wait(cluster)
@@ -540,7 +521,7 @@ def sweep(pgpaces: Command, *words: object) -> dict[str, Trial]:
 
 
 @pytest.mark.slow
-def test_the_number_of_standbys_is_a_factor(pgpaces: Command) -> None:
+def test_the_number_of_standbys_is_a_factor(pgpaces):
     found = sweep(pgpaces, "--standbys", "0,1")
     sizes = {name: len(trial.plan.components) for name, trial in found.items()}
     assert sizes == {"standbys=0": 1, "standbys=1": 2}
@@ -550,7 +531,7 @@ def test_the_number_of_standbys_is_a_factor(pgpaces: Command) -> None:
 
 
 @pytest.mark.slow
-def test_standbys_and_pools_are_factors_together(pgpaces: Command) -> None:
+def test_standbys_and_pools_are_factors_together(pgpaces):
     check("pgbouncer")
     found = sweep(pgpaces, "--standbys", "0,1,2", "--pool", "none,pgbouncer")
     assert len(found) == 6
@@ -565,7 +546,7 @@ def test_standbys_and_pools_are_factors_together(pgpaces: Command) -> None:
 
 @pytest.mark.slow
 @needs("PostgreSQL 15", "openssl")
-def test_standbys_are_reached_by_tls(pgpaces: Command) -> None:
+def test_standbys_are_reached_by_tls(pgpaces):
     words = ("--server", "15", "--tls", "on", "--standbys", 1, "--node", "any", "-c", 4)
     ended = pgpaces("run", "select-only", *FAST, *words, "-T", "1s", "--json")
     assert ended.json()["counts"]["failed"] == 0

@@ -19,7 +19,7 @@ VALUES = {"scale": "1", "seed": "1"}
 
 
 @pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(trust, "_CONFIRMED", set())
 
@@ -56,9 +56,7 @@ DECEIVING = {
 
 
 @pytest.mark.parametrize("name", DECEIVING)
-def test_who_deceives_our_search_does_not_deceive_psql(
-    tmp_path: Path, pg15: Postgres, name: str
-) -> None:
+def test_who_deceives_our_search_does_not_deceive_psql(tmp_path, pg15, name):
     mark = tmp_path / "ran"
     made = folder(tmp_path, DECEIVING[name].format(f"touch {mark}"))
     assert not actions.of(trust.find(str(made)))
@@ -70,9 +68,7 @@ def test_who_deceives_our_search_does_not_deceive_psql(
     assert mark.exists()
 
 
-def test_unconfirmed_sql_may_have_data_variables_and_all_that_is_no_command_of_psql(
-    tmp_path: Path, pg15: Postgres
-) -> None:
+def test_unconfirmed_sql_may_have_data_variables_and_all_that_is_no_command_of_psql(tmp_path, pg15):
     text = (
         "CREATE TEMP TABLE t (x text);\nCOPY t FROM stdin;\na\\tb\n\\N\n\\\\!\n\\.\n"
         "SELECT 1 / (count(*) = 3)::int FROM t;\n"
@@ -82,8 +78,8 @@ def test_unconfirmed_sql_may_have_data_variables_and_all_that_is_no_command_of_p
 
 
 def test_what_confirmed_sql_includes_is_read_in_its_folder_wherever_we_are(
-    tmp_path: Path, pg15: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, pg15, monkeypatch
+):
     text = (
         "\\ir a.sql\n\\i a.sql\n\\copy t from 'rows.csv'\nSELECT 1 / (count(*) = 2)::int FROM t;\n"
     )
@@ -95,8 +91,8 @@ def test_what_confirmed_sql_includes_is_read_in_its_folder_wherever_we_are(
 
 
 def test_unconfirmed_sql_as_a_superuser_of_an_external_server_is_warned_of(
-    tmp_path: Path, pg15: Postgres, pgpaces_home: Path
-) -> None:
+    tmp_path, pg15, pgpaces_home
+):
     made = folder(tmp_path, "CREATE TABLE t (x int);")
     pgpaces = Command(pgpaces_home, tmp_path / "results.db")
     words = ("run", made, "-T", "1s", "--warmup", "0", "--target", pg15.dsn("postgres"), "--json")

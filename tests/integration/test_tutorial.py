@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from msgspec import to_builtins
@@ -23,13 +22,13 @@ def counted(text: str) -> tuple[int, list[int]]:
 
 
 @pytest.mark.parametrize("shown", SHOWN, ids=lambda shown: shown.shell[:50])
-def test_what_became_of_the_transactions_adds_up(shown: object) -> None:
+def test_what_became_of_the_transactions_adds_up(shown):
     if "  outcomes" in shown.text:
         due, classes = counted(shown.text)
         assert due == sum(classes)
 
 
-def test_a_load_of_one_length_and_rate_has_one_number_due_on_all_pages() -> None:
+def test_a_load_of_one_length_and_rate_has_one_number_due_on_all_pages():
     [first, second] = [
         next(found for found in tool("outputs").outputs(page.read_text(encoding="utf-8")))
         for page in (ROOT / "README.md", PAGE)
@@ -39,8 +38,8 @@ def test_a_load_of_one_length_and_rate_has_one_number_due_on_all_pages() -> None
 
 @pytest.mark.postgres
 def test_the_load_that_is_too_much_fails_with_the_number_due_that_the_page_shows(
-    pgpaces_home: Path,
-) -> None:
+    pgpaces_home,
+):
     import pgpaces
 
     of_page = [shown for shown in SHOWN if "--rate 300" in shown.shell]

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import Command, adds_up, ctrl_c, interval_count, started
+from tests.commands import adds_up, ctrl_c, interval_count, started
 from tests.intervals import failures, said, total
-from tests.servers import PASSWORD, Postgres
+from tests.servers import PASSWORD
 from tests.waiting import until
 
 import pgpaces as api
 from pgpaces.core.record import Interval
-from pgpaces.database.access import Access
 from pgpaces.load import engine
 from pgpaces.load.engine import EnginePlan, for_driver
 from pgpaces.load.python_users.load import UserConnection, UsersLoad, uri
@@ -75,9 +74,7 @@ def run(load: UsersLoad) -> list[Interval]:
 
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("way", ["socket", "TCP", "TLS"])
-def test_drivers_understand_the_way_that_they_are_given(
-    pg15: Postgres, tmp_path: Path, driver: str, way: str
-) -> None:
+def test_drivers_understand_the_way_that_they_are_given(pg15, tmp_path, driver, way):
     ways = {
         "socket": (pg15.dsn(), "u_trust 5MB False"),
         "TCP": (pg15.tcp("u_scram", password=PASSWORD), "u_scram 5MB False"),
@@ -91,17 +88,13 @@ def test_drivers_understand_the_way_that_they_are_given(
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_a_connection_that_is_lost_fails_one_action_and_is_made_again(
-    pg15: Postgres, tmp_path: Path, driver: str
-) -> None:
+def test_a_connection_that_is_lost_fails_one_action_and_is_made_again(pg15, tmp_path, driver):
     found = run(load_of(tmp_path, users_of(driver, KILL), pg15.dsn()))
     assert total(found) == Counts(due=6, on_time=4, failed=2)
     assert failures(found) == {"08003" if driver == "asyncpg" else "57P01": 2}
 
 
-def test_the_garden_has_the_same_users_in_python_on_every_server(
-    access: Access, tmp_path: Path
-) -> None:
+def test_the_garden_has_the_same_users_in_python_on_every_server(access, tmp_path):
     target = " ".join(f"{word}={value}" for word, value in access.keywords.items())
     asked: dict[str, Any] = {"transactions": 25, "clients": 4, "threads": 2, "scale": 1}
     found = api.run("garden/users", target=target, think_time=0, store=tmp_path / "r.db", **asked)
@@ -136,9 +129,7 @@ def never(connection):
 """
 
 
-def test_tasks_are_chosen_weighted_and_limited_by_their_names(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+def test_tasks_are_chosen_weighted_and_limited_by_their_names(pgpaces, pg15, tmp_path):
     words = ("run", folder_of(tmp_path / "w", TWO), "--trust", "--target", pg15.dsn("postgres"))
     asked = ("--script", "look@3", "--script", "buy", "-L", "look=1us", "-c", "2", "-t", "50")
     answer = pgpaces(*words, *asked, "--json").json()
@@ -149,9 +140,7 @@ def test_tasks_are_chosen_weighted_and_limited_by_their_names(
     assert answer["counts"]["failed"] == 0
 
 
-def test_users_end_with_ctrl_c_and_what_there_is_is_kept(
-    pgpaces: Command, pg15: Postgres, tmp_path: Path
-) -> None:
+def test_users_end_with_ctrl_c_and_what_there_is_is_kept(pgpaces, pg15, tmp_path):
     words = ("run", folder_of(tmp_path / "w", TWO), "--trust", "--target", pg15.dsn("postgres"))
     process = pgpaces.start(*words, "--script", "look", "-c", "2", "-j", "2", "-T", "9min", *NOW)
     started(process)
@@ -164,7 +153,7 @@ def test_users_end_with_ctrl_c_and_what_there_is_is_kept(
 
 
 @pytest.mark.slow
-def test_users_run_beside_scripts(pgpaces: Command, pg15: Postgres) -> None:
+def test_users_run_beside_scripts(pgpaces, pg15):
     words = ("run", "garden", "-T", "2s", "--warmup", "0", "--target", pg15.dsn("postgres"))
     beside = "garden/users clients=2 think_time=10ms"
     answer = pgpaces(*words, "--background", beside, "--json").json()

@@ -6,18 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.commands import Command
 from tests.needs import check, lacking
 
 from pgpaces.database import identity
 from pgpaces.monitor.server import CounterReader
 from pgpaces.server import binaries, embedded, packages
-from pgpaces.server.binaries import Installation, Source
+from pgpaces.server.binaries import Source
 from pgpaces.server.record import Transport
 from pgpaces.store.store import Store
 from pgpaces.trial.site import server_settings
@@ -48,7 +45,7 @@ QUICK = ("--think-time", "20ms", *SECOND)
 
 
 @pytest.fixture(scope="session")
-def reached(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
+def reached(tmp_path_factory):
     """Which registries can be reached."""
     return {name: _is_reached(words, tmp_path_factory) for name, words in REACHED.items()}
 
@@ -63,7 +60,7 @@ def _is_reached(words: tuple[str, ...], folders: pytest.TempPathFactory) -> bool
 
 
 @pytest.fixture
-def fetched(request: pytest.FixtureRequest, reached: dict[str, bool], pgpaces_home: Path) -> Any:
+def fetched(request, reached, pgpaces_home):
     """The package of a version such as "maven:11"."""
     version: str = request.param
     source = version.partition(":")[0]
@@ -80,9 +77,7 @@ every_source = pytest.mark.parametrize(
 
 
 @every_source
-def test_a_package_is_used_offline_afterwards(
-    fetched: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_is_used_offline_afterwards(fetched, monkeypatch):
     monkeypatch.setattr(packages, "REGISTRIES", ())
     again = packages.locate(f"{fetched.source}:{fetched.series}", lambda _: None)
     assert again == fetched
@@ -90,7 +85,7 @@ def test_a_package_is_used_offline_afterwards(
 
 
 @every_source
-def test_a_package_runs_loads_and_has_checksums(fetched: Installation, pgpaces: Command) -> None:
+def test_a_package_runs_loads_and_has_checksums(fetched, pgpaces):
     version = f"{fetched.source}:{fetched.series}"
     answer = pgpaces("run", "tpcb-like", "--server", version, "-c", "2", *QUICK).json()
     assert (answer["state"], answer["server"]) == ("finished", fetched.version)
@@ -101,9 +96,7 @@ def test_a_package_runs_loads_and_has_checksums(fetched: Installation, pgpaces: 
 
 
 @pytest.mark.parametrize("fetched", [OLD("maven:11"), OLD("maven:13"), "pypi:14"], indirect=True)
-def test_an_old_version_has_sensors_plans_and_settings(
-    fetched: Installation, pgpaces: Command
-) -> None:
+def test_an_old_version_has_sensors_plans_and_settings(fetched, pgpaces):
     pgpaces.well(
         "sweep", "reporting", "--server", f"{fetched.source}:{fetched.series}", "--scale", "1",
         "--server-set", "shared_buffers=16MB,32MB", "--server-set", "checkpoint_timeout=10min",
@@ -121,7 +114,7 @@ def test_an_old_version_has_sensors_plans_and_settings(
 
 
 @pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
-def test_what_the_oldest_version_has_not_is_said(fetched: Installation) -> None:
+def test_what_the_oldest_version_has_not_is_said(fetched):
     with embedded.start(embedded.ServerSpec(fetched)) as server:
         reader = CounterReader({"host": str(server.socket_dir), "user": "postgres"}, "postgres")
         sources = {counter.source for counter in reader.read().values}
@@ -132,7 +125,7 @@ def test_what_the_oldest_version_has_not_is_said(fetched: Installation) -> None:
 
 
 @pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
-def test_the_oldest_version_gets_the_same_data(fetched: Installation, pgpaces: Command) -> None:
+def test_the_oldest_version_gets_the_same_data(fetched, pgpaces):
     sums = set()
     for installation in (fetched, binaries.find()):
         version = ("--server", "maven:9.6") if installation is fetched else ()
@@ -155,9 +148,7 @@ def _sum_of_data(server: embedded.Server) -> object:
 
 
 @pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
-def test_a_profile_with_jit_off_fits_a_server_without_it(
-    fetched: Installation, pgpaces: Command
-) -> None:
+def test_a_profile_with_jit_off_fits_a_server_without_it(fetched, pgpaces):
     server = ("--server", "maven:9.6", "-c", "1", *QUICK, "--server-set", "shared_buffers=32MB")
     pgpaces.well("run", "select-only", *server, "--profile", "pi-4gb")
     settings = pgpaces.trial().server.settings
@@ -168,7 +159,7 @@ def test_a_profile_with_jit_off_fits_a_server_without_it(
 
 
 @pytest.fixture
-def fifteen() -> Installation:
+def fifteen():
     """Debian's, which has TLS."""
     check("PostgreSQL 15", "openssl")
     found = binaries.newest("debian:15", binaries.installations())
@@ -176,9 +167,7 @@ def fifteen() -> Installation:
     return found
 
 
-def test_the_load_comes_by_tcp_with_tls_and_without_which_is_a_factor(
-    fifteen: Installation, pgpaces: Command, tmp_path: Path
-) -> None:
+def test_the_load_comes_by_tcp_with_tls_and_without_which_is_a_factor(fifteen, pgpaces, tmp_path):
     script = tmp_path / "asks.sql"
     script.write_text(TLS_OR_NOT.format("(:tls = 1)"))
     words = ("-f", script, "--server", "15", "-c", "1", "--on-error", "stop", *QUICK[:-3])
@@ -193,15 +182,13 @@ def test_the_load_comes_by_tcp_with_tls_and_without_which_is_a_factor(
 
 
 @pytest.mark.parametrize("fetched", ["pypi:14", OLD("maven:11"), OLD("maven:9.6")], indirect=True)
-def test_every_package_has_tls(fetched: Installation, pgpaces: Command) -> None:
+def test_every_package_has_tls(fetched, pgpaces):
     version = f"{fetched.source}:{fetched.series}"
     done = pgpaces("run", "select-only", "--server", version, "--tls", "on", "-c", "1", *QUICK)
     assert done.json()["state"] == "finished"
 
 
-def test_a_certificate_of_another_start_is_not_trusted(
-    fifteen: Installation, pgpaces_home: Path, tmp_path: Path
-) -> None:
+def test_a_certificate_of_another_start_is_not_trusted(fifteen, pgpaces_home, tmp_path):
     import psycopg
 
     spec = embedded.ServerSpec(fifteen, name="certified", tcp=True, tls=True)
@@ -228,7 +215,7 @@ def test_a_certificate_of_another_start_is_not_trusted(
     assert keys == []
 
 
-def test_a_build_without_tls_is_refused_with_those_that_have_it(pgpaces: Command) -> None:
+def test_a_build_without_tls_is_refused_with_those_that_have_it(pgpaces):
     for words in (("run", "--tls", "on", *QUICK), ("sweep", "--tls", "on,off", "--clients", "1")):
         done = pgpaces(words[0], "select-only", *words[1:])
         assert done.code == 2
@@ -240,7 +227,7 @@ def test_a_build_without_tls_is_refused_with_those_that_have_it(pgpaces: Command
 # --- profiles and differences ---------------------------------------------------------------
 
 
-def test_profiles_are_levels_that_a_server_starts_with(pgpaces: Command) -> None:
+def test_profiles_are_levels_that_a_server_starts_with(pgpaces):
     words = ("--profile", "default,pi-1gb", "--clients", "1", *QUICK[:-3])
     pgpaces.well("sweep", "select-only", *words)
     servers = {t.place.levels["profile"]: t.server for t in pgpaces.trials() if t.place}
@@ -249,7 +236,7 @@ def test_profiles_are_levels_that_a_server_starts_with(pgpaces: Command) -> None
     assert servers["default"].settings.get("shared_buffers") != "250MB"
 
 
-def test_the_difference_of_two_servers_is_a_table(fifteen: Installation, pgpaces: Command) -> None:
+def test_the_difference_of_two_servers_is_a_table(fifteen, pgpaces):
     specs = (
         embedded.ServerSpec(fifteen, name="old", settings={"work_mem": "8MB"}),
         embedded.ServerSpec(binaries.find(), name="new", settings={"work_mem": "16MB"}),
@@ -269,16 +256,14 @@ def test_the_difference_of_two_servers_is_a_table(fifteen: Installation, pgpaces
     assert set(found) <= {"setting", "work_mem", "shared_buffers", "jit", "checkpoint_timeout"}
 
 
-def test_a_name_that_is_neither_server_nor_profile_is_said_to_be_neither(pgpaces: Command) -> None:
+def test_a_name_that_is_neither_server_nor_profile_is_said_to_be_neither(pgpaces):
     done = pgpaces("server", "diff", "pg15", "pi-4gb")
     assert done.code == 2
     assert "'pg15' is not a running server: there is no profile 'pg15'" in done.err
     assert "running servers:" in done.err
 
 
-def test_what_is_doubtful_is_said_before_anything_is_started(
-    fifteen: Installation, pgpaces: Command, tmp_path: Path
-) -> None:
+def test_what_is_doubtful_is_said_before_anything_is_started(fifteen, pgpaces, tmp_path):
     profile = tmp_path / "mine.toml"
     profile.write_text('[settings]\nshared_bufers = "32MB"\nwork_mem = "8MB"\n')
     for words, said in (
@@ -290,7 +275,7 @@ def test_what_is_doubtful_is_said_before_anything_is_started(
     assert str(Source.EMBEDDED) in pgpaces.well("server", "list").out
 
 
-def test_the_store_holds_how_a_server_was_built(pgpaces: Command) -> None:
+def test_the_store_holds_how_a_server_was_built(pgpaces):
     pgpaces.well("run", "select-only", "-c", "1", *QUICK)
     server = pgpaces.trial().server
     assert "--" in json.dumps(server.configure)

@@ -16,9 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.timeout(900)
-def test_the_wheel_installs_into_a_clean_environment_and_has_everything(
-    tmp_path: Path, pgpaces_home: Path
-) -> None:
+def test_the_wheel_installs_into_a_clean_environment_and_has_everything(tmp_path, pgpaces_home):
     build = ["maturin", "build", "--release", "--locked", "--out", str(tmp_path / "dist")]
     subprocess.run(build, cwd=ROOT, check=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")

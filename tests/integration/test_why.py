@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +14,6 @@ from pgpaces.analysis.attribution.answer import Attribution, Card
 from pgpaces.analysis.next_step import next_step_for
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
-from pgpaces.database.access import Access
 from pgpaces.load.engine import resolve
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
@@ -37,7 +35,7 @@ def named(found: Attribution, key: str) -> Card:
     return card
 
 
-def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) -> None:
+def test_a_session_that_holds_rows_is_named(pgpaces_home, tmp_path):
     place = causes.Place(tmp_path, LOCKED, seconds=7)
     run = causes.lock(place)
     found = pgpaces.why(run.id, store=place.store).value
@@ -58,15 +56,15 @@ def test_a_session_that_holds_rows_is_named(pgpaces_home: Path, tmp_path: Path) 
     assert "locks that another session held" in page
 
 
-def test_too_few_clients_are_named(pgpaces_home: Path, tmp_path: Path) -> None:
+def test_too_few_clients_are_named(pgpaces_home, tmp_path):
     place = causes.Place(tmp_path, SLEPT, seconds=4)
     found = pgpaces.why(causes.connections(place).id, store=place.store).value
     assert "--clients 5,10,20" in named(found, "connections").command
 
 
 def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(
-    pg18: Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    pg18, tmp_path, monkeypatch
+):
     """Of scripts in a database as it stands: what is pasted asks for the same trial."""
     script, store = tmp_path / "sleep it.sql", tmp_path / "r.db"
     script.write_text("SELECT pg_sleep(0.03);\n")

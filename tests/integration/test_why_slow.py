@@ -7,8 +7,7 @@ did meanwhile. PGPACES_WHY_SEED is the first seed, so that others can be tried.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from tests.folders import open_folder
@@ -30,7 +29,7 @@ CLEAN, BLAMED_MAX = 20, 1
 
 
 @pytest.fixture(scope="module")
-def pgpaces_home() -> Iterator[Path]:
+def pgpaces_home():
     """On a disk, as some causes are disks."""
     with pytest.MonkeyPatch.context() as patch, open_folder("pgpaces-home-", disk=True) as path:
         patch.setenv("PGPACES_HOME", str(path))
@@ -45,9 +44,7 @@ def told(run: pgpaces.Result) -> str:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("key", causes.CAUSES)
-def test_a_cause_is_named_first(
-    pgpaces_home: Path, tmp_path: Path, key: str, record_property: Record
-) -> None:
+def test_a_cause_is_named_first(pgpaces_home, tmp_path, key, record_property):
     found: list[tuple[str, str]] = []
     for seed in range(FIRST, FIRST + TRIED_MAX):
         load = os.getloadavg()[0]
@@ -63,9 +60,7 @@ def test_a_cause_is_named_first(
 
 
 @pytest.mark.timeout(900)
-def test_clean_trials_are_blamed_on_nothing(
-    pgpaces_home: Path, tmp_path: Path, record_property: Record
-) -> None:
+def test_clean_trials_are_blamed_on_nothing(pgpaces_home, tmp_path, record_property):
     found = []
     for seed in range(FIRST, FIRST + CLEAN):
         load = os.getloadavg()[0]

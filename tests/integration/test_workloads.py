@@ -6,7 +6,6 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -45,9 +44,7 @@ SEEDED = ("garden", "bigtext", "bigtext/external", "sensor/triggers", "sensor/lo
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_each_statement_finds_its_rows_by_the_index_that_is_there_for_it(
-    access: Access, tmp_path: Path, name: str
-) -> None:
+def test_each_statement_finds_its_rows_by_the_index_that_is_there_for_it(access, tmp_path, name):
     found = pgpaces.run(
         name,
         target=" ".join(f"{word}={value}" for word, value in access.keywords.items()),
@@ -69,9 +66,7 @@ def test_each_statement_finds_its_rows_by_the_index_that_is_there_for_it(
 
 
 @pytest.mark.parametrize("name", SEEDED)
-def test_data_is_that_of_its_seed_on_every_server(
-    pg18: Access, request: pytest.FixtureRequest, name: str
-) -> None:
+def test_data_is_that_of_its_seed_on_every_server(pg18, request, name):
     pg15 = access_to(request.getfixturevalue("pg15"))
     with made(pg15, name, seed=1) as there, made(pg18, name, seed=1) as here:
         assert (first := checksums(here)) == checksums(there)
@@ -81,7 +76,7 @@ def test_data_is_that_of_its_seed_on_every_server(
 
 
 @pytest.mark.parametrize("name", [*SEEDED, "reporting"])
-def test_any_seed_that_the_option_takes_makes_data(pg18: Access, name: str) -> None:
+def test_any_seed_that_the_option_takes_makes_data(pg18, name):
     # The last one at which a hundredfold of it is an integer of 32 bits is 21474836.
     with made(pg18, name, seed=21_474_837) as session:
         first = checksums(session)
@@ -90,8 +85,8 @@ def test_any_seed_that_the_option_takes_makes_data(pg18: Access, name: str) -> N
 
 
 def test_a_plant_of_the_garden_is_inserted_by_keys_and_only_within_one_garden(
-    access: Access,
-) -> None:
+    access,
+):
     insert = "SELECT ui.insert_plant(%s, %s, '2017-05-01', 'This is a note', 'Text field')"
     with made(access, "garden", seed=1) as session:
         with session.transaction():
@@ -111,7 +106,7 @@ def test_a_plant_of_the_garden_is_inserted_by_keys_and_only_within_one_garden(
             assert sorted(row[0] for row in others) == [*range(size + 1, 2 * size + 1)]
 
 
-def test_what_long_texts_take_is_what_the_variant_is_about(pg18: Access) -> None:
+def test_what_long_texts_take_is_what_the_variant_is_about(pg18):
     sizes = {}
     for name in ("bigtext/default", "bigtext/external"):
         with made(pg18, name, seed=1) as session:

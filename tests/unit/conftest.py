@@ -18,7 +18,7 @@ def _draw_once() -> Callable[..., str]:
 
 
 @pytest.fixture(autouse=True)
-def charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def charts(request, monkeypatch):
     """A page takes longer to draw than to make, so its charts are blank, but with `drawn`."""
     import vl_convert
 
@@ -29,5 +29,5 @@ def charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def drawn() -> None:
+def drawn():
     """Charts are drawn, each once."""

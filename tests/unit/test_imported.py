@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -42,7 +40,7 @@ def line(
 # --- logs of transactions ---------------------------------------------------------------------
 
 
-def test_a_transaction_was_due_when_its_time_began() -> None:
+def test_a_transaction_was_due_when_its_time_began():
     log = line(0, 1, 100_000, 100_000) + line(0, 2, 1_500_000, 2_600_000)
     trial, summary = made(log, told=ImportOptions(limit_ns=1_000_000_000))
     assert [t.due_second for i in trial.intervals for t in i.tallies] == [0, 1]
@@ -53,7 +51,7 @@ def test_a_transaction_was_due_when_its_time_began() -> None:
     assert trial.plan.model == "closed"
 
 
-def test_the_files_of_all_threads_are_one_run() -> None:
+def test_the_files_of_all_threads_are_one_run():
     one = line(0, 1, 1000, 1000, 10, 0) + line(0, 2, 1000, 5_000_000, 10, 0)
     two = line(4, 1, 1000, 900_000, 20, 2, script=1)
     trial, summary = made(one, two)
@@ -65,7 +63,7 @@ def test_the_files_of_all_threads_are_one_run() -> None:
     assert summary.service.max == pytest.approx(0.99)
 
 
-def test_what_was_skipped_and_what_failed_is_counted_as_that() -> None:
+def test_what_was_skipped_and_what_failed_is_counted_as_that():
     words = ("skipped", "failed", "serialization", "deadlock", "other", 500)
     log = "".join(line(0, n, word, 10_000_000 + n, 0, 0) for n, word in enumerate(words, 1))
     _, summary = made(log, told=ImportOptions(limit_ns=100_000_000))
@@ -88,7 +86,7 @@ def test_what_was_skipped_and_what_failed_is_counted_as_that() -> None:
     ),
     st.none() | st.integers(1, 2_000_000_000),
 )
-def test_every_line_is_counted_once_and_no_time_is_lost(rows: list[Any], limit: int | None) -> None:
+def test_every_line_is_counted_once_and_no_time_is_lost(rows, limit):
     log = "".join(
         line(client, 1, time, 4_000_000 + end, lag, retries)
         for client, time, end, lag, retries in rows
@@ -105,7 +103,7 @@ def test_every_line_is_counted_once_and_no_time_is_lost(rows: list[Any], limit: 
     assert summary.counts.due == len(rows)
 
 
-def test_the_seventh_column_is_asked_for_where_nothing_says_what_it_is() -> None:
+def test_the_seventh_column_is_asked_for_where_nothing_says_what_it_is():
     log = line(0, 1, 1000, 1000, 30)
     with pytest.raises(PlanError, match="7th column") as found:
         made(log)
@@ -114,7 +112,7 @@ def test_the_seventh_column_is_asked_for_where_nothing_says_what_it_is() -> None
     assert made(log, told=ImportOptions(seventh="retries"))[1].retries == 30
 
 
-def test_a_log_that_was_sampled_says_so() -> None:
+def test_a_log_that_was_sampled_says_so():
     trial, summary = made(line(0, 7, 1000, 1000) + line(0, 20, 1000, 50_000))
     assert "holds 2 of 20" in trial.findings[0].text
     assert summary.validity.state == "invalid"
@@ -127,13 +125,13 @@ def test_a_log_that_was_sampled_says_so() -> None:
      "transaction type: <builtin: select only>\nscaling factor: 1\n",
      f"{EPOCH} 100 100000 130000000 500 2000\n", f"{EPOCH} 9 9 9 9 9 0 0 0 0 0 0 0 0 0\n"],
 )  # fmt: skip
-def test_what_is_none_of_it_is_refused_in_a_sentence(text: str) -> None:
+def test_what_is_none_of_it_is_refused_in_a_sentence(text):
     with pytest.raises(PlanError) as found:
         made(text)
     assert found.value.hint
 
 
-def test_logs_of_several_runs_are_refused() -> None:
+def test_logs_of_several_runs_are_refused():
     with pytest.raises(PlanError, match=r"not the logs of one run: .* 6 and 8 columns"):
         made(line(0, 1, 1000, 1000), line(0, 1, 1000, 1000, 30, 0))
 
@@ -141,7 +139,7 @@ def test_logs_of_several_runs_are_refused() -> None:
 # --- the command ------------------------------------------------------------------------------
 
 
-def test_an_imported_run_is_shown_listed_and_tagged_beside_ours(tmp_path: Path) -> None:
+def test_an_imported_run_is_shown_listed_and_tagged_beside_ours(tmp_path):
     store = tmp_path / "results.db"
     log = line(0, 1, 1000, 1000, 30, 0) + line(1, 1, 900, 5_000_000, 3, 0)
     (tmp_path / "pgbench_log.1").write_text(log)

@@ -46,22 +46,20 @@ VERDICTS: dict[str, tuple[float, Before, list[KillSwitchSample], str]] = {
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_most_of_the_last_samples_stop_a_load_that_makes_others_wait(name: str) -> None:
+def test_most_of_the_last_samples_stop_a_load_that_makes_others_wait(name):
     factor, before, seen, said = VERDICTS[name]
     found = verdict(factor, before, seen)
     assert (found is not None) == bool(said)
     assert said in (found or "")
 
 
-def test_what_is_usual_before_the_load_is_a_median() -> None:
+def test_what_is_usual_before_the_load_is_a_median():
     seen = [KillSwitchSample(1, 0), KillSwitchSample(900, 70), KillSwitchSample(2, 50)]
     assert Before.of(seen) == Before(2, 50)
 
 
 @pytest.mark.parametrize("version", [90_600, 100_000])
-def test_a_server_is_asked_only_for_what_its_version_has(
-    version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_is_asked_only_for_what_its_version_has(version, monkeypatch):
     queries: set[str] = set()
 
     def execute(query: bytes, _: object) -> Any:
@@ -81,7 +79,7 @@ def test_a_server_is_asked_only_for_what_its_version_has(
         assert any(since_10 in query for query in queries) is (version >= 100_000)
 
 
-def test_silence_counts_as_slower() -> None:
+def test_silence_counts_as_slower():
     assert verdict(1e9, BEFORE, [], silent_s=SILENCE_S - 0.1) is None
     assert verdict(1e9, BEFORE, [], silent_s=SILENCE_S) == (
         "the server has not answered a small query for 5 s"
@@ -93,17 +91,13 @@ SAMPLES = st.lists(st.builds(KillSwitchSample, TIMES, TIMES), max_size=12)
 
 
 @given(SAMPLES, st.floats(1.01, 100), st.floats(1, 10))
-def test_a_larger_factor_never_stops_what_a_smaller_one_lets_go_on(
-    seen: list[KillSwitchSample], factor: float, more: float
-) -> None:
+def test_a_larger_factor_never_stops_what_a_smaller_one_lets_go_on(seen, factor, more):
     if verdict(factor, BEFORE, seen) is None:
         assert verdict(factor * more, BEFORE, seen) is None
 
 
 @given(SAMPLES, st.floats(1.01, 100), st.floats(1, 10))
-def test_a_server_that_is_slower_still_never_lets_go_on(
-    seen: list[KillSwitchSample], factor: float, more: float
-) -> None:
+def test_a_server_that_is_slower_still_never_lets_go_on(seen, factor, more):
     if verdict(factor, BEFORE, seen) is not None:
         slower = [KillSwitchSample(s.probe_ms * more, s.age_ms * more) for s in seen]
         assert verdict(factor, BEFORE, slower) is not None
@@ -133,7 +127,7 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Server:
+def server():
     return Server()
 
 
@@ -151,7 +145,7 @@ def until_reason(watch: Watch) -> str:
     return reason
 
 
-def test_a_watch_tells_of_a_slow_server(server: Server) -> None:
+def test_a_watch_tells_of_a_slow_server(server):
     watch = watch_of(server)
     assert watch.before == Before(10.0, 100.0)
     assert watch.reason() is None
@@ -161,7 +155,7 @@ def test_a_watch_tells_of_a_slow_server(server: Server) -> None:
 
 
 @pytest.mark.parametrize("how", ["hangs", "refuses"])
-def test_a_watch_that_gets_no_answer_says_so_and_waits_for_none(server: Server, how: str) -> None:
+def test_a_watch_that_gets_no_answer_says_so_and_waits_for_none(server, how):
     watch = watch_of(server)
     if how == "hangs":
         server.answers.clear()

@@ -82,14 +82,12 @@ def of_trial(
         pytest.param({"model": "closed"}, 0, id="a load that waits for itself has no lag"),
     ],
 )
-def test_what_a_late_generator_may_explain(changes: dict[str, Any], excused: int | None) -> None:
+def test_what_a_late_generator_may_explain(changes, excused):
     assert summarize(of_trial(**changes)).generator.excused == excused
 
 
 @pytest.mark.parametrize(("part", "excused"), [(0.0, 30), (0.5, 28), (1.0, 27)])
-def test_no_generator_explains_what_was_due_while_no_client_was_connected(
-    part: float, excused: int
-) -> None:
+def test_no_generator_explains_what_was_due_while_no_client_was_connected(part, excused):
     shown = of_trial(lag_ms=600.0)
     first, *rest = shown.intervals
     lost = replace(first, all_down_ns=round(part * SECOND_NS))
@@ -97,9 +95,7 @@ def test_no_generator_explains_what_was_due_while_no_client_was_connected(
 
 
 @pytest.mark.parametrize(("allowed", "limited"), [(0.05, False), (0.01, True)])
-def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(
-    allowed: float, limited: bool
-) -> None:
+def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(allowed, limited):
     """It stood still from second 30 to 32, sent one of 100 a second late, the others after it."""
 
     def one(number: int) -> Interval:
@@ -123,7 +119,7 @@ def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(
     assert advice == [], "more threads stand still, too"
 
 
-def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing() -> None:
+def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing():
     """The answer counts none of it. A search, which cuts nothing, may still excuse it."""
     found = summarize(of_trial(latencies_ms=(100.0, 110.0, 90.0, 105.0), settling_s=20))
     assert found.cut_s >= 20
@@ -133,7 +129,7 @@ def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing() ->
     assert found.validity.state == "valid"
 
 
-def test_what_could_change_the_verdict_is_weighed_by_the_interval_of_the_verdict() -> None:
+def test_what_could_change_the_verdict_is_weighed_by_the_interval_of_the_verdict():
     clusters = stats.Clusters(20.0, 15.0)
     check = Generator(0.1, None, None, None, False, due=6000, missed=450, excused=25, late=True)
     verdicts = {goal.verdict(stats.share(n, 6000, clusters), 0.05) for n in (450, 425)}
@@ -149,9 +145,7 @@ def test_what_could_change_the_verdict_is_weighed_by_the_interval_of_the_verdict
         pytest.param({"latencies_ms": (100.0, 200.0), "cpu": 0.95}, 0, None, id="no CPU left"),
     ],
 )
-def test_what_a_search_makes_of_a_late_generator(
-    changes: dict[str, Any], missed: int, excused: int | None
-) -> None:
+def test_what_a_search_makes_of_a_late_generator(changes, missed, excused):
     made = of_trial(**changes)
     found = digest(made, summarize(made), Accumulator.of(made.intervals))
     seen = point(Tell.of(found), "rate")
@@ -201,7 +195,7 @@ def said(found: Capacity) -> str:
     return " ".join((words.answer(found), *words.doubts(found)))
 
 
-def test_lateness_that_explains_a_little_moves_what_is_refuted_alone() -> None:
+def test_lateness_that_explains_a_little_moves_what_is_refuted_alone():
     (plain, _), (late, points) = searched(0.0), searched(0.004)
     assert sure(late.proved) <= 175 < sure(plain.refuted) < sure(late.refuted)
     assert late.proved == pytest.approx(plain.proved, rel=0.02)
@@ -211,32 +205,32 @@ def test_lateness_that_explains_a_little_moves_what_is_refuted_alone() -> None:
     assert "generator" not in said(plain)
 
 
-def test_what_a_late_generator_may_explain_altogether_refutes_nothing() -> None:
+def test_what_a_late_generator_may_explain_altogether_refutes_nothing():
     found, _ = searched(1.0)
     assert found.refuted is None
     assert sure(found.proved) <= 175
     assert "generator-limited" in found.flags
 
 
-def test_a_quick_search_refutes_what_no_lateness_explains() -> None:
+def test_a_quick_search_refutes_what_no_lateness_explains():
     found, _ = searched(0.03, replace(BASE, quick=True))
     assert 130 < sure(found.proved) <= 175 < sure(found.refuted) < 260
 
 
-def test_a_load_that_failed_by_the_generator_alone_is_no_lower_end() -> None:
+def test_a_load_that_failed_by_the_generator_alone_is_no_lower_end():
     found, _ = searched(1.0, replace(BASE, lowest=300, start=300))
     assert (found.proved, found.refuted) == (None, None)
     assert "lowest load failed" not in found.flags
 
 
-def test_a_soak_is_held_by_all_that_missed() -> None:
+def test_a_soak_is_held_by_all_that_missed():
     next_load = NextLoad(100, 600, "soak", 1, "")
     found = answer.of([offered(next_load, 0.02, 0.02)], BASE)
     assert not sure(found.soak).met
 
 
 @pytest.mark.parametrize("count", seeds(50, 100))
-def test_a_late_generator_makes_no_claim_less_true(count: int) -> None:
+def test_a_late_generator_makes_no_claim_less_true(count):
     # M/M/4 of 20 ms with 5 ms more to each answer, 200 ms, 1%: 175.05/s without the generator's
     # lateness. 20 ms of it are forgiven where something is refuted.
     queue = Queue(exponential(50), 4, 0.2, later=0.005, forgiven=0.02)

@@ -24,9 +24,7 @@ def cost(x: np.ndarray, starts: tuple[int, ...], penalty: float) -> float:
     st.integers(1, 3),
     st.floats(0.1, 30),
 )
-def test_levels_have_the_smallest_errors_and_penalties_of_all(
-    x: np.ndarray, shortest: int, variance: float
-) -> None:
+def test_levels_have_the_smallest_errors_and_penalties_of_all(x, shortest, variance):
     penalty = 3 * variance * math.log(len(x))
     possible = [
         starts
@@ -41,7 +39,7 @@ def test_levels_have_the_smallest_errors_and_penalties_of_all(
 
 
 @given(arrays.arrays(float, st.integers(15, 30), elements=st.integers(-99, 99)))
-def test_the_change_is_the_ramp_that_explains_most(x: np.ndarray) -> None:
+def test_the_change_is_the_ramp_that_explains_most(x):
     found = change(x + np.where(np.arange(len(x)) < 8, 0.0, 9999.0))
     assert found is not None
     assert (found.start_s, found.end_s) == (8, 8)
@@ -67,14 +65,14 @@ def test_the_change_is_the_ramp_that_explains_most(x: np.ndarray) -> None:
     ],
     ids=["a step", "a bump", "a ramp", "a drift"],
 )
-def test_the_largest_change_is_no_noise(form, variance: float) -> None:
+def test_the_largest_change_is_no_noise(form, variance):
     x = form(np.arange(300.0)) + np.random.default_rng(3).normal(0, 1, 300)
     found, neighbors = noise(x)
     assert found == pytest.approx(variance, rel=0.35)
     assert neighbors == pytest.approx(1.0, abs=0.35)
 
 
-def test_the_change_at_the_time_of_another_has_its_time() -> None:
+def test_the_change_at_the_time_of_another_has_its_time():
     at, rng = np.arange(120), np.random.default_rng(4)
     quota = change(np.where(at < 75, 0.0, 90.0))
     assert quota is not None
@@ -86,7 +84,7 @@ def test_the_change_at_the_time_of_another_has_its_time() -> None:
     assert change(rng.normal(100, 7, 120), quota) is None
 
 
-def test_a_long_series_is_averaged_to_points() -> None:
+def test_a_long_series_is_averaged_to_points():
     points, size = means(np.arange(1000.0), 120)
     assert (len(points), size) == (111, 9)
     assert points[0] == 4
@@ -96,6 +94,6 @@ def test_a_long_series_is_averaged_to_points() -> None:
 
 
 @pytest.mark.parametrize("values", [np.zeros(30), np.full(30, 7.0)])
-def test_a_constant_series_has_one_level(values: np.ndarray) -> None:
+def test_a_constant_series_has_one_level(values):
     assert change(values) is None
     assert levels(values, noise(values)[0]) == []

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -141,7 +140,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(monkeypatch):
     return Bench(monkeypatch)
 
 
@@ -156,9 +155,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     ],
     ids=["well", "failed", "never began", "hopeless", "kill switch"],
 )
-def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(
-    bench: Bench, first: Found, tried: int
-) -> None:
+def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(bench, first, tried):
     bench.outcomes = [first, went()]
     made = bench.run()
     assert bench.tried == tried
@@ -167,7 +164,7 @@ def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(
     assert made.failure is None
 
 
-def test_a_failure_is_noted_and_leaves_no_server_behind_for_the_next(bench: Bench) -> None:
+def test_a_failure_is_noted_and_leaves_no_server_behind_for_the_next(bench):
     bench.outcomes = [went("failed", error=RunError("it broke")), went()]
     bench.run(2)
     assert (bench.tried, bench.opened) == (3, 2)
@@ -176,7 +173,7 @@ def test_a_failure_is_noted_and_leaves_no_server_behind_for_the_next(bench: Benc
     assert bench.store.failures[-2:] == [(1, "it broke"), (2, "it broke")]
 
 
-def test_a_server_that_was_there_is_waited_for(bench: Bench) -> None:
+def test_a_server_that_was_there_is_waited_for(bench):
     bench.outcomes = [went(), ServerError("it went away"), went()]
     bench.away = 20
     made = bench.run(3)
@@ -185,9 +182,7 @@ def test_a_server_that_was_there_is_waited_for(bench: Bench) -> None:
     assert len([text for text in bench.heard.said if "waiting for the server" in text]) == 1
 
 
-def test_a_server_that_stays_away_is_left_out_after_three_trials(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_stays_away_is_left_out_after_three_trials(bench, monkeypatch):
     monkeypatch.setattr(machine, "BACK_S", 0.0)
     bench.outcomes = [went(), ServerError("it went away")]
     made = bench.run(9)
@@ -207,9 +202,7 @@ def test_a_server_that_stays_away_is_left_out_after_three_trials(
         (ServerError("it does not start"), 8, ("1TB", "2TB", "3TB", "4TB")),
     ],
 )
-def test_where_a_server_answers_other_cells_are_tried(
-    bench: Bench, refusal: ServerError, attempts: int, settings: tuple[str, ...]
-) -> None:
+def test_where_a_server_answers_other_cells_are_tried(bench, refusal, attempts, settings):
     bench.outcomes = [*[refusal] * attempts, went()]
     target = TargetPlan() if settings else SOMEBODYS
     made = bench.run(6, target, [{"shared_buffers": size} for size in settings])
@@ -228,8 +221,8 @@ def test_where_a_server_answers_other_cells_are_tried(
     ],
 )
 def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
-    bench: Bench, tmp_path: Path, errors: list[PgpacesError], state: str, lasting: bool
-) -> None:
+    bench, tmp_path, errors, state, lasting
+):
     design = Design((Factor("clients", ("1", "2")),))
     order = sweep.Order(Experiment("e", "select-only", design), tmp_path / "results.db")
     bench.patch()
@@ -241,21 +234,21 @@ def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
     assert Store.open(order.store).experiment(swept.id).state == state
 
 
-def test_a_store_that_takes_nothing_for_a_while_is_waited_for(bench: Bench) -> None:
+def test_a_store_that_takes_nothing_for_a_while_is_waited_for(bench):
     bench.outcomes, bench.store = [went()], Kept(refuses=5)
     made = bench.run()
     assert (made.progress.done, bench.tried) == (1, 1)
     assert [text for text in bench.heard.said if "trying again for 60 s" in text]
 
 
-def test_a_trial_whose_end_is_not_stored_is_not_done(bench: Bench) -> None:
+def test_a_trial_whose_end_is_not_stored_is_not_done(bench):
     bench.outcomes = [went(store_error=StoreError("the store is full"))]
     made = bench.run(2)
     assert (made.progress.done, bench.tried) == (0, 2)
     assert isinstance(made.failure, StoreError)
 
 
-def test_nobody_waits_for_a_store_once_the_end_was_asked_for(bench: Bench) -> None:
+def test_nobody_waits_for_a_store_once_the_end_was_asked_for(bench):
     bench.outcomes, bench.store = [went()], Kept(refuses=10**9)
     real = bench.store.beat_experiment
 
@@ -270,7 +263,7 @@ def test_nobody_waits_for_a_store_once_the_end_was_asked_for(bench: Bench) -> No
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_machine_that_breaks_lets_the_others_end_their_trials(bench: Bench, asked: bool) -> None:
+def test_a_machine_that_breaks_lets_the_others_end_their_trials(bench, asked):
     def breaks(*_: object) -> Outcome:
         bench.tried += 1
         if asked:
@@ -283,7 +276,7 @@ def test_a_machine_that_breaks_lets_the_others_end_their_trials(bench: Bench, as
     assert (bench.tried, bench.stops.requests) == (1, 1), "it cuts no trial short"
 
 
-def test_what_is_left_may_be_asked_while_machines_report() -> None:
+def test_what_is_left_may_be_asked_while_machines_report():
     progress = Progress(10_000, left={f"m{n}": 1 for n in range(2000)})
     ended = threading.Event()
     errors: list[Exception] = []
@@ -316,7 +309,7 @@ class _Load:
 
 
 @pytest.mark.parametrize(("asked", "heard"), [(0, []), (1, ["stop"]), (2, ["stop", "abort"])])
-def test_a_load_that_begins_late_hears_what_was_asked_before(asked: int, heard: list[str]) -> None:
+def test_a_load_that_begins_late_hears_what_was_asked_before(asked, heard):
     found, load = stops.Stops(), _Load()
     for _ in range(asked):
         found.ask()
@@ -326,7 +319,7 @@ def test_a_load_that_begins_late_hears_what_was_asked_before(asked: int, heard: 
     assert load.heard == heard, "it has ended, and is left alone"
 
 
-def test_who_waits_is_told_that_somebody_asked_for_the_end() -> None:
+def test_who_waits_is_told_that_somebody_asked_for_the_end():
     found = stops.Stops()
     found.check()
     found.ask()
@@ -336,8 +329,8 @@ def test_who_waits_is_told_that_somebody_asked_for_the_end() -> None:
 
 
 def test_variables_of_pgpaces_are_there_while_those_of_libpq_are_hidden(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     import os
 
     from pgpaces.trial.site import without_pg_variables

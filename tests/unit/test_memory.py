@@ -92,7 +92,7 @@ def interval(second: int, each: Times) -> Interval:
                     ended_ns=ended_ns)  # fmt: skip
 
 
-def test_memory_does_not_grow_with_the_length_of_a_run() -> None:
+def test_memory_does_not_grow_with_the_length_of_a_run():
     draw = random.Random(2)
     pool = [times([draw.lognormvariate(1, 0.5) for _ in range(100)]) for _ in range(20)]
     looks, stored = Looks(), Stored()

@@ -10,7 +10,6 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,7 +94,7 @@ def at_most(histogram: Any, seconds: float) -> int:
 # --- what is exported -----------------------------------------------------------------------------
 
 
-def test_late_is_what_lies_above_the_bucket_of_the_limit_exactly() -> None:
+def test_late_is_what_lies_above_the_bucket_of_the_limit_exactly():
     latency = point("latency", phase="measured")
     assert latency.count - at_most(latency, LIMIT_NS / 1e9) == 6
     assert all(count >= 0 for count in latency.bucket_counts)
@@ -104,7 +103,7 @@ def test_late_is_what_lies_above_the_bucket_of_the_limit_exactly() -> None:
     assert latency.sum == pytest.approx(2 * (4 * 1.0 + 14.999 + 15.2 + 16.0 + 400.0) / 1e3)
 
 
-def test_sums_and_buckets_never_decrease_and_count_from_the_start_of_the_trial() -> None:
+def test_sums_and_buckets_never_decrease_and_count_from_the_start_of_the_trial():
     sums, before = totals(), metrics(totals())
     # 15.001 ms is late, but 3 significant digits cannot tell it from the limit.
     sums.add(second(2, [14.0, 15.001], on_time=1, late=1, due=2))
@@ -123,7 +122,7 @@ def test_sums_and_buckets_never_decrease_and_count_from_the_start_of_the_trial()
     assert latency.count - at_most(latency, LIMIT_NS / 1e9) == 7
 
 
-def test_a_trial_has_labels_of_its_experiment_and_none_that_is_empty() -> None:
+def test_a_trial_has_labels_of_its_experiment_and_none_that_is_empty():
     assert list(metrics()) == list(INSTRUMENTS)
     labels = point("trial_info").attributes
     assert labels["experiment"] == "nightly"
@@ -140,7 +139,7 @@ def test_a_trial_has_labels_of_its_experiment_and_none_that_is_empty() -> None:
     assert "latency_limit" not in metrics(unlimited)
 
 
-def test_a_background_workload_is_told_apart_and_has_its_own_limit() -> None:
+def test_a_background_workload_is_told_apart_and_has_its_own_limit():
     component = {"clients": 1, "scripts": ("report",), "workload": "reporting", "of": "night"}
     plan = {"limit_ns": LIMIT_NS, "policy": "run", "model": "open", "limits": [["a", 5 * MS]]}
     plan["components"] = [{"clients": 1, "scripts": ["a"]}, {**component, "limit_ns": 9 * MS}]
@@ -158,7 +157,7 @@ def test_a_background_workload_is_told_apart_and_has_its_own_limit() -> None:
 
 
 @pytest.fixture
-def port() -> Iterator[Port]:
+def port():
     opened_port = Port(listen("127.0.0.1", 0))
     opened_port.start()
     opened_port.data = metrics_data([totals()])
@@ -195,7 +194,7 @@ EXPORTED = {
 }
 
 
-def test_prometheus_reads_what_is_exported(port: Port) -> None:
+def test_prometheus_reads_what_is_exported(port):
     status, text = got(port)
     assert dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)) == EXPORTED
     samples = {
@@ -229,15 +228,11 @@ def test_prometheus_reads_what_is_exported(port: Port) -> None:
     ("path", "headers", "status"),
     [("/", {}, 404), ("/metrics", {"Host": "evil.com"}, 421), ("/metrics?x=1", {}, 200)],
 )
-def test_only_metrics_are_answered_and_only_to_this_machine(
-    port: Port, path: str, headers: dict[str, str], status: int
-) -> None:
+def test_only_metrics_are_answered_and_only_to_this_machine(port, path, headers, status):
     assert got(port, path, **headers)[0] == status
 
 
-def test_scrapes_at_the_same_time_get_the_same_numbers(
-    port: Port, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scrapes_at_the_same_time_get_the_same_numbers(port, monkeypatch):
     receive = PrometheusMetricReader._receive_metrics
 
     def slowly(*args: Any, **options: Any) -> None:
@@ -250,7 +245,7 @@ def test_scrapes_at_the_same_time_get_the_same_numbers(
     assert answers == {got(port)}
 
 
-def test_texts_of_others_do_not_forge_a_metric(port: Port) -> None:
+def test_texts_of_others_do_not_forge_a_metric(port):
     named = totals(workload={"name": f'x"}} 1\nforged 1 {NASTY}\ud800', "scripts": SCRIPTS})
     port.data = metrics_data([named])
     status, text = got(port)
@@ -259,7 +254,7 @@ def test_texts_of_others_do_not_forge_a_metric(port: Port) -> None:
     assert "\x1b" not in text
 
 
-def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again() -> None:
+def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again():
     port = Port(listen("127.0.0.1", 0))
     port.start()
     address = port.socket.getsockname()[:2]
@@ -283,13 +278,13 @@ def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again()
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver():
     made = Receiver()
     yield made
     made.server.shutdown()
 
 
-def test_a_receiver_of_otlp_gets_the_same_numbers_and_a_span(receiver: Receiver) -> None:
+def test_a_receiver_of_otlp_gets_the_same_numbers_and_a_span(receiver):
     warnings: list[str] = []
     sender = Sender(f"{receiver.url}/v1/metrics/", warnings.append)
     sender.start()
@@ -314,7 +309,7 @@ def test_a_receiver_of_otlp_gets_the_same_numbers_and_a_span(receiver: Receiver)
 
 
 @pytest.mark.parametrize("status", [401, 500])
-def test_a_receiver_that_refuses_is_one_warning(status: int) -> None:
+def test_a_receiver_that_refuses_is_one_warning(status):
     receiver, warnings = Receiver(status), list[str]()
     sender = Sender(receiver.url, warnings.append)
     sender.start()
@@ -331,7 +326,7 @@ def test_a_receiver_that_refuses_is_one_warning(status: int) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path):
     store = opened(tmp_path)
     yield store
     store.close()
@@ -347,9 +342,7 @@ def stored(store: Store, id_: str, host: str | None = None, pid: int | None = No
     return begun
 
 
-def test_the_feed_has_new_trials_of_its_load_to_their_end(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_feed_has_new_trials_of_its_load_to_their_end(store, monkeypatch):
     stored(store, "01A000000000000000000000RN")  # long ago
     feed = Feed(str(store.path), Load(os.getpid()))
     running = stored(store, "7ZZZZZZZZZ0000000000000000")
@@ -374,7 +367,7 @@ def test_the_feed_has_new_trials_of_its_load_to_their_end(
     feed.close()
 
 
-def test_a_companion_exports_and_ends(store: Store) -> None:
+def test_a_companion_exports_and_ends(store):
     warnings: list[str] = []
     followed_by = Companion(str(store.path), Outputs(prometheus=("127.0.0.1", 0)), warnings.append)
     stored(store, "7ZZZZZZZZZ0000000000000000")
@@ -394,9 +387,7 @@ def test_a_companion_exports_and_ends(store: Store) -> None:
     assert warnings == []
 
 
-def test_a_companion_runs_no_code_of_the_current_folder(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_companion_runs_no_code_of_the_current_folder(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("msgspec", "opentelemetry", "prometheus_client"):
         Path(f"{name}.py").write_text(f"open('{name} ran', 'w').close()\n")
@@ -409,7 +400,7 @@ def test_a_companion_runs_no_code_of_the_current_folder(
 # --- what is asked for ----------------------------------------------------------------------------
 
 
-def test_what_to_export_and_where() -> None:
+def test_what_to_export_and_where():
     assert followed.outputs_of(False, ("prometheus",)).prometheus == ("127.0.0.1", 8433)
     both = followed.outputs_of(True, ("prometheus=0.0.0.0:9000", "otlp=https://otel:4318"))
     assert both == Outputs(True, ("0.0.0.0", 9000), "https://otel:4318")
@@ -423,16 +414,14 @@ def test_what_to_export_and_where() -> None:
      (("otlp=http://h:x",), "not the URL"), (("otlp=http://u:p@h",), "must not have a password"),
      (("prometheus", "prometheus=0"), "written twice")],
 )  # fmt: skip
-def test_what_cannot_be_is_one_sentence_with_a_way_out(
-    values: tuple[str, ...], message: str
-) -> None:
+def test_what_cannot_be_is_one_sentence_with_a_way_out(values, message):
     with pytest.raises(PlanError, match=message) as error:
         followed.outputs_of(False, values)
     assert error.value.hint
     assert ":p@" not in f"{error.value.message} {error.value.hint}"
 
 
-def test_a_port_in_use_is_said_before_the_load_begins(tmp_path: Path) -> None:
+def test_a_port_in_use_is_said_before_the_load_begins(tmp_path):
     taken = listen("127.0.0.1", 0)
     port = taken.socket.getsockname()[1]
     line = ["run", "--store", str(tmp_path / "s.db"), "--metrics", f"prometheus={port}"]
@@ -444,9 +433,7 @@ def test_a_port_in_use_is_said_before_the_load_begins(tmp_path: Path) -> None:
     assert not (tmp_path / "s.db").exists()
 
 
-def test_a_missing_extra_is_said_with_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_extra_is_said_with_the_command(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
     monkeypatch.delitem(sys.modules, "pgpaces.web.prometheus")
     monkeypatch.setattr(companion.signal, "signal", lambda *_: None)
@@ -461,9 +448,7 @@ def test_a_missing_extra_is_said_with_the_command(
 
 
 @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
-def test_an_open_port_beyond_this_machine_is_warned_of(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: str, warned: bool
-) -> None:
+def test_an_open_port_beyond_this_machine_is_warned_of(monkeypatch, capsys, host, warned):
     started = SimpleNamespace(live="", prometheus="http://h:1/metrics", close=lambda: None)
     monkeypatch.setattr(companion, "Companion", lambda *_: started)
     params = {"live": False, "metrics": (f"prometheus={host}:1",), "dry_run": False}
@@ -476,7 +461,7 @@ def test_an_open_port_beyond_this_machine_is_warned_of(
 # --- Grafana --------------------------------------------------------------------------------------
 
 
-def test_the_dashboard_queries_metrics_and_labels_that_are_exported() -> None:
+def test_the_dashboard_queries_metrics_and_labels_that_are_exported():
     path = ROOT / "packaging/grafana/pgpaces.json"
     dashboard = json.loads(path.read_text(encoding="utf-8"))
     queries = [t["expr"] for panel in dashboard["panels"] for t in panel.get("targets", ())]

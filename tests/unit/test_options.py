@@ -90,7 +90,7 @@ class ReachedError(Exception):
 
 
 @pytest.fixture
-def reached(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+def reached(monkeypatch):
     found: list[Request] = []
 
     def run(request: Request, *_: object) -> None:
@@ -102,9 +102,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_what_is_typed_and_what_python_passes_ask_for_the_same(
-    name: str, reached: list[Request]
-) -> None:
+def test_what_is_typed_and_what_python_passes_ask_for_the_same(name, reached):
     words, keywords = SAME[name]
     with pytest.raises(ReachedError):
         cli.main(["run", "reporting", *shlex.split(words)], standalone_mode=False)
@@ -114,7 +112,7 @@ def test_what_is_typed_and_what_python_passes_ask_for_the_same(
     assert typed == passed
 
 
-def test_every_option_of_a_run_is_tried_both_ways() -> None:
+def test_every_option_of_a_run_is_tried_both_ways():
     assert SAME.keys() == {option.name for option in options.OPTIONS if option.run}
     assert len(options.BY_NAME) == len(options.OPTIONS)
 
@@ -124,7 +122,7 @@ OTHERWISE = ("latency_limit", "node", "target", "kill_switch")
 
 
 @pytest.mark.parametrize("name", sorted(options.FACTORS.keys() & SAME.keys() - set(OTHERWISE)))
-def test_a_level_asks_for_what_the_option_of_a_run_asks_for(name: str, tmp_path: Path) -> None:
+def test_a_level_asks_for_what_the_option_of_a_run_asks_for(name, tmp_path):
     words, _ = SAME[name]
     flag = " on" if options.BY_NAME[name].flag else ""
     requests = [
@@ -142,7 +140,7 @@ def test_a_level_asks_for_what_the_option_of_a_run_asks_for(name: str, tmp_path:
 @pytest.mark.parametrize(
     ("keyword", "hint"), [("latency_limi", "latency_limit"), ("nonsense", None)]
 )
-def test_a_keyword_that_is_none_is_refused_with_the_nearest(keyword: str, hint: str | None) -> None:
+def test_a_keyword_that_is_none_is_refused_with_the_nearest(keyword, hint):
     with pytest.raises(PlanError, match=f"no option '{keyword}'") as found:
         pgpaces.run("reporting", **{keyword: 1})
     assert found.value.hint == (f"did you mean {hint}?" if hint else None)
@@ -157,7 +155,7 @@ ORDER = (
 )
 
 
-def test_factors_stand_in_the_order_of_stored_designs_however_they_are_typed() -> None:
+def test_factors_stand_in_the_order_of_stored_designs_however_they_are_typed():
     """An experiment is resumed only with the design that it was begun with."""
     assert [name for name in options.FACTORS if name in ORDER.split()] == ORDER.split()
     words = ["reporting", "--scale", "1,2", "--rate", "5,10", "--server", "15,18", "-c", "1,2"]

@@ -37,7 +37,7 @@ Fetched = Callable[[], str]
 
 
 @pytest.fixture
-def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fetched:
+def fetched(tmp_path, monkeypatch):
     """Where the file of a workload is; fetched from a registry of ours, asked at most once."""
     asked = []
 
@@ -59,12 +59,12 @@ def of(digest: str) -> workload.Workload:
     return replace(found, files=tuple(replace(file, sha256=digest) for file in found.files))
 
 
-def test_the_map_is_fetched_once_and_checked(fetched: Fetched) -> None:
+def test_the_map_is_fetched_once_and_checked(fetched):
     assert Path(fetched()).read_bytes() == CONTENT
     assert fetched() == fetched()
 
 
-def test_what_a_killed_one_left_behind_is_removed(fetched: Fetched, tmp_path: Path) -> None:
+def test_what_a_killed_one_left_behind_is_removed(fetched, tmp_path):
     left = tmp_path / "home" / "cache" / "files" / ".fetch-killed"
     left.mkdir(parents=True)
     (left / "pyrosm.whl").touch()
@@ -72,9 +72,7 @@ def test_what_a_killed_one_left_behind_is_removed(fetched: Fetched, tmp_path: Pa
     assert list(left.parent.iterdir()) == [target]
 
 
-def test_who_waits_for_another_takes_what_that_one_fetched(
-    fetched: Fetched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_for_another_takes_what_that_one_fetched(fetched, tmp_path, monkeypatch):
     target, lock = Path(fetched()), fcntl.flock
     target.unlink()
 
@@ -86,9 +84,7 @@ def test_who_waits_for_another_takes_what_that_one_fetched(
     assert Path(fetched()) == target
 
 
-def test_another_map_than_expected_is_refused_and_not_kept(
-    fetched: Fetched, tmp_path: Path
-) -> None:
+def test_another_map_than_expected_is_refused_and_not_kept(fetched, tmp_path):
     with pytest.raises(PrepareError, match="not the one that was expected") as error:
         files.located(of("0" * 64), {}, print)
     assert "-D file=PATH" in str(error.value.hint)
@@ -96,8 +92,8 @@ def test_another_map_than_expected_is_refused_and_not_kept(
 
 
 def test_without_a_registry_a_map_of_ones_own_is_taken_from_where_one_is(
-    fetched: Fetched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    fetched, tmp_path, monkeypatch
+):
     def wheel(*words: object) -> Path:
         raise ServerError("pip does not reach its registry")
 
@@ -112,7 +108,7 @@ def test_without_a_registry_a_map_of_ones_own_is_taken_from_where_one_is(
         files.located(workload.find("osm"), {"file": "nowhere"}, print)
 
 
-def test_a_missing_program_names_its_package(tmp_path: Path) -> None:
+def test_a_missing_program_names_its_package(tmp_path):
     found = replace(
         workload.find("osm"), needs=workload.Needs({"nowhere-at-all": "osm2pgsql"}), files=()
     )
@@ -134,7 +130,7 @@ def tile(folder: Path, copies: int, *flags: str) -> subprocess.CompletedProcess[
     return subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
 
 
-def test_one_copy_is_the_file_itself_and_others_need_osmium_and_room(tmp_path: Path) -> None:
+def test_one_copy_is_the_file_itself_and_others_need_osmium_and_room(tmp_path):
     assert tile(tmp_path, 1, "-I", "-S").returncode == 0
     assert (tmp_path / "link.osm.pbf").resolve() == tmp_path / "map.osm"
     done = tile(tmp_path, 2, "-I", "-S")
@@ -146,7 +142,7 @@ def test_one_copy_is_the_file_itself_and_others_need_osmium_and_room(tmp_path: P
     assert "Traceback" not in done.stderr
 
 
-def test_copies_stand_beside_each_other_and_share_nothing(tmp_path: Path) -> None:
+def test_copies_stand_beside_each_other_and_share_nothing(tmp_path):
     assert tile(tmp_path, 5).returncode == 0
     made = (tmp_path / "link.osm.pbf").resolve()
     objects = [
@@ -177,7 +173,7 @@ def _refs(each: Any) -> tuple[float, ...]:
     return tuple(member.ref for member in each.members)
 
 
-def test_one_tiles_at_a_time_and_removes_what_a_killed_one_left_behind(tmp_path: Path) -> None:
+def test_one_tiles_at_a_time_and_removes_what_a_killed_one_left_behind(tmp_path):
     (tmp_path / "map.osm").write_text(OSM)
     cache, link = tmp_path / "cache", tmp_path / "link"
     (cache / ".tile-killed").mkdir(parents=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,19 +48,19 @@ WHOLE = Interval(0, tallies=(Tally(0, 0, due=1, on_time=1),))
     ],
     ids=["all", "one", "not back"],
 )  # fmt: skip
-def test_an_outage_is_said_in_a_line(intervals: tuple[Interval, ...], said: str) -> None:
+def test_an_outage_is_said_in_a_line(intervals, said):
     found = summarize(trial([], intervals=intervals))
     assert outages(found) == said
 
 
-def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again() -> None:
+def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again():
     lost = replace(WHOLE, disconnects=3, down=2, some_down_ns=1000 * MS)
     notes = ("sensor: slow", "a client cannot log in again: role is not permitted to log in")
     line = outages(summarize(trial([], intervals=(lost,))), notes)
     assert line.endswith("not back at the end: 2 (role is not permitted to log in)")
 
 
-def test_without_a_loss_nothing_is_said() -> None:
+def test_without_a_loss_nothing_is_said():
     found = trial([], intervals=(WHOLE,), plan=PLAN, workload=WORKLOAD, server={"version": "18"})
     assert "connections" not in dict(section(found, summarize(found)).facts)
 
@@ -75,7 +74,7 @@ WORKLOAD = {
 }  # fmt: skip
 
 
-def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_path: Path) -> None:
+def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_path):
     place = tmp_path / "results.db"
     design = Design((Factor("clients", ("1", "2", "4", "8")),), {"duration": "3s"})
     order = sweep.Order(Experiment("e", "select-only", design), place)

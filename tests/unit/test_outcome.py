@@ -112,7 +112,7 @@ WEIGHED: dict[str, tuple[list[Interval], str, int, int]] = {
 
 
 @pytest.mark.parametrize("name", WEIGHED)
-def test_lateness_is_weighed_against_what_it_explains(name: str) -> None:
+def test_lateness_is_weighed_against_what_it_explains(name):
     run, severity, explained, missed = WEIGHED[name]
     [finding] = found(of(*run), "generator")
     assert finding.severity == severity
@@ -125,14 +125,12 @@ def test_lateness_is_weighed_against_what_it_explains(name: str) -> None:
 @pytest.mark.parametrize(
     ("missed_max", "limited"), [(None, True), (0.05, True), (0.2, False), (0.12, False)]
 )
-def test_what_may_be_missed_is_what_the_experiment_allows(
-    missed_max: float | None, limited: bool
-) -> None:
+def test_what_may_be_missed_is_what_the_experiment_allows(missed_max, limited):
     plan = PLAN | {"missed_max": missed_max}
     assert summarize(of(*alike(NEAR, LATE), plan=plan)).generator.limited is limited
 
 
-def test_without_a_limit_a_late_generator_decides_nothing() -> None:
+def test_without_a_limit_a_late_generator_decides_nothing():
     plan = {"limit_ns": None, "policy": "run", "model": "open"}
     run = of(*alike([100.0] * 9, LATE, failed={"40001": 1}), plan=plan)
     [finding] = found(run, "generator")
@@ -145,9 +143,7 @@ def test_without_a_limit_a_late_generator_decides_nothing() -> None:
     lost=st.integers(0, 40),
     lag_ms=st.floats(5.1, 90.0),
 )
-def test_what_it_explains_is_no_more_than_what_was_near(
-    near: int, far: int, lost: int, lag_ms: float
-) -> None:
+def test_what_it_explains_is_no_more_than_what_was_near(near, far, lost, lag_ms):
     """Near: late by less than twice the lag. A verdict that the rest alone gives is not voided."""
     ms = [100.0] * 60 + [500 + lag_ms] * near + [900.0] * far
     run = of(answered(0, ms, lag_ms, idle=len(ms), failed={"40001": lost}))
@@ -182,7 +178,7 @@ def summary(counts: Counts) -> Summary:
         (Counts(9, on_time=1, unfinished=8), ""),
     ],
 )  # fmt: skip
-def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts: Counts, said: str) -> None:
+def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts, said):
     checked = summary(counts)
     reason = outcome.no_measurement(checked)
     assert (reason is not None) == (checked.validity.state == "invalid") == bool(said)
@@ -206,7 +202,7 @@ def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts: Counts, said
         (40, True, "pgpaces show T"),
     ],
 )
-def test_the_next_command_follows_from_the_verdict(late: int, limited: bool, command: str) -> None:
+def test_the_next_command_follows_from_the_verdict(late, limited, command):
     intervals = [answered(n, [10.0] * 40) for n in range(9)]
     intervals += [answered(9, [10.0] * (40 - late) + [600.0] * late)]
     if late == 40:
@@ -215,7 +211,7 @@ def test_the_next_command_follows_from_the_verdict(late: int, limited: bool, com
     assert section(run, summarize(run)).next == (command,)
 
 
-def test_no_queries_a_day_are_told_where_nothing_was_on_time() -> None:
+def test_no_queries_a_day_are_told_where_nothing_was_on_time():
     script = {"name": "a", "weight": 1, "commands": [], "queries": 3}
     late, mixed = (
         of(*(answered(n, ms) for n in range(4)), workload={"scripts": [script]})
@@ -225,7 +221,7 @@ def test_no_queries_a_day_are_told_where_nothing_was_on_time() -> None:
     assert volume.of(mixed, summarize(mixed)) is not None
 
 
-def test_a_script_that_never_succeeds_is_told_beside_those_that_do() -> None:
+def test_a_script_that_never_succeeds_is_told_beside_those_that_do():
     scripts = [{"name": name, "weight": 1, "commands": []} for name in ("good", "bad")]
     run = of(
         interval(0, Tally(0, 0, due=9, on_time=9)),
@@ -237,7 +233,7 @@ def test_a_script_that_never_succeeds_is_told_beside_those_that_do() -> None:
     assert MISSING[1] in finding.text
 
 
-def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> None:
+def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid():
     scripts = [{"name": name, "weight": 1, "commands": []} for name in ("own", "other")]
     components = [
         {"of": of_, "scripts": [name], "clients": 1, "model": "open", "limit_ns": None}
@@ -254,7 +250,7 @@ def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid() -> 
     assert reason.startswith("background workload reporting: no transaction succeeded: 9 failed")
 
 
-def test_of_several_trials_one_that_measured_something_is_enough() -> None:
+def test_of_several_trials_one_that_measured_something_is_enough():
     counted = (Counts(9, failed=9), Counts(9, on_time=9))
     none, some = (Digest(of(), summary(counts)) for counts in counted)
     assert outcome.no_trial([]) is None
@@ -283,8 +279,8 @@ def levels(digest: Digest) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("workers", [("0",), ("0", "2")])
 def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
-    workers: tuple[str, ...],
-) -> None:
+    workers,
+):
     plan = design(factors=(Factor("clients", ("1", "8")), Factor(WORKERS, workers)), trials=1)
     digests = [made(slot, 20) for slot in plan.slots()]
     bad = [failing(d) if levels(d)[WORKERS] == "0" else d for d in digests]
@@ -298,7 +294,7 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
     assert bool(drawn) == (len(workers) > 1), "nothing is drawn of what failed"
 
 
-def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded() -> None:
+def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded():
     plan = design(factors=(Factor("clients", ("1", "2", "8")),), trials=2)
     good = [made(slot, 20) for slot in plan.slots()]
     of_8 = [failing(d) if levels(d)["clients"] == "8" else d for d in good]
@@ -326,13 +322,11 @@ def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded() -> None:
         (("failed",), {}, ""),
     ],
 )
-def test_the_first_error_is_the_one_that_was_seen_first(
-    states: tuple[str, ...], messages: dict[str, str], said: str
-) -> None:
+def test_the_first_error_is_the_one_that_was_seen_first(states, messages, said):
     assert outcome.first_error(states, messages) == said
 
 
-def test_a_search_ends_where_its_first_trials_measured_nothing() -> None:
+def test_a_search_ends_where_its_first_trials_measured_nothing():
     plan = design(factors=(Factor("clients", ("1",)),), trials=3)
     good = [made(slot, 20) for slot in plan.slots()]
     cell = Cell(())
@@ -407,9 +401,7 @@ LOST = replace(interval(10, Tally(9, 0, due=600, unfinished=600)), in_flight_ns=
         ),
     ],
 )  # fmt: skip
-def test_a_server_that_answers_nobody_is_an_outage(
-    intervals: list[Interval], samples: tuple[Sample, ...], severity: str, said: str
-) -> None:
+def test_a_server_that_answers_nobody_is_an_outage(intervals, samples, severity, said):
     run = of(*intervals, samples=collect(samples))
     told = found(run, "silence")
     assert [finding.severity for finding in told] == ([severity] if severity else [])
@@ -444,16 +436,14 @@ def stuck(count: int, due_s: int, behind: list[Interval]) -> list[Interval]:
         ),
     ],
 )  # fmt: skip
-def test_a_client_that_gets_no_answer_while_others_do_is_told(
-    intervals: list[Interval], said: str
-) -> None:
+def test_a_client_that_gets_no_answer_while_others_do_is_told(intervals, said):
     told = found(of(*intervals), "silence")
     assert [finding.severity for finding in told] == (["warning"] if said else [])
     assert all(said in finding.text for finding in told)
 
 
 @pytest.mark.parametrize(("node", "severity"), [("primary", "warning"), ("standby1", "invalid")])
-def test_whether_a_standby_answers_is_not_asked_of_its_primary(node: str, severity: str) -> None:
+def test_whether_a_standby_answers_is_not_asked_of_its_primary(node, severity):
     components = [{"of": "", "node": node, "scripts": ["a"], "clients": 4, "model": "open"}]
     more = tuple(Sample(n, "standby1/sessions", "connected", 5.0) for n in range(9))
     run = of(
@@ -463,7 +453,7 @@ def test_whether_a_standby_answers_is_not_asked_of_its_primary(node: str, severi
     assert [finding.severity for finding in found(run, "silence")] == [severity]
 
 
-def test_one_that_never_answered_is_told_once() -> None:
+def test_one_that_never_answered_is_told_once():
     run = of(*silent(0, 9), interval(9, Tally(0, 0, due=9, unfinished=9), in_flight_ns=SECOND_NS))
     [reason] = summarize(run).validity.reasons
     assert "no answer arrived to any of them" in reason
@@ -479,7 +469,7 @@ def ended_by_errors(aborted: int, clients: int = 4, due: int = 6, **changes: Any
     return replace(run, findings=tuple(outcome.given_up(aborted, run.plan, clients, error=error)))
 
 
-def test_clients_that_all_gave_up_are_why_a_run_is_not_valid() -> None:
+def test_clients_that_all_gave_up_are_why_a_run_is_not_valid():
     why = "clients gave up after an error (--on-error stop-client): client 3 aborted: ERROR: div"
     every, some = (ended_by_errors(aborted) for aborted in (4, 3))
     [reason] = summarize(every).validity.reasons
@@ -489,7 +479,7 @@ def test_clients_that_all_gave_up_are_why_a_run_is_not_valid() -> None:
     assert not list(outcome.given_up(0, every.plan, 4, error=""))
 
 
-def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time() -> None:
+def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time():
     run = ended_by_errors(1, clients=1, due=0)
     answer, failure = section(run, summarize(run)), outcome.no_measurement(summarize(run))
     assert failure is not None
@@ -500,6 +490,6 @@ def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time() -> None:
     assert (answer.sentences, answer.next) == ((), ("pgpaces show T",))
 
 
-def test_an_error_that_ended_a_run_is_shown_before_more_is_asked() -> None:
+def test_an_error_that_ended_a_run_is_shown_before_more_is_asked():
     run = ended_by_errors(1, state="failed", error="client 1 gave up: a statement failed")
     assert section(run, summarize(run)).next == ("pgpaces show T",)

@@ -38,9 +38,7 @@ def environment(home: Path, buffered: bool) -> dict[str, str]:
 @needs("/dev/full")
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("command", ["workload list", "--version", "observe -n 1"])
-def test_an_output_that_is_full_is_an_error_with_an_exit_code(
-    tmp_path: Path, command: str, buffered: bool
-) -> None:
+def test_an_output_that_is_full_is_an_error_with_an_exit_code(tmp_path, command, buffered):
     with FULL.open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "pgpaces", *command.split()],
@@ -55,9 +53,7 @@ def test_an_output_that_is_full_is_an_error_with_an_exit_code(
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
 @pytest.mark.parametrize("command", ["workload list", "--version"])
-def test_an_output_that_is_closed_is_an_error_as_a_full_one(
-    tmp_path: Path, command: str, closed: str
-) -> None:
+def test_an_output_that_is_closed_is_an_error_as_a_full_one(tmp_path, command, closed):
     done = subprocess.run(
         ["sh", "-c", f"exec {sys.executable} -m pgpaces {command} {closed}"],
         env=environment(tmp_path, True), stderr=subprocess.PIPE, text=True, check=False,
@@ -69,7 +65,7 @@ def test_an_output_that_is_closed_is_an_error_as_a_full_one(
 
 
 @pytest.mark.parametrize("form", ["md", "html"])
-def test_a_file_on_stdout_is_utf8_whatever_the_terminal_can_show(tmp_path: Path, form: str) -> None:
+def test_a_file_on_stdout_is_utf8_whatever_the_terminal_can_show(tmp_path, form):
     keep(opened(tmp_path), Kept("01A"))
     done = subprocess.run(
         [sys.executable, "-m", "pgpaces", "report", "--format", form, "--store", "results.db"],
@@ -94,7 +90,7 @@ def test_a_file_on_stdout_is_utf8_whatever_the_terminal_can_show(tmp_path: Path,
         ("pgpaces why 'a\nb'", "pgpaces why 'a\nb' --store 'a b.db'"),
     ],
 )
-def test_the_next_command_has_the_store_of_this_one(command: str, next_: str) -> None:
+def test_the_next_command_has_the_store_of_this_one(command, next_):
     with trend.make_context("trend", ["good", "--store", "a b.db"]):
         assert with_store(command) == next_
     with trend.make_context("trend", ["good"]):
@@ -103,7 +99,7 @@ def test_the_next_command_has_the_store_of_this_one(command: str, next_: str) ->
         assert with_store("pgpaces why 1") == "pgpaces why 1 --store $'a\\nb.db'"
 
 
-def test_an_answer_ends_with_commands_that_find_its_run(tmp_path: Path) -> None:
+def test_an_answer_ends_with_commands_that_find_its_run(tmp_path):
     keep(opened(tmp_path), Kept("01A"))
     store = str(tmp_path / "results.db")
     shown = CliRunner(env={"COLUMNS": "60"}).invoke(show, ["01A", "--store", store]).stdout
@@ -113,9 +109,7 @@ def test_an_answer_ends_with_commands_that_find_its_run(tmp_path: Path) -> None:
         assert shlex.split(line)[-2:] == ["--store", store]
 
 
-def test_a_result_that_is_not_stored_is_printed_whole_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_is_not_stored_is_printed_whole_with_the_reason(tmp_path, monkeypatch):
     full = StoreError("the store /x.db cannot be used: database or disk is full", "free some space")
     done = trial([Tally(0, 0, due=3, on_time=3)])
     outcome = Outcome(done, summarize(done), store_error=full, stored=False)
@@ -135,7 +129,7 @@ def test_a_result_that_is_not_stored_is_printed_whole_with_the_reason(
 
 
 @needs("/dev/full")
-def test_errors_that_nobody_hears_keep_their_exit_code(tmp_path: Path) -> None:
+def test_errors_that_nobody_hears_keep_their_exit_code(tmp_path):
     with FULL.open("w") as full:
         words = [sys.executable, "-m", "pgpaces", "run"]
         done = subprocess.run(words, env=environment(tmp_path, True), stderr=full, check=False)
@@ -143,7 +137,7 @@ def test_errors_that_nobody_hears_keep_their_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str) -> None:
+def test_streams_that_are_closed_are_no_file_of_ours(tmp_path, closed):
     """A store that was opened as stderr would be written to by whoever warns."""
     store = tmp_path / "results.db"
     command = f"exec {sys.executable} -m pgpaces runs copy {store} --store {store} {closed}"
@@ -168,9 +162,7 @@ def test_streams_that_are_closed_are_no_file_of_ours(tmp_path: Path, closed: str
         ("pgbench -f \u2713.sql", "stderr", b"\xe2\x9c\x93.sql"),
     ],
 )
-def test_what_an_8_bit_locale_has_no_character_for_ends_no_answer(
-    tmp_path: Path, command: str, stream: str, text: bytes
-) -> None:
+def test_what_an_8_bit_locale_has_no_character_for_ends_no_answer(tmp_path, command, stream, text):
     done = subprocess.run(
         [sys.executable, "-m", "pgpaces", *command.split()],
         env=environment(tmp_path, True) | {"PYTHONIOENCODING": "iso8859-1"},
@@ -180,7 +172,7 @@ def test_what_an_8_bit_locale_has_no_character_for_ends_no_answer(
     assert b"UnicodeEncodeError" not in done.stderr
 
 
-def test_a_report_into_a_pipe_does_not_take_its_place(tmp_path: Path) -> None:
+def test_a_report_into_a_pipe_does_not_take_its_place(tmp_path):
     """Nor that of a device: root may replace /dev/null."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -192,7 +184,7 @@ def test_a_report_into_a_pipe_does_not_take_its_place(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_a_report_into_a_link_replaces_what_it_names(tmp_path: Path) -> None:
+def test_a_report_into_a_link_replaces_what_it_names(tmp_path):
     (tmp_path / "link").symlink_to("file")
     for content in (b"first", b"second"):
         save(content, tmp_path / "link")
@@ -202,16 +194,14 @@ def test_a_report_into_a_link_replaces_what_it_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_too_many_open_files_are_an_error_with_a_way_out(number: int) -> None:
+def test_too_many_open_files_are_an_error_with_a_way_out(number):
     with pytest.raises(RunError, match="no more files and connections") as caught, output():
         raise OSError(number, os.strerror(number))
     assert "ulimit -n" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_behind_the_answer_does_not_change_how_it_ended(
-    tmp_path: Path, number: str
-) -> None:
+def test_a_signal_behind_the_answer_does_not_change_how_it_ended(tmp_path, number):
     code = f"""
 import atexit, os, signal, sys
 from pgpaces.cli.main import main
@@ -241,7 +231,7 @@ main()
 
 
 @pytest.mark.parametrize("module", ["pgpaces.cli.main", "click", "pgpaces.cli.runs"])
-def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(module: str) -> None:
+def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(module):
     code = INTERRUPTED.format(module=module)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
@@ -250,7 +240,7 @@ def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(module: str)
 @pytest.mark.parametrize(
     "words", ["--help", "--version", "run --help", "workload list", "observe -n 1"]
 )
-def test_a_reader_that_has_gone_is_no_error(words: str) -> None:
+def test_a_reader_that_has_gone_is_no_error(words):
     command = [sys.executable, "-m", "pgpaces", *words.split()]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert started.stdout is not None

@@ -35,7 +35,7 @@ def module(name: str) -> ModuleType:
 
 
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def check(monkeypatch):
     found = module("check")
     monkeypatch.setattr(found, "manual", lambda: {"pgpaces.1"})
     return found
@@ -48,11 +48,11 @@ def wheel(folder: Path, names: set[str], name: str = NAME) -> Path:
     return folder / name
 
 
-def test_a_wheel_with_everything_is_without_fault(check: ModuleType, tmp_path: Path) -> None:
+def test_a_wheel_with_everything_is_without_fault(check, tmp_path):
     assert list(check.wheel_faults(wheel(tmp_path, {*check.shipped(), *BESIDE}))) == []
 
 
-def test_each_thing_that_a_wheel_lacks_is_told(check: ModuleType, tmp_path: Path) -> None:
+def test_each_thing_that_a_wheel_lacks_is_told(check, tmp_path):
     sql = "pgpaces/workloads/reporting/workload.toml"
     page = "pgpaces/show/templates/page.html"
     made = wheel(tmp_path, check.shipped() - {sql, page}, "pgpaces-0.1.0-cp311-linux.whl")
@@ -66,9 +66,7 @@ def test_each_thing_that_a_wheel_lacks_is_told(check: ModuleType, tmp_path: Path
     ]
 
 
-def test_a_source_distribution_without_the_engine_is_told(
-    check: ModuleType, tmp_path: Path
-) -> None:
+def test_a_source_distribution_without_the_engine_is_told(check, tmp_path):
     path = tmp_path / "pgpaces-0.1.0.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         for name in (*check.SOURCES[1:], *(f"python/{each}" for each in check.shipped())):
@@ -76,7 +74,7 @@ def test_a_source_distribution_without_the_engine_is_told(
     assert list(check.sdist_faults(path)) == ["lacks Cargo.lock"]
 
 
-def test_every_command_has_a_manual_page_with_its_options_and_examples() -> None:
+def test_every_command_has_a_manual_page_with_its_options_and_examples():
     man = module("man")
     pages = {
         context.command_path: man.page(context, "0.1.0")
@@ -88,12 +86,12 @@ def test_every_command_has_a_manual_page_with_its_options_and_examples() -> None
     assert "Say whether a run is worse than a baseline" in pages["pgpaces"]
 
 
-def test_no_line_of_a_help_is_taken_for_a_request_of_roff() -> None:
+def test_no_line_of_a_help_is_taken_for_a_request_of_roff():
     assert module("man").escaped(".sh\n'it\na\\b") == "\\&.sh\n\\&'it\na\\eb"
 
 
 @needs("actionlint")
-def test_workflows_are_without_fault() -> None:
+def test_workflows_are_without_fault():
     done = subprocess.run(
         ["actionlint"], cwd=PACKAGING.parent, capture_output=True, text=True, check=False
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pgpaces.answers.sweep.lookup import page_of
@@ -20,7 +18,7 @@ SENSORS = (("cpu_busy", 7), ("cpu_iowait", 3), ("disk_sda_busy", 5))
 
 
 @pytest.mark.usefixtures("drawn")
-def test_a_page_of_eighteen_trials_of_a_minute_is_small_enough_to_send(tmp_path: Path) -> None:
+def test_a_page_of_eighteen_trials_of_a_minute_is_small_enough_to_send(tmp_path):
     store, design = opened(tmp_path), Design(FACTORS, trials=3)
     experiment = begun(store, design, "grid")
     slots = design.slots()

@@ -40,7 +40,7 @@ def compared(
     return contrasts.compared(rows(cells.values(), digests), factors)
 
 
-def test_what_disturbs_a_whole_block_cancels_out() -> None:
+def test_what_disturbs_a_whole_block_cancels_out():
     noise = {1: 100.0, 2: 31.0, 3: 250.0}
     digests = [trial({"tls": "off"}, block, rate, 10) for block, rate in noise.items()]
     digests += [trial({"tls": "on"}, block, 0.9 * rate, 11) for block, rate in noise.items()]
@@ -54,16 +54,16 @@ def test_what_disturbs_a_whole_block_cancels_out() -> None:
     assert found.rate.n == 3
 
 
-def test_trials_of_different_blocks_are_no_pair() -> None:
+def test_trials_of_different_blocks_are_no_pair():
     assert compared([trial({"tls": "off"}, 1, 10), trial({"tls": "on"}, 2, 20)]) == ()
 
 
-def test_one_pair_has_no_interval() -> None:
+def test_one_pair_has_no_interval():
     (found,) = compared([trial({"tls": "off"}, 1, 10), trial({"tls": "on"}, 1, 20)])
     assert found.rate == Estimate.alone(2.0, 1)
 
 
-def test_a_trial_that_is_not_valid_is_in_no_pair() -> None:
+def test_a_trial_that_is_not_valid_is_in_no_pair():
     good = [trial({"tls": level}, block, 10) for level in ("off", "on") for block in (1, 2)]
     bad = trial({"tls": "on"}, 3, 1)
     validity = replace(bad.summary.validity, state="invalid")
@@ -73,7 +73,7 @@ def test_a_trial_that_is_not_valid_is_in_no_pair() -> None:
     assert sure(found.rate).n == 2
 
 
-def test_levels_are_compared_where_all_else_is_the_same() -> None:
+def test_levels_are_compared_where_all_else_is_the_same():
     digests = [
         trial(
             {"tls": level, "clients": clients}, block, float(clients) * (2 if level == "on" else 1)
@@ -89,13 +89,13 @@ def test_levels_are_compared_where_all_else_is_the_same() -> None:
     assert all(each.rate and each.rate.value == pytest.approx(2) for each in found)
 
 
-def test_versions_are_names_although_they_look_like_numbers() -> None:
+def test_versions_are_names_although_they_look_like_numbers():
     server = Factor("server", ("11", "15", "18"))
     digests = [trial({"server": level}, 1, float(level)) for level in server.levels]
     assert [each.level for each in compared(digests, (server,))] == ["15", "18"]
 
 
-def test_many_pairs_of_many_cells_are_taken_together() -> None:
+def test_many_pairs_of_many_cells_are_taken_together():
     sizes = Factor("scripts", tuple(f"s{n}" for n in range(30)))
     digests = [
         trial({"tls": level, "scripts": script}, 1, 10)
@@ -110,7 +110,7 @@ def test_many_pairs_of_many_cells_are_taken_together() -> None:
 
 @pytest.mark.parametrize("tries", seeds(2000, 4000))
 @pytest.mark.parametrize("pairs", [2, 3, 5, 8])
-def test_the_interval_holds_the_truth_as_often_as_it_says(pairs: int, tries: int) -> None:
+def test_the_interval_holds_the_truth_as_often_as_it_says(pairs, tries):
     draw, held = np.random.default_rng(pairs), 0
     for _ in range(tries):
         found = contrasts.ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
@@ -119,5 +119,5 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(pairs: int, tries: int
     assert 0.94 <= held / tries <= 0.96
 
 
-def test_of_nothing_there_is_no_ratio() -> None:
+def test_of_nothing_there_is_no_ratio():
     assert contrasts.ratio([]) is None

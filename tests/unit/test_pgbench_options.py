@@ -49,7 +49,7 @@ def refused(*words: str) -> tuple[tuple[str, str], ...]:
 # --- values ---------------------------------------------------------------------------------
 
 
-def test_without_words_ten_transactions_of_the_builtin_script_run() -> None:
+def test_without_words_ten_transactions_of_the_builtin_script_run():
     found = parsed(PGBENCH_RANDOM_SEED="7")
     assert found == Options(
         seed=7, dbname="bench", scripts=(ScriptOption("tpcb-like", builtin=True),), transactions=10
@@ -112,14 +112,14 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("line", "name", "value"), VALUES, ids=[v[0][:40] for v in VALUES])
-def test_an_option_sets_a_value(line: str, name: str, value: object) -> None:
+def test_an_option_sets_a_value(line, name, value):
     import shlex
 
     assert getattr(parsed(*shlex.split(line)), name) == value
 
 
 @pytest.mark.parametrize("word", ["-c", "-c-", "-s", "-fa@", "-fa@-", "--max-tries="])
-def test_a_number_of_thousands_of_digits_is_out_of_range(word: str) -> None:
+def test_a_number_of_thousands_of_digits_is_out_of_range(word):
     [(level, text), *_] = refused(word + "9" * 5000)
     assert level == "error"
     assert "range" in text or "invalid" in text
@@ -133,20 +133,20 @@ def test_a_number_of_thousands_of_digits_is_out_of_range(word: str) -> None:
         ({"PGUSER": "b"}, "b"),
     ],
 )
-def test_the_database_is_named_by_the_environment(environment: dict[str, str], name: str) -> None:
+def test_the_database_is_named_by_the_environment(environment, name):
     assert parse([], environment).dbname == name
 
 
 def test_the_database_is_named_after_who_runs_it_whatever_a_shell_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """As `runuser` and `setpriv` leave LOGNAME and USER of another one."""
     for name in ("LOGNAME", "USER"):
         monkeypatch.setenv(name, "somebody")
     assert parse([], {}).dbname == pwd.getpwuid(os.geteuid()).pw_name
 
 
-def test_a_user_whom_the_system_does_not_know_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_whom_the_system_does_not_know_is_said(monkeypatch):
     def absent(uid: int) -> None:
         raise KeyError(uid)
 
@@ -172,7 +172,7 @@ class Ears(OptionHandler):
         self.heard.append(script.name)
 
 
-def test_options_are_heard_in_their_order_up_to_the_wrong_one() -> None:
+def test_options_are_heard_in_their_order_up_to_the_wrong_one():
     ears = Ears()
     words = ["-f", "a", "--random-seed=1", "-c", "2", "-S", "-j", "x", "-f", "b"]
     with pytest.raises(OptionError, match="invalid value"):
@@ -180,20 +180,20 @@ def test_options_are_heard_in_their_order_up_to_the_wrong_one() -> None:
     assert ears.heard == [("seed", 5), "a", ("seed", 1), ("clients", 2), "select-only"]
 
 
-def test_what_is_wrong_behind_an_answer_is_never_seen() -> None:
+def test_what_is_wrong_behind_an_answer_is_never_seen():
     with pytest.raises(AnsweredError) as caught:
         parse(["-b", "list", "-c", "x"], ENVIRONMENT)
     assert caught.value.stream == "stderr"
 
 
-def test_an_error_ends_with_a_look_at_the_help_of_the_program_that_was_called() -> None:
+def test_an_error_ends_with_a_look_at_the_help_of_the_program_that_was_called():
     with pytest.raises(OptionError) as caught:
         parse(["-x"], {}, command="pgpaces pgbench")
     hint = ("hint", 'Try "pgpaces pgbench --help" for more information.')
     assert caught.value.lines == (("info", "invalid option -- 'x'"), hint)
 
 
-def test_an_option_of_ours_is_no_abbreviation() -> None:
+def test_an_option_of_ours_is_no_abbreviation():
     assert parsed("--no").no_vacuum
     assert refused("--no-s")[0][1] == "unrecognized option '--no-s'"
 
@@ -201,14 +201,14 @@ def test_an_option_of_ours_is_no_abbreviation() -> None:
 # --- texts ----------------------------------------------------------------------------------
 
 
-def test_the_version_names_pgbenchs_and_ours() -> None:
+def test_the_version_names_pgbenchs_and_ours():
     with pytest.raises(AnsweredError) as caught:
         parse(["-V"], {})
     version = r"pgbench \(PostgreSQL\) \d+\w*, by pgpaces [\d.]+\S*\n"
     assert re.fullmatch(version, caught.value.text)
 
 
-def test_options_are_read_without_importing_anything_heavy() -> None:
+def test_options_are_read_without_importing_anything_heavy():
     heavy = ("sqlalchemy", "psycopg", "rich", "click", "pgpaces._engine")
     code = (
         "import sys; from pgpaces.cli.pgbench import main\n"
@@ -232,7 +232,7 @@ def bounds(tables: Tables) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7, 100, 100_001])
-def test_ranges_leave_no_gap(partitions: int) -> None:
+def test_ranges_leave_no_gap(partitions):
     found = bounds(Tables(scale=1, partitions=partitions))
     assert len(found) == partitions
     assert [behind for _, behind in found[:-1]] == [first for first, _ in found[1:]]
@@ -241,18 +241,18 @@ def test_ranges_leave_no_gap(partitions: int) -> None:
 # --- rows -----------------------------------------------------------------------------------
 
 
-def test_blocks_say_how_many_rows_there_are_so_far() -> None:
+def test_blocks_say_how_many_rows_there_are_so_far():
     done = [rows for rows, _ in blocks("accounts", 1)]
     assert done == list(range(10_000, 100_001, 10_000))
     assert [rows for rows, _ in blocks("tellers", 1001)] == [10_000, 10_010]
 
 
-def test_blocks_are_large_enough_for_few_writes_and_small_enough_for_memory() -> None:
+def test_blocks_are_large_enough_for_few_writes_and_small_enough_for_memory():
     sizes = [len(block) for _, block in blocks("accounts", 2)]
     assert all(50_000 < size < 1_000_000 for size in sizes)
 
 
-def test_the_server_is_told_to_make_as_many_rows() -> None:
+def test_the_server_is_told_to_make_as_many_rows():
     counts = [s.rsplit("(1, ", 1)[1] for s in fill_statements(Tables(scale=30_000))]
     assert counts == ["30000) as bid", "300000) as tid", "3000000000) as aid"]
 
@@ -271,7 +271,7 @@ def lines(
     return said
 
 
-def test_a_line_comes_each_100000_rows_with_how_long_the_rest_will_take() -> None:
+def test_a_line_comes_each_100000_rows_with_how_long_the_rest_will_take():
     seen = [(n * 50_000, n * 1.0) for n in range(1, 7)]
     first, second, third, wiped = lines(seen, 300_000, quiet=False)
     assert first == (
@@ -295,9 +295,7 @@ def test_a_line_comes_each_100000_rows_with_how_long_the_rest_will_take() -> Non
         ([(100, 0.0)], 100, ["100"]),
     ],
 )
-def test_under_quiet_a_line_comes_each_five_seconds_and_at_the_end(
-    seen: list[tuple[int, float]], total: int, said: list[str]
-) -> None:
+def test_under_quiet_a_line_comes_each_five_seconds_and_at_the_end(seen, total, said):
     assert [text.split()[0] for text, _ in lines(seen, total, quiet=True) if text] == said
     assert lines([(10, 0.0)], 10, quiet=False) == []
 
@@ -322,7 +320,7 @@ class Interrupted:
         self.cancelled += 1
 
 
-def test_ctrl_c_leaves_no_statement_running_in_the_server() -> None:
+def test_ctrl_c_leaves_no_statement_running_in_the_server():
     connection, said = Interrupted(), list[str]()
     with pytest.raises(TablesError) as caught:
         initialize(cast(Any, connection), Tables(), "v", say=said.append, progress=lambda *_: None)

@@ -66,9 +66,7 @@ def ended(
         ),
     ],
 )
-def test_every_end_has_its_code_and_its_words(
-    case: dict[str, Any], code: int, told: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_end_has_its_code_and_its_words(case, code, told, capsys):
     assert ended(replace(OPTIONS, store="store_error" in case), **case) == code
     out, err = capsys.readouterr()
     assert REPORTED in out
@@ -76,8 +74,8 @@ def test_every_end_has_its_code_and_its_words(
 
 
 def test_a_run_that_ends_with_the_first_abort_has_no_report(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     options = replace(OPTIONS, exit_on_abort=True, store=False)
     assert ended(options, aborted=(1, 0)) == 2
     out, err = capsys.readouterr()
@@ -85,9 +83,7 @@ def test_a_run_that_ends_with_the_first_abort_has_no_report(
     assert err.splitlines()[1:] == [IN_THREAD]
 
 
-def test_a_result_that_is_kept_is_told_with_its_place_where_steps_are_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_is_kept_is_told_with_its_place_where_steps_are_told(capsys, monkeypatch):
     monkeypatch.setenv("PGPACES_STORE", "/some/where.db")
     assert ended(replace(OPTIONS, debug=True)) == 0
     assert capsys.readouterr().err.splitlines()[-1] == "p: stored as run ID in /some/where.db"
@@ -95,14 +91,14 @@ def test_a_result_that_is_kept_is_told_with_its_place_where_steps_are_told(
     assert "stored" not in capsys.readouterr().err
 
 
-def test_progress_is_told_at_whole_seconds_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_told_at_whole_seconds_only(capsys):
     watch = run._Watch(replace(OPTIONS, progress_s=2), Voice("p"))
     for second, ended_ns in ((0, 1), (1, 2), (2, 3), (3, 3.5)):
         watch.interval(Interval(second, ended_ns=int(ended_ns * 10**9)))
     assert [line[:15] for line in capsys.readouterr().err.splitlines()] == ["progress: 2.0 s"]
 
 
-def test_every_option_of_the_load_reaches_the_plan() -> None:
+def test_every_option_of_the_load_reaches_the_plan():
     options = replace(
         OPTIONS, clients=3, jobs=2, rate=5.0, limit_us=1500, transactions=None,
         duration_s=2**31 - 1, protocol="prepared", max_tries=0, seed=7,
@@ -124,7 +120,7 @@ def test_every_option_of_the_load_reaches_the_plan() -> None:
     assert (plan.log.prefix, plan.log.aggregate_s, plan.log.detailed) == ("pgbench_log", 2, True)
 
 
-def test_more_threads_than_the_engine_has_are_as_many_as_it_has() -> None:
+def test_more_threads_than_the_engine_has_are_as_many_as_it_has():
     assert run._trial(replace(OPTIONS, clients=2000, jobs=2000), Facts()).threads == THREADS_MAX
 
 
@@ -145,9 +141,7 @@ class Session:
 
 
 @pytest.mark.parametrize("rate", [1e8, 1e-7])
-def test_what_cannot_run_is_refused_before_anything_is_changed(
-    monkeypatch: pytest.MonkeyPatch, rate: float
-) -> None:
+def test_what_cannot_run_is_refused_before_anything_is_changed(monkeypatch, rate):
     session = Session()
     monkeypatch.setattr(run, "connect", lambda *_: Setup(session, {}))  # type: ignore[arg-type]
     options = replace(OPTIONS, rate=rate, store=False)
@@ -166,7 +160,7 @@ def test_what_cannot_run_is_refused_before_anything_is_changed(
     ],
     ids=["one to spare", "none", "a limit of the role", "a pooler"],
 )
-def test_a_run_is_locked_where_its_connection_can_be_spared(session: Any, locked: bool) -> None:
+def test_a_run_is_locked_where_its_connection_can_be_spared(session, locked):
     assert run._lock(session, 10, Voice("p")) is locked
 
 
@@ -175,8 +169,8 @@ def test_a_run_is_locked_where_its_connection_can_be_spared(session: Any, locked
     "environment", [{}, {"PGHOSTADDR": "127.0.0.1"}, {"PGHOST": "a", "PGAPPNAME": "b"}], ids=str
 )
 def test_setup_goes_to_the_server_of_the_load_under_a_name_that_others_may_replace(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> None:
+    monkeypatch, environment
+):
     """libpq may have been built with another folder of sockets."""
     tried: list[dict[str, str]] = []
 
@@ -195,7 +189,7 @@ def test_setup_goes_to_the_server_of_the_load_under_a_name_that_others_may_repla
     assert engine.for_driver(of_load)["application_name"] == environment.get("PGAPPNAME", "p")
 
 
-def test_a_plain_run_is_a_closed_load_of_so_many_transactions() -> None:
+def test_a_plain_run_is_a_closed_load_of_so_many_transactions():
     plan = run._trial(OPTIONS, Facts(4))
     assert (plan.load.model, plan.transactions, plan.duration_ns) == ("closed", 10, None)
     assert (plan.policy, plan.limit_ns, plan.log) == ("run", None, None)
@@ -237,7 +231,7 @@ def lines(asked: Options, counted: Totals, facts: Facts = FACTS) -> list[str]:
 PROCESSED = interval(0, tally(on_time=15, late=5, latency=times(1, 3)), ended_ns=SECOND_NS // 2)
 
 
-def test_a_plain_run_has_its_latency_from_its_duration() -> None:
+def test_a_plain_run_has_its_latency_from_its_duration():
     assert lines(ASKED, totals(PROCESSED)) == [
         "transaction type: <builtin: select only>",
         "scaling factor: 1",
@@ -254,7 +248,7 @@ def test_a_plain_run_has_its_latency_from_its_duration() -> None:
     ]
 
 
-def test_a_rate_and_a_limit_have_lines_of_their_own() -> None:
+def test_a_rate_and_a_limit_have_lines_of_their_own():
     asked = replace(
         ASKED, rate=10.0, limit_us=10_500, transactions=None, duration_s=2, max_tries=3,
         failures_detailed=True,
@@ -308,9 +302,7 @@ RECONNECTED = interval(
         ({}, interval(0), "number of transactions actually processed: 0/20"),
     ],
 )
-def test_what_was_asked_decides_which_lines_there_are(
-    changes: dict[str, object], counted: Interval, line: str
-) -> None:
+def test_what_was_asked_decides_which_lines_there_are(changes, counted, line):
     shown = lines(replace(ASKED, **changes), totals(counted))  # type: ignore[arg-type]
     assert line in shown
     assert any(each.startswith("maximum number of tries") for each in shown) == (
@@ -324,7 +316,7 @@ SEVERAL = replace(
 )
 
 
-def test_every_one_of_several_scripts_is_reported() -> None:
+def test_every_one_of_several_scripts_is_reported():
     counted = totals(
         interval(0, tally(0, on_time=6, latency=times(1, 3)), tally(1, on_time=2, skipped=0))
     )
@@ -360,7 +352,7 @@ STATEMENTS = (
     ("tries", "title", "columns"),
     [(1, " and failures", "         2"), (5, ", failures and retries", "         2          7")],
 )
-def test_every_command_has_a_line(tries: int, title: str, columns: str) -> None:
+def test_every_command_has_a_line(tries, title, columns):
     asked = replace(ASKED, per_command=True, max_tries=tries)
     counted = totals(PROCESSED, interval(1, statements=STATEMENTS))
     shown = lines(asked, counted, Facts(commands=[COMMANDS]))
@@ -370,7 +362,7 @@ def test_every_command_has_a_line(tries: int, title: str, columns: str) -> None:
     assert shown[at + 3].endswith("\\sleep 1 ms" * 20)
 
 
-def test_progress_tells_what_came_since_the_last_line() -> None:
+def test_progress_tells_what_came_since_the_last_line():
     counted = Totals()
     counted.add(interval(0, tally(on_time=10, latency=times(1, 3))))
     assert counted.progress(ASKED) == (
@@ -383,7 +375,7 @@ def test_progress_tells_what_came_since_the_last_line() -> None:
     )
 
 
-def test_progress_has_columns_for_a_rate_a_limit_and_tries() -> None:
+def test_progress_has_columns_for_a_rate_a_limit_and_tries():
     asked = replace(ASKED, rate=10.0, limit_us=1000, max_tries=2)
     counted = totals(interval(0, tally(skipped=3, retried=1, retries=2, lag=times(0.5))))
     assert counted.progress(asked, 1700000000.5) == (
@@ -392,7 +384,7 @@ def test_progress_has_columns_for_a_rate_a_limit_and_tries() -> None:
     )
 
 
-def test_what_never_finished_is_told_with_the_share_that_was_missed() -> None:
+def test_what_never_finished_is_told_with_the_share_that_was_missed():
     assert unfinished(totals(PROCESSED)) is None
     counted = totals(interval(0, tally(on_time=5, late=1, skipped=1, unfinished=3)))
     assert unfinished(counted) == (
@@ -400,10 +392,10 @@ def test_what_never_finished_is_told_with_the_share_that_was_missed() -> None:
     )
 
 
-def test_the_first_aborted_client_is_remembered_by_its_thread() -> None:
+def test_the_first_aborted_client_is_remembered_by_its_thread():
     counted = totals(interval(0), interval(1, aborted=(2, 1)), interval(2, aborted=(0,)))
     assert counted.aborted_thread == 2
 
 
-def test_the_banner_names_all_three_versions() -> None:
+def test_the_banner_names_all_three_versions():
     assert banner("20", "1.2", "15.4") == "pgbench (20, pgpaces 1.2, server 15.4)"

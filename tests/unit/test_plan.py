@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ from pgpaces.trial.request import Request
         ("1e3ms", SECOND_NS),
     ],
 )
-def test_a_duration_is_a_number_with_a_unit(text: str, ns: int) -> None:
+def test_a_duration_is_a_number_with_a_unit(text, ns):
     assert duration_ns(text) == ns
 
 
@@ -70,18 +69,18 @@ def test_a_duration_is_a_number_with_a_unit(text: str, ns: int) -> None:
         "1_0s",
     ],
 )
-def test_an_impossible_duration_is_refused_with_a_sentence(text: str) -> None:
+def test_an_impossible_duration_is_refused_with_a_sentence(text):
     with pytest.raises(PlanError, match="duration"):
         duration_ns(text)
 
 
 # Beyond, the number that is read has no nanoseconds.
 @given(st.integers(0, 10**15))
-def test_a_duration_that_is_shown_reads_as_the_same(ns: int) -> None:
+def test_a_duration_that_is_shown_reads_as_the_same(ns):
     assert duration_ns(duration_text(ns), zero=True) == ns
 
 
-def test_a_measured_duration_is_shown_with_four_digits() -> None:
+def test_a_measured_duration_is_shown_with_four_digits():
     assert [measured_text(ns) for ns in (3_736_123_456, 0, 200 * SECOND_NS)] == [
         "3.736s",
         "0s",
@@ -92,18 +91,18 @@ def test_a_measured_duration_is_shown_with_four_digits() -> None:
 @pytest.mark.parametrize(
     ("text", "rate"), [("1", 1.0), ("10/s", 10.0), ("30/min", 0.5), ("3600/h", 1.0), ("0.1", 0.1)]
 )
-def test_a_rate_is_a_number_with_or_without_a_time(text: str, rate: float) -> None:
+def test_a_rate_is_a_number_with_or_without_a_time(text, rate):
     assert rate_per_s(text) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "nan", "inf", "1e400", "1e8", "1/fortnight", "x"])
-def test_an_impossible_rate_is_refused(text: str) -> None:
+def test_an_impossible_rate_is_refused(text):
     with pytest.raises(PlanError, match="rate"):
         rate_per_s(text)
 
 
 @given(st.text(max_size=20))
-def test_no_text_breaks_the_readers(text: str) -> None:
+def test_no_text_breaks_the_readers(text):
     for read in (duration_ns, rate_per_s):
         with contextlib.suppress(PlanError):
             assert read(text) > 0
@@ -128,20 +127,18 @@ def options(**given: Any) -> dict[str, Any]:
         ({"rate": "5/s", "start_every": "2s"}, 2 * SECOND_NS),
     ],
 )
-def test_a_workloads_start_of_clients_is_for_its_own_kind_of_load(
-    given: dict[str, Any], ns: int
-) -> None:
+def test_a_workloads_start_of_clients_is_for_its_own_kind_of_load(given, ns):
     assert start_every_ns(options(**given), {"start_every": "1s"}) == ns
     assert start_every_ns(options(**{**given, "start_every": None}), {}) == 0
 
 
 @pytest.mark.parametrize("rate", [1e8, 1e-7, math.nan])
-def test_a_load_beyond_the_rates_that_there_are_is_refused(rate: float) -> None:
+def test_a_load_beyond_the_rates_that_there_are_is_refused(rate):
     with pytest.raises(PlanError, match="out of range"):
         Load("open", rate)
 
 
-def test_scripts_may_have_limits_of_their_own() -> None:
+def test_scripts_may_have_limits_of_their_own():
     plan = TrialPlan(Load("open", 1.0), limit_ns=5, limits=(("b", 7), ("c", 9)))
     assert plan.limits_of(["a", "b", "c", "b"]) == ((1, 7), (2, 9), (3, 7))
     assert (plan.limit_max_ns, TrialPlan(Load("closed")).limit_max_ns) == (9, None)
@@ -150,7 +147,7 @@ def test_scripts_may_have_limits_of_their_own() -> None:
     assert TrialPlan(Load("closed"), limits=(("a", 8 * SECOND_NS),)).grace == 8 * SECOND_NS
 
 
-def test_policy_skip_needs_a_limit_for_every_script() -> None:
+def test_policy_skip_needs_a_limit_for_every_script():
     plan = TrialPlan(Load("open", 1.0), policy="skip", limits=(("a", 5),))
     assert plan.limits_of(["a"]) == ((0, 5),)
     with pytest.raises(PlanError, match="every script"):
@@ -169,13 +166,11 @@ def test_policy_skip_needs_a_limit_for_every_script() -> None:
         (10.0, None, None, 40),
     ],
 )
-def test_clients_follow_from_rate_and_limit_where_nobody_names_them(
-    rate: float, limit_ns: int | None, free: int | None, clients: int
-) -> None:
+def test_clients_follow_from_rate_and_limit_where_nobody_names_them(rate, limit_ns, free, clients):
     assert TrialPlan(Load("open", rate), limit_ns=limit_ns).clients_for(free) == clients
 
 
-def test_warm_up_and_grace_have_their_defaults() -> None:
+def test_warm_up_and_grace_have_their_defaults():
     short = TrialPlan(Load("open", 1.0), duration_ns=10 * SECOND_NS)
     long = TrialPlan(Load("open", 1.0), duration_ns=3600 * SECOND_NS, limit_ns=9 * SECOND_NS)
     assert (short.warmup, long.warmup) == (SECOND_NS, 30 * SECOND_NS)
@@ -183,7 +178,7 @@ def test_warm_up_and_grace_have_their_defaults() -> None:
 
 
 @given(st.floats(0, 9e14))
-def test_no_size_is_written_with_an_exponent(size: float) -> None:
+def test_no_size_is_written_with_an_exponent(size):
     assert "e" not in f"{size_text(round(size))}{memory_text(round(size))}"
 
 
@@ -218,12 +213,12 @@ def mean(segments: tuple[Segment, ...], duration_ns: int) -> float:
         (" ramp:0:.5 ", ((0, 0.0, 0.5),)),
     ],
 )
-def test_a_text_becomes_segments(text: str, segments: tuple[Segment, ...]) -> None:
+def test_a_text_becomes_segments(text, segments):
     assert parse(text).segments(MINUTE_NS) == segments
     assert str(parse(text)) == text.strip()
 
 
-def test_a_day_goes_from_night_to_night_and_has_the_rate_in_the_mean() -> None:
+def test_a_day_goes_from_night_to_night_and_has_the_rate_in_the_mean():
     day = parse("day").segments(96 * SECOND_NS)
     assert (day[0][1], day[48][1], day[-1][2]) == pytest.approx((0.2, 1.8, 0.2))
     assert mean(day, 96 * SECOND_NS) == pytest.approx(1)
@@ -235,12 +230,12 @@ def test_a_day_goes_from_night_to_night_and_has_the_rate_in_the_mean() -> None:
     ("text", "expected"),
     [("steps:0.5:1:3", 1.5), ("ramp:0.5:2", 1.25), ("burst:4:10s:1min", 1.5), ("day", 1)],
 )
-def test_the_mean_of_a_shape_is_the_one_that_it_says(text: str, expected: float) -> None:
+def test_the_mean_of_a_shape_is_the_one_that_it_says(text, expected):
     assert mean(parse(text).segments(60 * MINUTE_NS), 60 * MINUTE_NS) == pytest.approx(expected)
 
 
 @given(TEXTS, st.integers(SECOND_NS, 300 * SECOND_NS))
-def test_segments_lie_in_the_trial_in_order_and_below_the_peak(text: str, length_ns: int) -> None:
+def test_segments_lie_in_the_trial_in_order_and_below_the_peak(text, length_ns):
     found = parse(text)
     segments = found.segments(length_ns)
     starts = [start for start, _, _ in segments]
@@ -260,19 +255,19 @@ def test_segments_lie_in_the_trial_in_order_and_below_the_peak(text: str, length
         "burst:x:1s:1min", "day:2", "constant:1", "week", "steps:1:1001",
     ],
 )  # fmt: skip
-def test_what_is_no_shape_is_refused_by_its_name(text: str) -> None:
+def test_what_is_no_shape_is_refused_by_its_name(text):
     with pytest.raises(PlanError) as caught:
         parse(text)
     assert text in caught.value.message
 
 
 @given(st.text(max_size=20))
-def test_no_text_breaks_the_reader(text: str) -> None:
+def test_no_text_breaks_the_reader(text):
     with contextlib.suppress(PlanError):
         assert parse(text).peak > 0
 
 
-def test_bursts_that_do_not_fit_a_trial_are_refused() -> None:
+def test_bursts_that_do_not_fit_a_trial_are_refused():
     with pytest.raises(PlanError, match="after the end"):
         parse("burst:4:10s:1min").segments(50 * SECOND_NS)
     with pytest.raises(PlanError, match="more than 10000"):
@@ -307,9 +302,7 @@ def words() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("given", words(), ids=lambda given: " ".join(given)[:60])
-def test_a_number_that_is_too_large_is_refused_by_every_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str]
-) -> None:
+def test_a_number_that_is_too_large_is_refused_by_every_command(tmp_path, monkeypatch, given):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     done = CliRunner().invoke(cli, given)
     error = done.exception
@@ -325,12 +318,12 @@ def test_a_number_that_is_too_large_is_refused_by_every_command(
      (999.4, "999", "999"), (999.7, "1,000", "1,000"), (5234.4, "5,234", "5,234"),
      (1.157e-5, "0.0000116", "0.0000116"), (0.0, "0", "0")],
 )  # fmt: skip
-def test_no_rate_or_time_is_printed_with_an_exponent(value: float, rates: str, times: str) -> None:
+def test_no_rate_or_time_is_printed_with_an_exponent(value, rates, times):
     assert (rate_text(value), ms_text(value)) == (rates, times)
 
 
 @pytest.mark.parametrize("command", ["run -f", "sweep --dry-run -c 1 -f"])
-def test_a_weight_that_is_too_large_is_refused(tmp_path: Path, command: str) -> None:
+def test_a_weight_that_is_too_large_is_refused(tmp_path, command):
     (tmp_path / "x.sql").write_text("SELECT 1;\n")
     done = CliRunner().invoke(cli, [*command.split(), f"{tmp_path / 'x.sql'}@{2**40}"])
     assert isinstance(done.exception, PlanError), done.output
@@ -339,12 +332,12 @@ def test_a_weight_that_is_too_large_is_refused(tmp_path: Path, command: str) -> 
 
 @pytest.mark.parametrize("name", ["clients", "threads", "transactions", "max_tries", "seed"])
 @pytest.mark.parametrize("value", [2**70, -1, 1.5, "1", True, float("nan")], ids=str)
-def test_a_trial_has_integers_that_fit(name: str, value: Any) -> None:
+def test_a_trial_has_integers_that_fit(name, value):
     with pytest.raises(PlanError, match=f"{name} .* is out of range"):
         TrialPlan(load=Load("closed"), **{name: value})
 
 
-def test_so_have_a_request_a_pool_and_the_python_interface() -> None:
+def test_so_have_a_request_a_pool_and_the_python_interface():
     trial = TrialPlan(load=Load("closed"), limit_ns=1)
     for changes in ({"data_seed": 2**70}, {"scale": 2**70}, {"scale": "1"}):
         asked: Any = Request(workload.find("select-only"), trial, **changes)
@@ -362,7 +355,7 @@ def test_so_have_a_request_a_pool_and_the_python_interface() -> None:
     "text",
     [f"trials = {HUGE}", f"seed = {HUGE}", f"clients = {HUGE}", f"[factors]\nclients = [{HUGE}]"],
 )
-def test_so_has_an_experiment_file(tmp_path: Path, text: str) -> None:
+def test_so_has_an_experiment_file(tmp_path, text):
     file = tmp_path / "x.toml"
     file.write_text(f'workload = "select-only"\n{text}\n')
     done = CliRunner().invoke(cli, ["sweep", str(file), "--dry-run"])
@@ -373,7 +366,7 @@ def test_so_has_an_experiment_file(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "text", [f"[load]\nclients = {HUGE}", f'[load]\ntransactions = "{HUGE}"', f"scale = {HUGE}"]
 )
-def test_so_has_a_workload(tmp_path: Path, text: str) -> None:
+def test_so_has_a_workload(tmp_path, text):
     folder = tmp_path / "own"
     folder.mkdir()
     (folder / "a.sql").write_text("SELECT 1;\n")

@@ -43,7 +43,7 @@ PARALLEL = node(
 )  # fmt: skip
 
 
-def test_a_plan_in_one_line_is_the_way_of_its_rows() -> None:
+def test_a_plan_in_one_line_is_the_way_of_its_rows():
     assert plans.summary(PARALLEL) == (
         "Parallel Seq Scan on pgbench_reporting > Hash Left Join (Seq Scan on b)"
         " > Partial HashAggregate > Gather > Finalize GroupAggregate"
@@ -71,7 +71,7 @@ Planning: (Shared Hit Blocks=3)
 Execution Time: 1.5"""
 
 
-def test_a_plan_as_a_text_is_the_tree_that_explain_prints() -> None:
+def test_a_plan_as_a_text_is_the_tree_that_explain_prints():
     tree = json.loads(json.dumps(PARALLEL))
     scan = tree["Plans"][0]["Plans"][0]["Plans"][0]["Plans"][1]["Plans"][0]
     scan |= {"Alias": "b1", "Startup Cost": 0.0, "Total Cost": 1.5, "Plan Rows": 2, "Plan Width": 4,
@@ -83,7 +83,7 @@ def test_a_plan_as_a_text_is_the_tree_that_explain_prints() -> None:
 
 
 @pytest.mark.parametrize("plan", ["", "Seq Scan on a", "[]", "[1]", '[{"Plan": {}}]', "{}"])
-def test_what_is_no_plan_is_shown_as_it_is(plan: str) -> None:
+def test_what_is_no_plan_is_shown_as_it_is(plan):
     assert as_text(plan) == plan
 
 
@@ -107,11 +107,11 @@ def test_what_is_no_plan_is_shown_as_it_is(plan: str) -> None:
          "Seq Scan on a > Aggregate"),
     ],
 )  # fmt: skip
-def test_nodes_are_called_as_explain_calls_them(tree: dict[str, Any], line: str) -> None:
+def test_nodes_are_called_as_explain_calls_them(tree, line):
     assert plans.summary(tree) == line
 
 
-def test_workers_and_spills_are_those_of_the_whole_tree() -> None:
+def test_workers_and_spills_are_those_of_the_whole_tree():
     found = plans.read(json.dumps([{"Plan": PARALLEL}]), (1, 2), 8192, analyze=True)
     assert (found.script, found.command, found.analyzed) == (1, 2, True)
     assert (found.workers_planned, found.workers_launched) == (2, 1)
@@ -129,9 +129,7 @@ NUMBERS = st.dictionaries(
 
 
 @given(NUMBERS, NUMBERS)
-def test_costs_rows_times_and_parameters_are_no_part_of_the_shape(
-    one: dict[str, int], other: dict[str, int]
-) -> None:
+def test_costs_rows_times_and_parameters_are_no_part_of_the_shape(one, other):
     def tree(numbers: dict[str, int]) -> dict[str, Any]:
         return {**node("Gather", {**SCAN, **numbers}), **numbers}
 
@@ -149,7 +147,7 @@ def test_costs_rows_times_and_parameters_are_no_part_of_the_shape(
         node("Gather", SCAN),
     ],
 )
-def test_another_plan_has_another_shape(other: dict[str, Any]) -> None:
+def test_another_plan_has_another_shape(other):
     assert plans.shape(other) != plans.shape(SCAN)
 
 
@@ -176,12 +174,12 @@ def test_another_plan_has_another_shape(other: dict[str, Any]) -> None:
         ("", "other"),
     ],
 )
-def test_statements_are_told_apart_by_their_first_word(sql: str, kind: str) -> None:
+def test_statements_are_told_apart_by_their_first_word(sql, kind):
     assert plans.kind_of(sql) == kind
 
 
 @given(st.text(alphabet="/*-\n ();SELECT", max_size=60))
-def test_any_text_is_of_some_kind(text: str) -> None:
+def test_any_text_is_of_some_kind(text):
     assert plans.kind_of(text) in ("plan", "transaction", "other")
 
 
@@ -194,13 +192,13 @@ def test_any_text_is_of_some_kind(text: str) -> None:
         ("", False),
     ],
 )
-def test_a_statement_that_rules_replace_has_no_plan(text: str, has: bool) -> None:
+def test_a_statement_that_rules_replace_has_no_plan(text, has):
     assert plans.has_plan(text) == has
 
 
 def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     explained: list[Any] = []
     monkeypatch.setattr(plans, "explain", lambda *all_, **_: explained.extend(all_[2]) or [])
     scripts = [

@@ -76,9 +76,7 @@ CONFIGURED: list[tuple[PoolPlan, int, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("plan", "standbys", "expected"), CONFIGURED)
-def test_a_configuration_is_that_of_its_servers(
-    plan: PoolPlan, standbys: int, expected: dict[str, str]
-) -> None:
+def test_a_configuration_is_that_of_its_servers(plan, standbys, expected):
     found = values(pooler.configuration(setting(plan, standbys)))
     assert {name: found.get(name) for name in expected} == expected
     assert "backend_hostname3" not in found
@@ -86,9 +84,7 @@ def test_a_configuration_is_that_of_its_servers(
 
 
 @pytest.mark.parametrize(("version", "there"), [("1.18.0", False), ("1.21", True), ("2.0", True)])
-def test_pgbouncer_is_told_of_prepared_statements_where_it_knows_them(
-    version: str, there: bool
-) -> None:
+def test_pgbouncer_is_told_of_prepared_statements_where_it_knows_them(version, there):
     text = pooler.configuration(setting(PoolPlan("pgbouncer", "transaction"), version=version))
     assert ("max_prepared_statements" in text) is there
 
@@ -101,7 +97,7 @@ FOLDER = st.text(
 
 
 @given(FOLDER)
-def test_any_folder_can_be_named_or_is_refused(name: str) -> None:
+def test_any_folder_can_be_named_or_is_refused(name):
     # A quote in quotes is doubled by pgbouncer's rules; pgpool has no way to write one.
     odd = (server("pg18", f"/srv/{name}"),)
     line = pooler.configuration(setting(PoolPlan("pgbouncer"), servers=odd)).split("\n")[1]
@@ -120,8 +116,8 @@ def test_any_folder_can_be_named_or_is_refused(name: str) -> None:
 @pytest.mark.parametrize("mode", ["session", "transaction"])
 @pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
 def test_prepared_statements_in_transaction_mode_need_a_pgbouncer_that_knows_them(
-    version: str, mode: PoolMode, protocol: str
-) -> None:
+    version, mode, protocol
+):
     plan, program = PoolPlan("pgbouncer", mode), PoolerProgram(Path("/p"), version)
     if mode == "transaction" and protocol == "prepared" and version < "1.21":
         with pytest.raises(PlanError, match=f"pgbouncer {version} in transaction mode") as refused:
@@ -131,14 +127,12 @@ def test_prepared_statements_in_transaction_mode_need_a_pgbouncer_that_knows_the
         pooler.check(plan, program, protocol)
 
 
-def test_no_pool_is_a_level() -> None:
+def test_no_pool_is_a_level():
     assert levels.options_of({"pool": "none"}, {}).pool_plan is None
 
 
 @pytest.mark.parametrize(("which", "package"), [("pgbouncer", "pgbouncer"), ("pgpool", "pgpool2")])
-def test_a_pooler_that_is_not_here_is_said_with_its_package(
-    which: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pooler_that_is_not_here_is_said_with_its_package(which, package, monkeypatch):
     monkeypatch.setattr(pooler, "_FOLDERS", ())
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ServerError, match=f"{which} is not on this machine") as absent:
@@ -147,8 +141,8 @@ def test_a_pooler_that_is_not_here_is_said_with_its_package(
 
 
 def test_a_run_and_an_experiment_with_a_pooler_that_is_not_here_begin_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     monkeypatch.setattr(pooler, "_FOLDERS", ())
     monkeypatch.setenv("PATH", "/nowhere")
     store = tmp_path / "results.db"
@@ -160,9 +154,7 @@ def test_a_run_and_an_experiment_with_a_pooler_that_is_not_here_begin_nothing(
     assert not store.exists()
 
 
-def test_a_program_that_does_not_print_its_version_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_does_not_print_its_version_is_refused(tmp_path, monkeypatch):
     program = tmp_path / "pgbouncer"
     program.write_text("#!/bin/sh\necho something else\n")
     program.chmod(0o755)

@@ -26,13 +26,13 @@ def step(seconds: int | None, *, writes: bool = False, scripts: int = 1) -> Step
 
 
 @given(st.lists(st.integers(1, 3600), min_size=1, max_size=20), st.booleans())
-def test_trials_of_a_machine_take_at_least_their_loads(seconds: list[int], writes: bool) -> None:
+def test_trials_of_a_machine_take_at_least_their_loads(seconds, writes):
     span = machine_span([step(n, writes=writes) for n in seconds])
     assert span is not None
     assert sum(seconds) < span.low < span.value < span.high
 
 
-def test_machines_work_at_the_same_time() -> None:
+def test_machines_work_at_the_same_time():
     price = {"a": (2.0, "EUR")}
     found = preview(3, {"a": [step(3599)] * 3, "b": [step(3599)]}, price)
     alone = preview(3, {"a": [step(3599)] * 3}, {})
@@ -41,13 +41,13 @@ def test_machines_work_at_the_same_time() -> None:
     assert found.cost == {"EUR": pytest.approx(6.0, rel=0.001)}, "of the one that has a price"
 
 
-def test_a_load_that_ends_by_count_has_no_known_length() -> None:
+def test_a_load_that_ends_by_count_has_no_known_length():
     few, many = (preview(1, {"": [step(None), step(60)] * n}, {}) for n in (1, 2))
     assert few.seconds is between(few, many).seconds is None
     assert any("not known" in line for line in lines(Experiment("e", "w", Design()), few))
 
 
-def test_the_store_grows_with_seconds_and_scripts() -> None:
+def test_the_store_grows_with_seconds_and_scripts():
     one = preview(1, {"": [step(100)]}, {}).store_bytes
     assert one < preview(1, {"": [step(200)]}, {}).store_bytes < 2 * one
     assert preview(1, {"": [step(100, scripts=3)]}, {}).store_bytes > one
@@ -78,9 +78,7 @@ def of_data(data: str, size: int | None, *, writes: bool = False) -> Step:
     ],
     ids=["not known", "read only", "some unknown", "written"],
 )
-def test_the_size_of_the_data_is_that_of_earlier_trials(
-    machines: dict[str, list[Step]], bytes_of: tuple[int | None, int | None, bool], said: str
-) -> None:
+def test_the_size_of_the_data_is_that_of_earlier_trials(machines, bytes_of, said):
     found = preview(1, machines, {})
     assert (found.data_bytes, found.copy_bytes, found.data_known) == bytes_of
     [disk] = [line for line in lines(Experiment("e", "w", Design()), found) if "disk:" in line]
@@ -92,11 +90,11 @@ def test_the_size_of_the_data_is_that_of_earlier_trials(
     [(0.4, "0 s"), (99.4, "99 s"), (120, "2 min"), (5900, "98 min"), (11_100, "3 h 5 min"),
      (7200, "2 h"), (187_200, "2 d 4 h"), (172_800, "2 d")],
 )  # fmt: skip
-def test_a_duration_is_said_as_people_say_it(seconds: float, text: str) -> None:
+def test_a_duration_is_said_as_people_say_it(seconds, text):
     assert clock(seconds) == text
 
 
-def test_words_and_json_say_the_same() -> None:
+def test_words_and_json_say_the_same():
     design = Design((Factor("clients", ("1", "2")),), trials=3)
     experiment = Experiment("pi", "reporting", design)
     found = preview(2, {"": [step(60)] * 6}, {})
@@ -108,7 +106,7 @@ def test_words_and_json_say_the_same() -> None:
     assert plain["cells"] == [{"clients": "1"}, {"clients": "2"}]
 
 
-def test_what_may_take_more_or_less_is_said_as_both() -> None:
+def test_what_may_take_more_or_less_is_said_as_both():
     few, many = (preview(1, {"a": [step(60)] * n}, {"a": (3600.0, "EUR")}) for n in (10, 30))
     assert few.seconds is not None
     assert many.seconds is not None

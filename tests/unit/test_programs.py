@@ -30,7 +30,7 @@ def of(tmp_path: Path, *steps: str) -> workload.Workload:
     return workload.read(made)
 
 
-def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path: Path) -> None:
+def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path):
     run = ("sh", "{dsn}", "{scratch}/{scale}.txt", "{hot}")
     with programs.program_environment(WAY, of(tmp_path), VALUES, say=print) as found:
         order = found.order("it", run)
@@ -50,7 +50,7 @@ def test_words_and_variables_lead_to_the_database_without_a_password(tmp_path: P
     assert not found.scratch.exists()
 
 
-def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None:
+def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path):
     with programs.program_environment(WAY, of(tmp_path), VALUES, say=print) as found:
         with pytest.raises(PlanError, match=r"names \{hott\}") as error:
             found.order("it", ("sh", "{hott}"))
@@ -68,14 +68,12 @@ def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None
         (("sh", "-c", "echo $PGPACES_Seed_1 $PGPACES_HOT_2"), {"hot_2"}),
     ],
 )
-def test_what_a_program_names_is_found(run: tuple[str, ...] | str, names: set[str]) -> None:
+def test_what_a_program_names_is_found(run, names):
     assert named(run) - {"s"} == names
 
 
 @given(st.text(alphabet="ab{} ", max_size=12), st.text(alphabet="ab{} ", max_size=5))
-def test_a_word_without_a_placeholder_stays_and_values_are_not_looked_at(
-    text: str, value: str
-) -> None:
+def test_a_word_without_a_placeholder_stays_and_values_are_not_looked_at(text, value):
     values = {"a": value, "b": "{a}", "aa": "", "ab": "", "ba": "", "bb": ""}
     if not named((text,)) <= values.keys():
         return
@@ -83,7 +81,7 @@ def test_a_word_without_a_placeholder_stays_and_values_are_not_looked_at(
     assert filled("{b}", values) == "{a}"
 
 
-def test_data_is_known_by_what_its_programs_read(tmp_path: Path) -> None:
+def test_data_is_known_by_what_its_programs_read(tmp_path):
     step = '{ run = ["sh", "make.sh", "{hot}", "{scratch}/x"], input = ["*.csv"] }'
     found = of(tmp_path, step)
     script, table = found.folder / "make.sh", found.folder / "a.csv"
@@ -112,15 +110,13 @@ def test_data_is_known_by_what_its_programs_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["true; " * 100, "/" + "a" * 300, "a\\u0000b"])
-def test_a_word_that_can_be_no_files_name_is_none(tmp_path: Path, word: str) -> None:
+def test_a_word_that_can_be_no_files_name_is_none(tmp_path, word):
     found = of(tmp_path, f'{{ run = ["sh", "-c", "{word}"] }}')
     assert programs.identity(found, VALUES)
 
 
 @pytest.mark.parametrize("name", ["a [b]", "it's ?", "every*"])
-def test_patterns_are_of_names_in_the_folder_whatever_it_is_called(
-    tmp_path: Path, name: str
-) -> None:
+def test_patterns_are_of_names_in_the_folder_whatever_it_is_called(tmp_path, name):
     (folder := tmp_path / name).mkdir()
     for file in ("1.csv", "2.csv", "[x].csv"):
         (folder / file).touch()
@@ -130,14 +126,12 @@ def test_patterns_are_of_names_in_the_folder_whatever_it_is_called(
 
 
 @pytest.mark.parametrize("pattern", ["", "/", ".", "a**b", "none-*"])
-def test_patterns_that_name_no_file_are_refused(tmp_path: Path, pattern: str) -> None:
+def test_patterns_that_name_no_file_are_refused(tmp_path, pattern):
     with pytest.raises(RunError, match="names no file"):
         programs.matching([pattern], tmp_path)
 
 
-def test_a_home_that_holds_no_cache_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_that_holds_no_cache_is_told(tmp_path, monkeypatch):
     (tmp_path / "home").touch()
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     with (

@@ -45,15 +45,13 @@ LONG = Slot(5, Cell((("set.work_mem", "4MB"), ("rate", "171/s"), ("role", "long"
 
 
 @pytest.mark.parametrize("slot", [SLOT, LONG])
-def test_a_trial_that_failed_is_told_with_why_and_what_to_do(
-    capsys: pytest.CaptureFixture[str], slot: Slot
-) -> None:
+def test_a_trial_that_failed_is_told_with_why_and_what_to_do(capsys, slot):
     error = StoreError("the disk is full", "free some space")
     for found in (error, outcome(store_error=error)):
         assert "failed: the disk is full (free some space)" in told(capsys, found, slot)
 
 
-def test_a_percentile_that_there_is_not_has_no_unit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_percentile_that_there_is_not_has_no_unit(capsys):
     found = outcome()
     latency = replace(found.summary.latency, p99=ABOVE)
     above = replace(found, summary=replace(found.summary, latency=latency))
@@ -63,8 +61,8 @@ def test_a_percentile_that_there_is_not_has_no_unit(capsys: pytest.CaptureFixtur
 
 
 def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     due, done = told(capsys, outcome(), LONG).splitlines()
     assert due == "set.work_mem=4MB, 171/s: what is known"
     assert done.startswith("set.work_mem=4MB, 171/s for 3 s: missed 0.0% (0.0 to ")
@@ -72,9 +70,7 @@ def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(
 
 
 @pytest.mark.parametrize(("every_s", "shown"), [(None, True), (0, False)])
-def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(
-    capsys: pytest.CaptureFixture[str], every_s: int | None, shown: bool
-) -> None:
+def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(capsys, every_s, shown):
     listener = SweepProgress(every_s).trial("", SLOT, 1, progress=Progress(4))
     assert isinstance(listener, TrialProgress)
     listener.say("making the data")
@@ -84,7 +80,7 @@ def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(
     assert "making the data" not in text
 
 
-def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys):
     listener = SweepProgress(None)
     listener.trial("", SLOT, 1, progress=Progress(4, left={"": 4}))
     listener.stopping(1)
@@ -100,9 +96,7 @@ def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_a_trial_of_a_search_whose_generator_was_late_says_so(
-    capsys: pytest.CaptureFixture[str], late: bool
-) -> None:
+def test_a_trial_of_a_search_whose_generator_was_late_says_so(capsys, late):
     found = outcome()
     generator = replace(found.summary.generator, late=late, excused=0)
     summary = replace(found.summary, generator=generator)
@@ -111,8 +105,8 @@ def test_a_trial_of_a_search_whose_generator_was_late_says_so(
 
 
 def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     told: list[tuple[str, bool]] = []
     listener = SweepProgress(None)
     listener.teller.terminal = True
@@ -131,8 +125,8 @@ def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(
 
 
 def test_what_clients_are_told_again_and_again_is_told_a_few_times_and_counted(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     listener = TrialProgress(0)
     for second in range(20):
         notice = ("info", f"NOTICE:  user {second} has recorded {7 * second} plants")
@@ -176,14 +170,14 @@ LINES: dict[str, list[tuple[list[Tally], str]]] = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_line_is_of_what_ended_since_the_last_one(name: str) -> None:
+def test_a_line_is_of_what_ended_since_the_last_one(name):
     live = LiveLine(10, scripts=1)
     for number, (tallies, text) in enumerate(LINES[name]):
         live.add(Interval(number, tallies=tuple(tallies)))
         assert live.text(terminal=False) == text
 
 
-def test_a_terminal_has_a_bar_the_time_that_is_left_and_a_picture() -> None:
+def test_a_terminal_has_a_bar_the_time_that_is_left_and_a_picture():
     live = LiveLine(4)
     live.add(Interval(-1))
     live.text(terminal=True)

@@ -19,9 +19,7 @@ SHIPPED = [
 
 
 @pytest.mark.parametrize(("name", "script"), SHIPPED)
-def test_every_statement_of_a_shipped_script_is_there_with_its_values(
-    name: str, script: workload.WorkloadScript
-) -> None:
+def test_every_statement_of_a_shipped_script_is_there_with_its_values(name, script):
     variables = {"scale": "2", **workload.find(name).variables}
     found = engine.rehearse(script.name, script.text, tuple(variables.items()), seed=7)
     commands = engine.commands(script.name, script.text)
@@ -35,26 +33,26 @@ def test_every_statement_of_a_shipped_script_is_there_with_its_values(
     assert not any(f":{variable}" in sql for _, sql in found for variable in ("aid", "scale"))
 
 
-def test_bytes_of_any_encoding_come_back_as_they_were_read() -> None:
+def test_bytes_of_any_encoding_come_back_as_they_were_read():
     text = b"\\set n 1\nSELECT '\xe4', :n, :v;".decode("utf-8", "surrogateescape")
     value = b"\xfc".decode("utf-8", "surrogateescape")
     [(place, sql)] = engine.rehearse("a.sql", text, [("v", value)])
     assert (place, encoded(sql)) == (1, b"SELECT '\xe4', 1, \xfc;")
 
 
-def test_names_need_not_be_utf_8() -> None:
+def test_names_need_not_be_utf_8():
     assert engine.rehearse("\udcff.sql", "SELECT :\udcff;", [("\udcff", "7")]) == [(0, "SELECT 7;")]
     with pytest.raises(ScriptError, match="\ufffd\\.sql:1: invalid command"):
         engine.commands("\udcff.sql", "\\nosuch")
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_decides():
     text = "\\set n random(1, 1000000000)\nSELECT :n;"
     assert engine.rehearse("a", text, seed=1) == engine.rehearse("a", text, seed=1)
     assert engine.rehearse("a", text, seed=1) != engine.rehearse("a", text, seed=2)
 
 
-def test_what_cannot_be_rehearsed_says_why() -> None:
+def test_what_cannot_be_rehearsed_says_why():
     with pytest.raises(ScriptError, match=r"a\.sql:1: division by zero"):
         engine.rehearse("a.sql", "\\set n 1 / 0")
     with pytest.raises(PlanError, match="1x"):
@@ -63,9 +61,7 @@ def test_what_cannot_be_rehearsed_says_why() -> None:
 
 @pytest.mark.parametrize("variant", ["triggers", "log"])
 @pytest.mark.parametrize(("hot", "scale", "most"), [("0", "1", 100_000), ("7", "50", 7)])
-def test_hot_narrows_the_sensors_that_are_touched(
-    variant: str, hot: str, scale: str, most: int
-) -> None:
+def test_hot_narrows_the_sensors_that_are_touched(variant, hot, scale, most):
     [script] = workload.find(f"sensor/{variant}").scripts
     given = (("hot", hot), ("scale", scale))
     ids = []

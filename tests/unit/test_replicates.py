@@ -32,7 +32,7 @@ def board(name: str, factor: float, seed: int) -> list[Digest]:
     return found
 
 
-def test_a_slow_board_stands_apart() -> None:
+def test_a_slow_board_stands_apart():
     found = replicates.compare([*board("a", 1, 1), *board("b", 1, 2), *board("c", 1.3, 3)], KINDS)
     assert {each.name for each in found if each.apart} == {"c"}, "it makes none of the others fast"
     (slow,) = [each for each in found if each.name == "c"]
@@ -40,7 +40,7 @@ def test_a_slow_board_stands_apart() -> None:
     assert slow.ratio.n == len(BASE)
 
 
-def test_two_pairs_and_boards_of_different_kinds_say_nothing() -> None:
+def test_two_pairs_and_boards_of_different_kinds_say_nothing():
     pair = [*board("a", 1, 1), *board("b", 2, 2)]
     assert replicates.compare(pair, {"a": "pi4", "b": "pi5"}) == ()
     few = [board(name, factor, 1)[:2] for name, factor in (("a", 1.0), ("b", 2.0))]

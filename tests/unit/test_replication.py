@@ -29,7 +29,7 @@ def standby(name: str = "standby1", **values: Any) -> dict[str, Any]:
     return {"name": name, "state": "streaming", **lags, **delays, **values}
 
 
-def test_what_a_primary_says_becomes_samples_and_what_it_hides_a_gap() -> None:
+def test_what_a_primary_says_becomes_samples_and_what_it_hides_a_gap():
     slot = {"name": "s1", "retained": 16 * MB}
     found = {
         (s.source, s.name): (s.value, s.unit)
@@ -42,7 +42,7 @@ def test_what_a_primary_says_becomes_samples_and_what_it_hides_a_gap() -> None:
     assert ("replication", "standby1 write_delay") not in found
 
 
-def test_a_standby_that_receives_nothing_does_not_know_how_far_behind_it_is() -> None:
+def test_a_standby_that_receives_nothing_does_not_know_how_far_behind_it_is():
     row = {"receiving": False, "position": 1, "unreplayed": 0, "delay": None}
     found = {s.name: s.value for s in samples(0, [], [], own=[row])}
     assert found == {"receiving": 0, "unreplayed": 0}
@@ -54,7 +54,7 @@ def test_a_standby_that_receives_nothing_does_not_know_how_far_behind_it_is() ->
     assert rows(json.dumps([standby()])) == [standby()]
 
 
-def test_standbys_of_one_name_are_told_apart() -> None:
+def test_standbys_of_one_name_are_told_apart():
     found = [name for name, _ in named([standby("w"), standby("w"), standby("")])]
     assert found == ["w", "w 2", "standby"]
     assert list(named([standby(state=None)])) == [], "hidden from our role"
@@ -72,7 +72,7 @@ def said(found: list[Sample], seconds: int) -> list[tuple[str, str]]:
     return [(f.severity, f.text) for f in every if f.severity != "info"]
 
 
-def test_how_far_behind_each_was_is_told() -> None:
+def test_how_far_behind_each_was_is_told():
     delays = [Sample(n, "replication", "standby1 replay_delay", 0.001 * n, "s") for n in (1, 3)]
     [told, other] = findings([*lagging([1000.0, 3000.0]), *delays, *lagging([0.0], "b")], range(4))
     assert told.text == (
@@ -110,20 +110,20 @@ SEEN: dict[str, tuple[list[Sample], int, list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_a_lag_that_grows_and_a_standby_that_goes_are_found(name: str) -> None:
+def test_a_lag_that_grows_and_a_standby_that_goes_are_found(name):
     found, seconds, severities, words = SEEN[name]
     told = said(found, seconds)
     assert [severity for severity, _ in told] == severities
     assert all(words in text for _, text in told)
 
 
-def test_a_second_that_was_looked_at_twice_counts_once() -> None:
+def test_a_second_that_was_looked_at_twice_counts_once():
     found = streaming([*range(10), *range(15, 30)])
     [text] = [one.text for one in findings(found, [*range(30), 12, 29])]
     assert "5 of 30 s" in text
 
 
-def test_where_nobody_looked_no_standby_is_missed() -> None:
+def test_where_nobody_looked_no_standby_is_missed():
     looked = [*range(10), *range(15, 30)]
     assert findings(streaming(looked), looked) == []
     assert findings(streaming([-3, -2]), range(-3, 10)) == [], "it left before second 0"
@@ -133,9 +133,7 @@ POSITIONS = st.dictionaries(st.integers(-5, 50), st.integers(0, 2**60), max_size
 
 
 @given(POSITIONS, POSITIONS)
-def test_how_far_behind_is_known_of_seconds_that_both_have(
-    primary: dict[int, int], standby: dict[int, int]
-) -> None:
+def test_how_far_behind_is_known_of_seconds_that_both_have(primary, standby):
     found = list(replay_lags(primary, standby))
     assert {s.second for s in found} == primary.keys() & standby.keys()
     assert all(s.value == float(max(0, primary[s.second] - standby[s.second])) for s in found)

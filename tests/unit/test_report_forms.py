@@ -33,7 +33,7 @@ from pgpaces.show.charts import specification
 from pgpaces.show.html import html
 from pgpaces.show.markdown import markdown, text
 from pgpaces.show.section import Figure, Report
-from pgpaces.show.style import DARK, LIGHT, PAGE, Look
+from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.design import Cell, Design, Factor, Slot, Target
 from pgpaces.spec.result import Estimate, Place
@@ -71,7 +71,7 @@ def said(report: Report, form: render.Form) -> str:
     return " ".join(render.render(report, form, 200).decode().split())
 
 
-def test_the_page_needs_nobody_else() -> None:
+def test_the_page_needs_nobody_else():
     made_page = html(REPORTED)
     assert not re.search(
         r"""(?:src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)""", made_page
@@ -79,7 +79,7 @@ def test_the_page_needs_nobody_else() -> None:
     assert made_page.count("<svg ") == len(list(REPORTED.figures()))
 
 
-def test_the_page_runs_its_own_script_and_no_other() -> None:
+def test_the_page_runs_its_own_script_and_no_other():
     for made_page in (html(REPORTED), html(NASTY_REPORT)):
         [script] = re.findall(r"<script[^>]*>(.*?)</script>", made_page, re.DOTALL)
         digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -88,14 +88,14 @@ def test_the_page_runs_its_own_script_and_no_other() -> None:
         )
 
 
-def test_every_chart_has_its_numbers_as_a_table() -> None:
+def test_every_chart_has_its_numbers_as_a_table():
     for figure in REPORTED.figures():
         assert figure.rows, figure.key
         assert all(len(row) == len(figure.columns) for row in figure.rows), figure.key
     assert html(REPORTED).count("The numbers as a table") == len(list(REPORTED.figures()))
 
 
-def test_what_others_wrote_does_nothing_in_any_form() -> None:
+def test_what_others_wrote_does_nothing_in_any_form():
     made_page = html(NASTY_REPORT)
     assert made_page.count("<script") == 1, "the page's own"
     assert "49" not in re.findall(r"<title>(.*?)</title>", made_page)[0]
@@ -115,14 +115,14 @@ def test_what_others_wrote_does_nothing_in_any_form() -> None:
 
 @given(st.text())
 @settings(max_examples=60)
-def test_a_text_stays_in_its_cell_of_a_markdown_table(value: str) -> None:
+def test_a_text_stays_in_its_cell_of_a_markdown_table(value):
     shown = text(value)
     assert "\n" not in shown
     assert not re.search(r"(?<!\\)(?:\\\\)*\|", shown)
     assert "<" not in shown
 
 
-def test_csv_and_parquet_have_a_row_for_each_cell_and_trial() -> None:
+def test_csv_and_parquet_have_a_row_for_each_cell_and_trial():
     rows = list(tables.DictReader(io.StringIO(render.render(REPORTED, "csv").decode())))
     assert [row["row"] for row in rows].count("cell") == len(PAGE_OF.rows)
     assert [row["row"] for row in rows].count("trial") == len(DIGESTS)
@@ -133,13 +133,13 @@ def test_csv_and_parquet_have_a_row_for_each_cell_and_trial() -> None:
     assert missed == [float(row["missed_share"]) for row in rows]
 
 
-def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
+def test_a_spreadsheet_takes_no_text_for_a_formula():
     rows = tables.reader(io.StringIO(render.render(NASTY_REPORT, "csv").decode("utf-8", "replace")))
     assert not [cell for row in rows for cell in row if cell.startswith(("=", "@", "+"))]
 
 
 @pytest.mark.parametrize("width", [40, 60, 100, 180])
-def test_text_keeps_to_the_width_of_the_terminal(width: int) -> None:
+def test_text_keeps_to_the_width_of_the_terminal(width):
     lines = terminal(REPORTED, width).splitlines()
     assert max(map(len, lines)) <= width
     joined = "".join("".join(lines).split())
@@ -148,14 +148,14 @@ def test_text_keeps_to_the_width_of_the_terminal(width: int) -> None:
 
 
 @pytest.mark.parametrize("form", ["html", "md", "text", "csv", "json"])
-def test_a_report_of_nothing_is_a_report(form: render.Form) -> None:
+def test_a_report_of_nothing_is_a_report(form):
     empty = gather([], ABOUT, experiment())
     assert render.render(report_of(empty), form) or form == "csv"
 
 
 def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(draw, "available", lambda: False)
     made_page = html(REPORTED)
     assert "<svg" not in made_page
@@ -171,7 +171,7 @@ def specifications(figure: Figure) -> list[str]:
 
 
 @pytest.mark.usefixtures("drawn")
-def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
+def test_specifications_are_plain_values_and_draw_without_a_warning():
     for figure in REPORTED.figures():
         for each in specifications(figure):
             json.loads(each)
@@ -184,7 +184,7 @@ def test_specifications_are_plain_values_and_draw_without_a_warning() -> None:
 
 
 @pytest.mark.usefixtures("drawn")
-def test_drawing_shortens_paths_and_no_text() -> None:
+def test_drawing_shortens_paths_and_no_text():
     figure = next(each for each in REPORTED.figures() if each.key.startswith("distribution"))
     drawn = draw.inline(figure)
     assert {"50", "90", "99", "99.9", "99.99"} <= set(re.findall(r">([\d.]+)</text>", drawn))
@@ -217,7 +217,7 @@ def straight(svg: str) -> list[tuple[float, ...]]:
 
 
 @pytest.mark.usefixtures("drawn")
-def test_lines_that_are_drawn_as_one_stay_where_they_were() -> None:
+def test_lines_that_are_drawn_as_one_stay_where_they_were():
     for figure in REPORTED.figures():
         inline, whole = draw.inline(figure), draw.picture(figure, "svg", PAGE).decode()
         lines, before = straight(inline), straight(whole)
@@ -229,7 +229,7 @@ def test_lines_that_are_drawn_as_one_stay_where_they_were() -> None:
         assert not alone, figure.key
 
 
-def test_texts_of_others_are_never_expressions() -> None:
+def test_texts_of_others_are_never_expressions():
     for figure in NASTY_REPORT.figures():
         found = json.loads(json.dumps(specification(figure.charts, PAGE)))
         for key, value in walk(found):
@@ -239,7 +239,7 @@ def test_texts_of_others_are_never_expressions() -> None:
 
 
 @pytest.mark.usefixtures("drawn")
-def test_a_label_that_is_cut_within_a_character_can_be_drawn() -> None:
+def test_a_label_that_is_cut_within_a_character_can_be_drawn():
     name = "🐘" * 40
     points = (Point(name, 1.0, series=name), Point("b", 2.0, series="b"))
     axes = Axis(name, (name, "b")), Axis(name)
@@ -255,7 +255,7 @@ def walk(value: object) -> list[tuple[str, object]]:
     return [pair for v in value for pair in walk(v)] if isinstance(value, list) else []
 
 
-def test_pictures_are_a_file_for_each_chart() -> None:
+def test_pictures_are_a_file_for_each_chart():
     found = draw.pictures(REPORTED, "svg")
     assert set(found) == {f"{figure.key}.svg" for figure in REPORTED.figures()}
     assert all(
@@ -264,7 +264,7 @@ def test_pictures_are_a_file_for_each_chart() -> None:
 
 
 @pytest.mark.usefixtures("drawn")
-def test_invalid_trials_are_hollow_and_never_vanish() -> None:
+def test_invalid_trials_are_hollow_and_never_vanish():
     invalid = [
         replace(d, summary=replace(d.summary, validity=Validity("invalid"))) for d in DIGESTS
     ]
@@ -275,7 +275,7 @@ def test_invalid_trials_are_hollow_and_never_vanish() -> None:
     assert made_page.count('class="invalid"') >= len(page.rows) + len(DIGESTS)
 
 
-def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said() -> None:
+def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said():
     base = made(Slot(1, Cell(())), 10)
     plan = Design(
         (
@@ -296,7 +296,7 @@ def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said() -> No
     assert f"Charts of {left} more groups of cells are left out" in made_page
 
 
-def test_a_grid_of_names_has_charts_too() -> None:
+def test_a_grid_of_names_has_charts_too():
     factors = Factor("set.jit", ("on", "off")), Factor("protocol", ("simple", "prepared"))
     page = of(*factors, seconds=60, trials=1)
     assert page.main is None
@@ -316,9 +316,7 @@ def test_a_grid_of_names_has_charts_too() -> None:
 
 @pytest.mark.parametrize("clients", [("1", "4", "8"), ("4",)])
 @pytest.mark.parametrize("others", [(), (Factor("protocol", ("simple", "prepared")),)])
-def test_an_empty_level_is_shown_in_quotes_in_texts_tables_and_charts(
-    clients: tuple[str, ...], others: tuple[Factor, ...]
-) -> None:
+def test_an_empty_level_is_shown_in_quotes_in_texts_tables_and_charts(clients, others):
     """As one that is two quotes."""
 
     def shown(empty: str) -> tuple[str, str, list[dict[str, object]]]:
@@ -337,14 +335,14 @@ def test_an_empty_level_is_shown_in_quotes_in_texts_tables_and_charts(
     assert shown("") == shown("''")
 
 
-def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them() -> None:
+def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them():
     page = of(Factor("background.reporting.workload", ("none", "reporting")), seconds=60, trials=1)
     _, bars = terminal(report_of(page), 60).split("missed, % of due")
     assert "…" not in bars
     assert re.search(r"^ *none .*\n *reporting ", bars.lstrip("\n"))
 
 
-def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out() -> None:
+def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out():
     names = ("a-rather-long-variant", "another-long-variant", "third-of-the-variants")
     page = of(Factor("variant", names), seconds=60, trials=1)
     assert axis_of(page).axis(page.rows).aslant
@@ -354,7 +352,7 @@ def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out() -> None:
     assert drawn["labelOverlap"] is False
 
 
-def test_boards_of_a_kind_are_one_cell_of_the_page() -> None:
+def test_boards_of_a_kind_are_one_cell_of_the_page():
     boards = ("a", "b", "c")
     plan = Design((Factor("clients", ("1", "4")), Factor("target", boards)), trials=2)
     targets = tuple(Target(name, f"host={name}", kind="pi4") for name in boards)
@@ -373,7 +371,7 @@ def test_boards_of_a_kind_are_one_cell_of_the_page() -> None:
     [("a.html", "html"), ("b.HTM", "html"), ("c.md", "md"), ("d.txt", "text"), ("e.pq", "parquet"),
      ("report", None), ("report.docx", None), (".html", None)],
 )  # fmt: skip
-def test_the_ending_of_a_file_names_its_form(path: str, form: str | None) -> None:
+def test_the_ending_of_a_file_names_its_form(path, form):
     if form is not None:
         assert render.form_of(path) == form
         return
@@ -382,7 +380,7 @@ def test_the_ending_of_a_file_names_its_form(path: str, form: str | None) -> Non
     assert "--format" in str(caught.value.hint)
 
 
-def test_a_limit_of_one_script_is_not_said_to_be_that_of_all() -> None:
+def test_a_limit_of_one_script_is_not_said_to_be_that_of_all():
     own = [
         replace(d, trial=replace(d.trial, plan=d.trial.plan.but(limits=(("by_fk1", 200_000_000),))))
         for d in DIGESTS
@@ -395,7 +393,7 @@ def test_a_limit_of_one_script_is_not_said_to_be_that_of_all() -> None:
     assert "&gt; 500ms" not in html(report_of(page))
 
 
-def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown() -> None:
+def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown():
     [figure] = [each for each in report_of(grid("1", "6", "8")).figures() if each.key == "heat-map"]
     shades = [point.shade for point in figure.charts[0].layers[0].points]
     pale = {"meets": {0, 1}, "unknown": {2, 3}, "misses": {4, 5}}
@@ -407,7 +405,7 @@ def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown() -> None:
     assert "heat-map" not in [each.key for each in report_of(zeros).figures()]
 
 
-def test_the_page_of_a_run_has_its_next_step() -> None:
+def test_the_page_of_a_run_has_its_next_step():
     [late] = [digest for digest in DIGESTS if digest.trial.plan.clients == 8][-1:]
     command = f"pgpaces why {late.trial.id[-8:]}"
     assert report_of(gather([late], ABOUT)).top.next[0] == command
@@ -415,7 +413,7 @@ def test_the_page_of_a_run_has_its_next_step() -> None:
     assert command not in report_of(replace(page, title="Why late")).top.next
 
 
-def test_the_first_trial_of_an_experiment_does_not_answer_for_it() -> None:
+def test_the_first_trial_of_an_experiment_does_not_answer_for_it():
     first = made(PLAN.slots()[1], 60)
     run, early = report_of(gather([first], ABOUT)), report_of(page_of([first]))
     assert run.top.headline is not None
@@ -425,7 +423,7 @@ def test_the_first_trial_of_an_experiment_does_not_answer_for_it() -> None:
     assert set(early.top.next).isdisjoint(run.top.next[:1])
 
 
-def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones() -> None:
+def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones():
     levels = ("0.1/s", "0.2/s", "0.3/s")
     plan = Design((Factor("rate", levels),))
     late = made(Slot(1, Cell((("clients", "8"), (WORKERS, "0")))), 60)
@@ -440,7 +438,7 @@ def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones() -
     assert [point.text for point in points if point.text == "above"] == ["above"] * 3
 
 
-def test_charts_of_statements_have_the_same_axes() -> None:
+def test_charts_of_statements_have_the_same_axes():
     page = report_of(grid("1", "8"))
     figures = [each for each in page.figures() if each.key.startswith("statements")]
     assert len(figures) == 2
@@ -448,7 +446,7 @@ def test_charts_of_statements_have_the_same_axes() -> None:
     assert None not in figures[0].charts[0].y.ends
 
 
-def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> None:
+def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends():
     page = three_factors()
     assert [panel.name for panel in panels(page)[0]] == ["server = 15", "server = 18"]
     pair = [figure for figure in report_of(page).figures() if figure.group == "missed"]
@@ -472,14 +470,14 @@ def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends() -> No
 
 
 @given(st.floats(1e-3, 1e6), st.floats(21, 1e5))
-def test_a_logarithmic_axis_has_a_few_numbers_within_its_ends(low: float, span: float) -> None:
+def test_a_logarithmic_axis_has_a_few_numbers_within_its_ends(low, span):
     values = log_ticks(low, low * span)
     assert 1 <= len(values) <= 7
     assert all(low <= value <= low * span for value in values)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_long_names_of_factors_are_short_in_a_terminal_and_explained(width: int) -> None:
+def test_long_names_of_factors_are_short_in_a_terminal_and_explained(width):
     shown = terminal(report_of(three_factors()), width)
     assert "mpwpg: max_parallel_workers_per_gather" in shown
     (head,) = [line for line in shown.splitlines() if line.startswith("clients  ")]
@@ -503,9 +501,7 @@ def built(found: Digest, version: str, build: str | None) -> Digest:
         ((("15.18", None), ("18.6", "Maven's")), False),
     ],
 )
-def test_versions_of_different_builds_are_told_in_all_forms(
-    builds: tuple[tuple[str, str | None], ...], told: bool
-) -> None:
+def test_versions_of_different_builds_are_told_in_all_forms(builds, told):
     plan = Design((Factor("server", ("15", "18")), Factor("clients", ("1", "4"))))
     of_level = dict(zip(("15", "18"), builds, strict=True))
     digests = [
@@ -520,7 +516,7 @@ def test_versions_of_different_builds_are_told_in_all_forms(
 WIDE = Design((Factor("clients", tuple(map(str, range(1, 501)))),))
 
 
-def test_a_page_without_a_trial_says_why_in_all_forms() -> None:
+def test_a_page_without_a_trial_says_why_in_all_forms():
     keys = [cell.key for cell in WIDE.cells()]
     same = tuple((key, 1, "no route to host\x1b[31m") for key in keys)
     differ = tuple((key, 1, f"reason {n}") for n, key in enumerate(keys))
@@ -540,7 +536,7 @@ def test_a_page_without_a_trial_says_why_in_all_forms() -> None:
     assert len(json.loads(render.render(one, "json"))["failures"]) == 500
 
 
-def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others() -> None:
+def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
     slots = WIDE.slots()
     ran = [made(slot, 12) for slot in slots if dict(slot.cell.levels)["clients"] in ("3", "9")]
     for digests, listed in ((ran, 22), ([], 20)):
@@ -554,7 +550,7 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others() -> None:
     assert "more cells that were not run" not in terminal(REPORTED, 120)
 
 
-def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap() -> None:
+def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap():
     slots = [Slot(block, Cell(((WORKERS, w),))) for block in (1, 2) for w in ("0", "1")]
     overlap = "they do not say that it is the fastest"
 
@@ -579,9 +575,7 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
 
 
 @pytest.mark.parametrize(("state", "weight"), [("running", "note"), ("interrupted", "warning")])
-def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ended(
-    state: str, weight: str
-) -> None:
+def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ended(state, weight):
     failures = ((PLAN.cells()[0].key, 1, "96 free connections"),)
     for why in ((), failures):
         about = replace(ABOUT, state=state, failures=why)
@@ -592,7 +586,7 @@ def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ende
             assert ("96 free connections" in shown.text) == bool(why)
 
 
-def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed() -> None:
+def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():
     def failing(digest: Digest) -> Digest:
         first, *rest = digest.series
         lost = replace(first, p95_ms=math.inf, p99_ms=math.inf, lag_p99_ms=math.inf)
@@ -626,7 +620,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("name", BEHIND)
-def test_texts_and_lines_stand_out_from_the_background(name: str) -> None:
+def test_texts_and_lines_stand_out_from_the_background(name):
     look, backgrounds = BEHIND[name]
     for behind in (*backgrounds, look.background):
         assert all(contrast(text, behind) >= 4.5 for text in (look.ink, look.muted, look.alarm))
@@ -634,12 +628,12 @@ def test_texts_and_lines_stand_out_from_the_background(name: str) -> None:
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
-def test_numbers_on_the_map_can_be_read(look: Look) -> None:
+def test_numbers_on_the_map_can_be_read(look):
     for ink, behind in zip(look.on_heat, look.heat, strict=True):
         assert contrast(ink, behind) >= 4.5, behind
 
 
-def test_lines_are_told_apart_without_colors_too() -> None:
+def test_lines_are_told_apart_without_colors_too():
     assert (
         len({str(dash) for dash in DASHES}) == len(DASHES) == len(set(SHAPES)) == len(LIGHT.lines)
     )

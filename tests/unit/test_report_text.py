@@ -75,7 +75,7 @@ def printed(shown: Trial, width: int, form: Any = whole) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def test_over_time_a_p95_ranks_over_all_that_was_due_as_that_of_the_run_does() -> None:
+def test_over_time_a_p95_ranks_over_all_that_was_due_as_that_of_the_run_does():
     failed = Tally(0, 0, due=4, failed={"22012": 4})
 
     def over_time(failing: range, **plan: Any) -> list[str]:
@@ -102,7 +102,7 @@ def test_over_time_a_p95_ranks_over_all_that_was_due_as_that_of_the_run_does() -
     assert ">" not in over_time(range(0))[1]
 
 
-def test_a_quantile_among_what_was_skipped_is_above_the_limit_of_its_script() -> None:
+def test_a_quantile_among_what_was_skipped_is_above_the_limit_of_its_script():
     skipped = tuple(Tally(0, n, due=5, on_time=1, skipped=4, latency=times([1])) for n in (0, 1))
     about = {"intervals": (Interval(0, tallies=skipped),), "measured_ns": SECOND_NS}
     lines = printed(run(plan=PLAN | {"limits": [["one_order", 20_000_000]]}, **about), 120)
@@ -112,7 +112,7 @@ def test_a_quantile_among_what_was_skipped_is_above_the_limit_of_its_script() ->
     assert "> 20" in rows["latency"]
 
 
-def test_an_answer_fits_its_terminal_with_every_interval_whole() -> None:
+def test_an_answer_fits_its_terminal_with_every_interval_whole():
     rng = np.random.default_rng(2)
     tiny = tuple(second(n, (rng.exponential(0.0003, 300) + 0.0012).tolist()) for n in range(60))
     columns = []
@@ -151,9 +151,7 @@ def second_of(due: int, late: int = 0, **plan: Any) -> Trial:
         (1, 0, {"transactions": 1}, "UNKNOWN"),
     ],
 )
-def test_the_verdict_is_what_the_whole_interval_allows(
-    due: int, late: int, plan: dict[str, Any], word: str
-) -> None:
+def test_the_verdict_is_what_the_whole_interval_allows(due, late, plan, word):
     shown = second_of(due, late, **plan)
     found = section(shown, summarize(shown)).headline
     assert found is not None
@@ -161,7 +159,7 @@ def test_the_verdict_is_what_the_whole_interval_allows(
     assert ("tx/s" in found.text) == (not word), "without a limit throughput leads"
 
 
-def test_a_run_of_so_many_transactions_that_decides_nothing_is_repeated_for_a_time() -> None:
+def test_a_run_of_so_many_transactions_that_decides_nothing_is_repeated_for_a_time():
     shown = second_of(100, 5, transactions=9, limit_ns=9_000_000, missed_max=0.07)
     [command] = section(shown, summarize(shown)).next
     assert command.startswith("pgpaces run shop ")
@@ -169,7 +167,7 @@ def test_a_run_of_so_many_transactions_that_decides_nothing_is_repeated_for_a_ti
     assert "transactions" not in command
 
 
-def test_what_makes_it_invalid_stands_below_and_nothing_is_concluded() -> None:
+def test_what_makes_it_invalid_stands_below_and_nothing_is_concluded():
     hot = Finding("temperature", "invalid", "the CPU was throttled", 12.0, "s")
     dusty = Finding("fan", "warning", "the fan is loud")
     lines = printed(run(findings=(dusty, hot)), 200, brief)
@@ -182,7 +180,7 @@ def test_what_makes_it_invalid_stands_below_and_nothing_is_concluded() -> None:
     assert "warning: the fan is loud" in told
 
 
-def test_of_several_warnings_one_is_said_and_the_others_are_counted() -> None:
+def test_of_several_warnings_one_is_said_and_the_others_are_counted():
     both = (Finding("fan", "warning", "the fan is loud"), Finding("disk", "warning", "it is full"))
     said = section(run(findings=both), summarize(run(findings=both))).sentences
     warnings = [each.text for each in said if each.weight == "warning"]
@@ -190,7 +188,7 @@ def test_of_several_warnings_one_is_said_and_the_others_are_counted() -> None:
     assert "(1 more warning: pgpaces show " in warnings[0]
 
 
-def test_the_whole_answer_does_not_refer_to_itself() -> None:
+def test_the_whole_answer_does_not_refer_to_itself():
     both = (Finding("fan", "warning", "the fan is loud"), Finding("disk", "warning", "it is full"))
     failed = (Interval(0, tallies=(Tally(0, 0, due=9, failed={"42703": 9}),)),)
     for shown in (run(findings=both), run(intervals=failed)):
@@ -198,7 +196,7 @@ def test_the_whole_answer_does_not_refer_to_itself() -> None:
         assert "pgpaces show" in " ".join(commands(shown))
 
 
-def test_no_command_reads_a_run_that_is_not_stored() -> None:
+def test_no_command_reads_a_run_that_is_not_stored():
     late = (Interval(0, tallies=(Tally(0, 0, due=99, late=99, latency=times([60] * 99)),)),)
     for shown in (run(), run(intervals=late)):
         text = " ".join(commands(shown, whole=True, in_store=False))
@@ -212,7 +210,7 @@ def commands(shown: Trial, **about: Any) -> tuple[str, ...]:
     return (*(each.text for each in answer.sentences), *answer.next, *answer.aside, *notes)
 
 
-def test_a_run_that_is_not_stored_shows_the_notes_that_others_only_count() -> None:
+def test_a_run_that_is_not_stored_shows_the_notes_that_others_only_count():
     shown = run(notes=("host: looking at it took 0.1% of one core here",))
     for in_store in (True, False):
         answer = section(shown, summarize(shown), whole=True, in_store=in_store)
@@ -220,7 +218,7 @@ def test_a_run_that_is_not_stored_shows_the_notes_that_others_only_count() -> No
         assert (shown.notes[0] in notes) is not in_store
 
 
-def test_a_cut_is_part_of_the_warm_up_that_is_told() -> None:
+def test_a_cut_is_part_of_the_warm_up_that_is_told():
     intervals = [second(n, [90.0 if n < 10 else 10.0]) for n in range(80)]
     script = {"name": "shop", "scale": 1, "scripts": SCRIPTS[:1]}
     shown = run(intervals=tuple(intervals), measured_ns=80 * SECOND_NS, workload=script)
@@ -238,11 +236,11 @@ def test_a_cut_is_part_of_the_warm_up_that_is_told() -> None:
         (Estimate.alone(12.3, 7), "–"),
     ],
 )
-def test_an_interval_is_told_in_few_words(estimate: Estimate, text: str) -> None:
+def test_an_interval_is_told_in_few_words(estimate, text):
     assert interval(estimate, lambda ms: milliseconds(ms, "> 500")) == text
 
 
-def test_the_json_has_no_infinity_and_says_what_is_not_estimable() -> None:
+def test_the_json_has_no_infinity_and_says_what_is_not_estimable():
     tally = Tally(0, 0, due=100, on_time=90, failed={"40001": 10}, latency=times([10.0] * 90))
     values = as_json(summarize(trial([tally])))
     nothing = {"value": None, "low": None, "high": None, "n": 100, "estimable": False}
@@ -258,7 +256,7 @@ def test_the_json_has_no_infinity_and_says_what_is_not_estimable() -> None:
     assert values["counts"]["missed"] == 10
 
 
-def test_an_interrupted_trial_is_still_shown_with_a_warning() -> None:
+def test_an_interrupted_trial_is_still_shown_with_a_warning():
     lines = printed(run(state="interrupted", ended_at=datetime.now(UTC)), 200)
     assert "  ! interrupted: this is what there is" in lines
     assert lines[0].startswith("? UNKNOWN  ")
@@ -270,7 +268,7 @@ def test_an_interrupted_trial_is_still_shown_with_a_warning() -> None:
     assert printed(early, 200)[0] == "? UNKNOWN  nothing was due; the trial is interrupted"
 
 
-def test_of_an_interrupted_run_the_next_command_is_the_same_run() -> None:
+def test_of_an_interrupted_run_the_next_command_is_the_same_run():
     plan = {"duration_ns": 20 * SECOND_NS, "warmup_ns": 0, "rate": 5.0}
     lasting = [second(n, [10.0] * 20) for n in range(10)]
     for intervals in ([Interval(0)], lasting):
@@ -285,7 +283,7 @@ def row(**summary: Any) -> TrialRow:
     return TrialRow("X" * 26, "finished", datetime.now(UTC), "shop", "open, 1/s", "18", brief)
 
 
-def test_a_list_of_runs_marks_what_is_not_valid() -> None:
+def test_a_list_of_runs_marks_what_is_not_valid():
     marked = _cells(row(validity="invalid", p99_low_ms=11.8, p99_high_ms=12.9))
     assert (marked["state"], marked["p99 ms"]) == ("not valid", "12.3 (11.8–12.9)")
     good = _cells(row(validity="valid", p99_low_ms=11.8, p99_high_ms=None))
@@ -297,7 +295,7 @@ def test_a_list_of_runs_marks_what_is_not_valid() -> None:
 LOOKING = "looking at the server took"
 
 
-def test_notes_that_every_run_has_are_counted_behind_the_tables() -> None:
+def test_notes_that_every_run_has_are_counted_behind_the_tables():
     usual = (
         "host: looking at it took 0.1% of one core here",
         f"sensor: {LOOKING} 0.3% of one core here, 0.2% on the server",

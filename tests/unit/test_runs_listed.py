@@ -22,7 +22,7 @@ _ID = re.compile(r" [0-9A-Z]{8} ")
 
 
 @pytest.fixture(scope="module")
-def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def frozen(tmp_path_factory):
     path = tmp_path_factory.mktemp("frozen") / "stored.db"
     path.write_bytes(lzma.decompress(STORED.read_bytes()))
     return path
@@ -36,7 +36,7 @@ def listed(frozen: Path, *words: str, width: int = 120) -> list[str]:
     return done.stdout.splitlines()[2:]
 
 
-def test_the_trials_of_an_experiment_are_one_line_among_the_runs(frozen: Path) -> None:
+def test_the_trials_of_an_experiment_are_one_line_among_the_runs(frozen):
     lines = listed(frozen, "-n", "100")
     folded = [line.split(" trials")[0] for line in lines if " trials" in line]
     assert folded == ["capacity: 16", "pairs: 16", "scaling: 18", "swept: 12"]
@@ -46,7 +46,7 @@ def test_the_trials_of_an_experiment_are_one_line_among_the_runs(frozen: Path) -
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_a_narrow_terminal_has_names_in_whole_words(frozen: Path, width: int) -> None:
+def test_a_narrow_terminal_has_names_in_whole_words(frozen, width):
     lines = listed(frozen, "-n", "100", width=width)
     assert max(map(len, lines)) <= width
     assert not [line for line in lines if "…" in line]
@@ -62,7 +62,7 @@ def row(id_: str, **plan: object) -> TrialRow:
     )
 
 
-def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing() -> None:
+def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing():
     rows = [row("a"), row("b", settings={"work_mem": "4MB"}), row("c", duration_ns=10**10)]
     assert distinct_titles(rows) == {
         "a": "shop, closed, 4 clients, -T 1min",
@@ -73,8 +73,8 @@ def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing() -> None:
 
 
 def test_what_many_runs_of_one_load_differ_in_is_looked_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     looks: list[str] = []
 
     class Features(dict[str, str]):
@@ -89,9 +89,7 @@ def test_what_many_runs_of_one_load_differ_in_is_looked_for_once(
     assert len(looks) < 2000
 
 
-def test_a_new_home_has_no_runs_and_listing_makes_no_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_home_has_no_runs_and_listing_makes_no_store(tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     for words in (["runs"], ["runs", "-E"], ["show"], ["why"], ["report"], ["trend"]):
         done = CliRunner().invoke(cli, words)
@@ -99,7 +97,7 @@ def test_a_new_home_has_no_runs_and_listing_makes_no_store(
     assert not (tmp_path / "home").exists()
 
 
-def test_an_experiment_that_cannot_be_read_hides_no_run(frozen: Path, tmp_path: Path) -> None:
+def test_an_experiment_that_cannot_be_read_hides_no_run(frozen, tmp_path):
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes(frozen.read_bytes())
     with closing(sqlite3.connect(damaged)) as connection:

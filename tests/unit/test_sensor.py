@@ -63,12 +63,12 @@ DIFFERENCES: dict[str, tuple[list[CounterReading], dict[int, float]]] = {
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
-def test_a_difference_belongs_to_the_second_that_it_ends(name: str) -> None:
+def test_a_difference_belongs_to_the_second_that_it_ends(name):
     found, expected = DIFFERENCES[name]
     assert values(found) == pytest.approx(expected)
 
 
-def test_the_hit_ratio_is_of_the_blocks_of_its_second() -> None:
+def test_the_hit_ratio_is_of_the_blocks_of_its_second():
     found = [CounterReading(START + n, {HIT: 90 * n, READ: 10 * n}) for n in range(3)]
     found.append(CounterReading(START + 3, {HIT: 180, READ: 20}))
     ratios = {s.second: s.value for s in samples(found) if s.name == "cache_hit_ratio"}
@@ -76,7 +76,7 @@ def test_the_hit_ratio_is_of_the_blocks_of_its_second() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.6, 1.4), st.integers(0, 9)), max_size=40))
-def test_no_block_is_lost_or_counted_twice(steps: list[tuple[float, int]]) -> None:
+def test_no_block_is_lost_or_counted_twice(steps):
     at_s, total, found = 0.0, 0, [CounterReading(START, {HIT: 0, READ: 0})]
     for step, more in steps:
         at_s, total = at_s + step, total + more
@@ -95,7 +95,7 @@ def kept(found: list[CounterReading], reading: CounterReading) -> bool:
     return next(r for r in found if round(r.at_s - START) >= second) is reading
 
 
-def test_a_cache_that_still_warms_is_a_warning() -> None:
+def test_a_cache_that_still_warms_is_a_warning():
     warming = [Blocks(s, 80 + s, 20 - s) for s in range(20)]
     found = sure(finding([Blocks(-1, 0, 9999), *warming]))
     assert (found.severity, found.unit) == ("warning", "%")
@@ -105,7 +105,7 @@ def test_a_cache_that_still_warms_is_a_warning() -> None:
     assert finding([]) is finding([Blocks(-1, 1, 1)]) is None
 
 
-def test_the_ratio_that_a_warm_up_reached_is_that_of_its_last_tenth() -> None:
+def test_the_ratio_that_a_warm_up_reached_is_that_of_its_last_tenth():
     found = sure(warmed([*(Blocks(s, 20 + s, -s) for s in range(-20, 0)), Blocks(0, 0, 9999)]))
     assert found.value == pytest.approx(100 * 37 / 40)
     assert found.source != "cache", "the part that counts is found by that"
@@ -138,7 +138,7 @@ def begun(faked: Faked) -> Sensor:
     return sensor
 
 
-def test_a_server_that_dies_is_a_note_and_no_error() -> None:
+def test_a_server_that_dies_is_a_note_and_no_error():
     sensor = begun(Faked(fails=True))
     assert sensor.close()
     assert sensor.drain() == []
@@ -148,14 +148,14 @@ def test_a_server_that_dies_is_a_note_and_no_error() -> None:
     ]  # fmt: skip
 
 
-def test_a_server_that_answers_is_not_silent() -> None:
+def test_a_server_that_answers_is_not_silent():
     sensor = begun(Faked())
     assert sensor.close()
     assert sensor.silent_s() == 0
     assert Sensor(Faked()).close(), "it never began"
 
 
-def test_a_session_that_ends_while_views_are_tried_hides_none_of_them() -> None:
+def test_a_session_that_ends_while_views_are_tried_hides_none_of_them():
     def ended(_query: bytes) -> None:
         raise psycopg.errors.AdminShutdown("terminating connection")
 
@@ -166,7 +166,7 @@ def test_a_session_that_ends_while_views_are_tried_hides_none_of_them() -> None:
     assert reader.notes == {}
 
 
-def test_the_name_of_a_load_is_what_servers_make_of_it() -> None:
+def test_the_name_of_a_load_is_what_servers_make_of_it():
     assert reported("pgpaces") == ["pgpaces", "pgpaces"]
     assert reported("l\u00f6ad") == [r"l\xc3\xb6ad", "l??ad"]
     assert reported(80 * "x")[0] == 63 * "x"
@@ -186,8 +186,8 @@ class Hanging(Faked):
 
 
 def test_a_server_that_has_hung_for_long_is_silent_and_holds_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     hanging = Hanging()
     sensor = begun(hanging)
     assert sensor.silent_s() >= 1

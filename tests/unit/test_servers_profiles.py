@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ from pgpaces.spec.draft import Draft
 
 
 @pytest.fixture(autouse=True)
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own(tmp_path, monkeypatch):
     """The folder of the user's profiles."""
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     folder = tmp_path / "profiles"
@@ -24,14 +23,14 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_shipped_profiles_can_all_be_read_and_say_what_they_are_for(own: Path) -> None:
+def test_the_shipped_profiles_can_all_be_read_and_say_what_they_are_for(own):
     (own / "my board.toml").write_text("[settings]\n")
     (own / "folder.toml").mkdir()
     assert profiles.names() == ["default", "pi-1gb", "pi-4gb", "small-cloud"]
     assert all(profiles.find(name).about for name in profiles.names())
 
 
-def test_a_profile_of_the_users_goes_before_a_shipped_one(own: Path) -> None:
+def test_a_profile_of_the_users_goes_before_a_shipped_one(own):
     for name, text in {
         "pi-4gb": 'work_mem = "8MB"',
         "mine": "jit = false\nauto_explain.log_analyze = true\nrandom_page_cost = 1.5",
@@ -55,7 +54,7 @@ def test_a_profile_of_the_users_goes_before_a_shipped_one(own: Path) -> None:
         ("[settings", "cannot be read"),
     ],
 )
-def test_what_is_no_profile_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_profile_is_refused(tmp_path, text, said):
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(PlanError, match=said):
@@ -63,14 +62,14 @@ def test_what_is_no_profile_is_refused(tmp_path: Path, text: str, said: str) -> 
 
 
 @pytest.mark.parametrize("name", ["pi-4g", "../x", "absent.toml", "a/b", ""])
-def test_an_unknown_profile_is_refused_with_those_there_are(name: str) -> None:
+def test_an_unknown_profile_is_refused_with_those_there_are(name):
     with pytest.raises(PlanError, match="there is no profile") as caught:
         profiles.find(name)
     assert "pi-4gb" in (caught.value.hint or "")
     assert profiles.ready_made(name) is None
 
 
-def test_jit_off_fits_a_server_without_jit_and_that_is_said() -> None:
+def test_jit_off_fits_a_server_without_jit_and_that_is_said():
     said: list[str] = []
     wanted = {"jit": "off", "work_mem": "50MB"}
     assert fitting(wanted, 9, False, say=said.append) == {"work_mem": "50MB"}
@@ -81,21 +80,21 @@ def test_jit_off_fits_a_server_without_jit_and_that_is_said() -> None:
     assert len(said) == 2
 
 
-def test_settings_that_differ_are_listed_with_both_values() -> None:
+def test_settings_that_differ_are_listed_with_both_values():
     left = {"shared_buffers": "1GB", "jit": "off", "work_mem": "4MB", "Only": "a"}
     right = {"shared_buffers": "1024MB", "jit": "false", "work_mem": "8MB"}
     assert differing(left, right) == [("only", "a", None), ("work_mem", "4MB", "8MB")]
 
 
 @given(st.integers(0, 10**6))
-def test_the_same_quantity_in_other_units_is_the_same(number: int) -> None:
+def test_the_same_quantity_in_other_units_is_the_same(number):
     assert canonical(f"{number}GB") == canonical(f"{number * 1024} MB")
     assert canonical(f"{number}h") == canonical(f"{number * 3600}s")
     assert canonical(f"{number}min") == ("seconds", Fraction(60 * number))
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_nothing_differs_from_itself(settings: dict[str, str]) -> None:
+def test_nothing_differs_from_itself(settings):
     assert differing(settings, settings) == []
 
 
@@ -103,9 +102,7 @@ def test_nothing_differs_from_itself(settings: dict[str, str]) -> None:
     st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2", "on", "1MB"])),
     st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2", "on", "1MB"])),
 )
-def test_a_difference_turned_round_is_the_same_difference(
-    left: dict[str, str], right: dict[str, str]
-) -> None:
+def test_a_difference_turned_round_is_the_same_difference(left, right):
     turned = [(name, b, a) for name, a, b in differing(right, left)]
     assert differing(left, right) == turned
 
@@ -115,7 +112,7 @@ def experiment_of(*levels: str, own: dict[str, dict[str, str]] | None = None) ->
     return draft.with_levels({"profile": levels}).experiment(profiles.ready_made).profiles
 
 
-def test_an_experiment_keeps_the_settings_of_the_profiles_that_it_names() -> None:
+def test_an_experiment_keeps_the_settings_of_the_profiles_that_it_names():
     assert experiment_of("default", "pi-1gb") == {"pi-1gb": {"shared_buffers": "250MB"}}
     mine = {"pi-1gb": {"shared_buffers": "1MB"}}
     assert experiment_of("default", "pi-1gb", own=mine) == mine

@@ -50,7 +50,7 @@ def said(*observed: Observed) -> list[str]:
     return list(servers.lines(replace(trials.trial([]), observed=observed)))
 
 
-def test_the_answer_has_a_few_lines_of_each_server() -> None:
+def test_the_answer_has_a_few_lines_of_each_server():
     lines = said(SEEN)
     kinds = ["sessions of the load", "blocked", "grew", "statements"]
     assert [line.partition(":")[0].partition(" that")[0] for line in lines] == kinds
@@ -60,13 +60,13 @@ def test_the_answer_has_a_few_lines_of_each_server() -> None:
     assert [line.partition(":")[0] for line in lines] == ["primary"] * 4 + ["standby1"] * 4
 
 
-def test_where_nothing_was_seen_nothing_is_said() -> None:
+def test_where_nothing_was_seen_nothing_is_said():
     assert said() == said(Observed()) == []
     few = Waits(100, (WaitEvent("load", "CPU", "", 1),))
     assert said(Observed(waits=few)) == [], "one session in a hundred looks has no shares"
 
 
-def test_the_report_has_a_table_for_each_thing_and_none_for_what_was_not_seen() -> None:
+def test_the_report_has_a_table_for_each_thing_and_none_for_what_was_not_seen():
     found = {table.key: table for table in servers.tables((SEEN,))}
     assert list(found) == ["waits", "blocked", "grown", "executed", "moved"]
     assert all(len(row) == len(table.columns) for table in found.values() for row in table.rows)
@@ -99,7 +99,7 @@ def tracks(found: Digest, source: str = "waits") -> dict[str, Track]:
     return {track.name: track for track in found.tracks if track.source == source}
 
 
-def test_a_digest_tells_few_wait_events_apart_and_sums_up_the_rest() -> None:
+def test_a_digest_tells_few_wait_events_apart_and_sums_up_the_rest():
     every = [s for n in range(10) for s in seen(f"LWLock:e{n}", [float(n + 1)] * 20)]
     standby = seen("CPU", [3.0] * 20, "standby1/waits")
     whole = digested([*every, *seen("other", [0.5] * 20), *standby])
@@ -111,7 +111,7 @@ def test_a_digest_tells_few_wait_events_apart_and_sums_up_the_rest() -> None:
     assert "other" not in tracks(digested(seen("CPU", [1.0] * 20)))
 
 
-def test_of_sources_with_dozens_of_samples_a_digest_has_what_charts_show() -> None:
+def test_of_sources_with_dozens_of_samples_a_digest_has_what_charts_show():
     lag = [Sample(s, "replication", "standby1 replay_lag", 9.0 + s, "B") for s in range(20)]
     io = [Sample(s, "standby1/io", "client_read", 1.0 + s, "B/s") for s in range(20)]
     own = [Sample(s, "mine", "whatever", 1.0 + s) for s in range(20)]
@@ -124,7 +124,7 @@ def page() -> Page:
     return gather(experiments.swept(seconds=20), about, experiments.experiment())
 
 
-def test_a_page_shows_it_of_the_trial_that_stands_for_a_cell() -> None:
+def test_a_page_shows_it_of_the_trial_that_stands_for_a_cell():
     whole = page()
     [middle] = [closeups.middle(row).trial.id for row in whole.rows[:1]]
     hostile = replace(SEEN, grown=(Grown("<b>\x1b[31m", "table", 0, 9),))
@@ -133,7 +133,7 @@ def test_a_page_shows_it_of_the_trial_that_stands_for_a_cell() -> None:
     assert "&lt;b&gt;\\x1b[31m" in shown
 
 
-def test_waits_are_stacked_among_what_the_server_did_and_are_in_its_table() -> None:
+def test_waits_are_stacked_among_what_the_server_did_and_are_in_its_table():
     row = page().rows[0]
     samples = [*seen("Lock:tuple", [2.0] * 20), *seen("CPU", [1.0] * 20)]
     one = digested(samples)

@@ -24,9 +24,7 @@ SIZES = st.dictionaries(
 
 
 @given(SIZES, SIZES)
-def test_what_grew_most_is_first_and_what_is_largest_is_in_it(
-    before: dict[str, Size], after: dict[str, Size]
-) -> None:
+def test_what_grew_most_is_first_and_what_is_largest_is_in_it(before, after):
     found = grown(before, after)
     growth = [abs(one.after_bytes - one.before_bytes) for one in found]
     changed = [g for g in growth if g][:SHOWN_MAX]
@@ -37,14 +35,14 @@ def test_what_grew_most_is_first_and_what_is_largest_is_in_it(
         assert not largest.size_bytes or largest.size_bytes in [one.after_bytes for one in found]
 
 
-def test_what_is_largest_now_is_shown_also_where_many_were_larger_before() -> None:
+def test_what_is_largest_now_is_shown_also_where_many_were_larger_before():
     shrunk = {f"shrunk{n}": Size("table", 10**9 + n) for n in range(2 * SHOWN_MAX)}
     kept = {"kept": Size("table", 10**8)}
     small = {name: Size("table", 10) for name in shrunk}
     assert "kept" in {one.name for one in grown({**shrunk, **kept}, {**small, **kept})}
 
 
-def test_a_table_that_was_made_or_dropped_grew_from_or_to_nothing() -> None:
+def test_a_table_that_was_made_or_dropped_grew_from_or_to_nothing():
     new, old = Size("table", 8192, 3), Size("index", 16384)
     found = {one.name: one for one in grown({"old": old}, {"new": new})}
     assert (found["new"].before_bytes, found["new"].dead_before, found["new"].dead_after) == (
@@ -54,8 +52,8 @@ def test_a_table_that_was_made_or_dropped_grew_from_or_to_nothing() -> None:
 
 
 def test_a_table_that_one_reading_of_the_largest_omits_did_not_grow_from_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(sizes, "RELATIONS_MAX", 2)
     before = {"a": Size("table", 8192), "b": Size("table", 8192)}
     after = {"a": Size("table", 16384), "c": Size("table", 8192)}
@@ -67,7 +65,7 @@ def counted(calls: int, ms: float, wal: int | None = 0) -> Counted:
     return Counted(calls, ms, calls, 2 * calls, calls, wal)
 
 
-def test_statements_are_ordered_by_the_time_that_they_took_in_between() -> None:
+def test_statements_are_ordered_by_the_time_that_they_took_in_between():
     before = {(1, 1): counted(10, 100.0), (1, 2): counted(5, 9.0), (1, 4): counted(9, 9.0)}
     after = {
         (1, 1): counted(11, 101.0), (1, 2): counted(8, 59.0), (1, 3): counted(2, 7.0, None),
@@ -83,7 +81,7 @@ def test_statements_are_ordered_by_the_time_that_they_took_in_between() -> None:
         assert reset[1, 1] == now, "it counts from nothing"
 
 
-def test_a_password_in_a_statement_that_was_executed_is_not_kept() -> None:
+def test_a_password_in_a_statement_that_was_executed_is_not_kept():
     row = (1, 1, "ALTER ROLE a\n PASSWORD 's3cret'", False)
     session: Any = SimpleNamespace(execute=lambda *_: [row])
     [one] = View("public", frozenset()).executed(session, {}, {(1, 1): counted(1, 1.0)})
@@ -132,7 +130,7 @@ WENT: dict[str, tuple[list[CounterReading], float | None, str, dict[int, float]]
 
 
 @pytest.mark.parametrize("name", WENT)
-def test_how_far_a_counter_went_in_the_measured_part(name: str) -> None:
+def test_how_far_a_counter_went_in_the_measured_part(name):
     found, value, unit, by_second = WENT[name]
     [counter] = {each for reading in found for each in reading.values}
     expected = () if value is None else (Moved(counter.source, counter.name, value, unit),)
@@ -140,7 +138,7 @@ def test_how_far_a_counter_went_in_the_measured_part(name: str) -> None:
     assert {s.second: s.value for s in samples(found, 0.0)} == by_second
 
 
-def test_each_version_has_each_counter_once() -> None:
+def test_each_version_has_each_counter_once():
     for version in (*range(100_000, 200_000, 10_000), 90_600):
         for timing in ("on", "off"):
             fitting = [p for p in PARTS if p.fits(version, {"track_io_timing": timing})]
@@ -148,7 +146,7 @@ def test_each_version_has_each_counter_once() -> None:
             assert len(names) == len(set(names)), version
 
 
-def test_a_part_is_of_its_versions_and_settings() -> None:
+def test_a_part_is_of_its_versions_and_settings():
     part = CounterGroup("view", (COMMITS,), since=140_000, until=170_000, setting="track_io_timing")
     assert part.fits(150_000, {"track_io_timing": "on"})
     assert not part.fits(150_000, {"track_io_timing": "off"})
@@ -157,13 +155,13 @@ def test_a_part_is_of_its_versions_and_settings() -> None:
     assert part.query == "SELECT ARRAY[(xact_commit)::numeric::bigint] FROM view"
 
 
-def test_what_a_server_elsewhere_spends_is_not_seen_and_is_no_zero() -> None:
+def test_what_a_server_elsewhere_spends_is_not_seen_and_is_no_zero():
     cost = Backends({"host": "db.example"})
     cost.serves(1)
     assert cost.cpu_s is None
 
 
-def test_the_time_of_a_process_is_that_of_a_postgres_alone() -> None:
+def test_the_time_of_a_process_is_that_of_a_postgres_alone():
     stat = "7 (postgres) S " + " ".join(map(str, range(4, 40)))
     assert cpu_s(stat) > 0
     try:
@@ -173,7 +171,7 @@ def test_the_time_of_a_process_is_that_of_a_postgres_alone() -> None:
     raise AssertionError("another program has that number now")
 
 
-def test_settings_that_changed_are_named_and_texts_are_not_shown() -> None:
+def test_settings_that_changed_are_named_and_texts_are_not_shown():
     before = {"jit": ("on", True), "primary_conninfo": ("password=a", False), "old": ("1", True)}
     after = {"jit": ("off", True), "primary_conninfo": ("password=b", False), "new": ("1", True)}
     [finding] = changed(before, after)

@@ -43,7 +43,7 @@ def least(runs: int) -> float:
     return 0.95 - 3 * math.sqrt(0.95 * 0.05 / runs)
 
 
-def test_the_ranks_of_a_p99_of_1000_are_the_contracts() -> None:
+def test_the_ranks_of_a_p99_of_1000_are_the_contracts():
     assert quantile_ranks(0.99, 1000) == (983, 997)
 
 
@@ -62,14 +62,12 @@ def test_the_ranks_of_a_p99_of_1000_are_the_contracts() -> None:
         (0.95, 0, None),
     ],
 )
-def test_a_quantile_is_estimable_from_the_contracts_numbers_on(
-    q: float, n: int, ranks: tuple[int, int] | None
-) -> None:
+def test_a_quantile_is_estimable_from_the_contracts_numbers_on(q, n, ranks):
     assert quantile_ranks(q, n) == ranks
 
 
 @given(st.sampled_from([0.5, 0.95, 0.99, 0.999]), st.integers(1, 30_000))
-def test_ranks_are_the_tightest_that_the_binomial_allows(q: float, n: int) -> None:
+def test_ranks_are_the_tightest_that_the_binomial_allows(q, n):
     found = quantile_ranks(q, n)
     if found is None:
         assert q**n > 0.05
@@ -86,7 +84,7 @@ def test_ranks_are_the_tightest_that_the_binomial_allows(q: float, n: int) -> No
 
 
 @given(st.sampled_from([0.5, 0.95, 0.99]), st.integers(1, 5000), st.floats(1, 50))
-def test_clusters_never_raise_the_lower_rank(q: float, n: int, effect: float) -> None:
+def test_clusters_never_raise_the_lower_rank(q, n, effect):
     plain, wide = quantile_ranks(q, n), quantile_ranks(q, n, Clusters(effect * 2, 20))
     assert (plain is None) == (wide is None)
     if plain is None or wide is None or plain[1] is None:
@@ -95,7 +93,7 @@ def test_clusters_never_raise_the_lower_rank(q: float, n: int, effect: float) ->
     assert wide[1] is None or wide[1] >= quantile_rank(q, n)
 
 
-def test_a_p99_of_clusters_has_a_lower_end_where_they_are_too_few_for_an_upper_one() -> None:
+def test_a_p99_of_clusters_has_a_lower_end_where_they_are_too_few_for_an_upper_one():
     low, high = quantile_ranks(0.99, 6000, Clusters(60, 50)) or (0, 0)
     assert 5700 < low < 5940
     assert high is None
@@ -103,7 +101,7 @@ def test_a_p99_of_clusters_has_a_lower_end_where_they_are_too_few_for_an_upper_o
     assert quantile_ranks(0.99, 200, Clusters(2, 50)) is None
 
 
-def test_the_share_of_independent_transactions_has_wilsons_interval() -> None:
+def test_the_share_of_independent_transactions_has_wilsons_interval():
     found = share(8, 600, INDEPENDENT)
     assert found == proportion(8, 600)
     assert found is not None
@@ -114,9 +112,7 @@ def test_the_share_of_independent_transactions_has_wilsons_interval() -> None:
 
 
 @given(st.integers(0, 50), st.integers(1, 50), st.floats(1, 100), st.floats(1, 100))
-def test_clusters_only_widen_the_interval_of_a_share(
-    hits: int, others: int, effect: float, freedom: float
-) -> None:
+def test_clusters_only_widen_the_interval_of_a_share(hits, others, effect, freedom):
     plain = share(hits, hits + others, INDEPENDENT)
     wide = share(hits, hits + others, Clusters(effect, freedom))
     assert plain is not None
@@ -125,7 +121,7 @@ def test_clusters_only_widen_the_interval_of_a_share(
     assert wide.high >= plain.high - 1e-12
 
 
-def test_few_hits_take_their_clusters_from_the_mean_and_many_have_their_own() -> None:
+def test_few_hits_take_their_clusters_from_the_mean_and_many_have_their_own():
     due, body = np.full(60, 100), Clusters(40.0, 50.0)
     none = clusters_of(np.zeros(60), due, body)
     assert none.effect == 40
@@ -138,7 +134,7 @@ def test_few_hits_take_their_clusters_from_the_mean_and_many_have_their_own() ->
     assert clusters_of(outage, due, Clusters(1.0, 50.0)).effect > 100
 
 
-def test_an_uncertain_variance_makes_the_tail_below_larger_and_leaves_the_one_above() -> None:
+def test_an_uncertain_variance_makes_the_tail_below_larger_and_leaves_the_one_above():
     sure, unsure = Clusters(effect=4.0), Clusters(effect=4.0, freedom=5.0)
     assert sure.tails == pytest.approx((0.04, 0.01))
     assert unsure.tails == pytest.approx((0.04 + 0.055 * 0.75 / 5, 0.01))
@@ -146,7 +142,7 @@ def test_an_uncertain_variance_makes_the_tail_below_larger_and_leaves_the_one_ab
     assert Clusters(effect=1.0, freedom=5.0).tails == (0.025, 0.025)
 
 
-def test_a_lower_end_alone_rises_with_every_independent_value() -> None:
+def test_a_lower_end_alone_rises_with_every_independent_value():
     """Also where none of them is expected above a p99."""
     ends = [quantile_ranks(0.99, 3000, Clusters(effect=3000 / m)) for m in range(2, 40)]
     lows = [low for low, high in ends if high is None]
@@ -156,7 +152,7 @@ def test_a_lower_end_alone_rises_with_every_independent_value() -> None:
     assert lows[3] > 3000 - 3000 / 5 / 2
 
 
-def test_few_hits_that_come_independently_are_as_certain_as_the_binomial() -> None:
+def test_few_hits_that_come_independently_are_as_certain_as_the_binomial():
     rng = np.random.default_rng(4)
     due = np.full(60, 100.0)
     hits = rng.binomial(100, 0.01, 60).astype(float)
@@ -172,7 +168,7 @@ def test_few_hits_that_come_independently_are_as_certain_as_the_binomial() -> No
     assert as_rarer.freedom < 1.3 * as_any.freedom
 
 
-def test_what_did_not_succeed_is_above_every_end_of_an_interval() -> None:
+def test_what_did_not_succeed_is_above_every_end_of_an_interval():
     served = times(range(1, 991))
     found = sure(spread(served, 1000).p99)
     assert found.value == pytest.approx(990, rel=1e-3)
@@ -181,7 +177,7 @@ def test_what_did_not_succeed_is_above_every_end_of_an_interval() -> None:
     assert found.n == 1000
 
 
-def test_too_few_for_an_interval_is_said_to_be_not_estimable() -> None:
+def test_too_few_for_an_interval_is_said_to_be_not_estimable():
     found = spread(times([1.0] * 200), 200)
     assert found.p99 is not None
     assert not found.p99.estimable
@@ -189,19 +185,19 @@ def test_too_few_for_an_interval_is_said_to_be_not_estimable() -> None:
     assert sure(found.p50).estimable
 
 
-def test_one_bound_starts_at_nothing() -> None:
+def test_one_bound_starts_at_nothing():
     found = sure(spread(times(range(1, 321)), 320).p99)
     assert (found.low, found.high) == (0.0, pytest.approx(320, rel=1e-3))
     assert found.estimable
 
 
-def test_of_nothing_there_is_no_number() -> None:
+def test_of_nothing_there_is_no_number():
     found = spread(Times(), 0)
     assert (found.p50, found.p99, found.mean, found.max) == (None, None, None, None)
 
 
 @given(st.lists(st.floats(0.01, 1e3), min_size=1, max_size=200), st.integers(0, 50))
-def test_a_value_lies_in_its_interval(values: list[float], lost: int) -> None:
+def test_a_value_lies_in_its_interval(values, lost):
     found = spread(times(values), len(values) + lost)
     for estimate in (found.mean, found.p50, found.p95, found.p99, found.p999):
         assert estimate is not None
@@ -209,16 +205,16 @@ def test_a_value_lies_in_its_interval(values: list[float], lost: int) -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200))
-def test_the_inefficiency_is_from_1_to_n(values: list[float]) -> None:
+def test_the_inefficiency_is_from_1_to_n(values):
     assert 1.0 <= inefficiency(np.array(values)) <= len(values)
 
 
-def test_independent_seconds_are_worth_themselves() -> None:
+def test_independent_seconds_are_worth_themselves():
     noise = np.random.default_rng(1).normal(size=20_000)
     assert inefficiency(noise) == pytest.approx(1, abs=0.1)
 
 
-def test_the_inefficiency_of_an_autoregression_is_the_known_one() -> None:
+def test_the_inefficiency_of_an_autoregression_is_the_known_one():
     rng, phi = np.random.default_rng(2), 0.7
     x = np.zeros(50_000)
     for i, shock in enumerate(rng.normal(size=len(x) - 1)):
@@ -226,13 +222,13 @@ def test_the_inefficiency_of_an_autoregression_is_the_known_one() -> None:
     assert inefficiency(x) == pytest.approx((1 + phi) / (1 - phi), rel=0.15)
 
 
-def test_constant_seconds_have_an_exact_mean() -> None:
+def test_constant_seconds_have_an_exact_mean():
     counts = np.array([10, 0, 30, 10])
     found = mean(counts * 5.0, counts)
     assert found == Estimate(5.0, 5.0, 5.0, 50)
 
 
-def test_a_single_second_has_no_interval_of_its_mean() -> None:
+def test_a_single_second_has_no_interval_of_its_mean():
     for seconds in ([4], [0, 4, 0]):
         counts = np.array(seconds)
         found = sure(mean(counts * 2.5, counts))
@@ -242,23 +238,23 @@ def test_a_single_second_has_no_interval_of_its_mean() -> None:
 
 
 @pytest.mark.parametrize("seconds", [2, 60])
-def test_a_rate_is_known_to_within_one_transaction_however_regular_it_is(seconds: int) -> None:
+def test_a_rate_is_known_to_within_one_transaction_however_regular_it_is(seconds):
     found = sure(rate(np.full(seconds, 10)))
     assert (found.value, found.low, found.high) == (10, 10 - 1 / seconds, 10 + 1 / seconds)
 
 
-def test_few_seconds_are_taken_for_independent() -> None:
+def test_few_seconds_are_taken_for_independent():
     sums, counts = np.array([1.0, 100.0, 1.0]), np.array([10, 10, 10])
     assert clusters(sums, counts, 1.0) == INDEPENDENT
     assert clusters(np.repeat(sums, 5), np.repeat(counts, 5), 5.0).effect > 1.5
 
 
-def test_that_neighbors_balance_each_other_is_believed_for_half_of_the_variance() -> None:
+def test_that_neighbors_balance_each_other_is_believed_for_half_of_the_variance():
     alone = 10 * 60 / 59
     assert long_run(np.tile([3.0, -3.0], 30)).variance == pytest.approx(60 * 0.9 * alone / 2)
 
 
-def test_the_upper_end_of_a_mean_is_farther_than_the_lower_and_none_is_below_0() -> None:
+def test_the_upper_end_of_a_mean_is_farther_than_the_lower_and_none_is_below_0():
     found = sure(mean(np.array([1.0, 100.0, 1.0, 3.0]), np.array([1, 1, 1, 1]), 5.0))
     assert 0 <= found.low < found.value < found.high
     assert found.high / found.value > found.value / max(found.low, 1e-9) * 0.99
@@ -280,7 +276,7 @@ def covered(estimates: list[Estimate | None], truth: float) -> float:
 
 @pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("load", [0.5, 0.8])
-def test_intervals_hold_the_truth_of_a_queue(load: float, runs: int) -> None:
+def test_intervals_hold_the_truth_of_a_queue(load, runs):
     rng, per_s, length_s = np.random.default_rng(4), 20, 600
     mean_ms = 1000 * load / per_s / (1 - load)
     found = [observed(*queue(rng, load, per_s, length_s), length_s) for _ in range(runs)]
@@ -291,7 +287,7 @@ def test_intervals_hold_the_truth_of_a_queue(load: float, runs: int) -> None:
 
 
 @pytest.mark.parametrize("runs", RUNS)
-def test_ranks_alone_would_not_hold_the_truth_of_a_queue(runs: int) -> None:
+def test_ranks_alone_would_not_hold_the_truth_of_a_queue(runs):
     rng, per_s, length_s = np.random.default_rng(5), 20, 600
     truth = 1000 * 0.8 / per_s / 0.2 * math.log(20)
     each = [queue(rng, 0.8, per_s, length_s)[1] for _ in range(runs)]
@@ -300,7 +296,7 @@ def test_ranks_alone_would_not_hold_the_truth_of_a_queue(runs: int) -> None:
 
 @pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("per_s", [2, 100])
-def test_intervals_hold_the_truth_of_independent_transactions(per_s: int, runs: int) -> None:
+def test_intervals_hold_the_truth_of_independent_transactions(per_s, runs):
     rng, length_s = np.random.default_rng(6), 60
     found, rates = [], []
     for _ in range(runs):
@@ -325,7 +321,7 @@ def planned(shape: str, seconds: int, start: int = 0) -> list[float] | None:
     return None if found is None else found.tolist()
 
 
-def test_the_planned_rate_of_each_second_is_that_of_the_shape() -> None:
+def test_the_planned_rate_of_each_second_is_that_of_the_shape():
     assert planned("constant", 6) is None
     assert planned("steps:0.5:1:2", 6) == [0.5, 0.5, 1, 1, 2, 2]
     assert planned("steps:0.5:2", 3) == [0.5, 1.25, 2]
@@ -337,14 +333,14 @@ def test_the_planned_rate_of_each_second_is_that_of_the_shape() -> None:
     assert np.mean(day) == pytest.approx(1, abs=0.01)
 
 
-def test_a_workload_beside_the_trials_own_has_a_constant_rate() -> None:
+def test_a_workload_beside_the_trials_own_has_a_constant_rate():
     plan = {"limit_ns": None, "policy": "run", "model": "open", "shape": "ramp:1:2"}
     made = trial([], plan=plan, measured_ns=4 * SECOND_NS)
     assert planned_rates(made, (7,), 0, count=4) is None
     assert planned_rates(made, OWN, 0, count=0) is None
 
 
-def test_what_was_planned_is_no_chance() -> None:
+def test_what_was_planned_is_no_chance():
     rng, steps = np.random.default_rng(3), np.repeat([50.0, 100.0, 150.0], 40)
     found, blind = rate(rng.poisson(steps), steps), rate(rng.poisson(steps))
     assert found is not None
@@ -353,7 +349,7 @@ def test_what_was_planned_is_no_chance() -> None:
     assert blind.high - blind.low > 30
 
 
-def test_what_varies_in_a_part_of_the_time_is_known_from_that_part() -> None:
+def test_what_varies_in_a_part_of_the_time_is_known_from_that_part():
     rng, bursts = np.random.default_rng(4), np.tile(np.repeat([1.0, 2.0], [8, 2]), 30)
     noise = rng.normal(size=300)
     everywhere, seldom = long_run(noise, bursts), long_run(noise * (bursts > 1), bursts)

@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,11 +34,11 @@ from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store.open(tmp_path / "results.db")
 
 
-def test_a_trial_comes_back_as_it_was_stored(store: Store) -> None:
+def test_a_trial_comes_back_as_it_was_stored(store):
     begun = trial()
     store.begin(begun)
     store.add(begun.id, INTERVAL)
@@ -55,9 +54,7 @@ def test_a_trial_comes_back_as_it_was_stored(store: Store) -> None:
     assert (found.state, found.measured_ns, found.error) == ("finished", 7, "x")
 
 
-def test_a_store_of_version_1_is_upgraded_to_version_2(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_of_version_1_is_upgraded_to_version_2(store, monkeypatch):
     begun = trial()
     store.begin(begun)
     store.add(begun.id, INTERVAL)
@@ -65,11 +62,11 @@ def test_a_store_of_version_1_is_upgraded_to_version_2(
     check_upgrade(store.path or "", begun.id, monkeypatch)
 
 
-def test_many_may_upgrade_one_store_at_the_same_time(store: Store) -> None:
+def test_many_may_upgrade_one_store_at_the_same_time(store):
     check_upgrades_at_once(store, store.path or "")
 
 
-def test_many_may_make_one_store_at_the_same_time(tmp_path: Path) -> None:
+def test_many_may_make_one_store_at_the_same_time(tmp_path):
     code = "import sys, pathlib, pgpaces.store.store as s; s.Store.open(pathlib.Path(sys.argv[1]))"
     path = tmp_path / "results.db"
     words = [sys.executable, "-c", code, str(path)]
@@ -98,7 +95,7 @@ for thread in threads: thread.join()
 """
 
 
-def test_the_first_readers_of_a_process_may_come_at_once(store: Store) -> None:
+def test_the_first_readers_of_a_process_may_come_at_once(store):
     begun = trial()
     store.begin(begun)
     store.finish(replace(begun, state="finished"), {}, digests.compute(begun))
@@ -107,7 +104,7 @@ def test_the_first_readers_of_a_process_may_come_at_once(store: Store) -> None:
         assert subprocess.run(command, check=False).returncode == 0
 
 
-def test_observations_of_a_running_trial_replace_those_of_their_kind(store: Store) -> None:
+def test_observations_of_a_running_trial_replace_those_of_their_kind(store):
     store.begin(trial())
     id_ = trial().id
     waits = Waits(10, (WaitEvent("load", "CPU", "", 3),), b"\0")
@@ -118,7 +115,7 @@ def test_observations_of_a_running_trial_replace_those_of_their_kind(store: Stor
     assert store.observed(id_) == (Observed(blocked=(second,), waits=waits), Observed("standby1"))
 
 
-def test_every_interval_is_synced_to_the_disk(store: Store) -> None:
+def test_every_interval_is_synced_to_the_disk(store):
     begun = trial()
     store.begin(begun)
     store.add(begun.id, INTERVAL)
@@ -132,7 +129,7 @@ def test_every_interval_is_synced_to_the_disk(store: Store) -> None:
     assert (full, wal) == (2, "wal")
 
 
-def test_a_running_trial_that_has_been_silent_was_interrupted(store: Store) -> None:
+def test_a_running_trial_that_has_been_silent_was_interrupted(store):
     begun = trial()
     store.begin(begun)
     # A clock that was set back does not keep a dead trial running.
@@ -145,7 +142,7 @@ def test_a_running_trial_that_has_been_silent_was_interrupted(store: Store) -> N
     assert store.trials()[0].state == "running"
 
 
-def test_states_of_trials_are_read_without_the_rest_of_them(store: Store) -> None:
+def test_states_of_trials_are_read_without_the_rest_of_them(store):
     old, new, bad = (replace(trial(), id=f"01{n}") for n in range(3))
     for one in (old, new, bad):
         store.begin(one)
@@ -165,7 +162,7 @@ def beat(store: Store, heartbeat: datetime) -> None:
         other.execute("UPDATE trial SET heartbeat = ?", (text,))
 
 
-def test_a_run_is_found_by_last_a_name_or_an_end_of_its_id(store: Store) -> None:
+def test_a_run_is_found_by_last_a_name_or_an_end_of_its_id(store):
     old = trial(datetime.now(UTC) - timedelta(hours=1))
     run = replace(trial(), id="01AAAAAAAAAAAAAAAAAAAAAAV2")
     for one in (old, run):
@@ -190,7 +187,7 @@ def test_a_run_is_found_by_last_a_name_or_an_end_of_its_id(store: Store) -> None
             store.find(name)
 
 
-def test_a_store_of_an_older_layout_is_refused(store: Store) -> None:
+def test_a_store_of_an_older_layout_is_refused(store):
     with sqlite3.connect(store.path) as other:
         other.execute("CREATE TABLE alembic_version (version_num)")
         other.execute("DROP TABLE pgpaces")
@@ -209,9 +206,7 @@ def test_a_store_of_an_older_layout_is_refused(store: Store) -> None:
         "CREATE TABLE pgpaces (version); INSERT INTO pgpaces VALUES ('1.0')",
     ],
 )
-def test_a_database_of_something_else_is_left_as_it_is(
-    tmp_path: Path, tables: str, place: Callable[[Path], Store]
-) -> None:
+def test_a_database_of_something_else_is_left_as_it_is(tmp_path, tables, place):
     path = tmp_path / "x.db"
     path.write_bytes(b"not a database at all, but long enough to look at" * 40)
     with pytest.raises(StoreError, match="not a store") as refused:
@@ -227,7 +222,7 @@ def test_a_database_of_something_else_is_left_as_it_is(
         assert list(other.iterdump()) == before
 
 
-def test_ids_sort_by_time_and_differ() -> None:
+def test_ids_sort_by_time_and_differ():
     ids = [new_id() for _ in range(100)]
     assert len(set(ids)) == 100
     assert all(len(found) == 26 for found in ids)
@@ -249,7 +244,7 @@ def tables_of(engine: sa.Engine) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_stored_trials_of_tests_have_the_tables_of_a_new_store(tmp_path: Path) -> None:
+def test_the_stored_trials_of_tests_have_the_tables_of_a_new_store(tmp_path):
     old, new = Store.existing(answered.unpacked(tmp_path)), Store.open(tmp_path / "new.db")
     assert tables_of(new._backend.engine) == tables_of(old._backend.engine)
 
@@ -269,7 +264,7 @@ PLACES = [(table, column) for table, columns in COLUMNS.items() for column in co
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """The file of a store with one trial of one second."""
     store = Store.open(tmp_path_factory.mktemp("whole") / "results.db")
     begun = trial()
@@ -283,7 +278,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stored(whole: Path, tmp_path: Path) -> Store:
+def stored(whole, tmp_path):
     return Store.open(Path(shutil.copy(whole, tmp_path / "results.db")))
 
 
@@ -305,7 +300,7 @@ def read(store: Store) -> str:
     return ""
 
 
-def test_a_store_that_is_whole_is_read(stored: Store) -> None:
+def test_a_store_that_is_whole_is_read(stored):
     assert read(stored) == ""
 
 
@@ -340,7 +335,7 @@ DAMAGES: dict[str, tuple[str, str, Any, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_named(stored: Store, name: str) -> None:
+def test_damage_is_named(stored, name):
     table, column, value, words = DAMAGES[name]
     damage(stored, table, column, value)
     assert words in read(stored)
@@ -349,7 +344,7 @@ def test_damage_is_named(stored: Store, name: str) -> None:
 @pytest.mark.parametrize(
     "command", ["runs", "show last", "export last", "export last --format json"]
 )
-def test_the_commands_say_it_in_a_sentence(stored: Store, command: str) -> None:
+def test_the_commands_say_it_in_a_sentence(stored, command):
     damage(stored, "trial", "plan", "{")
     done = CliRunner().invoke(cli, [*command.split(), "--store", str(stored.path)])
     assert done.exception is None or isinstance(done.exception, StoreError)
@@ -373,9 +368,7 @@ ANYTHING = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(place=st.sampled_from(PLACES), value=ANYTHING)
-def test_whatever_stands_in_a_row_there_is_no_traceback(
-    whole: Path, place: tuple[str, str], value: Any
-) -> None:
+def test_whatever_stands_in_a_row_there_is_no_traceback(whole, place, value):
     path = Path(shutil.copy(whole, whole.with_name("damaged.db")))
     store = Store.open(path)
     damage(store, *place, value)

@@ -61,7 +61,7 @@ READING = [
         ("service='my lab' dbname=db", "service='my lab' dbname=db"),
     ],
 )
-def test_the_address_of_a_store_leads_to_it_without_its_password(written: str, shown: str) -> None:
+def test_the_address_of_a_store_leads_to_it_without_its_password(written, shown):
     keywords = address.parsed(written)
     found = address.shown({**keywords, "password": "secret", "sslpassword": "secret"})
     assert shown in found
@@ -81,8 +81,8 @@ def error_of(command: str, store: Path) -> PgpacesError:
 
 @pytest.mark.parametrize("command", READING)
 def test_a_store_that_is_not_there_is_an_error_for_who_reads_or_changes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+    tmp_path, monkeypatch, command
+):
     monkeypatch.chdir(tmp_path)
     absent = tmp_path / "typo" / "x.db"
     monkeypatch.setenv("PGPACES_STORE", str(absent))
@@ -97,7 +97,7 @@ def test_a_store_that_is_not_there_is_an_error_for_who_reads_or_changes_it(
     assert empty.stat().st_size == 0
 
 
-def test_a_store_is_made_in_a_folder_that_is_there_and_in_no_other(tmp_path: Path) -> None:
+def test_a_store_is_made_in_a_folder_that_is_there_and_in_no_other(tmp_path):
     assert Store.open(tmp_path / "x.db").trials() == []
     with pytest.raises(StoreError, match="there is no folder"):
         Store.open(tmp_path / "typo" / "x.db")
@@ -105,7 +105,7 @@ def test_a_store_is_made_in_a_folder_that_is_there_and_in_no_other(tmp_path: Pat
 
 
 @pytest.mark.parametrize("open_", [Store.open, Store.existing])
-def test_a_folder_is_no_store(tmp_path: Path, open_: object) -> None:
+def test_a_folder_is_no_store(tmp_path, open_):
     with pytest.raises(StoreError, match="is a folder") as caught:
         open_(tmp_path)  # type: ignore[operator]
     assert "name a file in it" in str(caught.value.hint)
@@ -122,9 +122,7 @@ def test_a_folder_is_no_store(tmp_path: Path, open_: object) -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["run select-only", "runs", "show last"])
-def test_what_keeps_nothing_is_no_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, place: str, message: str
-) -> None:
+def test_what_keeps_nothing_is_no_store(tmp_path, monkeypatch, command, place, message):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     error = refused(CliRunner().invoke(cli, [*command.split(), "--store", place]))
@@ -132,7 +130,7 @@ def test_what_keeps_nothing_is_no_store(
     assert str(error.hint).startswith("name a file")
 
 
-def test_a_store_that_was_removed_takes_nothing_and_says_so(tmp_path: Path) -> None:
+def test_a_store_that_was_removed_takes_nothing_and_says_so(tmp_path):
     store = Store.open(tmp_path / "x.db")
     for file in tmp_path.iterdir():
         file.unlink()
@@ -141,7 +139,7 @@ def test_a_store_that_was_removed_takes_nothing_and_says_so(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("open_", [Store.open, Store.existing])
-def test_threads_share_a_store(tmp_path: Path, open_: object) -> None:
+def test_threads_share_a_store(tmp_path, open_):
     Store.open(tmp_path / "x.db").close()
     store: Store = open_(tmp_path / "x.db")  # type: ignore[operator]
     for _ in range(2):
@@ -151,9 +149,7 @@ def test_threads_share_a_store(tmp_path: Path, open_: object) -> None:
     assert len(store.trials()) == 4
 
 
-def test_the_default_store_is_made_with_its_folder_by_what_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_store_is_made_with_its_folder_by_what_writes(tmp_path, monkeypatch):
     monkeypatch.delenv("PGPACES_STORE", raising=False)
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "not" / "there"))
     with pytest.raises(StoreError, match="no results yet"):
@@ -172,7 +168,7 @@ def test_the_default_store_is_made_with_its_folder_by_what_writes(
 
 
 @pytest.fixture
-def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def sealed(tmp_path, monkeypatch):
     """A store in which nothing can be written, as on a medium that is mounted read-only."""
     path = tmp_path / "sealed" / "results.db"
     path.parent.mkdir()
@@ -193,7 +189,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("command", ["runs", "runs -E", "export last", "report last", "why"])
-def test_a_store_that_cannot_be_written_can_be_read(sealed: Path, command: str) -> None:
+def test_a_store_that_cannot_be_written_can_be_read(sealed, command):
     before = sealed.read_bytes()
     done = CliRunner().invoke(cli, [*command.split(), "--store", str(sealed)])
     assert done.exit_code == 0, done.exception
@@ -201,9 +197,7 @@ def test_a_store_that_cannot_be_written_can_be_read(sealed: Path, command: str) 
     assert [each.name for each in sealed.parent.iterdir()] == ["results.db"]
 
 
-def test_a_store_that_cannot_be_written_is_neither_changed_nor_upgraded(
-    sealed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_cannot_be_written_is_neither_changed_nor_upgraded(sealed, monkeypatch):
     before = sealed.read_bytes()
     for command in ("runs tag x last", "runs delete last --yes"):
         error = error_of(command, sealed)
@@ -214,7 +208,7 @@ def test_a_store_that_cannot_be_written_is_neither_changed_nor_upgraded(
     assert sealed.read_bytes() == before
 
 
-def test_a_log_of_changes_that_cannot_be_read_is_not_passed_over(sealed: Path) -> None:
+def test_a_log_of_changes_that_cannot_be_read_is_not_passed_over(sealed):
     sealed.with_name("results.db-wal").write_bytes(b"changes")
     error = error_of("show last", sealed)
     assert "its last changes are in results.db-wal" in error.message
@@ -222,7 +216,7 @@ def test_a_log_of_changes_that_cannot_be_read_is_not_passed_over(sealed: Path) -
 
 
 @needs("root")
-def test_somebody_elses_store_can_be_read(tmp_path: Path) -> None:
+def test_somebody_elses_store_can_be_read(tmp_path):
     """As `nobody`, who may write neither the file nor its folder."""
     import tempfile
 
@@ -262,9 +256,7 @@ def test_somebody_elses_store_can_be_read(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_the_home_is_where_the_environment_says(
-    monkeypatch: pytest.MonkeyPatch, user: int, variables: dict[str, str], expected: str | None
-) -> None:
+def test_the_home_is_where_the_environment_says(monkeypatch, user, variables, expected):
     for name in ("PGPACES_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -296,8 +288,6 @@ def test_the_home_is_where_the_environment_says(
         ("DiskFull", "could not extend file", "disk is full"),
     ],
 )
-def test_a_server_that_refuses_a_store_names_what_to_change(
-    kind: str, text: str, hint: str
-) -> None:
+def test_a_server_that_refuses_a_store_names_what_to_change(kind, text, hint):
     error = getattr(psycopg.errors, kind, psycopg.OperationalError)(text)
     assert hint in (backend._explain_server("lab", error)[1] or "")

@@ -44,7 +44,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world(monkeypatch):
     made = World({"primary": iter([100 * MIB])})
     monkeypatch.setattr(streaming, "_position", made.position)
     monkeypatch.setattr(streaming, "_identity", made.identity)
@@ -67,7 +67,7 @@ def wait(world: World, *names: str, **more: Any) -> None:
     streaming.wait_for_standbys(PRIMARY, standbys(*names), world.said.append, check=check)
 
 
-def test_every_standby_is_waited_for(world: World) -> None:
+def test_every_standby_is_waited_for(world):
     world.steps |= {
         "standby1": iter([0, 50 * MIB, 100 * MIB]),
         "standby2": iter([99 * MIB, 100 * MIB]),
@@ -81,7 +81,7 @@ def test_every_standby_is_waited_for(world: World) -> None:
     assert (world.now, world.said) == (0.0, [])
 
 
-def test_a_slow_standby_is_waited_for_as_long_as_it_moves(world: World) -> None:
+def test_a_slow_standby_is_waited_for_as_long_as_it_moves(world):
     step = MIB // 512  # fifteen minutes in all
     world.steps["standby1"] = iter([*range(0, 100 * MIB, step), 100 * MIB])
     wait(world, "standby1")
@@ -90,7 +90,7 @@ def test_a_slow_standby_is_waited_for_as_long_as_it_moves(world: World) -> None:
     assert len(world.said) < world.now / 3
 
 
-def test_a_standby_that_gets_nowhere_is_given_up_with_how_far_it_is_behind(world: World) -> None:
+def test_a_standby_that_gets_nowhere_is_given_up_with_how_far_it_is_behind(world):
     world.steps["standby1"] = stuck(92 * MIB)
     with pytest.raises(ServerError, match=r"standby1 lags .* 8\.0 MiB.* nothing for 60 s"):
         wait(world, "standby1")
@@ -101,25 +101,21 @@ def test_a_standby_that_gets_nowhere_is_given_up_with_how_far_it_is_behind(world
     ("standby", "said"),
     [((False, 1), "is not a standby: it is not in"), ((True, 2), "is a standby of another server")],
 )
-def test_what_is_no_standby_of_the_primary_is_refused(
-    world: World, standby: tuple[bool, int], said: str
-) -> None:
+def test_what_is_no_standby_of_the_primary_is_refused(world, standby, said):
     world.identities |= {"primary": (False, 1), "standby1": standby}
     with pytest.raises(PlanError, match=f"standby1 {said}"):
         wait(world, "standby1")
 
 
 @pytest.mark.parametrize("unknown", ["primary", "standby1"])
-def test_a_server_that_does_not_tell_its_identity_is_taken_for_what_it_is_called(
-    world: World, unknown: str
-) -> None:
+def test_a_server_that_does_not_tell_its_identity_is_taken_for_what_it_is_called(world, unknown):
     world.identities |= {"standby1": (True, 2), unknown: (unknown != "primary", None)}
     world.steps["standby1"] = iter([100 * MIB])
     wait(world, "standby1")
     assert world.now == 0.0
 
 
-def test_whoever_does_not_wait_any_more_ends_it(world: World) -> None:
+def test_whoever_does_not_wait_any_more_ends_it(world):
     def stop() -> None:
         raise RunError("stopped")
 
@@ -129,7 +125,7 @@ def test_whoever_does_not_wait_any_more_ends_it(world: World) -> None:
     assert world.now == 0.0
 
 
-def test_a_primary_that_streams_is_taken_as_it_is_and_an_old_one_told_to() -> None:
+def test_a_primary_that_streams_is_taken_as_it_is_and_an_old_one_told_to():
     for level in ("replica", "logical"):
         given = {"wal_level": level, "jit": "off"}
         assert topology.settings_for(given, 18) == given
@@ -141,8 +137,8 @@ def test_a_primary_that_streams_is_taken_as_it_is_and_an_old_one_told_to() -> No
 
 
 def test_settings_are_put_back_on_a_standby_when_another_one_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     left: list[str] = []
     gone: list[str] = []
 
@@ -161,9 +157,7 @@ def test_settings_are_put_back_on_a_standby_when_another_one_is_gone(
     assert left == ["standby1"]
 
 
-def test_what_a_kill_left_of_standbys_is_removed_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_kill_left_of_standbys_is_removed_and_nothing_else(tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     disk = tmp_path / "disk"
 
@@ -190,8 +184,8 @@ def test_what_a_kill_left_of_standbys_is_removed_and_nothing_else(
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_standby_that_does_not_start_leaves_no_copy_unless_another_pgpaces_has_it(
-    taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    taken, tmp_path, monkeypatch
+):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     place = folder.server_folder("pg18-standby1")
     data = place.path / "data"

@@ -72,9 +72,7 @@ def not_info(found: Iterable[Finding]) -> list[Finding]:
     ],
 )
 @pytest.mark.parametrize("seed", range(5))
-def test_a_quota_is_named_with_its_minute_put_on_at_once_or_little_by_little(
-    case: tuple[int, int, int, float, float], seed: int
-) -> None:
+def test_a_quota_is_named_with_its_minute_put_on_at_once_or_little_by_little(case, seed):
     seconds, start, end, before, after = case
     succeeded = chance(seed).poisson(ramp(*case))
     share = np.where(np.arange(seconds) >= start, 90.0, 0.0)
@@ -92,7 +90,7 @@ def test_a_quota_is_named_with_its_minute_put_on_at_once_or_little_by_little(
     assert all(f.severity == "invalid" for f in found if f.text == text)
 
 
-def test_credits_that_run_out_are_said_as_a_sentence() -> None:
+def test_credits_that_run_out_are_said_as_a_sentence():
     succeeded = chance(4).poisson(ramp(1200, 540, 900, 100, 41))
     steal = ramp(1200, 540, 900, 0.2, 58)
     [text] = named(findings(samples(cpu_steal=steal), load(succeeded)))
@@ -104,14 +102,14 @@ def test_credits_that_run_out_are_said_as_a_sentence() -> None:
     ), text
 
 
-def test_one_that_still_falls_at_the_end_has_no_sustained_figure() -> None:
+def test_one_that_still_falls_at_the_end_has_no_sustained_figure():
     succeeded = chance(4).poisson(ramp(600, 240, 600, 100, 41))
     [text] = named(findings(samples(cpu_steal=ramp(600, 240, 600, 0, 58)), load(succeeded)))
     assert "the sustained rate is unknown" in text
     assert "sustained is 4" not in text
 
 
-def test_latency_that_rises_is_named_where_throughput_does_not_fall() -> None:
+def test_latency_that_rises_is_named_where_throughput_does_not_fall():
     succeeded, latency = chance(1).poisson(50, 120), ramp(120, 70, 70, 5, 12)
     latency = latency * chance(2).lognormal(0, 0.2, 120)
     latency[[3, 50]] = np.nan
@@ -121,7 +119,7 @@ def test_latency_that_rises_is_named_where_throughput_does_not_fall() -> None:
     assert "(minute 2)" in text
 
 
-def test_a_board_that_throttles_itself_and_a_clock_that_sinks_are_culprits_too() -> None:
+def test_a_board_that_throttles_itself_and_a_clock_that_sinks_are_culprits_too():
     succeeded = chance(3).poisson(ramp(300, 120, 120, 100, 60))
     bits = np.where(np.arange(300) >= 120, 4, 0)
     [text] = named(findings(samples(pi_throttled=bits), load(succeeded)))
@@ -151,14 +149,14 @@ CLEAN: Mapping[str, Callable[[Chance, int], Numbers]] = {
 
 
 @pytest.mark.parametrize("kind", CLEAN)
-def test_noise_is_taken_for_a_change_in_at_most_2_percent_of_series(kind: str) -> None:
+def test_noise_is_taken_for_a_change_in_at_most_2_percent_of_series(kind):
     random = chance(7)
     alarms = [change(CLEAN[kind](random, seconds)) for seconds in (30, 60, 120) for _ in range(50)]
     assert sum(found is not None for found in alarms) <= 3
 
 
 @pytest.mark.parametrize("kind", CLEAN)
-def test_clean_runs_on_a_machine_with_a_little_steal_are_named_never(kind: str) -> None:
+def test_clean_runs_on_a_machine_with_a_little_steal_are_named_never(kind):
     random = chance(8)
     for seconds in (20, 60, 300):
         for _ in range(10):
@@ -171,7 +169,7 @@ def test_clean_runs_on_a_machine_with_a_little_steal_are_named_never(kind: str) 
             assert not_info(found) == []
 
 
-def test_beside_noisy_neighbours_a_quota_is_named_by_when_it_came() -> None:
+def test_beside_noisy_neighbours_a_quota_is_named_by_when_it_came():
     random, hit = chance(5), 0
     for _ in range(20):
         succeeded = autocorrelated(random, 120, 0.8) * ramp(120, 75, 75, 1.0, 0.5)
@@ -182,7 +180,7 @@ def test_beside_noisy_neighbours_a_quota_is_named_by_when_it_came() -> None:
 
 
 @pytest.mark.parametrize("kind", CLEAN)
-def test_a_culprit_that_did_no_harm_is_blamed_for_noise_in_at_most_2_percent(kind: str) -> None:
+def test_a_culprit_that_did_no_harm_is_blamed_for_noise_in_at_most_2_percent(kind):
     random, share = chance(9), ramp(120, 60, 60, 0, 20)
     tracks = samples(cgroup_throttled_share=share)
     blamed = [
@@ -192,25 +190,25 @@ def test_a_culprit_that_did_no_harm_is_blamed_for_noise_in_at_most_2_percent(kin
     assert sum(map(bool, blamed)) <= 1
 
 
-def test_a_fall_without_a_culprit_is_not_the_machines() -> None:
+def test_a_fall_without_a_culprit_is_not_the_machines():
     succeeded = chance(1).poisson(ramp(300, 100, 100, 100, 40))
     steady = samples(cpu_steal=[0.5] * 300, cpu_busy=[50] * 300)
     assert named(findings(steady, load(succeeded))) == []
 
 
-def test_a_culprit_that_was_there_before_the_fall_did_not_cause_it() -> None:
+def test_a_culprit_that_was_there_before_the_fall_did_not_cause_it():
     succeeded = chance(1).poisson(ramp(600, 400, 400, 100, 40))
     assert named(findings(samples(cpu_steal=[7.0] * 600), load(succeeded))) == []
 
 
-def test_a_culprit_that_came_later_did_not_cause_a_fall() -> None:
+def test_a_culprit_that_came_later_did_not_cause_a_fall():
     succeeded = chance(1).poisson(ramp(100, 13, 41, 600, 150))
     share = ramp(100, 76, 76, 0, 90)
     texts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
     assert not [text for text in texts if "(minute 1)" in text]
 
 
-def test_a_rate_that_is_meant_to_change_is_not_a_fall() -> None:
+def test_a_rate_that_is_meant_to_change_is_not_a_fall():
     succeeded = chance(1).poisson(ramp(300, 100, 100, 100, 40))
     changing = Pace(succeeded, np.full(300, 5.0), steady=False)
     assert named(findings(samples(cpu_steal=ramp(300, 100, 100, 0, 30)), changing)) == []
@@ -220,9 +218,7 @@ def test_a_rate_that_is_meant_to_change_is_not_a_fall() -> None:
 
 
 @pytest.mark.parametrize(("percent", "severity"), [(0.9, None), (1.1, "warning"), (5.1, "invalid")])
-def test_steal_warns_from_1_percent_and_invalidates_from_5(
-    percent: float, severity: str | None
-) -> None:
+def test_steal_warns_from_1_percent_and_invalidates_from_5(percent, severity):
     found = not_info(findings(samples(cpu_steal=[percent] * 100), load([10] * 100)))
     assert [f.severity for f in found] == ([severity] if severity else [])
     assert all("stolen" in f.text for f in found)
@@ -263,8 +259,8 @@ QUOTAS: dict[str, tuple[list[Sample], Pace, str, str]] = {
 
 @pytest.mark.parametrize("name", QUOTAS)
 def test_a_quota_that_comes_or_goes_invalidates_and_one_that_is_the_machines_does_not(
-    name: str,
-) -> None:
+    name,
+):
     tracks, pace, severity, said = QUOTAS[name]
     [found] = not_info(findings(tracks, pace))
     assert found.severity == severity
@@ -273,13 +269,13 @@ def test_a_quota_that_comes_or_goes_invalidates_and_one_that_is_the_machines_doe
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_constant_quota_that_holds_back_now_more_now_less_is_the_machine(seed: int) -> None:
+def test_a_constant_quota_that_holds_back_now_more_now_less_is_the_machine(seed):
     share = np.clip(40 + chance(seed).normal(0, 15, 300), 0, 100)
     [found] = not_info(findings(quota(share), load([10] * 300)))
     assert found.severity == "warning"
 
 
-def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much_to_do() -> None:
+def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much_to_do():
     clock = ramp(120, 60, 60, 1500, 1300)
     [found] = not_info(
         findings(samples(cpu_frequency=clock, cpu_busy=[80] * 120), load([10] * 120))
@@ -292,7 +288,7 @@ def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much
     assert not_info(findings(little, load([10] * 120))) == []
 
 
-def test_a_trip_point_that_is_reached_invalidates() -> None:
+def test_a_trip_point_that_is_reached_invalidates():
     hot = ramp(120, 30, 90, 60, 82)
     tracks = samples(temperature_cpu_0=hot, headroom_cpu_0=80 - hot)
     [found] = not_info(findings(tracks, load([10] * 120)))
@@ -302,7 +298,7 @@ def test_a_trip_point_that_is_reached_invalidates() -> None:
     assert not_info(findings(cool, load([10] * 60))) == []
 
 
-def test_bits_of_a_board_count_now_and_are_told_since_boot() -> None:
+def test_bits_of_a_board_count_now_and_are_told_since_boot():
     now = [0] * 30 + [5] + [0] * 29
     found = not_info(findings(samples(pi_throttled=now), load([10] * 60)))
     assert [f.severity for f in found] == ["invalid"]
@@ -317,27 +313,27 @@ def test_bits_of_a_board_count_now_and_are_told_since_boot() -> None:
     assert "down: throttled, 0 of 60 s" in missed.text
 
 
-def test_errors_of_disks_invalidate() -> None:
+def test_errors_of_disks_invalidate():
     [found] = not_info(findings(samples(io_errors=[0, 0, 3, 1]), load([10] * 4)))
     assert (found.severity, found.value) == ("invalid", 4)
     assert "4 I/O errors" in found.text
     assert "the first at 2 s" in found.text
 
 
-def test_what_the_machine_did_is_one_sentence_without_what_was_not_read() -> None:
+def test_what_the_machine_did_is_one_sentence_without_what_was_not_read():
     tracks = samples(cpu_busy=[50] * 9, disk_sda_busy=[12] * 9, disk_sda_written=[300] * 9)
     [found] = findings(tracks, load([10] * 9))
     assert found.text == "the machine: CPU 50% busy; disk sda 12% busy, 300 KB/s written"
     assert findings([], load([10] * 9)) == []
 
 
-def test_seconds_outside_of_the_measured_part_and_other_sources_are_not_looked_at() -> None:
+def test_seconds_outside_of_the_measured_part_and_other_sources_are_not_looked_at():
     outside = [Sample(second, "host", "cpu_steal", 90.0) for second in (-2, -1, 10, 11)]
     other = [Sample(second, "database", "cpu_steal", 90.0) for second in range(10)]
     assert findings([*outside, *other], load([10] * 10)) == []
 
 
-def test_what_a_load_did_is_read_from_its_trial() -> None:
+def test_what_a_load_did_is_read_from_its_trial():
     from pgpaces.analysis.accumulator import Accumulator
 
     trial = series([[2, 4], [], [5]])

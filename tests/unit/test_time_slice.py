@@ -7,8 +7,6 @@ import subprocess
 import sys
 import threading
 
-import pytest
-
 from pgpaces.load.time_slice import attributes, short_slice
 from tests.needs import needs
 
@@ -22,7 +20,7 @@ def slice_ns() -> int | None:
 
 
 @needs("slices of tasks in the kernel")
-def test_what_is_begun_within_has_a_short_slice_and_nothing_else() -> None:
+def test_what_is_begun_within_has_a_short_slice_and_nothing_else():
     before = slice_ns()
     assert before
     seen: list[int | None] = []
@@ -40,7 +38,7 @@ def test_what_is_begun_within_has_a_short_slice_and_nothing_else() -> None:
     assert seen[1] == before
 
 
-def test_without_the_call_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_call_nothing_is_changed(monkeypatch):
     before = slice_ns()
     monkeypatch.setattr(platform, "machine", lambda: "mips")
     with short_slice("open"):

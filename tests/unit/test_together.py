@@ -99,7 +99,7 @@ def a_load(draw: st.DrawFn) -> Scripted:
 
 
 @given(st.lists(a_load(), min_size=1, max_size=3), st.lists(a_load(), max_size=2))
-def test_what_all_count_is_counted_once(own: list[Scripted], others: list[Scripted]) -> None:
+def test_what_all_count_is_counted_once(own, others):
     loads = [*own, *others]
     whole = Together(own, others)
     found = list(whole)
@@ -118,7 +118,7 @@ def test_what_all_count_is_counted_once(own: list[Scripted], others: list[Script
 
 
 @given(st.lists(a_load(), min_size=2, max_size=3))
-def test_numbers_of_each_begin_where_those_before_it_end(loads: list[Scripted]) -> None:
+def test_numbers_of_each_begin_where_those_before_it_end(loads):
     found = list(Together(loads))
     script = thread = 0
     for load in loads:
@@ -139,11 +139,11 @@ def test_numbers_of_each_begin_where_those_before_it_end(loads: list[Scripted]) 
 
 
 @given(a_load())
-def test_a_load_alone_is_given_through_unchanged(load: Scripted) -> None:
+def test_a_load_alone_is_given_through_unchanged(load):
     assert list(Together([load])) == list(load.seconds)
 
 
-def test_all_clients_are_down_only_while_those_of_every_load_are() -> None:
+def test_all_clients_are_down_only_while_those_of_every_load_are():
     down = Interval(0, some_down_ns=9, all_down_ns=9, down=2)
     for other, downs in ((Interval(0), (9, 0, 2)), (replace(down, all_down_ns=4), (9, 4, 4))):
         (both,) = Together([Scripted([down]), Scripted([other])])
@@ -153,7 +153,7 @@ def test_all_clients_are_down_only_while_those_of_every_load_are() -> None:
     assert (both.all_down_ns, alone.all_down_ns, alone.some_down_ns) == (0, 0, 9), "others ended"
 
 
-def test_the_same_note_of_several_is_said_once() -> None:
+def test_the_same_note_of_several_is_said_once():
     noted = Interval(0, notes=("a client gave up",))
     (both,) = Together(
         [Scripted([noted]), Scripted([replace(noted, notes=("other", *noted.notes))])]
@@ -161,7 +161,7 @@ def test_the_same_note_of_several_is_said_once() -> None:
     assert both.notes == ("a client gave up", "other")
 
 
-def test_loads_beside_the_trials_own_are_stopped_in_the_second_in_which_those_end() -> None:
+def test_loads_beside_the_trials_own_are_stopped_in_the_second_in_which_those_end():
     seconds = [one_second(n, ended_ns=(n + 1) * 10**9) for n in range(3)]
     own, other = Scripted(seconds, end_ns=2 * 10**9), Scripted(endless=True)
     heard = [list(other.heard) for _ in Together([own], [other])]
@@ -170,7 +170,7 @@ def test_loads_beside_the_trials_own_are_stopped_in_the_second_in_which_those_en
     assert other.heard == ["stop"]
 
 
-def test_loads_of_the_trial_itself_are_waited_for_and_others_where_nobody_knows_the_end() -> None:
+def test_loads_of_the_trial_itself_are_waited_for_and_others_where_nobody_knows_the_end():
     short, long = Scripted([one_second(0)]), Scripted([one_second(n) for n in range(5)])
     found = list(Together([short, long]))
     assert (len(found), short.heard, long.heard) == (5, [], [])
@@ -183,7 +183,7 @@ def test_loads_of_the_trial_itself_are_waited_for_and_others_where_nobody_knows_
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_an_error_of_one_ends_all_and_is_raised_behind_their_last_second(failing: int) -> None:
+def test_an_error_of_one_ends_all_and_is_raised_behind_their_last_second(failing):
     loads = [Scripted([one_second(n) for n in range(9)]) for _ in range(2)]
     loads[failing] = Scripted([one_second(0)], fails="the server is gone")
     seconds = iter(Together(loads[:1], loads[1:]))
@@ -199,7 +199,7 @@ def test_an_error_of_one_ends_all_and_is_raised_behind_their_last_second(failing
         list(Together(loads))
 
 
-def test_all_begin_at_one_moment_that_is_to_come_and_hear_of_the_end() -> None:
+def test_all_begin_at_one_moment_that_is_to_come_and_hear_of_the_end():
     loads = [Scripted(poll="io_uring"), Scripted(), Scripted()]
     whole = Together(loads[:1], loads[1:])
     whole.begin()

@@ -29,7 +29,7 @@ MARK = "ran"  # made beside the folder by whatever is executed
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """A home of its own, in which nothing is confirmed."""
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(trust, "_CONFIRMED", set())
@@ -77,9 +77,7 @@ OUTSIDE = {
 
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("answer", [trust.refuse, trust.grant])
-def test_paths_outside_of_the_folder_are_refused_whoever_trusts_it(
-    tmp_path: Path, name: str, answer: trust.Consent
-) -> None:
+def test_paths_outside_of_the_folder_are_refused_whoever_trusts_it(tmp_path, name, answer):
     for secret in ("secret.sql", "secret.py", "secret.sh"):
         (tmp_path / secret).write_text("SELECT 3;")
     toml, files = OUTSIDE[name]
@@ -90,7 +88,7 @@ def test_paths_outside_of_the_folder_are_refused_whoever_trusts_it(
 
 
 @pytest.mark.parametrize("link", ["s.sql", "workload.toml", "unused", "inner"])
-def test_links_that_lead_out_of_the_folder_are_refused(tmp_path: Path, link: str) -> None:
+def test_links_that_lead_out_of_the_folder_are_refused(tmp_path, link):
     made = folder(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     target = tmp_path / "elsewhere"
@@ -101,7 +99,7 @@ def test_links_that_lead_out_of_the_folder_are_refused(tmp_path: Path, link: str
         trust.find(str(made), trust.grant)
 
 
-def test_what_is_no_regular_file_holds_nobody(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_holds_nobody(tmp_path):
     made = folder(tmp_path)
     os.mkfifo(made / "pipe")
     (made / "loop").symlink_to("loop")
@@ -120,7 +118,7 @@ def test_what_is_no_regular_file_holds_nobody(tmp_path: Path) -> None:
         trust.find(str(made))
 
 
-def test_shipped_workloads_share_files_and_are_not_asked_about() -> None:
+def test_shipped_workloads_share_files_and_are_not_asked_about():
     for name in (*workload.shipped(), "garden/users", "osm/load"):
         assert trust.find(name).trusted, name
 
@@ -156,9 +154,7 @@ EXECUTES = {
 
 
 @pytest.mark.parametrize("name", EXECUTES)
-def test_whatever_executes_programs_is_listed_and_needs_a_confirmation(
-    tmp_path: Path, name: str
-) -> None:
+def test_whatever_executes_programs_is_listed_and_needs_a_confirmation(tmp_path, name):
     toml, files, text = EXECUTES[name]
     made = folder(tmp_path, toml, **files)
     asked: list[trust.Question] = []
@@ -182,18 +178,18 @@ SELECT 1 \\; SELECT :'x', '\\d', 'copy t to program x';
 """
 
 
-def test_sql_without_commands_of_psql_is_not_asked_about(tmp_path: Path) -> None:
+def test_sql_without_commands_of_psql_is_not_asked_about(tmp_path):
     found = trust.find(str(folder(tmp_path, init_sql=HARMLESS)))
     assert actions.of(found) == ()
 
 
-def test_what_a_search_takes_long_for_is_no_text(tmp_path: Path) -> None:
+def test_what_a_search_takes_long_for_is_no_text(tmp_path):
     for piece in ("/*", "'", "$$", "$a$", "e'", '"', "\\! ", "copy ", "copy t from stdin;\n"):
         made = folder(tmp_path, init_sql=piece * 50_000)
         assert isinstance(actions.of(workload.read(made)), tuple)  # within the time of a test
 
 
-def test_scripts_of_the_user_are_the_users_own(tmp_path: Path) -> None:
+def test_scripts_of_the_user_are_the_users_own(tmp_path):
     script = tmp_path / "own.sql"
     script.write_text("\\shell true\nSELECT 1;")
     found = workload.of_scripts("own", [workload.read_script(str(script))])
@@ -204,7 +200,7 @@ def test_scripts_of_the_user_are_the_users_own(tmp_path: Path) -> None:
         check_request(Request(only_read, trial))
 
 
-def test_only_the_variant_that_executes_needs_a_confirmation(tmp_path: Path) -> None:
+def test_only_the_variant_that_executes_needs_a_confirmation(tmp_path):
     toml = f'{TOML}[variants.bad]\ninit = [{{ run = "x" }}]\n[variants.good]\nscale = 2\n'
     made = folder(tmp_path, toml)
     base = trust.find(str(made))
@@ -218,7 +214,7 @@ def test_only_the_variant_that_executes_needs_a_confirmation(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["SELECT 1;", "\\shell true\nSELECT 1;"])
-def test_a_workload_beside_another_is_asked_about_as_well(tmp_path: Path, text: str) -> None:
+def test_a_workload_beside_another_is_asked_about_as_well(tmp_path, text):
     made = folder(tmp_path, s_sql=text)
     trial = TrialPlan(Load("closed"), transactions=1, duration_ns=None)
     main = Request(workload.find("select-only"), trial)
@@ -241,9 +237,7 @@ def test_a_workload_beside_another_is_asked_about_as_well(tmp_path: Path, text: 
         "a\n",
     ],
 )
-def test_a_package_is_a_name_and_a_version_and_no_option_of_pip(
-    tmp_path: Path, package: str
-) -> None:
+def test_a_package_is_a_name_and_a_version_and_no_option_of_pip(tmp_path, package):
     file = f'[files.f]\npackage = {package!r}\npath = "x"\nsha256 = "{"0" * 64}"\n'
     toml = f"{TOML}{file}".replace("'a\\n'", '"a\\n"')
     with pytest.raises(WorkloadError, match="package"):
@@ -253,7 +247,7 @@ def test_a_package_is_a_name_and_a_version_and_no_option_of_pip(
 # --- Python ---------------------------------------------------------------------------------
 
 
-def test_users_are_not_executed_before_they_are_confirmed(tmp_path: Path) -> None:
+def test_users_are_not_executed_before_they_are_confirmed(tmp_path):
     made = folder(tmp_path, USERS, users_py=python(tmp_path), helper_py="")
     with pytest.raises(TrustError):
         trust.find(str(made))
@@ -275,7 +269,7 @@ def test_users_are_not_executed_before_they_are_confirmed(tmp_path: Path) -> Non
 # --- the digest -----------------------------------------------------------------------------
 
 
-def test_the_same_content_is_not_asked_about_again_wherever_it_is(tmp_path: Path) -> None:
+def test_the_same_content_is_not_asked_about_again_wherever_it_is(tmp_path):
     made = folder(tmp_path, program('"x"'))
     trust.find(str(made), trust.grant)
     made.rename(tmp_path / "moved")
@@ -296,7 +290,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_any_change_of_the_content_is_a_new_question(tmp_path: Path, name: str) -> None:
+def test_any_change_of_the_content_is_a_new_question(tmp_path, name):
     made = folder(tmp_path, program('"x"'), helper_py="x = 1")
     trust.find(str(made), trust.grant)
     assert trust.find(str(made)).trusted
@@ -305,7 +299,7 @@ def test_any_change_of_the_content_is_a_new_question(tmp_path: Path, name: str) 
         trust.find(str(made))
 
 
-def test_what_tools_keep_is_no_change_and_is_not_there_when_it_runs(tmp_path: Path) -> None:
+def test_what_tools_keep_is_no_change_and_is_not_there_when_it_runs(tmp_path):
     made = folder(tmp_path, program('"x"'))
     trust.find(str(made), trust.grant)
     for name in (".git", "__pycache__"):
@@ -317,7 +311,7 @@ def test_what_tools_keep_is_no_change_and_is_not_there_when_it_runs(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["scripts", "users"])
-def test_what_changes_while_it_is_asked_about_is_not_executed(tmp_path: Path, kind: str) -> None:
+def test_what_changes_while_it_is_asked_about_is_not_executed(tmp_path, kind):
     mark = python(tmp_path)
     quiet = "import helper\nfrom pgpaces import task\n@task\ndef look(): pass\n"
     toml = USERS if kind == "users" else program('["sh", "make.sh"]')
@@ -338,7 +332,7 @@ def test_what_changes_while_it_is_asked_about_is_not_executed(tmp_path: Path, ki
         trust.find(str(made))
 
 
-def test_what_workload_new_makes_is_confirmed_until_it_changes(tmp_path: Path) -> None:
+def test_what_workload_new_makes_is_confirmed_until_it_changes(tmp_path):
     made = tmp_path / "mine"
     assert CliRunner().invoke(cli, ["workload", "new", str(made)]).exit_code == 0
     assert trust.find(str(made)).trusted
@@ -350,9 +344,7 @@ def test_what_workload_new_makes_is_confirmed_until_it_changes(tmp_path: Path) -
         trust.find(str(theirs))
 
 
-def test_copies_go_with_their_process_and_those_of_a_killed_one_with_the_next(
-    tmp_path: Path, home: Path
-) -> None:
+def test_copies_go_with_their_process_and_those_of_a_killed_one_with_the_next(tmp_path, home):
     made = folder(tmp_path)
     code = f"from pgpaces.spec import trust; trust.find({str(made)!r}); import os; "
     for last, left in (("os.kill(os.getpid(), 9)", 1), ("", 0)):
@@ -360,9 +352,7 @@ def test_copies_go_with_their_process_and_those_of_a_killed_one_with_the_next(
         assert len(list((home / "cache" / "folders").iterdir())) == left
 
 
-def test_a_folder_that_is_too_large_or_too_deep_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_too_large_or_too_deep_is_refused(tmp_path, monkeypatch):
     made = folder(tmp_path)
     (made / "data").write_bytes(b"x" * 5000)
     monkeypatch.setattr(trust, "_TOTAL_BYTES", 4000)
@@ -377,9 +367,7 @@ def test_a_folder_that_is_too_large_or_too_deep_is_refused(
 
 
 @pytest.mark.parametrize("where", [".", "home"])
-def test_a_home_in_the_folder_is_not_copied_into_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_a_home_in_the_folder_is_not_copied_into_itself(tmp_path, monkeypatch, where):
     made = folder(tmp_path)
     monkeypatch.setenv("PGPACES_HOME", str(made / where))
     copy = trust.find(str(made)).folder
@@ -387,9 +375,7 @@ def test_a_home_in_the_folder_is_not_copied_into_itself(
     assert not list(copy.rglob("folders"))
 
 
-def test_a_home_that_cannot_be_written_keeps_no_workload_from_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_that_cannot_be_written_keeps_no_workload_from_running(tmp_path, monkeypatch):
     made = folder(tmp_path, program('"x"'))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "file" / "home"))
@@ -399,7 +385,7 @@ def test_a_home_that_cannot_be_written_keeps_no_workload_from_running(
 # --- who is asked ---------------------------------------------------------------------------
 
 
-def test_what_is_shown_of_a_folder_changes_no_other_line() -> None:
+def test_what_is_shown_of_a_folder_changes_no_other_line():
     evil = actions.Action("a\nb", "\x1b[2J\nname.sql", "true\r\x1b[1A\u202e; rm -rf ~\n  harmless")
     shown = list(consent.lines((evil,)))
     assert len(shown) == 1
@@ -407,7 +393,7 @@ def test_what_is_shown_of_a_folder_changes_no_other_line() -> None:
     assert "rm -rf ~" in shown[0]
 
 
-def test_no_name_in_a_folder_forges_a_line_of_what_is_shown(tmp_path: Path) -> None:
+def test_no_name_in_a_folder_forges_a_line_of_what_is_shown(tmp_path):
     name = "a.sql\nexecutes nothing but SQL"
     toml = TOML.replace('"init.sql"', f'{json.dumps(name)}, {{ run = "evil\\\\n  nothing" }}')
     made = folder(tmp_path, toml.replace('"d"', '"d\\nexecutes nothing"'))
@@ -423,12 +409,12 @@ def dry_run(what: Path, *more: str) -> int:
     return getattr(done.exception, "exit_code", 0)
 
 
-def test_without_a_terminal_it_is_refused_unless_it_is_trusted(tmp_path: Path) -> None:
+def test_without_a_terminal_it_is_refused_unless_it_is_trusted(tmp_path):
     made = folder(tmp_path, program('"x"'))
     assert [dry_run(made), dry_run(made, "--trust"), dry_run(made)] == [6, 0, 0]
 
 
-def test_an_experiment_file_does_not_trust_the_folder_that_it_names(tmp_path: Path) -> None:
+def test_an_experiment_file_does_not_trust_the_folder_that_it_names(tmp_path):
     folder(tmp_path, program('"x"'))
     file = tmp_path / "theirs.toml"
     file.write_text('workload = "./theirs"\n[factors]\nclients = [1, 2]\n')
@@ -441,9 +427,7 @@ def test_an_experiment_file_does_not_trust_the_folder_that_it_names(tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["{made} clients=1", "b workload={made} clients=1"])
-def test_a_folder_that_is_typed_for_the_background_is_asked_about_too(
-    tmp_path: Path, text: str
-) -> None:
+def test_a_folder_that_is_typed_for_the_background_is_asked_about_too(tmp_path, text):
     """By its whole path, as a shell completes it."""
     made = folder(tmp_path, program('"x"')).resolve()
     words = ("--background", text.format(made=made))
@@ -472,9 +456,7 @@ def print_it() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_from_python_nobody_is_asked_and_trust_says_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_from_python_nobody_is_asked_and_trust_says_it(tmp_path, monkeypatch, name):
     def run(*_: object) -> None:
         raise RunError
 
@@ -503,9 +485,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_scripts_that_an_experiment_file_names_are_not_the_users_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_scripts_that_an_experiment_file_names_are_not_the_users_own(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.sql").write_text(SHELL)
     text, words = NAMED[name]
@@ -525,7 +505,7 @@ def test_scripts_that_an_experiment_file_names_are_not_the_users_own(
 
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 6)])
-def test_on_a_terminal_it_is_asked_once_with_a_list(tmp_path: Path, typed: str, code: int) -> None:
+def test_on_a_terminal_it_is_asked_once_with_a_list(tmp_path, typed, code):
     made = folder(tmp_path, program('"touch \\u001b[2Jx"'))
     words = [sys.executable, "-m", "pgpaces", "sweep", str(made), "--dry-run"]
     ours, theirs = pty.openpty()
@@ -544,7 +524,7 @@ def test_on_a_terminal_it_is_asked_once_with_a_list(tmp_path: Path, typed: str, 
 # --- psql -----------------------------------------------------------------------------------
 
 
-def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path: Path) -> None:
+def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path):
     old = tmp_path / "psql"
     old.write_text("#!/bin/sh\necho '  \\gexec'\n")
     old.chmod(0o755)
@@ -557,8 +537,8 @@ def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path:
 
 
 def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anything(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     told = tmp_path / "told"
     noting = tmp_path / "psql"
     script = f"#!/bin/sh\nprintf '%s\\n' '\\restrict'\nprintf '%s ' \"$@\" > {told}\n"

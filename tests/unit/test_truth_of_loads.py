@@ -48,7 +48,7 @@ def cell(load: Load, trials: int) -> coverage.Cell:
 
 @pytest.mark.parametrize("trials", TRIALS)
 @pytest.mark.parametrize("load", [*STEADY, SHAPED], ids=lambda load: load.name)
-def test_the_intervals_of_a_minute_hold_the_truth(load: Load, trials: int) -> None:
+def test_the_intervals_of_a_minute_hold_the_truth(load, trials):
     found = cell(load, trials)
     held = {name: found.held[name] / trials for name in coverage.NAMES}
     assert min(held.values()) >= least(trials), held
@@ -56,9 +56,7 @@ def test_the_intervals_of_a_minute_hold_the_truth(load: Load, trials: int) -> No
 
 @pytest.mark.parametrize("trials", TRIALS)
 @pytest.mark.parametrize("load", STEADY, ids=lambda load: load.name)
-def test_a_minute_of_a_steady_load_has_its_intervals_and_is_not_cut(
-    load: Load, trials: int
-) -> None:
+def test_a_minute_of_a_steady_load_has_its_intervals_and_is_not_cut(load, trials):
     found = cell(load, trials)
     assert found.told == dict.fromkeys(coverage.NAMES, trials)
     assert found.cut <= trials // 30
@@ -66,20 +64,20 @@ def test_a_minute_of_a_steady_load_has_its_intervals_and_is_not_cut(
     assert abs(bias) <= 2 * error
 
 
-def test_a_planned_change_of_the_rate_does_not_widen_its_interval() -> None:
+def test_a_planned_change_of_the_rate_does_not_widen_its_interval():
     for each in stored(SHAPED, 60, 3, 7):
         found = summarize(*each).rate
         assert (found.high - found.low) / found.value < 0.12
 
 
-def test_a_cold_start_is_cut() -> None:
+def test_a_cold_start_is_cut():
     load = Load("cold", 1, 0.5, cold=0.5)
     found = [summarize(*each) for each in stored(load, 300, 20, 5)]
     assert sum(each.cut_s > 0 for each in found) >= 19
     assert all(each.left_out.due > 0 for each in found if each.cut_s)
 
 
-def test_the_truth_by_simulation_is_that_of_the_formula() -> None:
+def test_the_truth_by_simulation_is_that_of_the_formula():
     exact = truth(Load("M/M/4", 4, 0.8), 60)
     assert exact.rate == 100
     assert exact.mean == pytest.approx(55.857, rel=1e-3)

@@ -44,8 +44,8 @@ def of(*functions: Callable[..., Any]) -> workload.Workload:
 
 
 def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     text = (
         HEAD
         + '@user(pause="250ms")\ndef own():\n    yield 1\n'
@@ -64,15 +64,15 @@ def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(
 
 
 def test_functions_of_another_file_are_tasks_where_they_are_imported_once_each(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     (tmp_path / "beside_users_of_this_test.py").write_text(GOOD)
     text = "from beside_users_of_this_test import act\nalias = act\n"
     assert [t.name for t in read(users_file(tmp_path, text)).tasks] == ["act"]
 
 
 @pytest.mark.parametrize(("pause", "text"), [("1s", "1s"), (2, "2s"), (0.5, "0.5s"), (0, "0s")])
-def test_a_pause_is_a_duration_or_seconds(pause: str | float, text: str) -> None:
+def test_a_pause_is_a_duration_or_seconds(pause, text):
     @user(pause=pause)
     def own() -> Any:
         yield 1
@@ -131,18 +131,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_with_a_file_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_with_a_file_is_a_sentence(tmp_path, text, said):
     with pytest.raises(PgpacesError, match=said):
         read(users_file(tmp_path, text))
 
 
-def test_a_syntax_error_beside_it_is_told_with_the_file_that_has_it(tmp_path: Path) -> None:
+def test_a_syntax_error_beside_it_is_told_with_the_file_that_has_it(tmp_path):
     (tmp_path / "broken_beside_users.py").write_text("x = = 1\n")
     with pytest.raises(WorkloadError, match=r"broken_beside_users.py:1: invalid syntax"):
         read(users_file(tmp_path, "import broken_beside_users\n"))
 
 
-def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
     with pytest.raises(WorkloadError, match="cannot be read"):
         read(tmp_path / "users.py")
     (tmp_path / "users.py").write_bytes(b"\xff\xfe\xff")
@@ -150,14 +150,12 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "users.py")
 
 
-def test_what_a_file_prints_when_it_is_read_is_no_output_of_ours(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_file_prints_when_it_is_read_is_no_output_of_ours(tmp_path, capsys):
     read(users_file(tmp_path, "print('hello')\n" + GOOD))
     assert capsys.readouterr() == ("", "hello\n")
 
 
-def test_of_functions_those_without_a_mark_are_tasks() -> None:
+def test_of_functions_those_without_a_mark_are_tasks():
     marked = task(weight=2)(lambda: None)
     found = of_functions([act, marked])
     assert [(t.name, t.weight) for t in found.tasks] == [("act", 1), ("<lambda>", 2)]
@@ -208,9 +206,7 @@ def quoted(scale: int, share: float, town: str) -> tuple[int, float, str]:
         (quoted, (2, 0.5, "Ulm")),
     ],
 )
-def test_parameters_are_given_by_name_and_the_first_other_one_is_what_set_up_gave(
-    function: Callable[..., Any], result: object
-) -> None:
+def test_parameters_are_given_by_name_and_the_first_other_one_is_what_set_up_gave(function, result):
     for on in ("on", "true", "ON", "1"):
         given = call(function, {**VARIABLES, "loud": on}, task=True).arguments(GIVEN)
         assert function(**given) == result
@@ -243,21 +239,19 @@ def switch_of(town: bool) -> None:
         (dict, True, "the parameters of dict cannot be read"),
     ],
 )
-def test_a_parameter_that_cannot_be_given_is_a_sentence(
-    function: Callable[..., Any], is_task: bool, said: str
-) -> None:
+def test_a_parameter_that_cannot_be_given_is_a_sentence(function, is_task, said):
     with pytest.raises(WorkloadError, match=said):
         call(function, VARIABLES, task=is_task)
 
 
-def test_variables_are_looked_at_before_anything_is_started() -> None:
+def test_variables_are_looked_at_before_anything_is_started():
     plan = TrialPlan(Load("closed"))
     with pytest.raises(WorkloadError, match="greenhouse"):
         check(of(unknown), plan)
     check(of(unknown), replace(plan, variables=(("greenhouse", "3"),)))
 
 
-def test_a_workload_of_users_has_a_script_for_each_task_and_their_pause(tmp_path: Path) -> None:
+def test_a_workload_of_users_has_a_script_for_each_task_and_their_pause(tmp_path):
     users_file(
         tmp_path, HEAD + "@user(pause='3s')\ndef u():\n    yield\n@task(weight=4)\ndef a(u): 1\n"
     )
@@ -282,7 +276,7 @@ URIS = [
 
 
 @pytest.mark.parametrize(("keywords", "text"), URIS)
-def test_the_way_is_a_uri_without_what_is_usual(keywords: dict[str, str], text: str) -> None:
+def test_the_way_is_a_uri_without_what_is_usual(keywords, text):
     assert uri(keywords) == f"postgresql://{text}"
 
 
@@ -301,7 +295,7 @@ SECRET = "s3:cr\\t@/%27' ü"
         "s3:cr\\t@/%27'\n ü",
     ],
 )
-def test_a_secret_is_hidden_however_it_is_written(form: str) -> None:
+def test_a_secret_is_hidden_however_it_is_written(form):
     shown = hidden(f"before {form} behind", ("other", SECRET))
     assert "***" in shown
     assert "s3" not in shown
@@ -320,9 +314,7 @@ def of_trial(**plan: Any) -> Any:
     ("model", "late_ms", "severity"),
     [("open", 0.5, ""), ("open", 5, "warning"), ("closed", 5, ""), ("closed", 80, "invalid")],
 )
-def test_users_of_a_process_that_is_late_itself_are_told(
-    model: str, late_ms: float, severity: str
-) -> None:
+def test_users_of_a_process_that_is_late_itself_are_told(model, late_ms, severity):
     """In an open load all were on time in spite of it; a closed one is less of a load then."""
     trial = of_trial(model=model, protocol="simple", seed=1, clients=2, load_text="open")
     late = times([late_ms] * 400)

@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ PATIENT = 30_000 * MS
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
+def make(tmp_path):
     made: list[UsersLoad] = []
 
     def of(
@@ -93,9 +92,7 @@ def with_async(text: str, *, kind: str) -> str:
 @pytest.mark.parametrize("kind", ["functions", "coroutines"])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("load", LOADS)
-def test_a_load_by_count_does_that_many_actions_of_each_user(
-    make: Make, load: str, threads: int, kind: str
-) -> None:
+def test_a_load_by_count_does_that_many_actions_of_each_user(make, load, threads, kind):
     made = make(with_async(ACT, kind=kind), LOADS[load], threads=threads, transactions=10)
     found = run(made)
     assert total(found) == Counts(due=30, on_time=30)
@@ -105,9 +102,7 @@ def test_a_load_by_count_does_that_many_actions_of_each_user(
 
 
 @pytest.mark.parametrize(("load", "kind"), [("open", "functions"), ("paced", "coroutines")])
-def test_what_falls_due_is_the_same_whatever_the_number_of_processes(
-    make: Make, load: str, kind: str
-) -> None:
+def test_what_falls_due_is_the_same_whatever_the_number_of_processes(make, load, kind):
     text = with_async("@task(weight=2)\ndef look(): pass\n" + ACT, kind=kind)
     text = text.replace("def look", "async def look") if kind == "coroutines" else text
     asked = {"duration_ns": 300 * MS, "warmup_ns": 100 * MS, "grace_ns": PATIENT}
@@ -118,7 +113,7 @@ def test_what_falls_due_is_the_same_whatever_the_number_of_processes(
     assert all(total(each).on_time == total(each).due > 50 for each in found)
 
 
-def test_the_number_that_processes_share_is_given_to_one_of_them_each() -> None:
+def test_the_number_that_processes_share_is_given_to_one_of_them_each():
     shared = Shared()
     other = Shared(os.dup(shared.file))
     taken: list[int] = []
@@ -142,7 +137,7 @@ def test_the_number_that_processes_share_is_given_to_one_of_them_each() -> None:
         ("coroutines", Load("paced", rate=100.0, arrivals="even")),
     ],
 )
-def test_users_begin_one_after_another(make: Make, kind: str, load: Load) -> None:
+def test_users_begin_one_after_another(make, kind, load):
     text = with_async(ACT, kind=kind)
     found = run(make(text, load, threads=2, start_every_ns=600 * MS, transactions=1))
     assert due(found) == {(0, 0): 2, (1, 0): 1}
@@ -150,9 +145,7 @@ def test_users_begin_one_after_another(make: Make, kind: str, load: Load) -> Non
 
 @pytest.mark.parametrize("kind", ["threads", "coroutines"])
 @pytest.mark.parametrize("load", [Load("open", rate=20_000.0), Load("paced", rate=20_000.0)])
-def test_what_is_left_over_at_the_end_is_unfinished_and_nothing_more_is_begun(
-    make: Make, load: Load, kind: str
-) -> None:
+def test_what_is_left_over_at_the_end_is_unfinished_and_nothing_more_is_begun(make, load, kind):
     act = "time.sleep(0.003)" if kind == "threads" else "await asyncio.sleep(0.003)"
     text = with_async(f"@task\ndef act(): {act}\n", kind=kind)
     made = make(text, load, duration_ns=500 * MS, grace_ns=1, threads=2)
@@ -161,14 +154,14 @@ def test_what_is_left_over_at_the_end_is_unfinished_and_nothing_more_is_begun(
     assert is_whole(found)
 
 
-def test_a_stop_before_the_beginning_is_one_at_the_beginning(make: Make) -> None:
+def test_a_stop_before_the_beginning_is_one_at_the_beginning(make):
     made = make(ACT, LOADS["open"], duration_ns=3600 * 10**9)
     made.stop()
     assert is_whole(total(run(made)))
     assert made.end_ns < 60 * 10**9
 
 
-def test_what_is_later_than_the_limit_when_a_user_is_free_is_skipped(make: Make) -> None:
+def test_what_is_later_than_the_limit_when_a_user_is_free_is_skipped(make):
     text = "@task\ndef act(loop):\n    time.sleep(0.2 if loop == 1 else 0)\n"
     load = Load("paced", rate=100.0, arrivals="even")
     asked = {"policy": "skip", "limit_ns": 20 * MS, "duration_ns": 300 * MS, "clients": 1}
@@ -181,7 +174,7 @@ def test_what_is_later_than_the_limit_when_a_user_is_free_is_skipped(make: Make)
     assert found.unfinished == found.failed == 0
 
 
-def test_a_task_with_a_limit_of_its_own_is_late_by_that(make: Make) -> None:
+def test_a_task_with_a_limit_of_its_own_is_late_by_that(make):
     text = "@task\ndef slow(): time.sleep(0.002)\n@task\ndef fast(): pass\n"
     found = run(make(text, limits=(("slow", MS),)))
     late = Counter({t.script: t.late for i in found for t in i.tallies if t.late})
@@ -190,8 +183,8 @@ def test_a_task_with_a_limit_of_its_own_is_late_by_that(make: Make) -> None:
 
 
 def test_actions_know_their_number_and_each_user_has_random_numbers_of_its_own(
-    make: Make,
-) -> None:
+    make,
+):
     text = (
         "@task\ndef act(number, loop, rng, dsn, town):\n"
         "    print(number, loop, rng.random(), dsn, town)\n"
@@ -209,7 +202,7 @@ def test_actions_know_their_number_and_each_user_has_random_numbers_of_its_own(
 
 
 @pytest.mark.parametrize("kind", ["functions", "coroutines"])
-def test_each_user_sets_up_once_and_tears_down_once(make: Make, tmp_path: Path, kind: str) -> None:
+def test_each_user_sets_up_once_and_tears_down_once(make, tmp_path, kind):
     text = (
         "@user\ndef own(number, folder):\n"
         "    (Path(folder) / f'up {number}').touch(exist_ok=False)\n"
@@ -239,9 +232,7 @@ def test_each_user_sets_up_once_and_tears_down_once(make: Make, tmp_path: Path, 
         ("coroutines", "raise SystemExit('no')\n    yield", "SystemExit: no"),
     ],
 )
-def test_a_set_up_that_fails_refuses_the_load_and_leaves_nothing(
-    make: Make, kind: str, own: str, message: str
-) -> None:
+def test_a_set_up_that_fails_refuses_the_load_and_leaves_nothing(make, kind, own, message):
     text = f"@user\ndef own(dsn, number):\n    {own}\n@task\ndef act(mine): pass\n"
     if kind == "coroutines":
         text = text.replace("def ", "async def ")
@@ -252,7 +243,7 @@ def test_a_set_up_that_fails_refuses_the_load_and_leaves_nothing(
     until(lambda: threading.active_count() <= before, "threads ended")
 
 
-def test_what_is_lost_is_made_again_and_the_action_is_a_failure(make: Make) -> None:
+def test_what_is_lost_is_made_again_and_the_action_is_a_failure(make):
     text = (
         "class Thing:\n    closed = False\n"
         "@user\ndef own(number):\n    print('up', number)\n    yield Thing()\n"
@@ -267,9 +258,7 @@ def test_what_is_lost_is_made_again_and_the_action_is_a_failure(make: Make) -> N
     assert said(found) == ["up 0"] * 5
 
 
-def test_modules_beside_the_file_are_found_also_when_functions_run(
-    make: Make, tmp_path: Path
-) -> None:
+def test_modules_beside_the_file_are_found_also_when_functions_run(make, tmp_path):
     (tmp_path / "beside_the_users.py").write_text("TOWN = 'Ulm'\n")
     text = "@task\ndef act():\n    import beside_the_users\n    print(beside_the_users.TOWN)\n"
     assert said(run(make(text, transactions=1, clients=1))) == ["Ulm"]
@@ -306,14 +295,14 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("kind", ["functions", "coroutines"])
-def test_a_task_that_raises_is_a_failed_action_by_sqlstate_or_class(make: Make, kind: str) -> None:
+def test_a_task_that_raises_is_a_failed_action_by_sqlstate_or_class(make, kind):
     found = run(make(with_async(FAILS, kind=kind)))
     assert total(found) == Counts(due=60, on_time=27, failed=33)
     assert failures(found) == CLASSES
     assert {code for interval in found for code, _ in interval.messages} == set(CLASSES)
 
 
-def test_classes_of_the_same_name_in_several_processes_are_one(make: Make) -> None:
+def test_classes_of_the_same_name_in_several_processes_are_one(make):
     text = (
         "@task\ndef act(number, loop):\n"
         "    raise (ValueError, KeyError, OSError)[(number + loop) % 3]('why')\n"
@@ -322,7 +311,7 @@ def test_classes_of_the_same_name_in_several_processes_are_one(make: Make) -> No
     assert failures(found) == {"ValueError": 3, "KeyError": 3, "OSError": 3}
 
 
-def test_more_classes_than_there_are_codes_are_counted_as_one(make: Make) -> None:
+def test_more_classes_than_there_are_codes_are_counted_as_one(make):
     text = (
         "@task\ndef act(loop, number):\n    raise type(f'Own{number}_{loop}', (Exception,), {})\n"
     )
@@ -332,7 +321,7 @@ def test_more_classes_than_there_are_codes_are_counted_as_one(make: Make) -> Non
     assert found["Exception"] == 2 * 11
 
 
-def test_messages_say_where_and_hide_the_secret(make: Make) -> None:
+def test_messages_say_where_and_hide_the_secret(make):
     text = "@task\ndef act(dsn):\n    print(dsn)\n    raise ValueError(f'{dsn} s3cr t')\n"
     way = UserConnection("postgresql:///d?password=s3cr%20t", secrets=("s3cr t",))
     found = run(make(text, way=way, transactions=1))
@@ -342,7 +331,7 @@ def test_messages_say_where_and_hide_the_secret(make: Make) -> None:
     assert set(said(found)) == {"postgresql:///d?password=***"}
 
 
-def test_prints_arrive_as_whole_lines_from_the_first_to_the_last(make: Make) -> None:
+def test_prints_arrive_as_whole_lines_from_the_first_to_the_last(make):
     text = (
         "import logging\nlogging.basicConfig(format='%(message)s')\nprint('read')\n"
         "@user\ndef own():\n    print('up')\n    yield 1\n"
@@ -372,9 +361,7 @@ def test_prints_arrive_as_whole_lines_from_the_first_to_the_last(make: Make) -> 
         pytest.param("coroutines", "open", "while True: pass", marks=pytest.mark.slow),
     ],
 )
-def test_a_task_that_hangs_is_unfinished_when_the_grace_period_is_over(
-    make: Make, load: str, kind: str, text: str
-) -> None:
+def test_a_task_that_hangs_is_unfinished_when_the_grace_period_is_over(make, load, kind, text):
     act = f"import threading\n@task\ndef act(number, loop):\n    if loop == 3:\n        {text}\n"
     # So long that all have come so far, also where others take the CPUs.
     asked = {"duration_ns": 1000 * MS, "threads": 2}
@@ -386,8 +373,8 @@ def test_a_task_that_hangs_is_unfinished_when_the_grace_period_is_over(
 
 
 def test_a_task_that_holds_the_interpreter_ends_its_process_which_says_where(
-    make: Make,
-) -> None:
+    make,
+):
     text = "@task\ndef act(loop):\n    if loop == 3: -1 in iter(range(10**15))\n"
     made = make(text, LOADS["paced"], duration_ns=1000 * MS, grace_ns=1, clients=1)
     made.begin()
@@ -408,9 +395,7 @@ def iter_into(load: UsersLoad, found: list[Interval]) -> Iterator[Interval]:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_a_process_that_is_killed_ends_the_load_with_an_error_and_all_adds_up(
-    make: Make, load: str
-) -> None:
+def test_a_process_that_is_killed_ends_the_load_with_an_error_and_all_adds_up(make, load):
     text = (
         "@task\ndef act(number, loop):\n    if (number, loop) == (0, 9): os.kill(os.getpid(), 9)\n"
     )
@@ -424,14 +409,14 @@ def test_a_process_that_is_killed_ends_the_load_with_an_error_and_all_adds_up(
     assert not any(alive(pid) for pid in children(made))
 
 
-def test_a_process_that_ends_itself_says_its_last_words(make: Make) -> None:
+def test_a_process_that_ends_itself_says_its_last_words(make):
     text = "@task\ndef act():\n    os.write(2, b'out of luck s3cr3t\\n')\n    os._exit(7)\n"
     made = make(text, way=UserConnection("postgresql:///d", secrets=("s3cr3t",)), clients=1)
     with pytest.raises(RunError, match=r"ended with code 7:\nout of luck \*\*\*"):
         run(made)
 
 
-def test_programs_that_tasks_have_started_end_with_them(make: Make, tmp_path: Path) -> None:
+def test_programs_that_tasks_have_started_end_with_them(make, tmp_path):
     text = f"@task\ndef act(): os.system('echo $$ > {tmp_path}/pid; exec sleep 3600')\n"
     made = make(text, duration_ns=3_600_000 * MS, clients=1)
     made.begin()
@@ -447,9 +432,7 @@ def test_programs_that_tasks_have_started_end_with_them(make: Make, tmp_path: Pa
 @pytest.mark.parametrize(
     ("load", "kind"), [("open", "functions"), ("paced", "coroutines"), ("closed", "functions")]
 )
-def test_it_is_stopped_from_another_thread_and_nothing_new_falls_due(
-    make: Make, load: str, kind: str
-) -> None:
+def test_it_is_stopped_from_another_thread_and_nothing_new_falls_due(make, load, kind):
     asked = {"duration_ns": 3_600_000 * MS, "grace_ns": PATIENT, "threads": 2}
     made = make(with_async(ACT, kind=kind), LOADS[load], **asked)
     made.begin()
@@ -461,7 +444,7 @@ def test_it_is_stopped_from_another_thread_and_nothing_new_falls_due(
 
 
 @pytest.mark.parametrize("kind", ["functions", "coroutines"])
-def test_it_is_aborted_and_what_goes_on_is_unfinished(make: Make, kind: str) -> None:
+def test_it_is_aborted_and_what_goes_on_is_unfinished(make, kind):
     wait = "await asyncio.Event().wait()" if kind == "coroutines" else "time.sleep(3600)"
     text = f"@task\ndef act(number): {wait}\n"
     load = Load("closed")
@@ -474,7 +457,7 @@ def test_it_is_aborted_and_what_goes_on_is_unfinished(make: Make, kind: str) -> 
 
 
 @pytest.mark.parametrize("load", ["open", "paced"])
-def test_what_would_have_been_due_behind_an_abort_does_not_count(make: Make, load: str) -> None:
+def test_what_would_have_been_due_behind_an_abort_does_not_count(make, load):
     made = make(ACT, LOADS[load], duration_ns=3_600_000 * MS, threads=2)
     made.begin()
     threading.Timer(0.05, made.abort).start()
@@ -484,7 +467,7 @@ def test_what_would_have_been_due_behind_an_abort_does_not_count(make: Make, loa
 
 
 @pytest.mark.parametrize("end", ["stop", "abort"])
-def test_one_that_is_ended_in_its_warm_up_does_not_go_on_with_it(make: Make, end: str) -> None:
+def test_one_that_is_ended_in_its_warm_up_does_not_go_on_with_it(make, end):
     made = make(ACT, LOADS["open"], duration_ns=3_600_000 * MS, warmup_ns=3_600_000 * MS)
     made.begin()
     threading.Timer(0.05, getattr(made, end)).start()
@@ -493,16 +476,14 @@ def test_one_that_is_ended_in_its_warm_up_does_not_go_on_with_it(make: Make, end
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_one_that_is_aborted_before_it_begins_leaves_nothing(make: Make, load: str) -> None:
+def test_one_that_is_aborted_before_it_begins_leaves_nothing(make, load):
     made = make(ACT, LOADS[load], threads=2, duration_ns=1000 * MS)
     made.abort()
     assert not any(alive(pid) for pid in children(made))
     assert total(run(made)) == Counts()
 
 
-def test_one_that_is_stopped_while_it_begins_has_begun_before(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_stopped_while_it_begins_has_begun_before(make, monkeypatch):
     made = make(ACT, duration_ns=3_600_000 * MS)
     say = made._say
 
@@ -515,7 +496,7 @@ def test_one_that_is_stopped_while_it_begins_has_begun_before(
     assert is_whole(total(run(made)))
 
 
-def test_one_that_nobody_keeps_leaves_nothing(tmp_path: Path) -> None:
+def test_one_that_nobody_keeps_leaves_nothing(tmp_path):
     plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, scripts=["<lambda>"])
     load = UsersLoad(
         plan, of_functions([lambda: None]), [("<lambda>", 1)], way=UserConnection("postgresql:///d")
@@ -547,7 +528,7 @@ list(load)
     "act",
     ["time.sleep(3600)", pytest.param("-1 in iter(range(10**15))", marks=pytest.mark.slow)],
 )
-def test_when_we_are_killed_no_process_of_users_is_left(tmp_path: Path, act: str) -> None:
+def test_when_we_are_killed_no_process_of_users_is_left(tmp_path, act):
     path = tmp_path / "users.py"
     path.write_text(f"{HEAD}@task\ndef act(): {act}\n")
     words = [sys.executable, "-c", KILLED, str(path)]
@@ -559,7 +540,7 @@ def test_when_we_are_killed_no_process_of_users_is_left(tmp_path: Path, act: str
     until(lambda: not any(map(alive, pids)), "processes of users ended")
 
 
-def test_when_we_are_killed_no_program_of_users_is_left(tmp_path: Path) -> None:
+def test_when_we_are_killed_no_program_of_users_is_left(tmp_path):
     path, noted = tmp_path / "users.py", tmp_path / "pids"
     path.write_text(
         f"import subprocess\n{HEAD}@task\ndef act():\n"
@@ -612,14 +593,14 @@ print(sorted({text.split()[0] for i in found for _, text in i.lines}))
 """
 
 
-def test_functions_of_a_program_that_was_typed_in_are_sent_by_value(tmp_path: Path) -> None:
+def test_functions_of_a_program_that_was_typed_in_are_sent_by_value(tmp_path):
     given: dict[str, Any] = {"input": NOTEBOOK, "text": True, "cwd": tmp_path}
     done = subprocess.run([sys.executable, "-"], check=True, capture_output=True, **given)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["[('look', 2), ('<lambda>', 1)] 20", "['hello']"]
 
 
-def test_a_file_of_users_travels_with_the_modules_that_it_imports(tmp_path: Path) -> None:
+def test_a_file_of_users_travels_with_the_modules_that_it_imports(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     (here / "shop_things").mkdir(parents=True)
     (here / "shop_things/__init__.py").write_text("")
@@ -643,7 +624,7 @@ def test_a_file_of_users_travels_with_the_modules_that_it_imports(tmp_path: Path
     assert not (tmp_path / "none").exists(), "functions need no file"
 
 
-def test_what_cannot_be_sent_to_another_process_is_a_sentence() -> None:
+def test_what_cannot_be_sent_to_another_process_is_a_sentence():
     lock = threading.Lock()
 
     def act() -> None:
@@ -658,7 +639,7 @@ def test_what_cannot_be_sent_to_another_process_is_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("load", ["open", "closed"])
-def test_what_an_action_costs_is_measured(make: Make, load: str) -> None:
+def test_what_an_action_costs_is_measured(make, load):
     made = make(ACT, LOADS[load], threads=2)
     run(made)
     [finding] = made.findings
@@ -667,13 +648,13 @@ def test_what_an_action_costs_is_measured(make: Make, load: str) -> None:
     assert finding.value > 0
 
 
-def test_where_all_users_are_busy_a_probe_tells_how_late_the_process_is(make: Make) -> None:
+def test_where_all_users_are_busy_a_probe_tells_how_late_the_process_is(make):
     text = "@task\ndef act(): time.sleep(0.1)\n"
     found = run(make(text, Load("closed"), transactions=3, clients=1))
     assert sum(interval.dispatch.count for interval in found) >= 10
 
 
-def test_integrals_of_what_is_in_flight_agree_with_the_times_of_actions(make: Make) -> None:
+def test_integrals_of_what_is_in_flight_agree_with_the_times_of_actions(make):
     text = "@task\ndef act(): time.sleep(0.001)\n"
     found = run(make(text, LOADS["open"], threads=2, duration_ns=300 * MS, grace_ns=PATIENT))
     tallies = [tally for interval in found for tally in interval.tallies]
@@ -683,7 +664,7 @@ def test_integrals_of_what_is_in_flight_agree_with_the_times_of_actions(make: Ma
     assert sum(i.in_flight_ns for i in found) == service_ns
 
 
-def test_who_does_not_listen_for_a_while_keeps_nobody_and_hears_all_of_it_later() -> None:
+def test_who_does_not_listen_for_a_while_keeps_nobody_and_hears_all_of_it_later():
     ours, theirs = Pipe()
     teller = PipeWriter(theirs)
     for number in range(50):  # more than a socket takes
@@ -700,9 +681,7 @@ def test_who_does_not_listen_for_a_while_keeps_nobody_and_hears_all_of_it_later(
     ],
     ids=["coroutines", "functions"],
 )
-def test_a_task_that_does_not_wait_for_what_it_begins_makes_the_trial_invalid(
-    make: Make, text: str
-) -> None:
+def test_a_task_that_does_not_wait_for_what_it_begins_makes_the_trial_invalid(make, text):
     made = make(text)
     assert total(run(made)).on_time == 60, "it looks well"
     [found] = [finding for finding in made.findings if finding.severity == "invalid"]

@@ -37,9 +37,7 @@ def sources(run: Trial, seen: Evidence) -> list[tuple[str, Severity]]:
     [({"limited": True, "cpu": 0.95}, "95% of a CPU"),
      ({"little": 1.05}, "Little's law is off: 1.050")],
 )  # fmt: skip
-def test_a_generator_that_is_the_limit_makes_a_trial_invalid(
-    changes: dict[str, object], reason: str
-) -> None:
+def test_a_generator_that_is_the_limit_makes_a_trial_invalid(changes, reason):
     seen = evidence(generator=replace(GOOD, **changes))  # type: ignore[arg-type]
     found = judge(trial([]), seen)
     assert found.state == "invalid"
@@ -56,9 +54,7 @@ def test_a_generator_that_is_the_limit_makes_a_trial_invalid(
         ),
     ],
 )
-def test_of_several_generators_those_that_were_the_limit_are_named(
-    changes: dict[str, object], text: str
-) -> None:
+def test_of_several_generators_those_that_were_the_limit_are_named(changes, text):
     shares = (
         ("pi-1", 5.4, "ms"), ("pi-2", 6.0, "ms"), ("pi-3", 95.0, "%"), ("pi-4", None, ""),
         ("pi-5", 91.0, "%"), ("pi-6", 5.5, "ms"),
@@ -71,7 +67,7 @@ def test_of_several_generators_those_that_were_the_limit_are_named(
     assert found.findings[0].text.startswith(text)
 
 
-def test_one_of_many_generators_that_was_late_is_named_where_all_together_were_not() -> None:
+def test_one_of_many_generators_that_was_late_is_named_where_all_together_were_not():
     late = Finding(f"{SHARE}pi-3", "info", "", 12.0, "ms")
     found = judge(trial([], findings=(late,)), evidence(generator=GOOD))
     [text] = [each.text for each in found.findings if each.severity == "warning"]
@@ -80,7 +76,7 @@ def test_one_of_many_generators_that_was_late_is_named_where_all_together_were_n
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.0, "valid"), (0.9, "valid"), (8.0, "invalid")])
-def test_an_outage_says_nothing_of_what_the_server_holds(seconds: float, state: str) -> None:
+def test_an_outage_says_nothing_of_what_the_server_holds(seconds, state):
     found = judge(trial([]), evidence(all_down_s=seconds))
     assert found.state == state
     assert [f.source for f in found.findings] == (["connections"] if seconds > 1 else [])
@@ -89,13 +85,13 @@ def test_an_outage_says_nothing_of_what_the_server_holds(seconds: float, state: 
 @pytest.mark.parametrize(
     ("severity", "state"), [("info", "valid"), ("warning", "valid"), ("invalid", "invalid")]
 )
-def test_a_sensor_may_judge_too(severity: Severity, state: str) -> None:
+def test_a_sensor_may_judge_too(severity, state):
     steal = Finding("steal", severity, "the hypervisor took 7% of the CPU", 7.0, "%")
     found = judge(trial([], findings=(steal,)), evidence())
     assert (found.state, found.findings) == (state, (steal,))
 
 
-def test_the_heaviest_finding_comes_first() -> None:
+def test_the_heaviest_finding_comes_first():
     found = (
         *(Finding("a", "info", "x"), Finding("b", "invalid", "y"), Finding("host", "warning", "h")),
         *(Finding("server", "warning", "s"), Finding("store", "warning", "t")),
@@ -119,13 +115,11 @@ SHORT = Cut(points=60, too_short=True)
     ],
     ids=["good", "a warm-up alone", "it never settles", "an overload, which is a valid answer"],
 )
-def test_a_trial_that_never_settles_is_too_short(
-    changes: dict[str, object], expected: list[tuple[str, Severity]]
-) -> None:
+def test_a_trial_that_never_settles_is_too_short(changes, expected):
     assert sources(trial([]), evidence(**changes)) == expected
 
 
-def test_misses_in_what_was_cut_are_a_warning() -> None:
+def test_misses_in_what_was_cut_are_a_warning():
     left_out = Counts(due=50, on_time=40, late=10)
     [warning] = judge(trial([]), evidence(cut=Cut(20, 100, left_out=left_out))).warnings
     assert "the first 20 s are left out" in warning
@@ -140,16 +134,14 @@ def test_misses_in_what_was_cut_are_a_warning() -> None:
         ({"state": "failed", "error": "the server went away"}, "ended early: the server went away"),
     ],
 )
-def test_how_a_trial_ended_is_a_warning(changes: dict[str, object], text: str) -> None:
+def test_how_a_trial_ended_is_a_warning(changes, text):
     found = judge(trial([], **changes), evidence())
     [warning] = found.warnings
     assert (found.state, warning.startswith(text)) == ("valid", True)
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(8, "invalid"), (9.5, "valid"), (None, "valid")])
-def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(
-    seconds: float | None, state: str
-) -> None:
+def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(seconds, state):
     measured_ns = None if seconds is None else int(seconds * 1e9)
     ended = trial([], measured_ns=measured_ns)
     ended = replace(ended, plan=replace(ended.plan, duration_ns=10 * SECOND_NS))
@@ -157,7 +149,7 @@ def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(
     assert judge(replace(ended, state="interrupted"), evidence()).state == "valid"
 
 
-def test_that_a_generator_was_lost_is_why_sums_are_wrong() -> None:
+def test_that_a_generator_was_lost_is_why_sums_are_wrong():
     lost = Finding(LOST, "invalid", "generator pi1 was lost: it was silent")
     late = Finding("generator", "invalid", "generator pi1 began 3 ms late")
     wrong = evidence(generator=replace(GOOD, little=7.5))
@@ -165,7 +157,7 @@ def test_that_a_generator_was_lost_is_why_sums_are_wrong() -> None:
     assert judge(trial([], findings=(lost,)), wrong).reasons == (lost.text,)
 
 
-def test_a_trial_in_which_nothing_was_due_is_invalid() -> None:
+def test_a_trial_in_which_nothing_was_due_is_invalid():
     assert summarize(trial([])).validity.reasons == ("nothing was due",)
     assert summarize(trial([], state="interrupted")).validity.state == "valid"
     [finding] = judge(trial([], state="running"), evidence(counts=Counts())).findings
@@ -178,7 +170,7 @@ STEADY = [[9.0, 10.0, 11.0, 10.0]] * 80
 SETTLING = [[40.0, 41.0]] * 20
 
 
-def test_a_warm_up_that_lasts_longer_than_its_minimum_is_cut() -> None:
+def test_a_warm_up_that_lasts_longer_than_its_minimum_is_cut():
     found = summarize(series([*SETTLING, *STEADY]))
     assert (found.cut_s, found.seconds) == (20, 80.0)
     assert (found.counts.due, found.counts.missed) == (320, 0)
@@ -214,7 +206,7 @@ CUTS: dict[str, tuple[Trial, int, int, str]] = {
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_what_is_cut_and_what_shape_the_rest_has(name: str) -> None:
+def test_what_is_cut_and_what_shape_the_rest_has(name):
     shown, cut_s, due, shape = CUTS[name]
     found = summarize(shown)
     assert (found.cut_s, found.counts.due) == (cut_s, due)
@@ -234,7 +226,7 @@ def test_what_is_cut_and_what_shape_the_rest_has(name: str) -> None:
         ("p50 > 30ms", False),
     ],
 )
-def test_a_condition_that_the_cut_decides_says_so(text: str, hangs: bool) -> None:
+def test_a_condition_that_the_cut_decides_says_so(text, hangs):
     """40 of 360 were due in the part that is cut, and took longer than the limit."""
     told = series([*SETTLING, *STEADY])
     slow = [replace(t, on_time=0, late=t.due) for each in told.intervals[:20] for t in each.tallies]
@@ -249,7 +241,7 @@ def test_a_condition_that_the_cut_decides_says_so(text: str, hangs: bool) -> Non
     assert not condition.depends_on_cut(condition.parse(text), cut, None)
 
 
-def test_a_cut_goes_by_due_time() -> None:
+def test_a_cut_goes_by_due_time():
     whole = series([*SETTLING, *STEADY])
     late = Tally(19, 0, due=1, late=1, latency=times([9000.0]))
     served = replace(whole.intervals[28], tallies=(*whole.intervals[28].tallies, late))
@@ -260,7 +252,7 @@ def test_a_cut_goes_by_due_time() -> None:
     assert found.rate.value == pytest.approx(321 / 80)
 
 
-def test_failures_and_statements_are_cut_as_well() -> None:
+def test_failures_and_statements_are_cut_as_well():
     whole = series([*SETTLING, *STEADY])
     early = Tally(3, 0, due=2, failed={"40001": 2})
     late = Tally(90, 0, due=1, failed={"08006": 1})
@@ -270,7 +262,7 @@ def test_failures_and_statements_are_cut_as_well() -> None:
     assert found.counts.failed == 1
 
 
-def test_under_policy_skip_only_what_was_sent_has_a_latency() -> None:
+def test_under_policy_skip_only_what_was_sent_has_a_latency():
     """Seconds in which all was skipped are no points, and count as missed all the same."""
     skipped = [
         Interval(n, tallies=(Tally(n, 0, due=5, skipped=5),), ended_ns=(n + 1) * SECOND_NS)

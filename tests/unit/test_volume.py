@@ -34,12 +34,12 @@ from tests.unit.trials import SECOND_NS, series
         ("\\sleep 1 ms", 0),
     ],
 )
-def test_queries_are_counted_where_their_number_is_sure(text: str, queries: int | None) -> None:
+def test_queries_are_counted_where_their_number_is_sure(text, queries):
     script = WorkloadScript("s", 1, text)
     assert queries_of(script, engine.commands("s", text)) == queries
 
 
-def test_an_author_knows_better() -> None:
+def test_an_author_knows_better():
     assert queries_of(WorkloadScript("s", 1, "def s(): ...", queries=3), []) == 3
     assert queries_of(WorkloadScript("s", 1, "pg_restore d"), []) is None
 
@@ -49,7 +49,7 @@ def sending(queries: int | None, **changes: Any) -> Trial:
     return series([[1.0] * 10] * 4, workload={"scripts": [script]}, **changes)
 
 
-def test_so_many_a_second_are_so_many_a_minute_and_a_day() -> None:
+def test_so_many_a_second_are_so_many_a_minute_and_a_day():
     one = sending(3)
     found = sure(volume.of(one, summarize(one)))
     assert (found.seconds, found.transactions, found.queries) == (4, 40, 120)
@@ -57,7 +57,7 @@ def test_so_many_a_second_are_so_many_a_minute_and_a_day() -> None:
     assert found.per_day.value == 30 * 86_400
 
 
-def test_what_is_served_behind_the_end_is_in_no_number_of_queries() -> None:
+def test_what_is_served_behind_the_end_is_in_no_number_of_queries():
     """Else so many in so many seconds would be other than so many a minute."""
     late = Interval(4, tallies=(Tally(3, 0, due=20, late=20),), ended_ns=5 * SECOND_NS)
     whole = sending(3)
@@ -68,12 +68,12 @@ def test_what_is_served_behind_the_end_is_in_no_number_of_queries() -> None:
     assert found.queries == pytest.approx(found.per_minute.value * found.seconds / 60)
 
 
-def test_a_script_that_does_not_say_leaves_it_unknown() -> None:
+def test_a_script_that_does_not_say_leaves_it_unknown():
     silent = sending(None)
     assert volume.of(silent, summarize(silent)) is None
 
 
-def test_so_many_in_so_many_seconds_are_of_the_seconds_that_the_rate_counts() -> None:
+def test_so_many_in_so_many_seconds_are_of_the_seconds_that_the_rate_counts():
     """A trial that ends within a second, as one that is interrupted."""
     last = Interval(
         4, tallies=(Tally(4, 0, due=7, on_time=7),), ended_ns=4 * SECOND_NS + 700_000_000

@@ -6,7 +6,6 @@ import random
 import threading
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +29,7 @@ LOOK = st.dictionaries(EVENT, st.integers(1, 2000), max_size=6)
 
 @settings(deadline=None)  # the first one imports numpy
 @given(st.dictionaries(st.integers(-200, 4000), LOOK, max_size=60))
-def test_what_is_packed_is_read_again_tenth_by_tenth(looks: dict[int, dict[Any, int]]) -> None:
+def test_what_is_packed_is_read_again_tenth_by_tenth(looks):
     tally = WaitTally()
     for tenth, sessions in sorted(looks.items()):
         tally.add(tenth, sessions)
@@ -51,7 +50,7 @@ def test_what_is_packed_is_read_again_tenth_by_tenth(looks: dict[int, dict[Any, 
     )
 
 
-def test_a_tenth_without_sessions_is_told_from_one_without_a_look() -> None:
+def test_a_tenth_without_sessions_is_told_from_one_without_a_look():
     tally = WaitTally()
     tally.add(0, {})
     assert list(read(tally.waits())) == [Tenth(0, {})], "counting goes on"
@@ -61,7 +60,7 @@ def test_a_tenth_without_sessions_is_told_from_one_without_a_look() -> None:
     assert list(read(Waits())) == []
 
 
-def test_an_hour_of_a_busy_server_takes_less_than_2_megabytes() -> None:
+def test_an_hour_of_a_busy_server_takes_less_than_2_megabytes():
     draw, tally = random.Random(1), WaitTally()
     events: list[Event] = [("load", "Lock", f"e{n}") for n in range(40)]
     for tenth in range(36_000):
@@ -69,7 +68,7 @@ def test_an_hour_of_a_busy_server_takes_less_than_2_megabytes() -> None:
     assert len(tally.waits().tenths) < 2_000_000
 
 
-def test_a_second_is_the_mean_of_its_looks_with_zeros_where_nobody_was() -> None:
+def test_a_second_is_the_mean_of_its_looks_with_zeros_where_nobody_was():
     tally = WaitTally()
     for tenth in range(10):
         tally.add(tenth, {CPU: 2} if tenth % 2 else {})
@@ -85,7 +84,7 @@ def test_a_second_is_the_mean_of_its_looks_with_zeros_where_nobody_was() -> None
     assert {(s.source, s.unit) for s in drained} == {("waits", "sessions")}
 
 
-def test_of_many_events_the_rest_is_one_sample() -> None:
+def test_of_many_events_the_rest_is_one_sample():
     tally = WaitTally()
     tally.add(0, {("load", "LWLock", f"e{n}"): n + 1 for n in range(waits.SAMPLED_MAX + 2)})
     found = {s.name: s.value for s in tally.drain(ended=True)}
@@ -97,12 +96,12 @@ def test_of_many_events_the_rest_is_one_sample() -> None:
     "tenths",
     [b"x", zlib.compress(b"12345"), zlib.compress(bytes(12)), zlib.compress(bytes(24))[:-4]],
 )
-def test_bytes_that_are_none_are_refused(tenths: bytes) -> None:
+def test_bytes_that_are_none_are_refused(tenths):
     with pytest.raises(ValueError, match="wait event"):
         list(read(Waits(1, (), tenths)))
 
 
-def test_the_top_events_have_their_mean_and_share() -> None:
+def test_the_top_events_have_their_mean_and_share():
     events = (
         WaitEvent("load", "CPU", "", 10), WaitEvent("load", "Lock", "tuple", 30),
         WaitEvent("others", "IO", "x", 99), WaitEvent("load", "IO", "y", 0),
@@ -140,8 +139,8 @@ def looked(faked: Faked, monkeypatch: pytest.MonkeyPatch, times: int) -> Sampler
 
 
 def test_a_slow_server_is_asked_half_as_often_and_it_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     faked = Faked({CPU: 1})
     faked.took_s = 2 * SLOW_S
     assert looked(faked, monkeypatch, 5).slowed is None, "a few slow looks may be chance"
@@ -152,15 +151,15 @@ def test_a_slow_server_is_asked_half_as_often_and_it_is_said(
     assert looked(faked, monkeypatch, 500).period_s == pytest.approx(1.6), "and no further"
 
 
-def test_a_quick_server_is_asked_as_often_as_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_server_is_asked_as_often_as_at_first(monkeypatch):
     sampler = looked(Faked({CPU: 1}), monkeypatch, 50)
     assert (sampler.period_s, sampler.slowed) == (0.1, None)
     assert sampler.waits().looks == 50
 
 
 def test_blockers_are_asked_for_once_a_second_and_only_where_somebody_waits_for_a_lock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     pair = ("load", "Lock:tuple", "ExclusiveLock", "psql", "idle in transaction", "UPDATE\n t")
     quiet = Faked({CPU: 1}, [pair])
     looked(quiet, monkeypatch, 30)
@@ -171,7 +170,7 @@ def test_blockers_are_asked_for_once_a_second_and_only_where_somebody_waits_for_
     assert (found.first_s, found.last_s, found.statement) == (0, 2, "UPDATE t")
 
 
-def test_of_statements_without_end_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_statements_without_end_only_so_many_are_kept(monkeypatch):
     pairs = [("load", "Lock:tuple", "", f"a{n % 3}", "active", f"UPDATE {n}") for n in range(900)]
     found = looked(Faked({LOCK: 1}, pairs), monkeypatch, 1).blocked()
     assert len(found) == 103
@@ -190,9 +189,7 @@ def test_of_statements_without_end_only_so_many_are_kept(monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_a_password_in_a_statement_of_who_blocks_is_not_kept(
-    statement: str, kept: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_password_in_a_statement_of_who_blocks_is_not_kept(statement, kept, monkeypatch):
     pair = ("load", "Lock:tuple", "", "psql", "idle in transaction", statement)
     [found] = looked(Faked({LOCK: 1}, [pair]), monkeypatch, 1).blocked()
     assert found.statement == kept

@@ -11,10 +11,9 @@ import socket
 import threading
 import tracemalloc
 import urllib.request
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,7 +42,7 @@ Result = TypeVar("Result")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path):
     store = opened(tmp_path)
     keep(store, Kept(RUN, ms=10))
     keep(store, Kept(OTHER, ms=20, at=1))
@@ -87,9 +86,7 @@ def grid(store: Store) -> tuple[str, list[str]]:
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def test_older_runs_and_experiments_are_on_pages_of_their_own(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_runs_and_experiments_are_on_pages_of_their_own(store, monkeypatch):
     monkeypatch.setattr("pgpaces.web.app._RUNS", 1)
     monkeypatch.setattr("pgpaces.web.app._EXPERIMENTS", 1)
     ids = [keep_experiment(store, name)[0].id for name in ("one", "two")]
@@ -107,7 +104,7 @@ def test_older_runs_and_experiments_are_on_pages_of_their_own(
     assert "Older" not in shown[2]
 
 
-def test_a_page_of_an_experiment_leads_to_its_trials(store: Store) -> None:
+def test_a_page_of_an_experiment_leads_to_its_trials(store):
     id_, trials = grid(store)
     assert f'href="/?of={id_}"' in client(store).get(f"/experiments/{id_}").text
     text = client(store).get(f"/?of={id_}").text
@@ -117,7 +114,7 @@ def test_a_page_of_an_experiment_leads_to_its_trials(store: Store) -> None:
     assert f'href="/experiments/{id_}"' in text
 
 
-def test_a_run_is_the_report_that_the_command_writes_without_inline_scripts(store: Store) -> None:
+def test_a_run_is_the_report_that_the_command_writes_without_inline_scripts(store):
     answer = client(store).get(f"/runs/{RUN}")
     assert answer.status_code == 200
     assert "<h1>" in answer.text
@@ -146,16 +143,14 @@ def test_a_run_is_the_report_that_the_command_writes_without_inline_scripts(stor
         ("/?of=nope", 404, "there is no experiment"),
     ],
 )
-def test_what_is_there_is_shown_and_what_is_not_is_said(
-    store: Store, path: str, status: int, text: str
-) -> None:
+def test_what_is_there_is_shown_and_what_is_not_is_said(store, path, status, text):
     answer = client(store).get(path)
     assert answer.status_code == status
     assert text in answer.text
     assert "Traceback" not in answer.text
 
 
-def test_names_of_others_do_nothing_in_pages(store: Store) -> None:
+def test_names_of_others_do_nothing_in_pages(store):
     trial = series([[1.0]], id="01D000000000000000000000RN")
     nasty = replace(trial, workload=replace(trial.workload, name=NASTY), state="running")
     store.begin(nasty)
@@ -166,7 +161,7 @@ def test_names_of_others_do_nothing_in_pages(store: Store) -> None:
     assert client(store).get(f"/runs/{NASTY.encode('utf-8', 'replace').hex()}").status_code == 404
 
 
-def test_what_is_damaged_is_listed_and_does_not_hide_others(store: Store) -> None:
+def test_what_is_damaged_is_listed_and_does_not_hide_others(store):
     import sqlite3
 
     assert store.path is not None
@@ -183,7 +178,7 @@ def test_what_is_damaged_is_listed_and_does_not_hide_others(store: Store) -> Non
     assert f'href="/runs/{OTHER}"' in text
 
 
-def test_a_store_that_was_deleted_and_made_again_is_read_anew(store: Store, tmp_path: Path) -> None:
+def test_a_store_that_was_deleted_and_made_again_is_read_anew(store, tmp_path):
     reader, third = client(store), "01C000000000000000000000RN"
     assert RUN in reader.get("/").text
     assert events(reader.get(f"/events/runs/{RUN}").text)
@@ -217,8 +212,8 @@ def events_so_far(store: Store, trial_id: str) -> list[dict[str, Any]]:
 
 
 def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_rest(
-    store: Store,
-) -> None:
+    store,
+):
     whole = events(client(store).get(f"/events/runs/{RUN}").text)
     assert [row[0] for message in whole for row in message["rows"]] == [0, 1, 2]
     assert whole[-1]["state"] == "finished"
@@ -230,7 +225,7 @@ def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_res
         assert [row[0] for row in events(answer.text)[-1]["rows"]] == rows
 
 
-def test_sums_of_the_stream_are_those_of_the_store(store: Store) -> None:
+def test_sums_of_the_stream_are_those_of_the_store(store):
     trial = store.load(RUN)
     (message,) = events(client(store).get(f"/events/runs/{RUN}").text)
     columns = dict(zip(live.COLUMNS, zip(*message["rows"], strict=True), strict=True))
@@ -240,7 +235,7 @@ def test_sums_of_the_stream_are_those_of_the_store(store: Store) -> None:
     assert sum(columns["achieved"]) == sum(tally.latency.count for tally in tallies)
 
 
-def test_sums_of_the_measured_part_are_those_of_the_metrics(store: Store) -> None:
+def test_sums_of_the_measured_part_are_those_of_the_metrics(store):
     id_ = running(store, 0)
     warm = second(-1, [5.0] * 3, due=5, failed={"40001": 1})
     early = second(-1, [50.0], due=0, on_time=0, late=1).tallies
@@ -259,7 +254,7 @@ def test_sums_of_the_measured_part_are_those_of_the_metrics(store: Store) -> Non
     assert exported["transactions", "failed"] == 1
 
 
-def test_a_row_has_quantiles_of_what_ended_in_its_second() -> None:
+def test_a_row_has_quantiles_of_what_ended_in_its_second():
     interval = second(7, range(1, 101))
     waits = replace(interval.tallies[0], lag=times([900.0] * 100))
     interval = replace(interval, tallies=(waits,), dispatch=times([0.5]))
@@ -276,7 +271,7 @@ def test_a_row_has_quantiles_of_what_ended_in_its_second() -> None:
     assert empty["due"] == 0
 
 
-def test_samples_that_come_late_reach_readers_by_second_and_class(store: Store) -> None:
+def test_samples_that_come_late_reach_readers_by_second_and_class(store):
     id_ = running(store, 3)
     trial = live.Followed(store.head(id_), 1)
     trial.read(store)
@@ -306,7 +301,7 @@ def test_samples_that_come_late_reach_readers_by_second_and_class(store: Store) 
     assert marks == [live.Mark(2, "checkpoint")]
 
 
-def test_a_new_level_of_latency_is_a_mark_as_in_the_report() -> None:
+def test_a_new_level_of_latency_is_a_mark_as_in_the_report():
     levels = live.Levels()
     levels.add(-1, [times_of([90_000_000])])
     for at in range(60):
@@ -315,7 +310,7 @@ def test_a_new_level_of_latency_is_a_mark_as_in_the_report() -> None:
     assert levels.marks == [live.Mark(40, "mean latency 10.5 to 30.5")]
 
 
-def test_the_answer_so_far_is_of_trials_that_have_ended(store: Store) -> None:
+def test_the_answer_so_far_is_of_trials_that_have_ended(store):
     row, trials = keep_experiment(store)
     ended = [each.id for each in trials]
     place = Place(row.id, "cell", {"clients": "1"}, 3)
@@ -325,9 +320,7 @@ def test_the_answer_so_far_is_of_trials_that_have_ended(store: Store) -> None:
     assert store.ended(row.id) == ended
 
 
-def test_readers_of_an_experiment_share_one_answer_until_a_trial_ends(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_of_an_experiment_share_one_answer_until_a_trial_ends(store, monkeypatch):
     id_, _ = grid(store)
     report, computed = application._report, []
 
@@ -345,7 +338,7 @@ def test_readers_of_an_experiment_share_one_answer_until_a_trial_ends(
     assert len(computed) == 2
 
 
-def test_one_report_at_a_time_is_computed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_report_at_a_time_is_computed(store, monkeypatch):
     from pgpaces.answers import trend
     from pgpaces.answers.compare import api
 
@@ -367,7 +360,7 @@ def test_one_report_at_a_time_is_computed(store: Store, monkeypatch: pytest.Monk
     assert alone == [True] * 5
 
 
-def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store: Store) -> None:
+def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store):
     trial = series([[5.0]] * 30 + [[50.0]] * 30, id="01D000000000000000000000RN")
     for id_, plan in (("01D000000000000000000000RN", trial.plan),
                       ("01E000000000000000000000RN", trial.plan.but(shape="ramp"))):  # fmt: skip
@@ -383,9 +376,7 @@ def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store: Store) -> None
     assert seconds == [[30], []]
 
 
-def test_rows_reach_a_reader_before_levels_are_looked_for(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_reach_a_reader_before_levels_are_looked_for(store, monkeypatch):
     id_, sent, early = running(store, 30), threading.Event(), list[bool]()
 
     def look(_: live.Levels) -> None:
@@ -404,9 +395,7 @@ def test_rows_reach_a_reader_before_levels_are_looked_for(
     assert early == []
 
 
-def test_a_server_loads_the_libraries_of_levels_before_they_are_needed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_loads_the_libraries_of_levels_before_they_are_needed(store, monkeypatch):
     prepared, port = threading.Event(), listening.listen("127.0.0.1", 0)
     monkeypatch.setattr(live, "prepare", prepared.set)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: prepared.wait(60))
@@ -415,7 +404,7 @@ def test_a_server_loads_the_libraries_of_levels_before_they_are_needed(
     assert prepared.is_set()
 
 
-def test_who_waits_for_whom_reaches_readers_while_the_trial_runs(store: Store) -> None:
+def test_who_waits_for_whom_reaches_readers_while_the_trial_runs(store):
     id_ = running(store, 2)
     pair = Blocked("load", "Lock:tuple", "X", "psql", "idle in transaction", "UPDATE a", 2, 0, 1)
     rare = replace(pair, blocking="cron", samples=1)
@@ -431,7 +420,7 @@ def run_alone(coroutine: Coroutine[Any, Any, Result]) -> Result:
         return thread.submit(asyncio.run, coroutine).result()
 
 
-def test_a_trial_that_runs_is_followed_to_its_end(store: Store) -> None:
+def test_a_trial_that_runs_is_followed_to_its_end(store):
     async def follow() -> list[live.Message]:
         id_ = running(store, 2)
         messages = []
@@ -451,7 +440,7 @@ def test_a_trial_that_runs_is_followed_to_its_end(store: Store) -> None:
     assert messages[0].limits_ms == [20.0]
 
 
-def test_a_lost_store_ends_the_stream_and_no_reader_waits(store: Store) -> None:
+def test_a_lost_store_ends_the_stream_and_no_reader_waits(store):
     async def follow() -> live.Message | None:
         last = None
         async for message in live.Follower(store).messages(running(store, 1), 0):
@@ -466,7 +455,7 @@ def test_a_lost_store_ends_the_stream_and_no_reader_waits(store: Store) -> None:
     assert last.state == "lost"
 
 
-def test_a_lost_store_ends_the_stream_of_an_experiment(store: Store) -> None:
+def test_a_lost_store_ends_the_stream_of_an_experiment(store):
     id_ = begun(store, Design((Factor("clients", ("1", "2")),)), "grid")
     store.beat_experiment(id_)
 
@@ -484,16 +473,14 @@ def test_a_lost_store_ends_the_stream_of_an_experiment(store: Store) -> None:
     assert states == ["running", "lost"]
 
 
-def test_a_long_trial_comes_in_parts_and_ends_with_the_last(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_trial_comes_in_parts_and_ends_with_the_last(store, monkeypatch):
     monkeypatch.setattr(live, "_ROWS_MAX", 2)
     parts = events(client(store).get(f"/events/runs/{RUN}").text)
     assert [[row[0] for row in part["rows"]] for part in parts] == [[0, 1], [2]]
     assert [(part["at"], part["state"]) for part in parts] == [(2, "running"), (3, "finished")]
 
 
-def test_a_server_that_ends_while_somebody_reads_says_nothing(store: Store) -> None:
+def test_a_server_that_ends_while_somebody_reads_says_nothing(store):
     said: list[str] = []
     listener = logging.Handler()
     listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
@@ -511,7 +498,7 @@ def test_a_server_that_ends_while_somebody_reads_says_nothing(store: Store) -> N
     assert said == []
 
 
-def test_a_reader_that_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_takes_nothing_is_dropped(monkeypatch):
     monkeypatch.setattr(listening, "_BLOCKED_MS", 300)
     with listening.listen("127.0.0.1", 0).socket as port, slow_reader(port) as reader:
         served, _ = port.accept()
@@ -531,9 +518,7 @@ def slow_reader(port: socket.socket) -> socket.socket:
     return reader
 
 
-def test_readers_that_take_nothing_cost_little_memory_and_others_finish(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_that_take_nothing_cost_little_memory_and_others_finish(store, monkeypatch):
     rows = [(second, *[12345.678] * (len(live.COLUMNS) - 1)) for second in range(40_000)]
     monkeypatch.setattr(live.Followed, "read", lambda self, _: self.rows.extend(rows))
     opened_port = listening.listen("127.0.0.1", 0)
@@ -564,7 +549,7 @@ def test_readers_that_take_nothing_cost_little_memory_and_others_finish(
 
 @pytest.mark.parametrize("host", ["evil.com", "localhost.evil.com", "127.0.0.1.evil.com",
                                   "192.168.1.5", "", "0.0.0.0", "a.b:1"])  # fmt: skip
-def test_a_name_that_may_be_rebound_is_not_answered(store: Store, host: str) -> None:
+def test_a_name_that_may_be_rebound_is_not_answered(store, host):
     answer = client(store).get("/", headers={"Host": host})
     assert answer.status_code == 421
     assert RUN not in answer.text
@@ -572,7 +557,7 @@ def test_a_name_that_may_be_rebound_is_not_answered(store: Store, host: str) -> 
         assert client(store).get("/", headers={"Host": ours}).status_code == 200
 
 
-def test_every_answer_forbids_inline_scripts_and_others(store: Store) -> None:
+def test_every_answer_forbids_inline_scripts_and_others(store):
     for path in ("/", f"/runs/{RUN}", "/runs/nope", "/static/page.js", f"/events/runs/{RUN}"):
         headers = client(store).get(path).headers
         policy = headers["content-security-policy"]
@@ -584,11 +569,11 @@ def test_every_answer_forbids_inline_scripts_and_others(store: Store) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-def test_it_only_reads(store: Store, method: str) -> None:
+def test_it_only_reads(store, method):
     assert client(store).request(method, f"/runs/{RUN}").status_code == 405
 
 
-def test_beyond_loopback_nothing_is_shown_without_the_token(store: Store) -> None:
+def test_beyond_loopback_nothing_is_shown_without_the_token(store):
     outside = client(store, TOKEN, hosts=("pi4",), required=True)
     for path in ("/", f"/runs/{RUN}", "/static/page.js", f"/events/runs/{RUN}"):
         assert outside.get(path).status_code == 401
@@ -604,15 +589,13 @@ def test_beyond_loopback_nothing_is_shown_without_the_token(store: Store) -> Non
 
 
 @pytest.mark.parametrize("other", ['x={"a":1}', "a b", "x=é", "path=/", "a[b]=1", "x", ""])
-def test_cookies_of_other_servers_of_the_host_do_not_hide_the_token(other: str) -> None:
+def test_cookies_of_other_servers_of_the_host_do_not_hide_the_token(other):
     for header in (f"{other}; pgpaces-80={TOKEN}", f"pgpaces-80={TOKEN}; {other}"):
         assert token_of(header, "pgpaces-80") == TOKEN
     assert token_of(other, "pgpaces-80") == ""
 
 
-def test_a_machine_answers_to_its_names_in_any_case(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_answers_to_its_names_in_any_case(store, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "Pi4")
     monkeypatch.setattr("socket.getfqdn", lambda: "Pi4.Example.org")
     opened_port = listening.listen("0.0.0.0", 0, TOKEN)
@@ -624,7 +607,7 @@ def test_a_machine_answers_to_its_names_in_any_case(
     assert statuses == [401] * 4 + [421]
 
 
-def test_a_token_is_not_guessed() -> None:
+def test_a_token_is_not_guessed():
     token, reached, statuses = secrets.token_urlsafe(32), [], []
 
     async def site(scope: Any, receive: Any, send: Any) -> None:
@@ -653,7 +636,7 @@ def test_a_token_is_not_guessed() -> None:
     run_alone(guess())
 
 
-def test_only_who_started_a_load_stops_it(store: Store) -> None:
+def test_only_who_started_a_load_stops_it(store):
     stopped: list[str] = []
     stoppable = client(store, TOKEN, load=OWN, stop=lambda: stopped.append("stopped"))
     assert stoppable.get("/").status_code == 200
@@ -671,7 +654,7 @@ def test_only_who_started_a_load_stops_it(store: Store) -> None:
     assert client(store, TOKEN).post(f"/stop?token={TOKEN}").status_code == 403
 
 
-def test_the_link_of_a_load_waits_for_it_and_opens_it(store: Store, tmp_path: Path) -> None:
+def test_the_link_of_a_load_waits_for_it_and_opens_it(store, tmp_path):
     empty = TestClient(Guard(app(Site(str(tmp_path / "none.db"))), frozenset(), None,
                             required=False), base_url="http://127.0.0.1")  # fmt: skip
     assert "Waiting" in empty.get("/live").text
@@ -680,7 +663,7 @@ def test_the_link_of_a_load_waits_for_it_and_opens_it(store: Store, tmp_path: Pa
     assert client(store).get("/live").url.path == f"/runs/{id_}"
 
 
-def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store: Store) -> None:
+def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store):
     own = running(store, 1)
     other = running(store, 1, "01D000000000000000000000RN", pid=8)
     row = keep_experiment(store)[0]
@@ -705,7 +688,7 @@ def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store: Store) -
      ("[::1]:80", ("::1", 80)), ("pi4:80", ("pi4", 80)),
      *((wrong, None) for wrong in ("", "pi4", "pi4:", "1:99999", "-1", "x:y"))],
 )  # fmt: skip
-def test_where_to_listen(text: str, address: tuple[str, int] | None) -> None:
+def test_where_to_listen(text, address):
     if address is not None:
         assert read_address(text, "--listen") == address
         return

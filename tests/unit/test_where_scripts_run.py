@@ -40,8 +40,8 @@ def script(folder: Path) -> str:
     ],
 )
 def test_what_has_no_data_of_its_own_goes_to_the_database_as_it_stands(
-    tmp_path: Path, kind: str, changes: dict[str, Any], as_is: bool
-) -> None:
+    tmp_path, kind, changes, as_is
+):
     named = workload.find("reporting")
 
     def look(connection: Any) -> None:
@@ -67,9 +67,7 @@ def _task(function: Any) -> Any:
 
 @pytest.mark.parametrize("names", [None, "reporting"])
 @pytest.mark.parametrize("source", [None, "shop"])
-def test_so_do_the_trials_of_experiments_and_searches(
-    tmp_path: Path, names: str | None, source: str | None
-) -> None:
+def test_so_do_the_trials_of_experiments_and_searches(tmp_path, names, source):
     design = Design(fixed={"clients": "1", "target": "pi", "duration": "1s"})
     experiment = Experiment(
         "x", names, design, files=(script(tmp_path),), from_database=source,
@@ -81,7 +79,7 @@ def test_so_do_the_trials_of_experiments_and_searches(
     assert dict(request.target.overrides)["dbname"] == "shop"
 
 
-def test_a_script_beside_a_workload_works_on_its_data(tmp_path: Path) -> None:
+def test_a_script_beside_a_workload_works_on_its_data(tmp_path):
     main = Request(workload.find("reporting"), TRIAL, THERE)
     [(_, other)] = backgrounds(main, {"x": {"workload": script(tmp_path), "rate": "1/s"}})
     from pgpaces.trial.request import shares_data
@@ -89,7 +87,7 @@ def test_a_script_beside_a_workload_works_on_its_data(tmp_path: Path) -> None:
     assert shares_data(main, other)
 
 
-def test_a_database_whose_name_is_not_utf8_is_known_by_its_bytes() -> None:
+def test_a_database_whose_name_is_not_utf8_is_known_by_its_bytes():
     """As it comes from a command line: its bytes as halves of surrogate pairs."""
     of = workload.find("select-only")
     found = [

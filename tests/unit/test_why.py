@@ -36,7 +36,7 @@ ALWAYS = [
 
 
 @pytest.mark.parametrize("key", STORIES)
-def test_each_cause_is_named_first_where_it_comes_and_goes(key: str) -> None:
+def test_each_cause_is_named_first_where_it_comes_and_goes(key):
     found = attribute([STORIES[key].told()])
     assert found.cause is not None, found.causes
     assert found.cause.key == key
@@ -46,7 +46,7 @@ def test_each_cause_is_named_first_where_it_comes_and_goes(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ALWAYS)
-def test_a_cause_that_takes_their_time_is_named_also_where_it_never_ends(key: str) -> None:
+def test_a_cause_that_takes_their_time_is_named_also_where_it_never_ends(key):
     story = STORIES[key]
     if key == "lock":
         [pair] = story.blocked
@@ -148,7 +148,7 @@ TOLD: dict[str, tuple[Story, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_what_has_a_sign_is_named_and_nothing_else(name: str) -> None:
+def test_what_has_a_sign_is_named_and_nothing_else(name):
     story, causes = TOLD[name]
     assert named(story.told()) == causes
     found = attribute([story.told()])
@@ -157,21 +157,21 @@ def test_what_has_a_sign_is_named_and_nothing_else(name: str) -> None:
     assert found.unexplained == 1.0 or name != "no sign"
 
 
-def test_every_sign_has_a_story_and_without_sensors_none_is_seen() -> None:
+def test_every_sign_has_a_story_and_without_sensors_none_is_seen():
     assert set(STORIES) == set(next_step.CAUSES)
     found = attribute([seen_again(Story().told()[0], samples=(), observed=())])
     assert len(found.unseen) == 4
 
 
 @pytest.mark.parametrize("key", ["steal", "slowed", "autovacuum", "others"])
-def test_what_is_only_beside_is_not_named_where_it_never_ends(key: str) -> None:
+def test_what_is_only_beside_is_not_named_where_it_never_ends(key):
     found = attribute([always(STORIES[key]).told()])
     assert key not in [card.key for card in found.causes if card.named]
     [card] = [card for card in found.causes if card.key == key]
     assert "all the time" in " ".join(card.against)
 
 
-def test_nothing_is_said_of_few() -> None:
+def test_nothing_is_said_of_few():
     story = Story(bad_seconds=frozenset((5,)), late=9, sessions=waiting("Lock", "tuple"))
     assert attribute([story.told()]).outcome == "too few missed"
     held = Story(bad_seconds=frozenset())
@@ -179,7 +179,7 @@ def test_nothing_is_said_of_few() -> None:
     assert attribute([held.told()]).causes == ()
 
 
-def test_a_trial_that_ended_in_its_warm_up_missed_nothing() -> None:
+def test_a_trial_that_ended_in_its_warm_up_missed_nothing():
     early = Interval(-8, tallies=(Tally(-8, 0, due=4, late=4),))
     shown = trial([], intervals=(early,), state="interrupted", measured_ns=0)
     assert attribute([(shown, summarize(shown))]).outcome == "nothing missed"
@@ -187,8 +187,8 @@ def test_a_trial_that_ended_in_its_warm_up_missed_nothing() -> None:
 
 @pytest.mark.parametrize("sampled", [False, True])
 def test_a_server_that_stands_still_until_the_end_is_named_as_one_that_goes_on(
-    sampled: bool,
-) -> None:
+    sampled,
+):
     """A lock, by contrast, leaves the sensor its answers."""
     hung = frozenset() if sampled else frozenset(range(100, 10 * SECONDS))
     last = frozenset(range(10, SECONDS))
@@ -200,7 +200,7 @@ def test_a_server_that_stands_still_until_the_end_is_named_as_one_that_goes_on(
 
 
 @pytest.mark.parametrize("waited_ms", [0.05, 1400.0])
-def test_a_stop_of_the_generator_is_not_one_of_the_server(waited_ms: float) -> None:
+def test_a_stop_of_the_generator_is_not_one_of_the_server(waited_ms):
     """It is back in second 10, and sent only one of 40 late itself: the others waited for that."""
     made, _ = STORIES["freeze"].told()
     intervals = [
@@ -219,9 +219,7 @@ def test_a_stop_of_the_generator_is_not_one_of_the_server(waited_ms: float) -> N
 
 
 @pytest.mark.parametrize(("busy", "key"), [(20.0, "freeze"), (float("nan"), "generator")])
-def test_a_stop_in_which_the_generators_machine_was_not_read_either_is_the_generators(
-    busy: float, key: str
-) -> None:
+def test_a_stop_in_which_the_generators_machine_was_not_read_either_is_the_generators(busy, key):
     """Also of users who wait for it, who are never sent late."""
     host = ("host", "cpu_busy")
     story = replace(STORIES["freeze"], bad={host: busy}, good={host: 20.0})
@@ -240,9 +238,7 @@ def test_a_stop_in_which_the_generators_machine_was_not_read_either_is_the_gener
         (Story(dispatch_ms=3.0, bad_ms=60.0), 0),
     ],
 )
-def test_the_share_of_a_late_generator_is_at_most_what_its_check_says(
-    story: Story, most: int
-) -> None:
+def test_the_share_of_a_late_generator_is_at_most_what_its_check_says(story, most):
     made, summary = story.told()
     assert summary.generator.late
     assert summary.generator.explained == pytest.approx(most, abs=10)
@@ -252,7 +248,7 @@ def test_the_share_of_a_late_generator_is_at_most_what_its_check_says(
     assert most or not shares
 
 
-def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
+def test_of_a_quota_that_ran_out_the_next_second_may_tell():
     """A look hangs as the quota begins; its counter moves with the second behind."""
     trial, summary = replace(STORIES["quota"], hung=frozenset(range(85, 95)), bad_ms=2500.0).told()
     late = [
@@ -266,9 +262,7 @@ def test_of_a_quota_that_ran_out_the_next_second_may_tell() -> None:
 
 @pytest.mark.parametrize("key", ["connections", "lock"])
 @pytest.mark.parametrize("first", [0, 4])
-def test_what_was_never_sent_waited_for_a_client_but_what_hangs_in_the_server_did_not(
-    key: str, first: int
-) -> None:
+def test_what_was_never_sent_waited_for_a_client_but_what_hangs_in_the_server_did_not(key, first):
     """Of all that is unfinished no client has sent more than one each; a lock keeps these."""
     story = replace(STORIES[key], bad_seconds=frozenset(range(first, SECONDS)))
     if key == "lock":
@@ -290,7 +284,7 @@ def test_what_was_never_sent_waited_for_a_client_but_what_hangs_in_the_server_di
 
 
 @pytest.mark.parametrize("monitored", [True, False])
-def test_an_outage_for_good_is_no_lack_of_clients(*, monitored: bool) -> None:
+def test_an_outage_for_good_is_no_lack_of_clients(*, monitored):
     whole, _ = Story(
         bad_seconds=frozenset(range(10, SECONDS)), hung=frozenset(range(100, 10 * SECONDS))
     ).told()
@@ -315,9 +309,7 @@ def unfinished(interval: Interval) -> Interval:
 
 @pytest.mark.parametrize("host", ["/run/postgresql", "db.example"])
 @pytest.mark.parametrize("flying", [60.0, 63.0, 66.0, 70.0])
-def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does(
-    host: str, flying: float
-) -> None:
+def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does(host, flying):
     """However full the machine is, and however many are just between two statements."""
     sessions = {("load", "Lock", "tuple"): 54, ("load", "IO", "WalSync"): 5, CPU: 1}
     story = Story(
@@ -332,9 +324,7 @@ def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does
 
 
 @pytest.mark.parametrize(("host", "here"), [("127.0.0.1", True), ("db.example", False)])
-def test_the_way_to_a_server_of_this_machine_does_not_get_shorter_on_its_machine(
-    host: str, *, here: bool
-) -> None:
+def test_the_way_to_a_server_of_this_machine_does_not_get_shorter_on_its_machine(host, *, here):
     """Backends that are stopped: nothing ends, and the sensor's own session is answered."""
     whole, _ = Story(sessions={}, usual={}, good_ms=10.0).told()
     intervals = [
@@ -351,7 +341,7 @@ def test_the_way_to_a_server_of_this_machine_does_not_get_shorter_on_its_machine
 
 
 @pytest.mark.parametrize("command", ["\\sleep 390 ms", "\\set a 1"])
-def test_the_pause_of_a_script_is_not_the_way_to_the_server(command: str) -> None:
+def test_the_pause_of_a_script_is_not_the_way_to_the_server(command):
     whole, _ = Story(sessions={}, usual={}, good_ms=10.0).told()
     intervals = tuple(
         replace(each, statements=(StatementTally(0, 0, times=times([10.0] * 40)),))
@@ -366,9 +356,7 @@ def test_the_pause_of_a_script_is_not_the_way_to_the_server(command: str) -> Non
 
 
 @pytest.mark.parametrize(("long_ms", "late_ms"), [(100.0, 6.0), (400.0, 30.0)])
-def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way(
-    long_ms: float, late_ms: float
-) -> None:
+def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way(long_ms, late_ms):
     """That is not their time, and sent at once they would have missed too."""
     story = Story(
         sessions={}, usual={}, bad_ms=long_ms, good_ms=10.0, dispatch_ms=late_ms,
@@ -379,7 +367,7 @@ def test_a_generator_that_is_a_little_late_does_not_explain_a_long_way(
     assert first((trial, replace(summary, generator=limited))) == "network"
 
 
-def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
+def test_waits_that_a_checkpoint_brings_are_the_checkpoint():
     """One in a short trial, whose backlog is there for some seconds more."""
     story = Story(
         bad_seconds=frozenset(range(8, 13)), sessions=waiting("IO", "WalSync"), lag=0.9,
@@ -397,7 +385,7 @@ def test_waits_that_a_checkpoint_brings_are_the_checkpoint() -> None:
     )
 
 
-def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_trial() -> None:
+def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_trial():
     """What took most of the time before the index was dropped says nothing of the time after."""
     trial, _ = STORIES["plan"].told()
     other = StatementTally(0, 1, times=times([20_000.0]))
@@ -412,7 +400,7 @@ def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_t
     assert first(seen_again(trial)) == "plan"
 
 
-def test_near_ties_are_told_and_what_proves_most_is_first() -> None:
+def test_near_ties_are_told_and_what_proves_most_is_first():
     """A quota that ran out, and a scan that the same transactions spent their time in."""
     story = replace(
         STORIES["quota"],
@@ -426,7 +414,7 @@ def test_near_ties_are_told_and_what_proves_most_is_first() -> None:
     assert attribute([STORIES["quota"].told()]).ties == ()
 
 
-def test_there_is_no_network_behind_a_socket() -> None:
+def test_there_is_no_network_behind_a_socket():
     """What is under way and in no session waits for a CPU, where none is left."""
     story = Story(
         sessions={CPU: 1}, bad={("host", "cpu_busy"): 99.0}, good={("host", "cpu_busy"): 20.0}
@@ -438,7 +426,7 @@ def test_there_is_no_network_behind_a_socket() -> None:
     assert "network" not in [card.key for card in found.causes]
 
 
-def test_trials_of_a_cell_are_told_together() -> None:
+def test_trials_of_a_cell_are_told_together():
     """The cause of most of what missed in all of them, the others unexplained."""
     lock, none = STORIES["lock"], Story(late=10, sessions={CPU: 2}, flying=2.0)
     found = attribute([lock.told(), none.told(), lock.told()])
@@ -452,7 +440,7 @@ def test_trials_of_a_cell_are_told_together() -> None:
     [("cpu", True), ("disk", True), ("connections", True), ("quota", True), ("failed", False),
      ("freeze", False), ("generator", False), ("lock", False)],
 )  # fmt: skip
-def test_what_a_server_runs_out_of_is_its_limit(key: str, is_limit: bool) -> None:
+def test_what_a_server_runs_out_of_is_its_limit(key, is_limit):
     found = limiting([STORIES[key].told()])
     assert (found is not None) is is_limit
     assert found is None or (found.key == key and found.evidence)
@@ -466,7 +454,7 @@ def seen(missed: list[float], on_time: list[float], sign: list[float]) -> DueSec
     return DueSeconds(np.array(missed), np.array(on_time), values, values)
 
 
-def test_share_and_lift_are_ratios_of_what_saw_the_sign() -> None:
+def test_share_and_lift_are_ratios_of_what_saw_the_sign():
     of = seen([9, 1, 0, 0] * 5, [1, 9, 10, 20] * 5, [1, 0, 1, 0] * 5)
     assert lift.share(of).value == pytest.approx(0.9)
     found = sure(lift.lift(of))
@@ -474,7 +462,7 @@ def test_share_and_lift_are_ratios_of_what_saw_the_sign() -> None:
     assert found.low < found.value < found.high
 
 
-def test_a_sign_that_nobody_on_time_saw_has_a_finite_lift() -> None:
+def test_a_sign_that_nobody_on_time_saw_has_a_finite_lift():
     found = sure(lift.lift(seen([5, 0, 5, 0], [0, 5, 0, 5], [1, 0, 1, 0])))
     assert found.value == pytest.approx(1 / (0.5 / 2))
     assert lift.lift(seen([5, 5], [0, 0], [1, 1])) is None
@@ -483,7 +471,7 @@ def test_a_sign_that_nobody_on_time_saw_has_a_finite_lift() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.5, 4.0))
-def test_the_interval_of_the_lift_covers_the_truth(seed: int, truth: float) -> None:
+def test_the_interval_of_the_lift_covers_the_truth(seed, truth):
     """One case: far from it is rare. How often is for the simulation below."""
     found = lift.lift(_simulated(seed, truth))
     assert found is None or found.low / 4 < truth < found.high * 4
@@ -498,7 +486,7 @@ def _simulated(seed: int, truth: float, seconds: int = 60) -> DueSeconds:
     return DueSeconds(missed.astype(float), (due - missed).astype(float), sign, sign)
 
 
-def test_intervals_of_the_lift_cover_as_often_as_they_say() -> None:
+def test_intervals_of_the_lift_cover_as_often_as_they_say():
     hits = tried = 0
     for seed in range(400):
         of = _simulated(seed, 2.0)
@@ -514,14 +502,14 @@ def test_intervals_of_the_lift_cover_as_often_as_they_say() -> None:
     assert hits / tried >= 0.92
 
 
-def test_one_second_gives_a_lift_no_interval() -> None:
+def test_one_second_gives_a_lift_no_interval():
     one = np.array([10.0])
     found = sure(lift.lift(DueSeconds(one, one, 0.08 * one, 0.05 * one)))
     assert found.value == pytest.approx(1.6)
     assert not found.estimable
 
 
-def test_chance_is_the_share_of_shifts_that_do_as_well() -> None:
+def test_chance_is_the_share_of_shifts_that_do_as_well():
     missed = [0.0] * 20
     missed[4] = missed[5] = missed[6] = 10.0
     assert lift.chance(seen(missed, [1] * 20, missed)) == pytest.approx(1 / 20)
@@ -529,7 +517,7 @@ def test_chance_is_the_share_of_shifts_that_do_as_well() -> None:
 
 
 @pytest.mark.parametrize("count", seeds(50, 100))
-def test_clean_trials_are_hardly_ever_blamed_on_anything(count: int) -> None:
+def test_clean_trials_are_hardly_ever_blamed_on_anything(count):
     """Sensors that do what they like, beside transactions that are late when they like."""
     draw = random.Random(1)
     named = 0
@@ -567,9 +555,7 @@ def test_clean_trials_are_hardly_ever_blamed_on_anything(count: int) -> None:
     late=st.integers(0, 40),
     lag=st.floats(0, 1),
 )
-def test_shares_are_shares_whatever_happens(
-    key: str, bad: frozenset[int], late: int, lag: float
-) -> None:
+def test_shares_are_shares_whatever_happens(key, bad, late, lag):
     story = replace(STORIES[key], bad_seconds=bad, late=late, lag=lag)
     found = attribute([story.told()])
     assert 0 <= found.unexplained <= 1 + 1e-9
@@ -593,13 +579,11 @@ def test_shares_are_shares_whatever_happens(
         ([0, 16, 32, 90, 106], [(33, 90)]),
     ],
 )
-def test_a_look_that_hangs_is_no_look_that_is_seldom(
-    tenths: list[int], found: list[tuple[int, int]]
-) -> None:
+def test_a_look_that_hangs_is_no_look_that_is_seldom(tenths, found):
     assert list(gaps(tenths)) == found
 
 
-def test_what_an_interrupted_trial_left_pending_is_missed_as_in_its_summary() -> None:
+def test_what_an_interrupted_trial_left_pending_is_missed_as_in_its_summary():
     """The server froze, and pgpaces was killed: half of what was due has no outcome."""
     made, _ = STORIES["cpu"].told()
     *first, last = made.intervals
@@ -620,9 +604,7 @@ def test_what_an_interrupted_trial_left_pending_is_missed_as_in_its_summary() ->
         ((("a", 0), ("b", 0)), [0, 0], 0.0),
     ],
 )
-def test_a_limit_of_0_of_a_script_is_none_as_where_misses_are_counted(
-    limits: tuple[tuple[str, int], ...], each: list[int], limit_s: float
-) -> None:
+def test_a_limit_of_0_of_a_script_is_none_as_where_misses_are_counted(limits, each, limit_s):
     made, _ = STORIES["connections"].told()
     commands = [[1, "SELECT 1", True]]
     scripts = [{"name": n, "weight": 1, "commands": commands, "text": ""} for n in "ab"]
@@ -632,7 +614,7 @@ def test_a_limit_of_0_of_a_script_is_none_as_where_misses_are_counted(
     assert material(made, summarize(made)).limit_s == limit_s
 
 
-def test_clients_of_background_workloads_serve_none_of_its_own() -> None:
+def test_clients_of_background_workloads_serve_none_of_its_own():
     """Four clients are too few; sixty of another workload beside them change nothing of that."""
     story = STORIES["connections"]
     alone = attribute([replace(story, plan={"clients": 8}).told()]).cause
@@ -659,9 +641,7 @@ def test_clients_of_background_workloads_serve_none_of_its_own() -> None:
         ({"target": {"port": "5432"}}, False),  # libpq's own socket
     ],
 )
-def test_only_what_may_have_a_network_is_said_to_have_one(
-    server: dict[str, Any], far: bool
-) -> None:
+def test_only_what_may_have_a_network_is_said_to_have_one(server, far):
     made, summary = STORIES["network"].told()
     found = attribute([(replace(made, **known(server=server)), summary)])
     assert ("network" in [card.key for card in found.causes]) is far

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,9 +44,7 @@ from .late_stories import STORIES, Story
         ("mine", "--server mine"),
     ],
 )
-def test_the_next_experiment_is_on_the_server_that_was_asked_for(
-    asked: str | None, option: str
-) -> None:
+def test_the_next_experiment_is_on_the_server_that_was_asked_for(asked, option):
     """An installed PostgreSQL 18 and the embedded one are both called pg18."""
     trial, _ = STORIES["lock"].told()
     server = {"ours": True, "name": "pg18", "stays": False, "requested": asked}
@@ -56,7 +53,7 @@ def test_the_next_experiment_is_on_the_server_that_was_asked_for(
     assert ("--server" in command) == (asked is not None)
 
 
-def test_the_next_experiment_has_the_background_workloads_and_the_goal() -> None:
+def test_the_next_experiment_has_the_background_workloads_and_the_goal():
     trial, _ = STORIES["lock"].told()
     own = ComponentFacts(clients=2, workload="reporting", model="open", rate=8.0)
     other = ComponentFacts(
@@ -76,7 +73,7 @@ def test_the_next_experiment_has_the_background_workloads_and_the_goal() -> None
 
 
 @pytest.mark.parametrize("pause", ["think_time=0s", "think_time=20ms", "think_time=1s think=fixed"])
-def test_a_background_workload_without_a_rate_has_its_own_pause_again(pause: str) -> None:
+def test_a_background_workload_without_a_rate_has_its_own_pause_again(pause):
     """Its workload has a rate of its own, which it would have otherwise."""
 
     def load(text: str) -> Load:
@@ -99,9 +96,7 @@ def test_a_background_workload_without_a_rate_has_its_own_pause_again(pause: str
 
 @pytest.mark.parametrize("key", next_step.CAUSES)
 @pytest.mark.parametrize("model", ["open", "closed", "paced"])
-def test_every_next_experiment_is_a_command_that_there_is(
-    key: str, model: str, tmp_path: Path
-) -> None:
+def test_every_next_experiment_is_a_command_that_there_is(key, model, tmp_path):
     trial, _ = Story(plan={"model": model}).told()
     command = next_step.next_step_for(key, trial).command
     parts = [part for many in command.split("&&") for part in many.split(";")]
@@ -121,8 +116,8 @@ def test_every_next_experiment_is_a_command_that_there_is(
     ],
 )
 def test_more_tries_are_tried_only_where_most_failures_are_of_those_that_are_retried(
-    states: list[str], retried: bool
-) -> None:
+    states, retried
+):
     """Of serialization failures and deadlocks; the message of others says what to mend."""
     made, _ = STORIES["failed"].told()
     intervals = []
@@ -179,7 +174,7 @@ NOT_IN_SWEEP = [run for run in RUNS if "--own" in run or "--on-connect" in run]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A place with scripts and a workload in it."""
     for name in ("a.sql", "b.sql", "odd name@2.sql", "mine/w.sql"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -264,9 +259,7 @@ def plain(request: Request) -> Request:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_same_run_once_more_is_the_same_request(
-    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_run_once_more_is_the_same_request(run, folder, monkeypatch):
     first = request_of(shlex.split(run), monkeypatch)
     command = next_step.next_step_for("lock", trial_of(first)).command
     assert "secret" not in command
@@ -281,9 +274,7 @@ def test_the_same_run_once_more_is_the_same_request(
 
 @pytest.mark.parametrize("run", [run for run in RUNS if run not in NOT_IN_SWEEP])
 @pytest.mark.parametrize("key", ["connections", "disk"])
-def test_a_sweep_has_the_data_and_scripts_of_the_run(
-    run: str, key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypatch):
     first = request_of(shlex.split(run), monkeypatch)
     command = next_step.next_step_for(key, trial_of(first)).command.split(";")[0]
     assert "secret" not in command
@@ -312,9 +303,7 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(
 
 
 @pytest.mark.parametrize("run", NOT_IN_SWEEP)
-def test_what_no_experiment_can_have_is_run_again_and_not_left_out(
-    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_experiment_can_have_is_run_again_and_not_left_out(run, folder, monkeypatch):
     trial = trial_of(request_of(shlex.split(run), monkeypatch))
     step = next_step.next_step_for("connections", trial)
     assert step.command.startswith("pgpaces run ")
@@ -323,9 +312,7 @@ def test_what_no_experiment_can_have_is_run_again_and_not_left_out(
     assert list(run_question.next_steps(trial, summarize(trial))) == []
 
 
-def test_what_cannot_be_known_is_a_word_in_capitals(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_known_is_a_word_in_capitals(folder, monkeypatch):
     """The standard input is gone."""
     piped = request_of(["-f", "b.sql", "-c", "1"], monkeypatch)
     script = replace(piped.workload.scripts[0], name="-", source="-")

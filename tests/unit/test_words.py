@@ -85,7 +85,7 @@ def line(said: str, **others: str) -> list[Row]:
         ("h-", "It meets the limit up to 1 client; unknown at 2 clients."),
     ],
 )  # fmt: skip
-def test_one_factor(said: str, first: str) -> None:
+def test_one_factor(said, first):
     assert answer(line(said))[0] == first
 
 
@@ -107,14 +107,12 @@ def test_one_factor(said: str, first: str) -> None:
         ("hh", "xy", "With either a (x or y) it meets the limit up to 2", "No level of a missed"),
     ],
 )
-def test_two_factors_that_say_the_same_are_said_once(
-    said: str, levels: str, first: str, second: str
-) -> None:
+def test_two_factors_that_say_the_same_are_said_once(said, levels, first, second):
     told = answer([each for level in levels for each in line(said, a=level)])
     assert (told[0].startswith(first), told[1].startswith(second)) == (True, True)
 
 
-def test_three_factors_are_said_by_what_the_same_answers_share() -> None:
+def test_three_factors_are_said_by_what_the_same_answers_share():
     found = [
         each
         for a, said in (("x", "hb"), ("y", "hh"))
@@ -140,7 +138,7 @@ def test_three_factors_are_said_by_what_the_same_answers_share() -> None:
         ("??", ["Whether any of the 2 cells meets the limit is unknown."]),
     ],
 )  # fmt: skip
-def test_a_factor_that_is_no_load(said: str, first: list[str]) -> None:
+def test_a_factor_that_is_no_load(said, first):
     found = [row(each, a=str(n)) for n, each in enumerate(said)]
     assert answer(found)[: len(first)] == first
 
@@ -154,7 +152,7 @@ def test_a_factor_that_is_no_load(said: str, first: list[str]) -> None:
         ("?", Counts(100, 0, 100), None),
     ],
 )
-def test_a_verdict_that_depends_on_cut_says_so(said: str, cut: Counts, hangs: str | None) -> None:
+def test_a_verdict_that_depends_on_cut_says_so(said, cut, hangs):
     """Two trials, so twice what was cut in each."""
     known = row(said)
     trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=cut))
@@ -169,7 +167,7 @@ def of_run(id_: str, allowed: float | None) -> Digest:
     return replace(TRIAL, trial=replace(of, id=id_, place=None, plan=plan))
 
 
-def test_runs_are_judged_by_the_share_that_they_allow() -> None:
+def test_runs_are_judged_by_the_share_that_they_allow():
     about = About(datetime(2026, 11, 1, tzinfo=UTC), "1")
     strict, usual = of_run("R1", 0.01), of_run("R2", None)
     assert gather([strict], about).missed_max == 0.01
@@ -179,7 +177,7 @@ def test_runs_are_judged_by_the_share_that_they_allow() -> None:
     assert "The runs allow 1% and 5%: all are judged by the least." in said
 
 
-def test_what_would_decide_is_said_in_time_that_one_can_spend() -> None:
+def test_what_would_decide_is_said_in_time_that_one_can_spend():
     (text,) = [each for each in answer(line("h?")) if "would decide" in each]
     assert text.startswith("Trials of 10 s are too short to tell: about 3")
     assert text.endswith("min of trials of that cell would decide, if shares stay as they are"
@@ -187,7 +185,7 @@ def test_what_would_decide_is_said_in_time_that_one_can_spend() -> None:
     assert not [each for each in answer(line("hb")) if "would decide" in each]
 
 
-def test_the_time_that_would_decide_is_longer_than_the_time_so_far() -> None:
+def test_the_time_that_would_decide_is_longer_than_the_time_so_far():
     """And it is that of the verdict of the same run, rounded up as an option is."""
     base = row("?")
     for due in (60, 70, 72):
@@ -200,7 +198,7 @@ def test_the_time_that_would_decide_is_longer_than_the_time_so_far() -> None:
 
 
 @given(st.integers(1, 2000), st.integers(1, 3000), st.floats(0.01, 0.5))
-def test_as_many_trials_as_are_said_to_be_needed_decide(hits: int, due: int, most: float) -> None:
+def test_as_many_trials_as_are_said_to_be_needed_decide(hits, due, most):
     """Where the share stays as it is, so many times the trials put the interval on one side."""
     hits = min(hits, due - 1)
     base = row("?")
@@ -221,7 +219,7 @@ def test_as_many_trials_as_are_said_to_be_needed_decide(hits: int, due: int, mos
             assert (at.high <= most or at.low > most) is known
 
 
-def test_a_share_on_the_threshold_is_said_to_be_no_question_of_time() -> None:
+def test_a_share_on_the_threshold_is_said_to_be_no_question_of_time():
     base = row("?")
     on = Row(base.cell, base.trials, sound=True, counts=base.counts, missed=proportion(15, 300))
     said = answer([on])
@@ -238,8 +236,8 @@ def test_a_share_on_the_threshold_is_said_to_be_no_question_of_time() -> None:
     ],
 )  # fmt: skip
 def test_a_cell_without_a_sound_trial_says_whether_it_is_incomplete_or_not_valid(
-    state: str, invalid: bool, text: str
-) -> None:
+    state, invalid, text
+):
     one = made(Slot(1, Cell(())), 10, invalid)
     one = replace(one, trial=replace(one.trial, state=state))
     page = gather([one], About(datetime(2026, 11, 1, tzinfo=UTC), "1"))
@@ -285,7 +283,7 @@ def text(said: Sequence[Sentence]) -> str:
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_a_verdict_is_told_with_what_to_do(name: str) -> None:
+def test_a_verdict_is_told_with_what_to_do(name):
     said = verdicts.comparison(FOUND[name])
     told = text(said)
     assert said[0].weight == "main"
@@ -296,14 +294,14 @@ def test_a_verdict_is_told_with_what_to_do(name: str) -> None:
         assert said[-1].text != said[0].text, "the last one says what to do"
 
 
-def test_no_two_verdicts_are_told_alike() -> None:
+def test_no_two_verdicts_are_told_alike():
     told = [text(verdicts.comparison(found)) for found in FOUND.values()]
     assert len(set(told)) == len(told)
     levels = text(verdicts.comparison(FOUND["better"], "work_mem 4MB", "work_mem 64MB"))
     assert levels.startswith("work_mem 64MB is better than work_mem 4MB: ")
 
 
-def test_every_outcome_and_every_reason_has_words() -> None:
+def test_every_outcome_and_every_reason_has_words():
     outcomes = {found.outcome for found in FOUND.values()}
     assert outcomes == {"better", "worse", "equivalent", "inconclusive"}
     reasons = {found.why for found in FOUND.values()}
@@ -311,7 +309,7 @@ def test_every_outcome_and_every_reason_has_words() -> None:
     assert {found.basis for found in FOUND.values()} | {"blocks"} == set(verdicts.BASIS)
 
 
-def test_a_trend_is_told_newest_change_first() -> None:
+def test_a_trend_is_told_newest_change_first():
     logs = np.random.default_rng(3).normal(0, 0.01, 30)
     logs[10:20] += 0.3
     said = trend_words.sentences(trend(runs(logs)), METRICS["rate"])
@@ -332,7 +330,7 @@ def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
     return replace(found, trial=trial)
 
 
-def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none() -> None:
+def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none():
     factors, found = grouping.place([loose("4"), loose("1"), loose("4", block=2)], "")
     assert [(factor.name, factor.levels) for factor in factors] == [("clients", ("1", "4"))]
     both, _ = grouping.place([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
@@ -345,7 +343,7 @@ def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none() -> None:
     ]
 
 
-def test_of_what_a_run_lacks_it_is_said_and_an_empty_setting_is_not_taken_for_it() -> None:
+def test_of_what_a_run_lacks_it_is_said_and_an_empty_setting_is_not_taken_for_it():
     bare = {"": {}, "empty": {"search_path": ""}, "a": {"search_path": "a"}}
     runs = []
     for name, settings in bare.items():

@@ -27,19 +27,19 @@ def folder(tmp_path: Path, toml: str) -> Path:
 
 
 @pytest.mark.parametrize("name", workload.shipped())
-def test_a_shipped_workload_reads_and_its_scripts_parse(name: str) -> None:
+def test_a_shipped_workload_reads_and_its_scripts_parse(name):
     found = workload.find(name)
     assert found.description
     for script in found.scripts if found.command is None else ():
         assert any(c.is_sql for c in commands(script.name, script.text))
 
 
-def test_the_builtins_of_pgbench_share_their_data() -> None:
+def test_the_builtins_of_pgbench_share_their_data():
     hashes = {workload.find(n).data_hash for n in ("tpcb-like", "simple-update", "select-only")}
     assert len(hashes) == 1
 
 
-def test_a_new_workload_can_be_read_at_once(tmp_path: Path) -> None:
+def test_a_new_workload_can_be_read_at_once(tmp_path):
     made = workload.create(tmp_path / "mine")
     found = workload.find(str(made))
     assert [s.name for s in found.scripts] == ["read", "write"]
@@ -80,22 +80,20 @@ RUN = 'command = { run = "true" }\n'
         (f'{VARIANT}kind = "command"\n{RUN}load = {{ rate = "1/s" }}\n', "has a rate"),
     ],
 )
-def test_a_folder_that_is_not_right_is_refused_with_the_key(
-    tmp_path: Path, toml: str, message: str
-) -> None:
+def test_a_folder_that_is_not_right_is_refused_with_the_key(tmp_path, toml, message):
     with pytest.raises(WorkloadError, match=message):
         workload.read(folder(tmp_path, toml), "v" if toml.startswith(VARIANT) else None)
 
 
-def test_an_unknown_workload_names_the_nearest() -> None:
+def test_an_unknown_workload_names_the_nearest():
     with pytest.raises(WorkloadError) as found:
         workload.find("reprting")
     assert "did you mean reporting" in str(found.value.hint)
 
 
 def test_a_byte_order_mark_is_skipped_as_psql_does_and_kept_as_pgbench_does(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     where = folder(tmp_path, GOOD)
     for name in ("i.sql", "s.sql"):
         (where / name).write_bytes(b"\xef\xbb\xbfSELECT '\xef\xbb\xbf\xff';")
@@ -106,7 +104,7 @@ def test_a_byte_order_mark_is_skipped_as_psql_does_and_kept_as_pgbench_does(
     assert pgbench._read(str(where / "s.sql")) == f"\ufeff{texts[0]}"
 
 
-def test_what_the_data_depends_on_changes_its_hash(tmp_path: Path) -> None:
+def test_what_the_data_depends_on_changes_its_hash(tmp_path):
     made = folder(tmp_path, GOOD)
     before = workload.read(made)
     (made / "s.sql").write_text("SELECT 2;")
@@ -119,7 +117,7 @@ def test_what_the_data_depends_on_changes_its_hash(tmp_path: Path) -> None:
     assert workload.read(made).data_hash != before.data_hash
 
 
-def test_scripts_are_chosen_by_name_and_weight() -> None:
+def test_scripts_are_chosen_by_name_and_weight():
     found = workload.find("reporting")
     chosen = choose(found, (("one_fk1", 3), ("by_fk1", None)))
     assert [(s.name, s.weight) for s in chosen] == [("one_fk1", 3), ("by_fk1", 1)]
@@ -127,7 +125,7 @@ def test_scripts_are_chosen_by_name_and_weight() -> None:
         choose(found, (("x", None),))
 
 
-def test_a_workload_may_be_a_command(tmp_path: Path) -> None:
+def test_a_workload_may_be_a_command(tmp_path):
     found = workload.read(folder(tmp_path, COMMAND))
     assert found.command == workload.Command(
         ("load", "{dsn}"), None, ("*.csv",), None, 300 * 10**9, (0, 3)
@@ -137,7 +135,7 @@ def test_a_workload_may_be_a_command(tmp_path: Path) -> None:
     assert found.load == {"transactions": "1", "warmup": "0s"}
 
 
-def test_a_variant_of_a_command_changes_what_it_names(tmp_path: Path) -> None:
+def test_a_variant_of_a_command_changes_what_it_names(tmp_path):
     more = '[variants.other]\n[variants.other.command]\nrun = "load --fast | cat"\n'
     made = folder(tmp_path, COMMAND + more)
     base, other = workload.read(made), workload.read(made, "other")
@@ -147,7 +145,7 @@ def test_a_variant_of_a_command_changes_what_it_names(tmp_path: Path) -> None:
     assert base.data_hash == other.data_hash
 
 
-def test_a_variant_may_be_of_another_kind_than_the_workload(tmp_path: Path) -> None:
+def test_a_variant_may_be_of_another_kind_than_the_workload(tmp_path):
     more = (
         '[load]\nrate = "4/s"\nclients = 4\nlatency_limit = "250ms"\n[variables]\nhot = 5\n'
         '[variants.load]\nkind = "command"\ncommand = { run = ["load", "{hot}"] }\n'
@@ -161,14 +159,14 @@ def test_a_variant_may_be_of_another_kind_than_the_workload(tmp_path: Path) -> N
     assert (load.variables, load.data_hash) == ({"hot": "5"}, base.data_hash)
 
 
-def test_a_variant_of_scripts_may_stand_beside_a_command(tmp_path: Path) -> None:
+def test_a_variant_of_scripts_may_stand_beside_a_command(tmp_path):
     more = '[variants.read]\nkind = "scripts"\nscripts = [{ file = "s.sql" }]\n'
     found = workload.read(folder(tmp_path, COMMAND + more), "read")
     assert (found.command, found.load) == (None, {})
     assert [script.name for script in found.scripts] == ["s"]
 
 
-def test_a_program_may_make_data(tmp_path: Path) -> None:
+def test_a_program_may_make_data(tmp_path):
     toml = GOOD.replace(
         '["i.sql"]',
         '["i.sql", { run = ["{python}", "make.py", "{scale}"] }, { run = "gen | load" }]',
@@ -183,13 +181,13 @@ def test_a_program_may_make_data(tmp_path: Path) -> None:
     assert found.data_hash != workload.read(folder(tmp_path / "other", GOOD)).data_hash
 
 
-def test_users_are_shown_with_what_each_of_them_has() -> None:
+def test_users_are_shown_with_what_each_of_them_has():
     shown = CliRunner().invoke(cli, ["workload", "show", "garden/users"]).output
     for part in ("import psycopg", '@user(pause="1s")', "yield connection", "@task(queries=3)"):
         assert shown.count(part) == 1
 
 
-def test_a_command_is_shown_as_a_shell_would_have_it_and_variables_with_their_option() -> None:
+def test_a_command_is_shown_as_a_shell_would_have_it_and_variables_with_their_option():
     shown = CliRunner().invoke(cli, ["workload", "show", "osm/load"]).output
     assert "before '{python}' tile.py '{file}'" in shown
     shown = CliRunner().invoke(cli, ["workload", "show", "osm"]).output
@@ -209,5 +207,5 @@ def test_a_command_is_shown_as_a_shell_would_have_it_and_variables_with_their_op
         ("osm", "file", True),
     ],
 )
-def test_what_a_workload_does_not_use_is_known(name: str, variable: str, used: bool) -> None:
+def test_what_a_workload_does_not_use_is_known(name, variable, used):
     assert workload.find(name).uses(variable) is used
