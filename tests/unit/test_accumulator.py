@@ -80,12 +80,12 @@ def test_what_an_account_keeps_of_a_second_is_a_few_numbers():
     assert summarize(trial([], measured_ns=5000 * SECOND_NS), accumulator).counts.due == 20_000
 
 
-@pytest.mark.parametrize(("length_s", "block_s"), [(150, 1), (300, 2), (1500, 8), (5000, 32)])
-def test_a_long_trial_is_cut_in_larger_steps(length_s, block_s):
+@pytest.mark.parametrize(("length_s", "cut_s"), [(150, 22), (300, 22), (1500, 24), (5000, 64)])
+def test_a_long_trial_is_cut_in_larger_steps(length_s, cut_s):
     """A hundredth of the trial or less; the cut is moved to the later side."""
     settling = [[40.0, 41.0]] * 22
     found = summarize(series(settling + [[9.0, 11.0]] * (length_s - 22)))
-    assert found.cut_s == -(-25 // block_s) * block_s
+    assert found.cut_s == cut_s
     assert found.counts.due == 2 * (length_s - found.cut_s)
     assert found.latency.count == found.counts.due
     assert found.latency.max == pytest.approx(11)
